@@ -1,0 +1,100 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let strict: [SwiftSetting] = [
+    .swiftLanguageMode(.v6),
+    .enableUpcomingFeature("ExistentialAny"),
+]
+
+/// The modules of the gateway. Dependencies point downwards only; everything above the C libraries is
+/// pure: no socket, no clock, no file, no thread.
+let package = Package(
+    name: "sluice",
+    products: [
+        .executable(name: "sluice", targets: ["sluice"]),
+        .executable(name: "sluice-bench", targets: ["sluice-bench"]),
+    ],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/jpsim/Yams", from: "6.2.2"),
+    ],
+    targets: [
+        // Pure: values in, values out.
+        .target(
+            name: "CSimdjson",
+            linkerSettings: [.linkedLibrary("simdjson")]),
+        .target(name: "SluiceModel", dependencies: ["CSimdjson"], swiftSettings: strict),
+        .target(name: "DeliveryCore", dependencies: ["SluiceModel"], swiftSettings: strict),
+
+        // C libraries.
+        .systemLibrary(
+            name: "CNghttp2", pkgConfig: "libnghttp2", providers: [.apt(["libnghttp2-dev"])]),
+        .systemLibrary(name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
+        .systemLibrary(
+            name: "CRdkafka", pkgConfig: "rdkafka", providers: [.apt(["librdkafka-dev"])]),
+
+        // Effects.
+        .target(name: "EventLoop", swiftSettings: strict),
+        .target(
+            name: "HTTP2", dependencies: ["EventLoop", "CNghttp2", "COpenSSL", "DeliveryCore"],
+            swiftSettings: strict),
+        .target(
+            name: "APNS", dependencies: ["HTTP2", "SluiceModel", "COpenSSL"],
+            swiftSettings: strict),
+        .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: strict),
+        .target(
+            name: "Gateway",
+            dependencies: [
+                "SluiceModel", "DeliveryCore", "EventLoop", "HTTP2", "APNS", "Kafka",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "Yams", package: "Yams"),
+            ],
+            swiftSettings: strict),
+        .target(
+            name: "APNSSimulator",
+            dependencies: ["EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
+            swiftSettings: strict),
+        .executableTarget(
+            name: "sluice",
+            dependencies: [
+                "Gateway", "APNSSimulator",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            swiftSettings: strict),
+
+        // Measurements.
+        .executableTarget(
+            name: "sluice-bench",
+            dependencies: ["APNS", "HTTP2", "EventLoop", "SluiceModel", "DeliveryCore"],
+            path: "Benchmarks/ConnectionBenchmark",
+            swiftSettings: strict),
+
+        // Tests.
+        .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
+        .testTarget(
+            name: "SluiceModelTests", dependencies: ["SluiceModel", "TestSupport"],
+            swiftSettings: strict),
+        .testTarget(
+            name: "DeliveryCoreTests", dependencies: ["DeliveryCore", "TestSupport"],
+            swiftSettings: strict),
+        .testTarget(
+            name: "EventLoopTests", dependencies: ["EventLoop", "TestSupport"],
+            swiftSettings: strict),
+        .testTarget(
+            name: "HTTP2Tests", dependencies: ["HTTP2", "TestSupport"], swiftSettings: strict),
+        .testTarget(
+            name: "APNSTests", dependencies: ["APNS", "TestSupport"], swiftSettings: strict),
+        .testTarget(
+            name: "KafkaTests", dependencies: ["Kafka", "TestSupport"], swiftSettings: strict),
+        .testTarget(
+            name: "GatewayTests", dependencies: ["Gateway", "TestSupport"], swiftSettings: strict),
+        .testTarget(
+            name: "APNSSimulatorTests", dependencies: ["APNSSimulator", "TestSupport"],
+            swiftSettings: strict),
+        .testTarget(
+            name: "ProcessTests", dependencies: ["sluice", "Kafka", "TestSupport"],
+            swiftSettings: strict),
+    ],
+    cxxLanguageStandard: .cxx17
+)

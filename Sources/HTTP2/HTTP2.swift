@@ -1,0 +1,2 @@
+import CNghttp2
+import COpenSSL
