@@ -35,6 +35,9 @@ public enum TLSWrite: Sendable {
 ///
 /// After `failed` or `closed` only `close()` is useful.
 public final class TLSTransport {
+    /// The largest plaintext of one TLS record (RFC 8446 §5.1).
+    public static let maximumRecordSize = 16_384
+
     /// Freed in `close()`, at the latest in deinit.
     private var ssl: OpaquePointer?
     /// The socket, for registration with an event loop; -1 once closed.
@@ -184,7 +187,7 @@ public final class TLSTransport {
         }
     }
 
-    /// Writes the beginning of the buffer as one TLS record.
+    /// Writes the beginning of the buffer, at most one full TLS record.
     ///
     /// After `wantRead` or `wantWrite` the next call must begin with the same bytes and hold at least as many; they
     /// may lie elsewhere in memory.
@@ -193,7 +196,9 @@ public final class TLSTransport {
         guard buffer.count > 0 else { return .bytes(0) }
         ERR_clear_error()
         var count = 0
-        if SSL_write_ex(ssl, buffer.baseAddress, buffer.count, &count) == 1 { return .bytes(count) }
+        // Without the cap OpenSSL would go on to further records after resuming an interrupted one.
+        let limit = min(buffer.count, Self.maximumRecordSize)
+        if SSL_write_ex(ssl, buffer.baseAddress, limit, &count) == 1 { return .bytes(count) }
         let system = errno
         switch SSL_get_error(ssl, 0) {
         case SSL_ERROR_WANT_READ: return .wantRead
