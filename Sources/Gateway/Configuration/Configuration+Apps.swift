@@ -96,7 +96,8 @@ extension Configuration {
             }
             for topic in app.topics {
                 if let owner = ownerOfTopic.updateValue(app.name, forKey: topic) {
-                    root.problem("apps", "topic `\(topic)` is listed twice: in `\(owner)` and in `\(app.name)`")
+                    root.problem(
+                        "apps", "topic `\(topic)` is listed twice: in `\(owner)` and in `\(app.name)`")
                 }
             }
             if case .certificate? = credential(of: app)?.kind,
@@ -117,7 +118,8 @@ extension Configuration {
         let wrong = "`\(text)` is not host:port"
         if address.utf8.contains(UInt8(ascii: " ")) { return wrong }
         // An IPv6 address in brackets has colons of its own.
-        let afterHost = address.hasPrefix("[") ? address.drop { $0 != "]" }.dropFirst() : address.drop { $0 != ":" }
+        let afterHost =
+            address.hasPrefix("[") ? address.drop { $0 != "]" }.dropFirst() : address.drop { $0 != ":" }
         let host = address.dropLast(afterHost.count)
         guard !host.isEmpty else { return wrong }
         if afterHost.isEmpty { return nil }
@@ -154,7 +156,8 @@ extension Configuration {
         switch name {
         case "bootstrap.servers", "metadata.broker.list": "is set by kafka.bootstrap-servers"
         case "group.id": "is set by kafka.group-id"
-        case "enable.auto.commit", "enable.auto.offset.store", "auto.commit.enable", "auto.commit.interval.ms":
+        case "enable.auto.commit", "enable.auto.offset.store", "auto.commit.enable",
+            "auto.commit.interval.ms":
             "can't be set: offsets are committed behind terminal outcomes (see delivery.commit-interval)"
         case "partition.assignment.strategy": "can't be set: workers use cooperative-sticky"
         case "transactional.id": "can't be set: transactions are not supported yet"

@@ -55,7 +55,8 @@ extension Configuration {
             return Kafka.CreateTopics(
                 partitions: section.integer(
                     "partitions", 1...10_000, default: defaults.partitions,
-                    help: "partitions of a topic that the worker creates; without this section it creates none"
+                    help:
+                        "partitions of a topic that the worker creates; without this section it creates none"
                 )!,
                 replicationFactor: section.integer(
                     "replication-factor", 1...15, default: defaults.replicationFactor,
@@ -141,7 +142,8 @@ extension Configuration {
                 "max-in-flight-bytes", 1 << 16...1 << 40, default: defaults.maxInFlightBytes,
                 help: "likewise in bytes of records"),
             shards: section.integer(
-                "shards", 1...256, default: defaults.shards, help: "threads that push; each has its own connections"
+                "shards", 1...256, default: defaults.shards,
+                help: "threads that push; each has its own connections"
             )!,
             retry: retry,
             maxExpiration: section.duration(

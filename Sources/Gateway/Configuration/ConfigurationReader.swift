@@ -104,6 +104,10 @@ final class SectionReader {
             problem(key, "must be a single value (\(kind)), but is \(value.kind)")
             return nil
         }
+        if text.isEmpty {
+            problem(key, "must not be empty; expected \(kind)")
+            return nil
+        }
         guard let parsed = parse(text) else {
             problem(key, "`\(text)` is not allowed; expected \(kind)")
             return nil
@@ -118,10 +122,6 @@ final class SectionReader {
     ) -> String? {
         let text = scalar(key, kind: kind, default: defaultValue, required: required, help: help) { $0 }
         guard let text else { return defaultValue }
-        if text.isEmpty {
-            problem(key, "must not be empty")
-            return defaultValue
-        }
         if let wrong = check(text) {
             problem(key, wrong)
             return defaultValue

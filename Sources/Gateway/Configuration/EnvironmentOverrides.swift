@@ -16,7 +16,9 @@
 enum EnvironmentOverrides {
     static let prefix = "SLUICE_"
 
-    private static let propertyMaps: Set<String> = ["properties", "consumer-properties", "producer-properties"]
+    private static let propertyMaps: Set<String> = [
+        "properties", "consumer-properties", "producer-properties",
+    ]
 
     /// The variable of a setting; `apps[].topics` gives `SLUICE_APPS__<NAME>__TOPICS`.
     static func variable(forPath path: String) -> String {
