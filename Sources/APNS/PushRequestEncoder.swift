@@ -96,7 +96,8 @@ public final class PushRequestEncoder {
         var start = 16
         repeat {
             start -= 1
-            scratch.storeBytes(of: UInt8(ascii: "0") + UInt8(number % 10), toByteOffset: start, as: UInt8.self)
+            scratch.storeBytes(
+                of: UInt8(ascii: "0") + UInt8(number % 10), toByteOffset: start, as: UInt8.self)
             number /= 10
         } while number > 0
         return UnsafeRawBufferPointer(start: scratch + start, count: 16 - start)

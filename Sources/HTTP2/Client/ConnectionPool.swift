@@ -236,7 +236,8 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         delegate.pool(
             self,
             happened: .opened(
-                connection: connection.number, address: "\(connection.address)", tls: connection.tlsDescription,
+                connection: connection.number, address: "\(connection.address)",
+                tls: connection.tlsDescription,
                 handshakeNanoseconds: loop.now.nanoseconds(since: openingStarted[Int(connection.number)])))
         delegate.poolHasCapacity(self)
     }
