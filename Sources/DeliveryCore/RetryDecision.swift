@@ -1,0 +1,55 @@
+import SluiceModel
+
+/// How an attempt to send one notification failed.
+public enum AttemptFailure: Sendable, Equatable {
+    /// APNs answered with a reason of this class.
+    case answered(ReasonClass)
+    /// APNs did not look at it: the stream was refused or lies above GOAWAY's last stream (RFC 9113 §6.8, §8.7).
+    case notProcessed
+    /// The connection or the answer was lost with the stream open: it may have been delivered.
+    case unknownOutcome(DuplicatePolicy)
+}
+
+/// What the next attempt needs first.
+public enum Remedy: UInt8, Sendable, Equatable {
+    /// Any connection will do.
+    case none
+    /// Not on the connection that it failed on.
+    case newConnection
+    /// A new provider token, and a connection that hasn't seen the old one (APNs: an expired token leaves
+    /// the connection unusable).
+    case newToken
+}
+
+/// What becomes of a notification whose attempt failed.
+public enum RetryDecision: Sendable, Equatable {
+    /// Again at once. `counted` says whether the attempt counts towards the maximum.
+    case now(Remedy, counted: Bool)
+    /// Again after so many milliseconds. A length of time, not a moment, so that it can be put on the
+    /// monotonic clock while expirations are on the wall clock.
+    case after(milliseconds: Int64, Remedy, counted: Bool)
+    /// Terminal.
+    case giveUp(GiveUp)
+}
+
+/// Why a notification isn't tried again.
+public enum GiveUp: UInt8, Sendable, Equatable, CaseIterable {
+    /// The answer is final for this token or this job; outcome `rejected`, the reason is the answer's.
+    case rejected
+    /// Its expiration has passed, or will have before a retry may be made; outcome `expired`.
+    case expired
+    /// The maximum of attempts is used up; outcome `undeliverable`.
+    case attemptsExhausted
+    /// It may have been delivered and must not be doubled; outcome `undeliverable`.
+    case unknownOutcome
+
+    /// Machine-readable reason for the outcome.
+    public var code: StaticString {
+        switch self {
+        case .rejected: "rejected"
+        case .expired: "expired"
+        case .attemptsExhausted: "attempts-exhausted"
+        case .unknownOutcome: "unknown-outcome"
+        }
+    }
+}
