@@ -34,8 +34,10 @@ let package = Package(
         .systemLibrary(
             name: "CRdkafka", pkgConfig: "rdkafka", providers: [.apt(["librdkafka-dev"])]),
 
+        .systemLibrary(name: "CEpoll"),
+
         // Effects.
-        .target(name: "EventLoop", swiftSettings: strict),
+        .target(name: "EventLoop", dependencies: ["CEpoll"], swiftSettings: strict),
         .target(
             name: "HTTP2", dependencies: ["EventLoop", "CNghttp2", "COpenSSL", "DeliveryCore"],
             swiftSettings: strict),

@@ -29,3 +29,23 @@ static inline long sluice_SSL_set_tlsext_host_name(SSL *ssl, const char *name) {
 static inline long sluice_SSL_CTX_set_session_cache_mode(SSL_CTX *context, long mode) {
   return SSL_CTX_set_session_cache_mode(context, mode);
 }
+static inline void sluice_SSL_CTX_set_read_ahead(SSL_CTX *context, int yes) {
+  SSL_CTX_set_read_ahead(context, yes);
+}
+static inline long sluice_SSL_CTX_add1_chain_cert(SSL_CTX *context, X509 *certificate) {
+  return SSL_CTX_add1_chain_cert(context, certificate);
+}
+static inline uint64_t sluice_SSL_CTX_set_base_options(SSL_CTX *context) {
+  return SSL_CTX_set_options(
+      context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
+}
+static inline uint64_t sluice_SSL_CTX_prefer_server_ciphers(SSL_CTX *context) {
+  return SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE);
+}
+static inline long sluice_BIO_get_mem_data(BIO *bio, char **data) {
+  return BIO_get_mem_data(bio, data);
+}
+static inline int sluice_ERR_reason(unsigned long code) { return ERR_GET_REASON(code); }
+static inline int sluice_ERR_library(unsigned long code) { return ERR_GET_LIB(code); }
+static const int sluice_MBSTRING_UTF8 = MBSTRING_UTF8;
+static const unsigned long sluice_XN_FLAG_RFC2253 = XN_FLAG_RFC2253;

@@ -1,1 +1,323 @@
-// EventLoop
+import CEpoll
+import Glibc
+import Synchronization
+
+/// A thread that waits with epoll for descriptors, timers and work from other threads, and runs their
+/// handlers one after another. A turn is: wait, inbox, readiness, timers, then the handlers of the turn's
+/// end, which is where writes are gathered.
+// Sendable: everything but the inbox, the stop flag and the thread's lock is only touched on the loop's
+// own thread (checked in debug builds), or before `start()`.
+public final class EventLoop: @unchecked Sendable {
+    public let name: String
+
+    private let epoll: Int32
+    private let wakeDescriptor: Int32
+
+    private struct Inbox {
+        var work: [@Sendable () -> Void] = []
+        var wakePending = false
+        var ended = false
+    }
+    private let inbox = Mutex(Inbox())
+    private let stopping = Atomic<Bool>(false)
+    private let thread = Mutex<pthread_t?>(nil)
+    private var owner: pthread_t?
+
+    private struct Slot {
+        var fileDescriptor: Int32 = -1
+        var generation: UInt32 = 0
+        var handler: (any ReadinessHandler)?
+    }
+    private var slots: [Slot] = []
+    private var freeSlots: [Int32] = []
+    private var timers = TimerHeap()
+    private var turnEnd: [any TurnEndHandler] = []
+
+    private static let wakeToken = UInt64.max
+    private static let eventsPerTurn = 256
+
+    /// The time at the start of the current turn, or as last refreshed by ``refreshNow()``. Loop's thread only.
+    public private(set) var now = MonotonicTime.read()
+
+    /// - Parameter name: of the thread, at most 15 bytes of it are shown by the system's tools.
+    /// - Throws: if the system gives no epoll or eventfd descriptor.
+    public init(name: String) throws(SystemError) {
+        self.name = name
+        epoll = epoll_create1(Int32(EPOLL_CLOEXEC))
+        guard epoll >= 0 else { throw SystemError(call: "epoll_create1") }
+        wakeDescriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
+        guard wakeDescriptor >= 0 else {
+            let error = SystemError(call: "eventfd")
+            close(epoll)
+            throw error
+        }
+        var event = epoll_event()
+        event.events = EPOLLIN.rawValue
+        event.data.u64 = Self.wakeToken
+        guard epoll_ctl(epoll, EPOLL_CTL_ADD, wakeDescriptor, &event) == 0 else {
+            let error = SystemError(call: "epoll_ctl")
+            close(epoll)
+            close(wakeDescriptor)
+            throw error
+        }
+    }
+
+    deinit {
+        close(epoll)
+        close(wakeDescriptor)
+    }
+
+    // MARK: Any thread
+
+    /// Starts the thread. Once only.
+    public func start() {
+        // A peer that went away must be an error of the write, not the end of the process.
+        signal(SIGPIPE, SIG_IGN)
+        thread.withLock { thread in
+            precondition(thread == nil, "event loop \(name) was started twice")
+            var created = pthread_t()
+            let context = Unmanaged.passRetained(self).toOpaque()
+            let result = pthread_create(
+                &created, nil,
+                { context in
+                    Unmanaged<EventLoop>.fromOpaque(context!).takeRetainedValue().runThread()
+                    return nil
+                }, context)
+            precondition(result == 0, "pthread_create failed with \(result)")
+            thread = created
+        }
+    }
+
+    /// Runs `work` on the loop's thread, in the order of the calls. False if the loop has ended: then it
+    /// will not run.
+    @discardableResult
+    public func execute(_ work: @escaping @Sendable () -> Void) -> Bool {
+        let (accepted, wake) = inbox.withLock { inbox in
+            guard !inbox.ended else { return (false, false) }
+            inbox.work.append(work)
+            let wake = !inbox.wakePending
+            inbox.wakePending = true
+            return (true, wake)
+        }
+        if wake { writeWake() }
+        return accepted
+    }
+
+    /// Asks the thread to end after its current turn; what is in the inbox by then is still run.
+    public func stop() {
+        stopping.store(true, ordering: .releasing)
+        writeWake()
+    }
+
+    /// Waits until the thread has ended. Not from the loop's own thread.
+    public func join() {
+        let waiting = thread.withLock { thread -> pthread_t? in
+            defer { thread = nil }
+            return thread
+        }
+        if let waiting { pthread_join(waiting, nil) }
+    }
+
+    /// Runs `body` on the loop and gives its result to the awaiting task. The loop must be running.
+    public func run<T: Sendable>(_ body: @escaping @Sendable () -> T) async -> T {
+        await withCheckedContinuation { continuation in
+            let accepted = execute { continuation.resume(returning: body()) }
+            precondition(accepted, "event loop \(name) has ended")
+        }
+    }
+
+    /// Runs `body` on the loop and waits for its result. The loop must be running; not from its own thread.
+    public func runBlocking<T: Sendable>(_ body: @escaping @Sendable () -> T) -> T {
+        let result = ResultBox<T>()
+        let accepted = execute {
+            let value = body()
+            result.value.withLock { $0 = value }
+            result.done.set()
+        }
+        precondition(accepted, "event loop \(name) has ended")
+        result.done.wait()
+        return result.value.withLock { $0! }
+    }
+
+    private final class ResultBox<T: Sendable>: Sendable {
+        let value = Mutex<T?>(nil)
+        let done = BlockingFlag()
+    }
+
+    // MARK: The loop's thread
+
+    /// Whether the caller is on the loop's thread.
+    public var isCurrent: Bool { owner.map { pthread_equal($0, pthread_self()) != 0 } ?? false }
+
+    /// Reads the clock again, for code that has worked long within a turn.
+    public func refreshNow() {
+        now = MonotonicTime.read()
+    }
+
+    /// Watches `fileDescriptor`, level-triggered. The handler is kept until ``deregister(_:)``, which must
+    /// come before the descriptor is closed. Loop's thread only, or before ``start()``.
+    public func register(
+        _ fileDescriptor: Int32, interest: Readiness, handler: any ReadinessHandler
+    ) throws(SystemError) -> Registration {
+        let slot: Int32
+        if let free = freeSlots.popLast() {
+            slot = free
+        } else {
+            slot = Int32(slots.count)
+            slots.append(Slot())
+        }
+        let index = Int(slot)
+        slots[index].fileDescriptor = fileDescriptor
+        slots[index].handler = handler
+        let registration = Registration(slot: slot, generation: slots[index].generation)
+        guard control(EPOLL_CTL_ADD, registration, fileDescriptor, interest) else {
+            let error = SystemError(call: "epoll_ctl")
+            release(slot)
+            throw error
+        }
+        return registration
+    }
+
+    /// Changes what the descriptor is watched for.
+    public func modify(_ registration: Registration, interest: Readiness) {
+        guard isLive(registration) else { return }
+        _ = control(EPOLL_CTL_MOD, registration, slots[Int(registration.slot)].fileDescriptor, interest)
+    }
+
+    /// Ends the watch. Events already fetched for it are dropped.
+    public func deregister(_ registration: Registration) {
+        guard isLive(registration) else { return }
+        _ = epoll_ctl(epoll, EPOLL_CTL_DEL, slots[Int(registration.slot)].fileDescriptor, nil)
+        release(registration.slot)
+    }
+
+    /// Calls `handler` at or soon after `deadline` (the resolution is a millisecond), once.
+    @discardableResult
+    public func schedule(at deadline: MonotonicTime, handler: any TimerHandler) -> TimerID {
+        timers.insert(deadline: deadline.nanoseconds, handler: handler)
+    }
+
+    /// Calls `handler` once, `delay` from now.
+    @discardableResult
+    public func schedule(after delay: Duration, handler: any TimerHandler) -> TimerID {
+        schedule(at: now + delay, handler: handler)
+    }
+
+    /// Takes the timer back; without effect when it has fired.
+    public func cancel(_ timer: TimerID) {
+        timers.cancel(timer)
+    }
+
+    /// Calls `handler` once at the end of this turn. The caller sees to it that it asks once a turn.
+    public func atTurnEnd(_ handler: any TurnEndHandler) {
+        turnEnd.append(handler)
+    }
+
+    /// A way to wake this loop from other threads; kept by the loop for its lifetime.
+    public func makeWakeup(_ handler: @escaping () -> Void) throws(SystemError) -> Wakeup {
+        let wakeup = try Wakeup(handler: handler)
+        try wakeup.attach(to: self)
+        return wakeup
+    }
+
+    // MARK: Inside
+
+    private func runThread() {
+        var signals = sigset_t()
+        sigfillset(&signals)
+        pthread_sigmask(SIG_BLOCK, &signals, nil)
+        sluice_set_thread_name(name)
+        owner = pthread_self()
+        withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
+            while !stopping.load(ordering: .acquiring) {
+                turn(events)
+            }
+        }
+        // What was accepted is run, so that nobody waits for an answer that never comes.
+        while runInbox(ending: true) {}
+        for slot in slots.indices { slots[slot].handler = nil }
+        turnEnd.removeAll()
+        timers = TimerHeap()
+    }
+
+    private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>) {
+        let count = epoll_wait(epoll, events.baseAddress, Int32(events.count), waitMilliseconds())
+        refreshNow()
+        var wake = false
+        if count > 0 {
+            for index in 0..<Int(count) {
+                let event = events[index]
+                if event.data.u64 == Self.wakeToken {
+                    wake = true
+                    continue
+                }
+                let registration = Registration(packed: event.data.u64)
+                guard isLive(registration), let handler = slots[Int(registration.slot)].handler else {
+                    continue
+                }
+                handler.ready(Readiness(epollEvents: event.events))
+            }
+        }
+        if wake {
+            var value: UInt64 = 0
+            _ = read(wakeDescriptor, &value, 8)
+            _ = runInbox(ending: false)
+        }
+        while let (id, handler) = timers.popDue(now: now.nanoseconds) {
+            handler.timerFired(id)
+        }
+        var index = 0
+        while index < turnEnd.count {
+            turnEnd[index].turnEnded()
+            index += 1
+        }
+        turnEnd.removeAll(keepingCapacity: true)
+    }
+
+    private func waitMilliseconds() -> Int32 {
+        guard let deadline = timers.nextDeadline() else { return -1 }
+        let current = MonotonicTime.read().nanoseconds
+        guard deadline > current else { return 0 }
+        // Rounded up: waking before the deadline would only spin.
+        return Int32(min((deadline - current + 999_999) / 1_000_000, 60_000))
+    }
+
+    private func runInbox(ending: Bool) -> Bool {
+        let work = inbox.withLock { inbox in
+            let work = inbox.work
+            inbox.work = []
+            inbox.wakePending = false
+            if ending, work.isEmpty { inbox.ended = true }
+            return work
+        }
+        for item in work { item() }
+        return !work.isEmpty
+    }
+
+    private func writeWake() {
+        var one: UInt64 = 1
+        _ = write(wakeDescriptor, &one, 8)
+    }
+
+    private func isLive(_ registration: Registration) -> Bool {
+        let index = Int(registration.slot)
+        return index < slots.count && slots[index].generation == registration.generation
+            && slots[index].handler != nil
+    }
+
+    private func release(_ slot: Int32) {
+        slots[Int(slot)].handler = nil
+        slots[Int(slot)].fileDescriptor = -1
+        slots[Int(slot)].generation &+= 1
+        freeSlots.append(slot)
+    }
+
+    private func control(
+        _ operation: Int32, _ registration: Registration, _ fileDescriptor: Int32, _ interest: Readiness
+    ) -> Bool {
+        var event = epoll_event()
+        event.events = interest.epollEvents
+        event.data.u64 = registration.packed
+        return epoll_ctl(epoll, operation, fileDescriptor, &event) == 0
+    }
+}

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Installs the C libraries that Sluice links against, with apt, when they are missing.
+#
+#   Deploy/install-dependencies.sh          what a build needs
+#   Deploy/install-dependencies.sh --test   also what the test suite uses
+#   Deploy/install-dependencies.sh --check  installs nothing; exit status 1 when something is missing
+#
+# Does nothing, and needs no network and no root, when everything is there.
+set -euo pipefail
+
+build_packages=(libnghttp2-dev libssl-dev librdkafka-dev libsimdjson-dev pkg-config make)
+test_packages=(curl nghttp2-client nghttp2-server kcat python3-jsonschema python3-yaml)
+runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, simdjson >= 3.0 (with headers), pkg-config'
+test_help='  curl with HTTP/2, nghttp, h2load, nghttpd (nghttp2), kcat, Python 3 with jsonschema and PyYAML'
+
+with_tests=false
+check_only=false
+for argument in "$@"; do
+    case "$argument" in
+        --test) with_tests=true ;;
+        --check) check_only=true ;;
+        -h | --help)
+            sed -n '2,8s/^# \{0,1\}//p' "$0"
+            exit 0
+            ;;
+        *)
+            echo "install-dependencies: unknown argument '$argument' (known: --test, --check)" >&2
+            exit 64
+            ;;
+    esac
+done
+
+wanted=("${build_packages[@]}")
+if $with_tests; then
+    wanted+=("${test_packages[@]}")
+fi
+
+explain_elsewhere() {
+    echo "install-dependencies: $1" >&2
+    echo "Install these with your system's package manager and run the command again:" >&2
+    echo "$runtime_help" >&2
+    if $with_tests; then
+        echo "$test_help" >&2
+    fi
+    echo "On Debian 12 or later and Ubuntu 24.04 or later this script does it: ${wanted[*]}" >&2
+    exit 1
+}
+
+# Where dpkg doesn't know the packages, what counts is that the libraries can be found.
+libraries_found() {
+    command -v pkg-config >/dev/null 2>&1 \
+        && pkg-config --exists 'libnghttp2 >= 1.50' 'openssl >= 3.0' 'rdkafka >= 2.0' 'simdjson >= 3.0'
+}
+
+if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
+    if libraries_found; then
+        exit 0
+    fi
+    explain_elsewhere "this system has no apt, and pkg-config does not find all libraries."
+fi
+
+missing=()
+for package in "${wanted[@]}"; do
+    status=$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)
+    if [ "$status" != installed ]; then
+        # A virtual package (pkg-config is one of pkgconf's in newer releases) has no status of its own.
+        if [ "$package" = pkg-config ] && command -v pkg-config >/dev/null 2>&1; then
+            continue
+        fi
+        missing+=("$package")
+    fi
+done
+
+if [ ${#missing[@]} -eq 0 ]; then
+    exit 0
+fi
+if $check_only; then
+    echo "missing: ${missing[*]}" >&2
+    exit 1
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null 2>&1; then
+        explain_elsewhere "missing: ${missing[*]}; installing them needs root or sudo."
+    fi
+    as_root=(sudo)
+fi
+
+echo "install-dependencies: installing ${missing[*]}" >&2
+# No question may be asked: CI has no terminal.
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y
+    -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold)
+install_missing() {
+    "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >&2
+}
+# The package lists may be absent (a fresh container) or stale: try, refresh, try again.
+if ! install_missing; then
+    "${apt[@]}" update </dev/null >&2
+    if ! install_missing; then
+        explain_elsewhere "apt could not install ${missing[*]} (its reason is above)."
+    fi
+fi

@@ -1,0 +1,47 @@
+import Glibc
+
+/// A flag that one thread sets once and another waits for.
+// Sendable: all state is behind the pthread mutex.
+public final class BlockingFlag: @unchecked Sendable {
+    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+    private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+    private var isSet = false
+
+    public init() {
+        pthread_mutex_init(mutex, nil)
+        pthread_cond_init(condition, nil)
+    }
+
+    deinit {
+        pthread_cond_destroy(condition)
+        pthread_mutex_destroy(mutex)
+        condition.deallocate()
+        mutex.deallocate()
+    }
+
+    public func set() {
+        pthread_mutex_lock(mutex)
+        isSet = true
+        pthread_cond_broadcast(condition)
+        pthread_mutex_unlock(mutex)
+    }
+
+    public func wait() {
+        pthread_mutex_lock(mutex)
+        while !isSet { pthread_cond_wait(condition, mutex) }
+        pthread_mutex_unlock(mutex)
+    }
+
+    /// Waits at most `seconds`; true if the flag was set by then.
+    public func wait(seconds: Int) -> Bool {
+        var deadline = timespec()
+        clock_gettime(CLOCK_REALTIME, &deadline)
+        deadline.tv_sec += seconds
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        while !isSet {
+            if pthread_cond_timedwait(condition, mutex, &deadline) == ETIMEDOUT { return isSet }
+        }
+        return true
+    }
+}

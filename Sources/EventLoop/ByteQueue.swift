@@ -1,0 +1,78 @@
+import Glibc
+
+/// A growable queue of bytes: appended at the back, consumed from the front. Its storage is kept, so
+/// that in steady state nothing is allocated. Freed with the value.
+public struct ByteQueue: ~Copyable {
+    @usableFromInline var base: UnsafeMutableRawPointer
+    @usableFromInline var capacity: Int
+    @usableFromInline var head = 0
+    @usableFromInline var tail = 0
+
+    /// - Parameter capacity: bytes to allocate at first.
+    public init(capacity: Int) {
+        self.capacity = max(capacity, 64)
+        base = .allocate(byteCount: self.capacity, alignment: 16)
+    }
+
+    deinit {
+        base.deallocate()
+    }
+
+    /// Bytes waiting to be consumed.
+    @inlinable public var count: Int { tail - head }
+
+    @inlinable public var isEmpty: Bool { head == tail }
+
+    /// The waiting bytes. Valid until the queue is changed.
+    @inlinable public var readable: UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(start: base + head, count: tail - head)
+    }
+
+    /// Room for at least `count` bytes behind the waiting ones. Valid until the queue is changed;
+    /// ``commit(_:)`` says how many were written.
+    @inlinable public mutating func prepare(_ count: Int) -> UnsafeMutableRawBufferPointer {
+        if capacity - tail < count { makeRoom(count) }
+        return UnsafeMutableRawBufferPointer(start: base + tail, count: capacity - tail)
+    }
+
+    /// Appends the first `count` bytes of what ``prepare(_:)`` returned.
+    @inlinable public mutating func commit(_ count: Int) {
+        tail += count
+    }
+
+    @inlinable public mutating func append(_ bytes: UnsafeRawBufferPointer) {
+        guard let source = bytes.baseAddress, bytes.count > 0 else { return }
+        let room = prepare(bytes.count)
+        memcpy(room.baseAddress!, source, bytes.count)
+        tail += bytes.count
+    }
+
+    /// Drops `count` bytes from the front.
+    @inlinable public mutating func consume(_ count: Int) {
+        head += count
+        if head == tail {
+            head = 0
+            tail = 0
+        }
+    }
+
+    public mutating func removeAll() {
+        head = 0
+        tail = 0
+    }
+
+    @usableFromInline mutating func makeRoom(_ room: Int) {
+        let used = tail - head
+        if used + room <= capacity, head >= used {
+            memcpy(base, base + head, used)
+        } else {
+            while capacity < used + room { capacity *= 2 }
+            let grown = UnsafeMutableRawPointer.allocate(byteCount: capacity, alignment: 16)
+            memcpy(grown, base + head, used)
+            base.deallocate()
+            base = grown
+        }
+        head = 0
+        tail = used
+    }
+}

@@ -1,0 +1,54 @@
+import Glibc
+
+/// A point on the monotonic clock, in nanoseconds since an arbitrary origin (the machine's start on Linux).
+public struct MonotonicTime: Comparable, Hashable, Sendable {
+    public var nanoseconds: UInt64
+
+    public init(nanoseconds: UInt64) {
+        self.nanoseconds = nanoseconds
+    }
+
+    /// Reads the clock.
+    public static func read() -> MonotonicTime {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return MonotonicTime(nanoseconds: UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec))
+    }
+
+    /// Far enough in the future never to come.
+    public static let distantFuture = MonotonicTime(nanoseconds: .max)
+
+    public static func < (left: MonotonicTime, right: MonotonicTime) -> Bool {
+        left.nanoseconds < right.nanoseconds
+    }
+
+    /// The time that lies `duration` later; a negative duration counts as zero, an overflow as ``distantFuture``.
+    public static func + (time: MonotonicTime, duration: Duration) -> MonotonicTime {
+        let (sum, overflow) = time.nanoseconds.addingReportingOverflow(duration.wholeNanoseconds)
+        return overflow ? .distantFuture : MonotonicTime(nanoseconds: sum)
+    }
+
+    /// Nanoseconds from `earlier` to `self`, zero if `earlier` is later.
+    public func nanoseconds(since earlier: MonotonicTime) -> UInt64 {
+        nanoseconds > earlier.nanoseconds ? nanoseconds - earlier.nanoseconds : 0
+    }
+}
+
+extension Duration {
+    /// The duration in nanoseconds, clamped to what 64 bits hold; zero for a negative one.
+    public var wholeNanoseconds: UInt64 {
+        let (seconds, attoseconds) = components
+        guard seconds >= 0, attoseconds >= 0 else { return 0 }
+        let (product, overflow) = UInt64(seconds).multipliedReportingOverflow(by: 1_000_000_000)
+        guard !overflow else { return .max }
+        let (sum, overflowed) = product.addingReportingOverflow(UInt64(attoseconds) / 1_000_000_000)
+        return overflowed ? .max : sum
+    }
+}
+
+/// Milliseconds since 1970-01-01 UTC by the wall clock, which can step.
+public func wallClockMilliseconds() -> Int64 {
+    var time = timespec()
+    clock_gettime(CLOCK_REALTIME, &time)
+    return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
+}

@@ -1,0 +1,69 @@
+import CEpoll
+import Glibc
+
+/// What a file descriptor is ready for, or what its owner waits for.
+public struct Readiness: OptionSet, Sendable {
+    public let rawValue: UInt8
+
+    public init(rawValue: UInt8) {
+        self.rawValue = rawValue
+    }
+
+    public static let read = Readiness(rawValue: 1 << 0)
+    public static let write = Readiness(rawValue: 1 << 1)
+    /// The peer closed, or the descriptor is of no more use. Reported whether asked for or not.
+    public static let hangup = Readiness(rawValue: 1 << 2)
+    /// An error is pending on the descriptor. Reported whether asked for or not.
+    public static let error = Readiness(rawValue: 1 << 3)
+
+    init(epollEvents events: UInt32) {
+        var readiness: Readiness = []
+        if events & EPOLLIN.rawValue != 0 { readiness.insert(.read) }
+        if events & EPOLLOUT.rawValue != 0 { readiness.insert(.write) }
+        if events & (EPOLLHUP.rawValue | EPOLLRDHUP.rawValue) != 0 { readiness.insert(.hangup) }
+        if events & EPOLLERR.rawValue != 0 { readiness.insert(.error) }
+        self = readiness
+    }
+
+    var epollEvents: UInt32 {
+        var events: UInt32 = 0
+        if contains(.read) { events |= EPOLLIN.rawValue | EPOLLRDHUP.rawValue }
+        if contains(.write) { events |= EPOLLOUT.rawValue }
+        return events
+    }
+}
+
+/// Told when a registered file descriptor is ready. Called on the loop's thread.
+public protocol ReadinessHandler: AnyObject {
+    func ready(_ readiness: Readiness)
+}
+
+/// Told when a timer's time has come. Called on the loop's thread.
+public protocol TimerHandler: AnyObject {
+    func timerFired(_ timer: TimerID)
+}
+
+/// Told once at the end of the loop turn it asked for. Called on the loop's thread.
+public protocol TurnEndHandler: AnyObject {
+    func turnEnded()
+}
+
+/// A registered file descriptor: a slot and the generation that tells it from an earlier user of the slot.
+public struct Registration: Hashable, Sendable {
+    var slot: Int32
+    var generation: UInt32
+
+    /// Packed into the event's user data, so that an event that was already fetched for a descriptor
+    /// that has been replaced meanwhile is recognised and dropped.
+    var packed: UInt64 { UInt64(UInt32(bitPattern: slot)) | UInt64(generation) << 32 }
+
+    init(slot: Int32, generation: UInt32) {
+        self.slot = slot
+        self.generation = generation
+    }
+
+    init(packed: UInt64) {
+        self.init(
+            slot: Int32(bitPattern: UInt32(truncatingIfNeeded: packed)), generation: UInt32(packed >> 32))
+    }
+}

@@ -1,0 +1,48 @@
+import Synchronization
+
+/// A bounded queue from one thread to one other, without locks: a ring of trivial elements with an
+/// index of its own for either side.
+// Sendable: `storage` is allocated once; the producer writes an element only before it publishes it by
+// `tail` (release), the consumer reads it only after it has seen that (acquire), and the other way
+// round for `head`; each index has one writer.
+public final class SingleProducerRing<Element: BitwiseCopyable>: @unchecked Sendable {
+    private let storage: UnsafeMutablePointer<Element>
+    private let mask: Int
+    private let head = Atomic<Int>(0)
+    private let tail = Atomic<Int>(0)
+
+    /// Room for `capacity` elements, rounded up to a power of two.
+    public init(capacity: Int) {
+        var size = 2
+        while size < capacity { size *= 2 }
+        mask = size - 1
+        storage = .allocate(capacity: size)
+    }
+
+    deinit {
+        storage.deallocate()
+    }
+
+    public var capacity: Int { mask + 1 }
+
+    /// Elements in the ring at a moment within the call.
+    public var count: Int { tail.load(ordering: .acquiring) - head.load(ordering: .acquiring) }
+
+    /// Producer only. False when the ring is full.
+    public func push(_ element: Element) -> Bool {
+        let position = tail.load(ordering: .relaxed)
+        guard position - head.load(ordering: .acquiring) <= mask else { return false }
+        storage[position & mask] = element
+        tail.store(position + 1, ordering: .releasing)
+        return true
+    }
+
+    /// Consumer only. Nil when the ring is empty.
+    public func pop() -> Element? {
+        let position = head.load(ordering: .relaxed)
+        guard position < tail.load(ordering: .acquiring) else { return nil }
+        let element = storage[position & mask]
+        head.store(position + 1, ordering: .releasing)
+        return element
+    }
+}

@@ -1,0 +1,174 @@
+// Sections `credentials` and `apps`.
+
+extension Configuration {
+    private enum CredentialType: String, CaseIterable {
+        case token, certificate
+    }
+
+    static func readCredential(
+        _ section: SectionReader, name: String, files: FileNames
+    ) -> Credential? {
+        let type = section.choice(
+            "type", of: CredentialType.self, default: nil, required: true,
+            help: "a signing key (.p8) or a client certificate")
+        let keyFileHelp = "the .p8 file; of a certificate: its private key, PEM"
+        let kind: Credential.Kind
+        switch type {
+        case .token:
+            let keyFile = section.text(
+                "key-file", kind: "file", required: true, help: keyFileHelp, check: files.check)
+            let keyID = section.text(
+                "key-id", required: true, help: "of a token: the key's identifier, 10 letters and digits",
+                check: checkIdentifier)
+            let teamID = section.text(
+                "team-id", required: true, help: "of a token: the developer team, 10 letters and digits",
+                check: checkIdentifier)
+            kind = .token(keyFile: files.resolve(keyFile ?? ""), keyID: keyID ?? "", teamID: teamID ?? "")
+        case .certificate:
+            let certificateFile = section.text(
+                "certificate-file", kind: "file", required: true,
+                help: "of a certificate: the PEM file, with intermediates if there are any",
+                check: files.check)
+            let keyFile = section.text(
+                "key-file", kind: "file", required: true, help: keyFileHelp, check: files.check)
+            kind = .certificate(
+                certificateFile: files.resolve(certificateFile ?? ""), keyFile: files.resolve(keyFile ?? ""))
+        case nil:
+            // Which keys belong here depends on the type.
+            section.acceptRest()
+            return nil
+        }
+        let connections = section.integer(
+            "connections", 1...1_000, help: "connections of this pool; default: apns.connections")
+        return Credential(name: name, kind: kind, connections: connections)
+    }
+
+    /// The names under `credentials`, including those whose settings are wrong: an app that uses one of these
+    /// is not at fault.
+    static func declaredCredentials(_ document: ConfigurationValue) -> [String] {
+        guard case .map(let entries) = document.content,
+            case .map(let credentials)? = entries.first(where: { $0.key == "credentials" })?.value.content
+        else { return [] }
+        return credentials.map(\.key)
+    }
+
+    static func readApp(
+        _ section: SectionReader, declared: [String], credentials: inout [Credential],
+        files: FileNames
+    ) -> App? {
+        let name = section.text(
+            "name", required: true, help: "short name for logs and metrics",
+            check: { text in
+                let allowed = text.utf8.allSatisfy { isLetterOrDigit($0) || "-_.".utf8.contains($0) }
+                return allowed ? nil : "`\(text)` has characters other than letters, digits, - _ and ."
+            })
+        let topics = section.texts(
+            "topics", kind: "list of text", required: true,
+            help: "bundle identifiers; topics with APNs' suffixes (.voip, …) belong to the app as well",
+            check: checkBundleIdentifier)
+        var credential: String?
+        if section.isMap("credential") {
+            let ownName = "app \(name ?? section.path)"
+            let own = section.section("credential") { readCredential($0, name: ownName, files: files) }
+            if let own { credentials.append(own) }
+            credential = ownName
+        } else {
+            credential = section.text(
+                "credential", kind: "name or map", required: true,
+                help: "name of an entry of `credentials`, or its settings",
+                check: { text in
+                    if declared.contains(text) { return nil }
+                    let hint = Suggestion.hint(for: text, among: declared)
+                    return "there is no `\(text)` in `credentials`\(hint)"
+                })
+        }
+        return App(name: name ?? "", topics: topics, credential: credential ?? "")
+    }
+
+    /// What can't be seen from one app alone.
+    func checkApps(_ root: SectionReader) {
+        var names: Set<String> = []
+        var ownerOfTopic: [String: String] = [:]
+        var userOfCertificate: [String: String] = [:]
+        for app in apps where !app.name.isEmpty {
+            if !names.insert(app.name).inserted {
+                root.problem("apps", "two apps are named `\(app.name)`")
+            }
+            for topic in app.topics {
+                if let owner = ownerOfTopic.updateValue(app.name, forKey: topic) {
+                    root.problem(
+                        "apps", "topic `\(topic)` is listed twice: in `\(owner)` and in `\(app.name)`")
+                }
+            }
+            if case .certificate? = credential(of: app)?.kind,
+                let other = userOfCertificate.updateValue(app.name, forKey: app.credential)
+            {
+                root.problem(
+                    "apps",
+                    "`\(other)` and `\(app.name)` share the certificate `\(app.credential)`, but a certificate is "
+                        + "for one app; a token credential can be shared")
+            }
+        }
+    }
+
+    // MARK: Checks of single values: nil, or what is wrong
+
+    static func checkServer(_ text: String) -> String? {
+        let address = text.split(separator: "://", maxSplits: 1).last ?? ""
+        let wrong = "`\(text)` is not host:port"
+        if address.utf8.contains(UInt8(ascii: " ")) { return wrong }
+        // An IPv6 address in brackets has colons of its own.
+        let afterHost =
+            address.hasPrefix("[") ? address.drop { $0 != "]" }.dropFirst() : address.drop { $0 != ":" }
+        let host = address.dropLast(afterHost.count)
+        guard !host.isEmpty else { return wrong }
+        if afterHost.isEmpty { return nil }
+        guard afterHost.hasPrefix(":"), let port = Int(afterHost.dropFirst()), (1...65_535).contains(port)
+        else { return wrong }
+        return nil
+    }
+
+    static func checkTopicName(_ text: String) -> String? {
+        let allowed = text.utf8.allSatisfy { isLetterOrDigit($0) || "-_.".utf8.contains($0) }
+        guard allowed, text.utf8.count <= 249, text != ".", text != ".." else {
+            return "`\(text)` can't name a Kafka topic (letters, digits, . _ and -, at most 249)"
+        }
+        return nil
+    }
+
+    static func checkIdentifier(_ text: String) -> String? {
+        let capitals = text.utf8.allSatisfy { isLetterOrDigit($0) && !(0x61...0x7a).contains($0) }
+        guard capitals, text.utf8.count == 10 else {
+            return "`\(text)` is not 10 capital letters and digits, as Apple's developer site shows it"
+        }
+        return nil
+    }
+
+    static func checkBundleIdentifier(_ text: String) -> String? {
+        guard text.utf8.allSatisfy({ isLetterOrDigit($0) || "-.".utf8.contains($0) }) else {
+            return "`\(text)` is not a bundle identifier (letters, digits, . and -)"
+        }
+        return nil
+    }
+
+    /// Properties that the worker depends on can't be passed through.
+    static func checkProperty(_ name: String) -> String? {
+        switch name {
+        case "bootstrap.servers", "metadata.broker.list": "is set by kafka.bootstrap-servers"
+        case "group.id": "is set by kafka.group-id"
+        case "enable.auto.commit", "enable.auto.offset.store", "auto.commit.enable",
+            "auto.commit.interval.ms":
+            "can't be set: offsets are committed behind terminal outcomes (see delivery.commit-interval)"
+        case "partition.assignment.strategy": "can't be set: workers use cooperative-sticky"
+        case "transactional.id": "can't be set: transactions are not supported yet"
+        default: name.isEmpty ? "must not be empty" : nil
+        }
+    }
+
+    private static func isLetterOrDigit(_ byte: UInt8) -> Bool {
+        switch byte {
+        case 0x30...0x39, 0x41...0x5a, 0x61...0x7a: true
+        default: false
+        }
+    }
+}

@@ -1,0 +1,176 @@
+// The settings: names, types, defaults, limits and help texts. The defaults are those of the structs.
+
+extension Configuration {
+    /// Reads a whole document. The result is meaningful only when no problem was recorded.
+    static func read(
+        _ document: ConfigurationValue, files: FileNames,
+        collector: ConfigurationCollector
+    ) -> Configuration {
+        let root = SectionReader(document, path: "", pattern: "", collector: collector)
+        let kafka = root.section("kafka") { readKafka($0) }
+        let apns = root.section("apns") { readAPNS($0, files: files) }
+        var credentials = root.namedSections("credentials") { name, section in
+            readCredential(section, name: name, files: files)
+        }
+        let declared = declaredCredentials(document)
+        let apps = root.sections("apps", help: "the apps to push for, at least one") { section in
+            readApp(section, declared: declared, credentials: &credentials, files: files)
+        }
+        let delivery = root.section("delivery") { readDelivery($0) }
+        let log = root.section("log") { readLog($0) }
+        let metrics = root.section("metrics") { readMetrics($0) }
+        root.finish()
+        let configuration = Configuration(
+            kafka: kafka, apns: apns, credentials: credentials, apps: apps, delivery: delivery, log: log,
+            metrics: metrics)
+        configuration.checkApps(root)
+        return configuration
+    }
+
+    private static func readKafka(_ section: SectionReader) -> Kafka {
+        let bootstrapServers = section.texts(
+            "bootstrap-servers", kind: "comma-separated host:port", required: true, commaSeparated: true,
+            help: "brokers to ask for the cluster's layout", check: checkServer)
+        let groupID = section.text(
+            "group-id", default: "sluice",
+            help: "consumer group, the same for all workers of an installation")
+        let defaults = Kafka.Topics()
+        let topics = section.section("topics") { section in
+            Kafka.Topics(
+                jobs: section.text(
+                    "jobs", default: defaults.jobs, help: "topic of the jobs", check: checkTopicName)!,
+                outcomes: section.text(
+                    "outcomes", default: defaults.outcomes, help: "topic of the outcomes",
+                    check: checkTopicName)!,
+                deadLetters: section.text(
+                    "dead-letters", default: defaults.deadLetters,
+                    help: "topic of the records that are no valid jobs", check: checkTopicName)!)
+        }
+        if Set([topics.jobs, topics.outcomes, topics.deadLetters]).count < 3 {
+            section.problem("topics", "jobs, outcomes and dead letters must be three different topics")
+        }
+        let creates = section.contains("create-topics")
+        let createTopics = section.section("create-topics") { section in
+            let defaults = Kafka.CreateTopics()
+            return Kafka.CreateTopics(
+                partitions: section.integer(
+                    "partitions", 1...10_000, default: defaults.partitions,
+                    help:
+                        "partitions of a topic that the worker creates; without this section it creates none"
+                )!,
+                replicationFactor: section.integer(
+                    "replication-factor", 1...15, default: defaults.replicationFactor,
+                    help: "replicas of a topic that the worker creates")!)
+        }
+        return Kafka(
+            bootstrapServers: bootstrapServers.joined(separator: ","), groupID: groupID ?? "",
+            topics: topics, createTopics: creates ? createTopics : nil,
+            properties: section.properties(
+                "properties", help: "librdkafka properties, such as security.protocol",
+                check: checkProperty),
+            consumerProperties: section.properties(
+                "consumer-properties", help: "librdkafka properties for the consumer alone",
+                check: checkProperty),
+            producerProperties: section.properties(
+                "producer-properties", help: "librdkafka properties for the producer alone",
+                check: checkProperty))
+    }
+
+    private static func readAPNS(_ section: SectionReader, files: FileNames) -> APNS {
+        let defaults = APNS()
+        let environment = section.choice(
+            "environment", default: defaults.environment,
+            help: "`custom` pushes to the server of `apns.host`, such as the simulator")
+        let host = section.text(
+            "host", default: nil, required: environment == .custom,
+            help: "name or address of the server; only with environment `custom`")
+        if environment != .custom, section.contains("host") {
+            section.problem("host", "is only for environment `custom`; now it is `\(environment.rawValue)`")
+        }
+        return APNS(
+            environment: environment, host: environment == .custom ? host : nil,
+            port: section.integer(
+                "port", 1...65_535, default: defaults.port,
+                help: "APNs listens on 443 and, for firewalls, 2197")!,
+            caFile: section.text(
+                "ca-file", kind: "file", help: "PEM file of the authorities to trust; default: the system's",
+                check: files.check
+            ).map(files.resolve),
+            connections: section.integer(
+                "connections", 1...1_000, default: defaults.connections,
+                help: "connections of each credential's pool")!,
+            connectTimeout: section.duration(
+                "connect-timeout", .milliseconds(10)...minutes(5), default: defaults.connectTimeout,
+                help: "for name resolution, TCP and TLS together"),
+            requestTimeout: section.duration(
+                "request-timeout", .milliseconds(10)...minutes(10), default: defaults.requestTimeout,
+                help: "from sending a push to its answer"),
+            pingInterval: section.duration(
+                "ping-interval", .milliseconds(10)...minutes(24 * 60), default: defaults.pingInterval,
+                help: "an idle connection is checked this often"),
+            tlsMinimum: section.choice(
+                "tls-minimum", default: defaults.tlsMinimum, help: "oldest TLS version to accept"))
+    }
+
+    private static func readDelivery(_ section: SectionReader) -> Delivery {
+        let defaults = Delivery()
+        let retryDefaults = Delivery.Retry()
+        let retry = section.section("retry") { section in
+            let retry = Delivery.Retry(
+                initial: section.duration(
+                    "initial", .milliseconds(1)...minutes(60), default: retryDefaults.initial,
+                    help: "longest wait before the second attempt"),
+                maximum: section.duration(
+                    "maximum", .milliseconds(1)...minutes(24 * 60), default: retryDefaults.maximum,
+                    help: "longest wait between attempts"),
+                multiplier: section.number(
+                    "multiplier", 1...100, default: retryDefaults.multiplier,
+                    help: "each wait is this many times the one before"),
+                maxAttempts: section.integer(
+                    "max-attempts", 1...1_000, default: retryDefaults.maxAttempts,
+                    help: "attempts in all; then the job is undeliverable")!)
+            if retry.initial > retry.maximum {
+                section.problem("initial", "must not be longer than delivery.retry.maximum")
+            }
+            return retry
+        }
+        return Delivery(
+            maxInFlight: section.integer(
+                "max-in-flight", 1...10_000_000, default: defaults.maxInFlight,
+                help: "unfinished jobs in a worker; at the limit it stops reading")!,
+            maxInFlightBytes: section.size(
+                "max-in-flight-bytes", 1 << 16...1 << 40, default: defaults.maxInFlightBytes,
+                help: "likewise in bytes of records"),
+            shards: section.integer(
+                "shards", 1...256, default: defaults.shards,
+                help: "threads that push; each has its own connections"
+            )!,
+            retry: retry,
+            maxExpiration: section.duration(
+                "max-expiration", .seconds(1)...minutes(30 * 24 * 60), default: defaults.maxExpiration,
+                help: "a job's longer expiration is shortened to this"),
+            drainDeadline: section.duration(
+                "drain-deadline", .zero...minutes(60), default: defaults.drainDeadline,
+                help: "time at SIGTERM for what is in flight; keep it below the supervisor's"),
+            commitInterval: section.duration(
+                "commit-interval", .milliseconds(10)...minutes(5), default: defaults.commitInterval,
+                help: "how often offsets are committed"))
+    }
+
+    private static func readLog(_ section: SectionReader) -> Log {
+        let defaults = Log()
+        return Log(
+            level: section.choice("level", default: defaults.level, help: "least level to log"),
+            format: section.choice(
+                "format", default: defaults.format, help: "`json`: one object on each line"))
+    }
+
+    private static func readMetrics(_ section: SectionReader) -> Metrics {
+        Metrics(
+            statsInterval: section.duration(
+                "stats-interval", .zero...minutes(60), default: Metrics().statsInterval,
+                help: "how often the worker logs its counters; 0: never"))
+    }
+
+    private static func minutes(_ minutes: Int) -> Duration { .seconds(minutes * 60) }
+}

@@ -1,0 +1,272 @@
+/// Everything a worker is told: validated, complete, with defaults filled in.
+///
+/// A value of this type comes from `Configuration.load(path:environment:)`, which reports every mistake at
+/// once, or is built in code by a test. The reference of all settings is `sluice config reference`.
+public struct Configuration: Sendable, Equatable {
+    public var kafka: Kafka
+    public var apns: APNS
+    /// Every credential that an app refers to, also those written inside of an app.
+    public var credentials: [Credential]
+    public var apps: [App]
+    public var delivery: Delivery
+    public var log: Log
+    public var metrics: Metrics
+
+    public init(
+        kafka: Kafka, apns: APNS = APNS(), credentials: [Credential], apps: [App],
+        delivery: Delivery = Delivery(), log: Log = Log(), metrics: Metrics = Metrics()
+    ) {
+        self.kafka = kafka
+        self.apns = apns
+        self.credentials = credentials
+        self.apps = apps
+        self.delivery = delivery
+        self.log = log
+        self.metrics = metrics
+    }
+
+    /// The credential an app pushes with. Loading guarantees that it exists.
+    public func credential(of app: App) -> Credential? {
+        credentials.first { $0.name == app.credential }
+    }
+}
+
+extension Configuration {
+    /// Section `kafka`.
+    public struct Kafka: Sendable, Equatable {
+        /// Comma-separated `host:port` pairs.
+        public var bootstrapServers: String
+        /// All workers of one installation share it.
+        public var groupID: String
+        public var topics: Topics
+        /// Present when the worker may create topics that don't exist.
+        public var createTopics: CreateTopics?
+        /// librdkafka properties for consumer and producer, in the order of the file.
+        public var properties: [Property]
+        /// For the consumer only; wins over `properties`.
+        public var consumerProperties: [Property]
+        /// For the producer only; wins over `properties`.
+        public var producerProperties: [Property]
+
+        public init(
+            bootstrapServers: String, groupID: String = "sluice", topics: Topics = Topics(),
+            createTopics: CreateTopics? = nil, properties: [Property] = [],
+            consumerProperties: [Property] = [], producerProperties: [Property] = []
+        ) {
+            self.bootstrapServers = bootstrapServers
+            self.groupID = groupID
+            self.topics = topics
+            self.createTopics = createTopics
+            self.properties = properties
+            self.consumerProperties = consumerProperties
+            self.producerProperties = producerProperties
+        }
+
+        /// Names of the topics.
+        public struct Topics: Sendable, Equatable {
+            public var jobs: String
+            public var outcomes: String
+            public var deadLetters: String
+
+            public init(
+                jobs: String = "sluice.jobs", outcomes: String = "sluice.outcomes",
+                deadLetters: String = "sluice.dead-letters"
+            ) {
+                self.jobs = jobs
+                self.outcomes = outcomes
+                self.deadLetters = deadLetters
+            }
+        }
+
+        /// How missing topics are created.
+        public struct CreateTopics: Sendable, Equatable {
+            public var partitions: Int
+            public var replicationFactor: Int
+
+            public init(partitions: Int = 12, replicationFactor: Int = 3) {
+                self.partitions = partitions
+                self.replicationFactor = replicationFactor
+            }
+        }
+
+        /// One librdkafka property, passed through as written.
+        public struct Property: Sendable, Equatable {
+            public var name: String
+            public var value: String
+
+            public init(name: String, value: String) {
+                self.name = name
+                self.value = value
+            }
+        }
+    }
+
+    /// Section `apns`.
+    public struct APNS: Sendable, Equatable {
+        public enum Environment: String, CaseIterable, Sendable {
+            case production
+            case development
+            /// A server named by `host`: the simulator, a test server, a relay.
+            case custom
+
+            /// Apple's host of the environment; nil for `custom`.
+            public var host: String? {
+                switch self {
+                case .production: "api.push.apple.com"
+                case .development: "api.sandbox.push.apple.com"
+                case .custom: nil
+                }
+            }
+        }
+
+        public enum TLSVersion: String, CaseIterable, Sendable {
+            case tls12 = "1.2"
+            case tls13 = "1.3"
+        }
+
+        public var environment: Environment
+        public var host: String
+        public var port: Int
+        /// PEM file of the certificate authorities to trust; nil means the system's.
+        public var caFile: String?
+        /// Connections of each pool; a pool belongs to one credential. A credential may override it.
+        public var connections: Int
+        public var connectTimeout: Duration
+        public var requestTimeout: Duration
+        /// An idle connection is checked with a PING after this long.
+        public var pingInterval: Duration
+        public var tlsMinimum: TLSVersion
+
+        public init(
+            environment: Environment = .production, host: String? = nil, port: Int = 443,
+            caFile: String? = nil, connections: Int = 2, connectTimeout: Duration = .seconds(10),
+            requestTimeout: Duration = .seconds(30), pingInterval: Duration = .seconds(60 * 60),
+            tlsMinimum: TLSVersion = .tls12
+        ) {
+            self.environment = environment
+            self.host = host ?? environment.host ?? ""
+            self.port = port
+            self.caFile = caFile
+            self.connections = connections
+            self.connectTimeout = connectTimeout
+            self.requestTimeout = requestTimeout
+            self.pingInterval = pingInterval
+            self.tlsMinimum = tlsMinimum
+        }
+    }
+
+    /// An entry of section `credentials`, or the credential written inside of an app.
+    public struct Credential: Sendable, Equatable {
+        public enum Kind: Sendable, Equatable {
+            /// A provider token signed with a `.p8` key of a team.
+            case token(keyFile: String, keyID: String, teamID: String)
+            /// A client certificate, both files PEM.
+            case certificate(certificateFile: String, keyFile: String)
+        }
+
+        public var name: String
+        public var kind: Kind
+        /// Connections of this credential's pool; nil means `apns.connections`.
+        public var connections: Int?
+
+        public init(name: String, kind: Kind, connections: Int? = nil) {
+            self.name = name
+            self.kind = kind
+            self.connections = connections
+        }
+    }
+
+    /// An entry of section `apps`.
+    public struct App: Sendable, Equatable {
+        public var name: String
+        /// Bundle identifiers. The topics derived from them (`….voip` and so on) belong to the app as well.
+        public var topics: [String]
+        /// Name of a `Credential`.
+        public var credential: String
+
+        public init(name: String, topics: [String], credential: String) {
+            self.name = name
+            self.topics = topics
+            self.credential = credential
+        }
+    }
+
+    /// Section `delivery`.
+    public struct Delivery: Sendable, Equatable {
+        /// Jobs taken from Kafka and not terminal yet, in the whole worker; at the limit it pauses its partitions.
+        public var maxInFlight: Int
+        /// Likewise in bytes of records.
+        public var maxInFlightBytes: Int
+        /// Event-loop threads that deliver.
+        public var shards: Int
+        public var retry: Retry
+        /// A longer expiration is shortened to this (APNs itself keeps nothing for longer than 30 days).
+        public var maxExpiration: Duration
+        /// What is in flight at SIGTERM has this long to finish.
+        public var drainDeadline: Duration
+        public var commitInterval: Duration
+
+        public init(
+            maxInFlight: Int = 20_000, maxInFlightBytes: Int = 64 << 20, shards: Int = 1,
+            retry: Retry = Retry(), maxExpiration: Duration = .seconds(30 * 86_400),
+            drainDeadline: Duration = .seconds(25), commitInterval: Duration = .seconds(1)
+        ) {
+            self.maxInFlight = maxInFlight
+            self.maxInFlightBytes = maxInFlightBytes
+            self.shards = shards
+            self.retry = retry
+            self.maxExpiration = maxExpiration
+            self.drainDeadline = drainDeadline
+            self.commitInterval = commitInterval
+        }
+
+        /// Waiting times between attempts: `initial`, then each `multiplier` times the one before, up to
+        /// `maximum`, each with full jitter.
+        public struct Retry: Sendable, Equatable {
+            public var initial: Duration
+            public var maximum: Duration
+            public var multiplier: Double
+            /// Attempts in all, the first one included.
+            public var maxAttempts: Int
+
+            public init(
+                initial: Duration = .seconds(1), maximum: Duration = .seconds(60), multiplier: Double = 2,
+                maxAttempts: Int = 8
+            ) {
+                self.initial = initial
+                self.maximum = maximum
+                self.multiplier = multiplier
+                self.maxAttempts = maxAttempts
+            }
+        }
+    }
+
+    /// Section `log`.
+    public struct Log: Sendable, Equatable {
+        public enum Level: String, CaseIterable, Sendable {
+            case trace, debug, info, notice, warning, error, critical
+        }
+
+        public enum Format: String, CaseIterable, Sendable {
+            case text, json
+        }
+
+        public var level: Level
+        public var format: Format
+
+        public init(level: Level = .info, format: Format = .text) {
+            self.level = level
+            self.format = format
+        }
+    }
+
+    /// Section `metrics`.
+    public struct Metrics: Sendable, Equatable {
+        /// How often the worker logs its counters; zero means never.
+        public var statsInterval: Duration
+
+        public init(statsInterval: Duration = .seconds(10)) {
+            self.statsInterval = statsInterval
+        }
+    }
+}

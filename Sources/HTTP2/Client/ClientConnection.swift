@@ -1,0 +1,441 @@
+import EventLoop
+import Glibc
+
+/// Why a connection is no more.
+public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
+    /// TCP did not come about.
+    case connectFailed(SystemError)
+    /// No connection within the connect timeout, TLS and SETTINGS included.
+    case connectTimeout
+    case tls(TLSError)
+    case http2(HTTP2ConnectionError)
+    /// The server closed it; `clean` when it said so in TLS.
+    case closedByServer(clean: Bool)
+    /// No sign of life within the PING timeout.
+    case unresponsive
+    /// We ended it after its streams were done.
+    case drained
+    /// We ended it at once.
+    case closed
+
+    public var description: String {
+        switch self {
+        case .connectFailed(let error): "\(error)"
+        case .connectTimeout: "no connection within the connect timeout"
+        case .tls(let error): "\(error)"
+        case .http2(let error): "\(error)"
+        case .closedByServer(clean: true): "closed by the server"
+        case .closedByServer(clean: false): "cut by the server without close_notify"
+        case .unresponsive: "no answer to a PING"
+        case .drained: "drained"
+        case .closed: "closed"
+        }
+    }
+}
+
+/// Told what happens on a connection; on the loop's thread. Events come in batches, one call a read.
+public protocol ClientConnectionOwner: AnyObject {
+    /// TLS is up and the server's SETTINGS have come.
+    func connectionOpened(_ connection: ClientConnection)
+    /// Answers, failures, changed settings. The buffer is valid during the call.
+    func connection(_ connection: ClientConnection, received events: UnsafeBufferPointer<ClientEvent>)
+    /// The last call; every request has been answered for before.
+    func connectionClosed(_ connection: ClientConnection, reason: ConnectionCloseReason)
+}
+
+/// One connection to the server: socket, TLS and ``ClientSession`` on an event loop. All requests of a loop turn
+/// go out together, in full TLS records. Loop's thread only.
+public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHandler {
+    public struct Configuration: Sendable {
+        public var session = ClientSession.Configuration()
+        /// From `connect` to the server's SETTINGS.
+        public var connectTimeout: Duration = .seconds(10)
+        /// From a request's submission to its whole answer.
+        public var requestTimeout: Duration = .seconds(20)
+        /// A PING is sent after so long without a byte from the server; also how a silent one is found out
+        /// while requests are open.
+        public var pingInterval: Duration = .seconds(60)
+        /// The connection is given up when nothing at all comes for so long after a PING.
+        public var pingTimeout: Duration = .seconds(10)
+
+        public init() {}
+    }
+
+    enum State {
+        case connecting
+        case handshaking
+        /// TLS is up; the server's SETTINGS are awaited.
+        case negotiating
+        case open
+        case closed
+    }
+
+    /// The owner's number of this connection.
+    public let number: UInt32
+    public let address: SocketAddress
+    private(set) var state = State.connecting
+    private(set) var session: ClientSession
+
+    private let loop: EventLoop
+    private let configuration: Configuration
+    private let context: TLSContext
+    private let serverName: String
+    private unowned let owner: any ClientConnectionOwner
+    private var transport: TLSTransport?
+    private var socket: Int32 = -1
+    private var registration: Registration?
+    private var interest: Readiness = []
+    private var timer: TimerID?
+    private var resumeReading: TimerID?
+
+    private var input = ByteQueue(capacity: 2 * ClientConnection.readSize)
+    private var delivering = EventBuffer()
+    private var isDelivering = false
+    private var flushScheduled = false
+    private var isDraining = false
+    private var pingNumber: UInt32 = 0
+    private var pingSentAt: MonotonicTime?
+    private var pingSent: MonotonicTime?
+    private var lastRead: MonotonicTime
+    private let started: MonotonicTime
+
+    /// Whether the server's SETTINGS ever came.
+    public private(set) var hasBeenOpen = false
+    /// Version and cipher, once TLS is up.
+    public private(set) var tlsDescription = ""
+
+    /// The last measured time from PING to its answer, in nanoseconds; 0 before the first.
+    public private(set) var roundTripNanoseconds: UInt64 = 0
+
+    /// A TLS record's content; what a read takes at once.
+    static let readSize = 16 * 1024 + 256
+    /// Reads of one turn, so that one busy connection does not hold up the others.
+    private static let readsPerTurn = 16
+    /// Output that waits for the socket at most while requests are accepted.
+    private static let outputLimit = 256 * 1024
+
+    /// Begins to connect.
+    /// - Parameter serverName: checked against the certificate and sent as SNI.
+    public init(
+        number: UInt32, address: SocketAddress, serverName: String, context: TLSContext, fields: StableFields,
+        configuration: Configuration, loop: EventLoop, owner: any ClientConnectionOwner
+    ) {
+        self.number = number
+        self.address = address
+        self.serverName = serverName
+        self.context = context
+        self.configuration = configuration
+        self.loop = loop
+        self.owner = owner
+        session = ClientSession(configuration: configuration.session, fields: fields)
+        started = loop.now
+        lastRead = loop.now
+    }
+
+    deinit {
+        if let timer { loop.cancel(timer) }
+    }
+
+    /// Opens the socket. The result, also a failure at once, comes through the owner, after this call.
+    public func connect() {
+        timer = loop.schedule(after: configuration.connectTimeout, handler: self)
+        socket = Glibc.socket(
+            address.family, Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        guard socket >= 0 else { return closeSoon(.connectFailed(SystemError(call: "socket"))) }
+        var one: Int32 = 1
+        setsockopt(socket, Int32(IPPROTO_TCP), TCP_NODELAY, &one, socklen_t(MemoryLayout<Int32>.size))
+        let result = address.withPointer { Glibc.connect(socket, $0, $1) }
+        guard result == 0 || errno == EINPROGRESS else {
+            return closeSoon(.connectFailed(SystemError(call: "connect to \(address)")))
+        }
+        do throws(SystemError) {
+            interest = .write
+            registration = try loop.register(socket, interest: .write, handler: self)
+        } catch {
+            closeSoon(.connectFailed(error))
+        }
+    }
+
+    // MARK: Requests
+
+    /// Requests that it takes now.
+    public var availableStreams: Int {
+        state == .open && !isDraining && session.output.count < Self.outputLimit
+            ? session.availableStreams : 0
+    }
+
+    public var openStreams: Int { session.openStreams }
+    public var streamLimit: Int { session.streamLimit }
+    public var sendWindow: Int { session.sendWindow }
+
+    /// True when it takes no more requests for good: draining, GOAWAY, ids used up, or closed.
+    public var isEnding: Bool {
+        isDraining || state == .closed || (state == .open && !session.canOpenStreams)
+    }
+
+    /// Whether requests may be placed on it.
+    public var isOpen: Bool { state == .open && !isEnding }
+
+    /// Frames a request; it leaves at the end of the loop's turn. See ``ClientSession/submit(tag:body:deadline:encode:)``.
+    public func submit(
+        tag: UInt32, body: UnsafeRawBufferPointer, encode: (inout HeaderBlockEncoder) -> Void
+    ) -> ClientSession.SubmitResult {
+        guard availableStreams > 0 else { return .noCapacity }
+        let deadline = loop.now + configuration.requestTimeout
+        let result = session.submit(tag: tag, body: body, deadline: deadline.nanoseconds, encode: encode)
+        scheduleFlush()
+        return result
+    }
+
+    /// Takes no more requests and closes when the open ones are answered.
+    public func drain() {
+        guard state != .closed else { return }
+        isDraining = true
+        if state != .open || session.openStreams == 0 { closeSoon(.drained) }
+    }
+
+    /// Closes at once; open requests end as unknown.
+    public func close() {
+        close(.closed)
+    }
+
+    // MARK: Loop
+
+    public func ready(_ readiness: Readiness) {
+        switch state {
+        case .connecting: finishConnect()
+        case .handshaking: continueHandshake()
+        case .negotiating, .open:
+            if readiness.contains(.write) { flush() }
+            if !readiness.isDisjoint(with: [.read, .hangup, .error]) { readAll() }
+        case .closed: break
+        }
+    }
+
+    public func turnEnded() {
+        flushScheduled = false
+        flush()
+        deliver()
+    }
+
+    public func timerFired(_ timer: TimerID) {
+        if timer == resumeReading {
+            resumeReading = nil
+            readAll()
+            return
+        }
+        self.timer = nil
+        switch state {
+        case .closed: return
+        case .connecting, .handshaking, .negotiating: close(pendingClose ?? .connectTimeout)
+        case .open: checkHealth()
+        }
+    }
+
+    private func finishConnect() {
+        var code: Int32 = 0
+        var length = socklen_t(MemoryLayout<Int32>.size)
+        getsockopt(socket, SOL_SOCKET, SO_ERROR, &code, &length)
+        guard code == 0 else {
+            return close(.connectFailed(SystemError(call: "connect to \(address)", code: code)))
+        }
+        do throws(TLSError) {
+            let owned = socket
+            socket = -1
+            transport = try TLSTransport(context: context, fileDescriptor: owned, serverName: serverName)
+        } catch {
+            return close(.tls(error))
+        }
+        state = .handshaking
+        continueHandshake()
+    }
+
+    private func continueHandshake() {
+        guard let transport else { return }
+        switch transport.handshake() {
+        case .done:
+            state = .negotiating
+            lastRead = loop.now
+            want(.read)
+            flush()
+            if state == .negotiating { readAll() }
+        case .wantRead: want(.read)
+        case .wantWrite: want(.write)
+        case .failed(let error): close(.tls(error))
+        }
+    }
+
+    private func readAll() {
+        guard let transport, state == .open || state == .negotiating else { return }
+        for _ in 0..<Self.readsPerTurn {
+            let room = input.prepare(Self.readSize)
+            switch transport.read(into: room) {
+            case .bytes(let count):
+                input.commit(count)
+                lastRead = loop.now
+                pingSentAt = nil
+                guard process() else { return }
+            case .wantRead: return
+            case .wantWrite:
+                want([.read, .write])
+                return
+            case .closed(let clean): return close(.closedByServer(clean: clean))
+            case .failed(let error): return close(.tls(error))
+            }
+        }
+        // More may wait in TLS, of which the socket knows nothing.
+        if transport.hasBufferedInput {
+            resumeReading = loop.schedule(at: loop.now, handler: self)
+        }
+    }
+
+    /// Gives the session what has come and its events to the owner. False when the connection has ended.
+    private func process() -> Bool {
+        do throws(HTTP2ConnectionError) {
+            let used = try session.receive(input.readable)
+            input.consume(used)
+        } catch {
+            deliver()
+            flush()
+            close(.http2(error))
+            return false
+        }
+        if state == .negotiating, session.peerMaximumStreams != nil {
+            state = .open
+            hasBeenOpen = true
+            if let transport { tlsDescription = "\(transport.version) \(transport.cipher)" }
+            if let timer { loop.cancel(timer) }
+            scheduleHealthCheck()
+            owner.connectionOpened(self)
+        }
+        if !session.output.isEmpty { scheduleFlush() }
+        deliver()
+        if state == .open, isEnding, session.openStreams == 0 { closeSoon(.drained) }
+        return state != .closed
+    }
+
+    private func deliver() {
+        guard !isDelivering else { return }
+        isDelivering = true
+        while session.events.count > 0 {
+            swap(&session.events, &delivering)
+            for index in 0..<delivering.count where delivering[index].kind == .pingAnswered {
+                if let sent = pingSent { roundTripNanoseconds = loop.now.nanoseconds(since: sent) }
+            }
+            owner.connection(self, received: delivering.all)
+            delivering.removeAll()
+        }
+        isDelivering = false
+    }
+
+    // MARK: Writing
+
+    private func scheduleFlush() {
+        guard !flushScheduled, state == .open || state == .negotiating else { return }
+        flushScheduled = true
+        loop.atTurnEnd(self)
+    }
+
+    private func flush() {
+        guard let transport, state == .open || state == .negotiating else { return }
+        while !session.output.isEmpty {
+            let waiting = session.output.readable
+            let record = UnsafeRawBufferPointer(rebasing: waiting.prefix(TLSTransport.maximumRecordSize))
+            switch transport.write(record) {
+            case .bytes(let count): session.output.consume(count)
+            case .wantWrite:
+                want([.read, .write])
+                return
+            case .wantRead:
+                want(.read)
+                return
+            case .failed(let error):
+                // A server that closed may have said why, and which requests it has not processed.
+                takeLastInput(from: transport)
+                return close(.tls(error))
+            }
+        }
+        want(.read)
+    }
+
+    private func takeLastInput(from transport: TLSTransport) {
+        while true {
+            let room = input.prepare(Self.readSize)
+            guard case .bytes(let count) = transport.read(into: room) else { break }
+            input.commit(count)
+        }
+        if let used = try? session.receive(input.readable) { input.consume(used) }
+    }
+
+    private func want(_ interest: Readiness) {
+        guard interest != self.interest, let registration else { return }
+        self.interest = interest
+        loop.modify(registration, interest: interest)
+    }
+
+    // MARK: Health
+
+    private func scheduleHealthCheck() {
+        // Deadlines are kept to a tenth of the request timeout, at most a second late.
+        let tick = min(configuration.requestTimeout / 10, configuration.pingTimeout / 4, .seconds(1))
+        timer = loop.schedule(after: max(tick, .milliseconds(10)), handler: self)
+    }
+
+    private func checkHealth() {
+        if let pendingClose { return close(pendingClose) }
+        let now = loop.now
+        let expired = session.expire(now: now.nanoseconds)
+        if pingSentAt == nil {
+            let silent = now.nanoseconds(since: lastRead)
+            if expired > 0 || silent >= configuration.pingInterval.wholeNanoseconds {
+                pingNumber &+= 1
+                session.ping(pingNumber)
+                pingSentAt = now
+                pingSent = now
+            }
+        } else if let pingSentAt,
+            now.nanoseconds(since: pingSentAt) >= configuration.pingTimeout.wholeNanoseconds
+        {
+            return close(.unresponsive)
+        }
+        if !session.output.isEmpty { scheduleFlush() }
+        scheduleHealthCheck()
+        deliver()
+        if state == .open, isEnding, session.openStreams == 0 { close(.drained) }
+    }
+
+    // MARK: Closing
+
+    private var pendingClose: ConnectionCloseReason?
+
+    /// Closes from the loop, not from within the caller's call.
+    private func closeSoon(_ reason: ConnectionCloseReason) {
+        guard pendingClose == nil, state != .closed else { return }
+        pendingClose = reason
+        if let timer { loop.cancel(timer) }
+        timer = loop.schedule(at: loop.now, handler: self)
+    }
+
+    private func close(_ reason: ConnectionCloseReason) {
+        guard state != .closed else { return }
+        if state == .open, case .drained = reason {
+            session.goAway(.noError)
+            flush()
+            guard state != .closed else { return }
+        }
+        state = .closed
+        if let timer { loop.cancel(timer) }
+        if let resumeReading { loop.cancel(resumeReading) }
+        timer = nil
+        resumeReading = nil
+        if let registration { loop.deregister(registration) }
+        registration = nil
+        transport?.close()
+        transport = nil
+        if socket >= 0 { Glibc.close(socket) }
+        socket = -1
+        session.abandonStreams()
+        deliver()
+        owner.connectionClosed(self, reason: reason)
+    }
+}

@@ -1,0 +1,56 @@
+/// What a client session has to tell its owner. Each request that was submitted ends in exactly one
+/// ``response`` or ``failed``.
+public struct ClientEvent {
+    public enum Kind: UInt8, Sendable {
+        /// The whole answer has arrived.
+        case response
+        /// The request ended without an answer; ``processed`` says whether the server may have acted on it.
+        case failed
+        /// The server's SETTINGS were applied.
+        case settingsChanged
+        /// The server ends the connection in an orderly way; ``body`` is the frame's debug data.
+        case goAway
+        /// A PING of ours was answered; ``code`` holds its number.
+        case pingAnswered
+    }
+
+    /// Whether the server may have acted on a request that has no answer (RFC 9113 §8.7).
+    public enum Processed: UInt8, Sendable {
+        /// It certainly has not: refused, or above the last stream of a GOAWAY.
+        case no
+        /// It may have.
+        case unknown
+    }
+
+    public var kind: Kind
+    public var processed: Processed = .unknown
+    /// The response's status code.
+    public var status: UInt16 = 0
+    /// The owner's mark of the request, as given on submission.
+    public var tag: UInt32 = 0
+    /// The error code of a reset or GOAWAY.
+    public var code: UInt32 = 0
+    /// `retry-after` in seconds; 0 when the server gave none.
+    public var retryAfterSeconds: UInt32 = 0
+    /// The answer's content, cut at ``ClientSession/maximumResponseBody``. Valid until the session is
+    /// next given input.
+    public var body = UnsafeRawBufferPointer(start: nil, count: 0)
+
+    init(_ kind: Kind) {
+        self.kind = kind
+    }
+}
+
+/// Why a session can't go on: the connection is to be closed.
+public struct HTTP2ConnectionError: Error, Equatable, Sendable, CustomStringConvertible {
+    public var code: HTTP2ErrorCode
+    /// What the server did, or what happened.
+    public var message: String
+
+    public init(_ code: HTTP2ErrorCode, _ message: String) {
+        self.code = code
+        self.message = message
+    }
+
+    public var description: String { "HTTP/2 \(code): \(message)" }
+}

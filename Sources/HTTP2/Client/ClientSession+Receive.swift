@@ -1,0 +1,385 @@
+import EventLoop
+
+extension ClientSession {
+    /// Takes bytes from the server: as many whole frames as there are. Returns the bytes used; the owner gives
+    /// the rest again with what follows.
+    ///
+    /// - Throws: if the connection can't go on. A GOAWAY with the code is in ``output`` then; the owner sends
+    ///   it if it can, calls ``abandonStreams(nothingSent:)`` and closes.
+    public mutating func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2ConnectionError) -> Int {
+        finishedBodies.removeAll(keepingCapacity: true)
+        guard let base = bytes.baseAddress else { return 0 }
+        var used = 0
+        do throws(HTTP2ConnectionError) {
+            while bytes.count - used >= FrameHeader.size {
+                let header = FrameHeader(base + used)
+                guard header.length <= FrameHeader.defaultMaximumPayload else {
+                    throw HTTP2ConnectionError(.frameSizeError, "a frame of \(header.length) bytes")
+                }
+                guard bytes.count - used - FrameHeader.size >= header.length else { break }
+                let payload = UnsafeRawBufferPointer(
+                    start: base + used + FrameHeader.size, count: header.length)
+                try receive(header, payload)
+                used += FrameHeader.size + header.length
+            }
+        } catch {
+            goAway(error.code)
+            throw error
+        }
+        return used
+    }
+
+    private mutating func receive(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        if pendingBlock != nil, header.type != FrameType.continuation {
+            throw HTTP2ConnectionError(.protocolError, "a header block was not continued")
+        }
+        if peerMaximumStreams == nil, header.type != FrameType.settings {
+            throw HTTP2ConnectionError(.protocolError, "the first frame was not SETTINGS")
+        }
+        switch header.type {
+        case FrameType.headers: try receiveHeaders(header, payload)
+        case FrameType.data: try receiveData(header, payload)
+        case FrameType.settings: try receiveSettings(header, payload)
+        case FrameType.windowUpdate: try receiveWindowUpdate(header, payload)
+        case FrameType.reset: try receiveReset(header, payload)
+        case FrameType.ping: try receivePing(header, payload)
+        case FrameType.goAway: try receiveGoAway(header, payload)
+        case FrameType.continuation: try receiveContinuation(header, payload)
+        case FrameType.pushPromise:
+            throw HTTP2ConnectionError(.protocolError, "PUSH_PROMISE although push is disabled")
+        case FrameType.priority:
+            guard header.stream != 0 else {
+                throw HTTP2ConnectionError(.protocolError, "PRIORITY on stream 0")
+            }
+            try countControlFrame()
+        default:
+            // RFC 9113 §4.1: frames of unknown types are ignored.
+            try countControlFrame()
+        }
+    }
+
+    mutating func countControlFrame() throws(HTTP2ConnectionError) {
+        controlFrames += 1
+        guard controlFrames <= Self.maximumControlFrames else {
+            throw HTTP2ConnectionError(
+                .enhanceYourCalm, "more than \(Self.maximumControlFrames) control frames without an answer")
+        }
+    }
+
+    /// A stream of ours that this frame may be about.
+    private func checkStream(_ id: UInt32, _ frame: StaticString) throws(HTTP2ConnectionError) {
+        guard id != 0, id & 1 == 1, id < nextID else {
+            throw HTTP2ConnectionError(.protocolError, "\(frame) on stream \(id), which was never opened")
+        }
+    }
+
+    /// Takes padding and, of HEADERS, the priority fields off (RFC 9113 §6.1, §6.2).
+    private func unpadded(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) -> UnsafeRawBufferPointer {
+        var start = 0
+        var end = payload.count
+        if header.flags & FrameFlag.padded != 0 {
+            guard let padding = payload.first else {
+                throw HTTP2ConnectionError(.frameSizeError, "a padded frame without its pad length")
+            }
+            start = 1
+            end -= Int(padding)
+        }
+        if header.type == FrameType.headers, header.flags & FrameFlag.priority != 0 { start += 5 }
+        guard start <= end else {
+            throw HTTP2ConnectionError(.protocolError, "padding longer than its frame")
+        }
+        return UnsafeRawBufferPointer(rebasing: payload[start..<end])
+    }
+
+    // MARK: HEADERS, CONTINUATION
+
+    private mutating func receiveHeaders(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        try checkStream(header.stream, "HEADERS")
+        let block = try unpadded(header, payload)
+        let endStream = header.flags & FrameFlag.endStream != 0
+        if header.flags & FrameFlag.endHeaders != 0 {
+            try receiveBlock(block, stream: header.stream, endStream: endStream)
+            return
+        }
+        pendingBlock = PendingBlock(stream: header.stream, endStream: endStream)
+        pendingBlockBytes.append(block)
+    }
+
+    private mutating func receiveContinuation(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        guard let pending = pendingBlock, pending.stream == header.stream else {
+            throw HTTP2ConnectionError(.protocolError, "CONTINUATION of no header block")
+        }
+        try countControlFrame()
+        guard pendingBlockBytes.count + payload.count <= Self.maximumHeaderBlock else {
+            throw HTTP2ConnectionError(
+                .enhanceYourCalm, "a header block over \(Self.maximumHeaderBlock) bytes")
+        }
+        pendingBlockBytes.append(payload)
+        guard header.flags & FrameFlag.endHeaders != 0 else { return }
+        pendingBlock = nil
+        defer { pendingBlockBytes.removeAll() }
+        try receiveBlock(pendingBlockBytes.readable, stream: pending.stream, endStream: pending.endStream)
+    }
+
+    private mutating func receiveBlock(
+        _ block: UnsafeRawBufferPointer, stream: UInt32, endStream: Bool
+    ) throws(HTTP2ConnectionError) {
+        // Also for a stream that is closed: the header table must keep in step.
+        let fields: ResponseFields
+        do {
+            fields = try decoder.decode(block)
+        } catch .compression {
+            throw HTTP2ConnectionError(.compressionError, "a header block that does not decode")
+        } catch {
+            throw HTTP2ConnectionError(
+                .enhanceYourCalm, "a header list over \(HeaderBlockDecoder.maximumHeaderListSize) bytes")
+        }
+        guard let index = streams.find(stream) else {
+            try countControlFrame()
+            return
+        }
+        let isTrailer = streams[index].status != 0
+        if isTrailer {
+            // Trailers end the stream and have no status (RFC 9113 §8.1).
+            if fields.status != 0 || !endStream { streams[index].isMalformed = true }
+        } else if fields.status >= 100, fields.status < 200, !fields.isMalformed, !endStream {
+            try countControlFrame()
+            return
+        } else {
+            streams[index].status = fields.status
+            streams[index].retryAfterSeconds = fields.retryAfterSeconds
+            if fields.isMalformed || fields.status < 200 { streams[index].isMalformed = true }
+        }
+        if streams[index].isMalformed {
+            writeReset(stream, .protocolError)
+            end(index, failed: .unknown, code: .protocolError)
+        } else if endStream {
+            finish(index, body: UnsafeRawBufferPointer(start: nil, count: 0))
+        }
+    }
+
+    // MARK: DATA
+
+    private mutating func receiveData(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        try checkStream(header.stream, "DATA")
+        // RFC 9113 §6.9.1: the whole frame counts, padding included, also on a closed stream.
+        connectionReceiveWindow -= Int64(payload.count)
+        guard connectionReceiveWindow >= 0 else {
+            throw HTTP2ConnectionError(.flowControlError, "DATA beyond the connection's window")
+        }
+        receivedSinceUpdate += Int64(payload.count)
+        if receivedSinceUpdate >= Self.defaultWindow / 2 {
+            writeWord(type: FrameType.windowUpdate, stream: 0, UInt32(receivedSinceUpdate))
+            connectionReceiveWindow += receivedSinceUpdate
+            receivedSinceUpdate = 0
+        }
+        let content = try unpadded(header, payload)
+        if content.isEmpty { try countControlFrame() }
+        guard let index = streams.find(header.stream) else {
+            try countControlFrame()
+            return
+        }
+        streams[index].receiveWindow -= Int32(payload.count)
+        guard streams[index].receiveWindow >= 0, streams[index].status != 0 else {
+            let code: HTTP2ErrorCode = streams[index].status == 0 ? .protocolError : .flowControlError
+            writeReset(header.stream, code)
+            end(index, failed: .unknown, code: code)
+            return
+        }
+        let endStream = header.flags & FrameFlag.endStream != 0
+        if endStream, !streams[index].collectsBody {
+            finish(index, body: UnsafeRawBufferPointer(rebasing: content.prefix(Self.maximumResponseBody)))
+            return
+        }
+        streams[index].collectsBody = true
+        let kept = collectedBodies[header.stream]?.count ?? 0
+        collectedBodies[header.stream, default: []].append(
+            contentsOf: content.prefix(Self.maximumResponseBody - kept))
+        if endStream {
+            finishedBodies.append(collectedBodies.removeValue(forKey: header.stream) ?? [])
+            let copy = finishedBodies[finishedBodies.count - 1]
+            // The array lives in `finishedBodies` until the next input, and is not changed meanwhile.
+            finish(index, body: copy.withUnsafeBytes { $0 })
+        }
+    }
+
+    private mutating func finish(_ index: Int32, body: UnsafeRawBufferPointer) {
+        let cell = streams[index]
+        var event = ClientEvent(.response)
+        event.tag = cell.tag
+        event.status = cell.status
+        event.retryAfterSeconds = cell.retryAfterSeconds
+        event.body = body
+        // The server has accepted the credential when its answer is about something else.
+        if !authenticated, cell.status != 403 { authenticated = true }
+        controlFrames = 0
+        if !cell.unsent.isEmpty {
+            // An answer before the end of the request (RFC 9113 §8.1): the rest is not needed.
+            writeReset(cell.id, .cancel)
+        }
+        release(index)
+        events.append(event)
+    }
+
+    // MARK: Connection frames
+
+    private mutating func receiveSettings(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        guard header.stream == 0 else { throw HTTP2ConnectionError(.protocolError, "SETTINGS on a stream") }
+        try countControlFrame()
+        if header.flags & FrameFlag.acknowledgement != 0 {
+            guard payload.isEmpty else {
+                throw HTTP2ConnectionError(.frameSizeError, "a SETTINGS acknowledgement with content")
+            }
+            return
+        }
+        guard payload.count % 6 == 0 else {
+            throw HTTP2ConnectionError(.frameSizeError, "SETTINGS of \(payload.count) bytes")
+        }
+        // RFC 9113 §6.5.2: without a value there is no limit; it is ours that holds then.
+        if peerMaximumStreams == nil { peerMaximumStreams = .max }
+        for offset in stride(from: 0, to: payload.count, by: 6) {
+            let name = payload.baseAddress!.bigEndian16(at: offset)
+            let value = payload.baseAddress!.bigEndian32(at: offset + 2)
+            switch name {
+            case SettingName.headerTableSize: encoder.peerTableSize(value)
+            case SettingName.maxConcurrentStreams: peerMaximumStreams = value
+            case SettingName.enablePush:
+                guard value == 0 else {
+                    throw HTTP2ConnectionError(.protocolError, "a server with ENABLE_PUSH")
+                }
+            case SettingName.initialWindowSize:
+                guard value <= 0x7fff_ffff else {
+                    throw HTTP2ConnectionError(.flowControlError, "INITIAL_WINDOW_SIZE of \(value)")
+                }
+                try changeInitialWindow(Int64(value))
+            case SettingName.maxFrameSize:
+                guard value >= 16_384, value <= 16_777_215 else {
+                    throw HTTP2ConnectionError(.protocolError, "MAX_FRAME_SIZE of \(value)")
+                }
+                peerMaximumFrame = Int(value)
+            default: break
+            }
+        }
+        let room = output.prepare(FrameHeader.size)
+        FrameHeader(length: 0, type: FrameType.settings, flags: FrameFlag.acknowledgement, stream: 0)
+            .write(to: room.baseAddress!)
+        output.commit(FrameHeader.size)
+        sendBlocked()
+        events.append(ClientEvent(.settingsChanged))
+    }
+
+    /// RFC 9113 §6.9.2: a change applies to the open streams too, whose windows may become negative.
+    private mutating func changeInitialWindow(_ window: Int64) throws(HTTP2ConnectionError) {
+        let difference = window - peerInitialWindow
+        peerInitialWindow = window
+        var index = streams.oldest
+        while index >= 0 {
+            streams[index].sendWindow += difference
+            guard streams[index].sendWindow <= 0x7fff_ffff else {
+                throw HTTP2ConnectionError(
+                    .flowControlError, "INITIAL_WINDOW_SIZE overflows a stream's window")
+            }
+            index = streams[index].next
+        }
+    }
+
+    private mutating func receiveWindowUpdate(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        guard payload.count == 4 else {
+            throw HTTP2ConnectionError(.frameSizeError, "WINDOW_UPDATE of \(payload.count) bytes")
+        }
+        let increment = Int64(payload.baseAddress!.bigEndian32() & 0x7fff_ffff)
+        if header.stream == 0 {
+            guard increment > 0 else { throw HTTP2ConnectionError(.protocolError, "WINDOW_UPDATE by 0") }
+            connectionSendWindow += increment
+            guard connectionSendWindow <= 0x7fff_ffff else {
+                throw HTTP2ConnectionError(
+                    .flowControlError, "WINDOW_UPDATE overflows the connection's window")
+            }
+            sendBlocked()
+            return
+        }
+        try checkStream(header.stream, "WINDOW_UPDATE")
+        try countControlFrame()
+        guard let index = streams.find(header.stream) else { return }
+        streams[index].sendWindow += increment
+        guard increment > 0, streams[index].sendWindow <= 0x7fff_ffff else {
+            let code: HTTP2ErrorCode = increment == 0 ? .protocolError : .flowControlError
+            writeReset(header.stream, code)
+            end(index, failed: .unknown, code: code)
+            return
+        }
+        sendBlocked()
+    }
+
+    private mutating func receiveReset(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        try checkStream(header.stream, "RST_STREAM")
+        guard payload.count == 4 else {
+            throw HTTP2ConnectionError(.frameSizeError, "RST_STREAM of \(payload.count) bytes")
+        }
+        try countControlFrame()
+        guard let index = streams.find(header.stream) else { return }
+        let code = HTTP2ErrorCode(rawValue: payload.baseAddress!.bigEndian32())
+        // RFC 9113 §8.7: REFUSED_STREAM promises that nothing was done.
+        end(index, failed: code == .refusedStream ? .no : .unknown, code: code)
+    }
+
+    private mutating func receivePing(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        guard header.stream == 0 else { throw HTTP2ConnectionError(.protocolError, "PING on a stream") }
+        guard payload.count == 8 else {
+            throw HTTP2ConnectionError(.frameSizeError, "PING of \(payload.count) bytes")
+        }
+        try countControlFrame()
+        if header.flags & FrameFlag.acknowledgement != 0 {
+            var event = ClientEvent(.pingAnswered)
+            event.code = payload.baseAddress!.bigEndian32(at: 4)
+            events.append(event)
+            return
+        }
+        let room = output.prepare(FrameHeader.size)
+        FrameHeader(length: 8, type: FrameType.ping, flags: FrameFlag.acknowledgement, stream: 0)
+            .write(to: room.baseAddress!)
+        output.commit(FrameHeader.size)
+        output.append(payload)
+    }
+
+    private mutating func receiveGoAway(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        guard header.stream == 0 else { throw HTTP2ConnectionError(.protocolError, "GOAWAY on a stream") }
+        guard payload.count >= 8 else {
+            throw HTTP2ConnectionError(.frameSizeError, "GOAWAY of \(payload.count) bytes")
+        }
+        try countControlFrame()
+        goAwayReceived = true
+        // RFC 9113 §6.8: a later GOAWAY never raises the last stream.
+        lastAcceptedID = min(lastAcceptedID, payload.baseAddress!.bigEndian32() & 0x7fff_ffff)
+        var event = ClientEvent(.goAway)
+        event.code = payload.baseAddress!.bigEndian32(at: 4)
+        event.body = UnsafeRawBufferPointer(rebasing: payload[8...])
+        events.append(event)
+        var index = streams.oldest
+        while index >= 0 {
+            let next = streams[index].next
+            if streams[index].id > lastAcceptedID { end(index, failed: .no, code: .refusedStream) }
+            index = next
+        }
+    }
+}

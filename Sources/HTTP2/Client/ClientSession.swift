@@ -1,0 +1,310 @@
+import EventLoop
+import Glibc
+
+/// The client's side of one HTTP/2 connection (RFC 9113) as a state machine: bytes in → events, requests →
+/// bytes out. It touches no socket and no clock; whoever owns it moves ``output`` to the server and gives
+/// it what came back. Requests carry whole bodies, as pushes do; there is no server push and no priority.
+public struct ClientSession: ~Copyable {
+    /// Content of an answer that is kept; APNs' answers have less than 200 bytes.
+    public static let maximumResponseBody = 4096
+    /// RFC 9113 §6.9.2: windows begin with this; ours stay there.
+    static let defaultWindow: Int64 = 65_535
+    /// Room for a request's header block. The longest legal one (token, topic, collapse identifier, provider
+    /// token, all uncompressed) takes less than half.
+    static let headerBlockRoom = 8192
+    static let largestStreamID: UInt32 = 0x7fff_ffff
+    /// SETTINGS, PING, PRIORITY, empty DATA and the like without an answer in between: more are a flood.
+    static let maximumControlFrames = 10_000
+    /// A response's header block with its continuations, compressed.
+    static let maximumHeaderBlock = 65_536
+
+    public struct Configuration: Sendable {
+        /// Streams open at once at most, whatever the server permits.
+        public var maximumStreams = 1000
+        /// Keep to one stream until an answer shows that the server accepts our credential (token
+        /// connections; APNs: SNR, CON).
+        public var waitsForAuthentication = true
+
+        public init() {}
+    }
+
+    /// Bytes for the server. The owner consumes what it has sent.
+    public var output = ByteQueue(capacity: 64 * 1024)
+    /// What happened during ``receive(_:)`` and the other calls, in order. The owner takes them after each call.
+    public internal(set) var events = EventBuffer()
+
+    var encoder: HeaderBlockEncoder
+    var decoder = HeaderBlockDecoder()
+    var streams: StreamTable
+    let configuration: Configuration
+
+    var nextID: UInt32 = 1
+    var connectionSendWindow = Self.defaultWindow
+    var connectionReceiveWindow = Self.defaultWindow
+    var receivedSinceUpdate: Int64 = 0
+    var peerInitialWindow = Self.defaultWindow
+    var peerMaximumFrame = FrameHeader.defaultMaximumPayload
+    var peerMaximumStreams: UInt32?
+    var authenticated: Bool
+    var lastAcceptedID = Self.largestStreamID
+    var goAwayReceived = false
+    var controlFrames = 0
+    var blockedStreams: [UInt32] = []
+    var collectedBodies: [UInt32: [UInt8]] = [:]
+    /// The answer content that an event points to.
+    var finishedBodies: [[UInt8]] = []
+
+    /// A header block that continues: its stream, and whether the stream ends with it.
+    struct PendingBlock {
+        var stream: UInt32
+        var endStream: Bool
+    }
+    var pendingBlock: PendingBlock?
+    var pendingBlockBytes = ByteQueue(capacity: 256)
+
+    /// Begins a connection: the preface and our SETTINGS are in ``output``.
+    public init(configuration: Configuration, fields: StableFields) {
+        self.configuration = configuration
+        encoder = HeaderBlockEncoder(fields: fields)
+        streams = StreamTable(streams: configuration.maximumStreams)
+        authenticated = !configuration.waitsForAuthentication
+        let preface: StaticString = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        output.append(UnsafeRawBufferPointer(start: preface.utf8Start, count: preface.utf8CodeUnitCount))
+        writeSettings([
+            (SettingName.enablePush, 0),
+            (SettingName.maxHeaderListSize, UInt32(HeaderBlockDecoder.maximumHeaderListSize)),
+        ])
+    }
+
+    // MARK: State
+
+    /// Streams that are open.
+    public var openStreams: Int { streams.count }
+
+    /// The server's limit as it stands, ours included; 0 while its SETTINGS have not come.
+    public var streamLimit: Int {
+        guard let peerMaximumStreams else { return 0 }
+        let limit = min(Int(peerMaximumStreams), configuration.maximumStreams)
+        return authenticated ? limit : min(limit, 1)
+    }
+
+    /// Requests that may be submitted now, as far as streams are concerned.
+    public var availableStreams: Int {
+        canOpenStreams ? max(0, streamLimit - streams.count) : 0
+    }
+
+    /// False after GOAWAY and when the stream ids are used up: the connection only ends what it has.
+    public var canOpenStreams: Bool {
+        !goAwayReceived && nextID <= Self.largestStreamID - UInt32(2 * streams.capacity)
+    }
+
+    /// Content bytes that the connection's window takes now.
+    public var sendWindow: Int { Int(max(connectionSendWindow, 0)) }
+
+    /// The deadline of the oldest open stream, or nil. Deadlines rise from one request to the next.
+    public var oldestDeadline: UInt64? {
+        streams.oldest >= 0 ? streams[streams.oldest].deadline : nil
+    }
+
+    // MARK: Requests
+
+    public enum SubmitResult: Equatable, Sendable {
+        case submitted
+        /// No stream is free, or the window does not take the content. Nothing was written.
+        case noCapacity
+        /// The header fields are longer than a request of ours can be. The session can't be used any longer,
+        /// as its header table is out of step.
+        case headersTooLarge
+    }
+
+    /// Frames a request: HEADERS with what `encode` writes, and one DATA frame with `body`.
+    ///
+    /// - Parameters:
+    ///   - tag: the owner's mark, returned with the event that ends the request.
+    ///   - body: stays valid until then. Copied once, at once, unless the server's windows are narrower.
+    ///   - deadline: nanoseconds of the monotonic clock, not lower than that of the request before.
+    public mutating func submit(
+        tag: UInt32, body: UnsafeRawBufferPointer, deadline: UInt64,
+        encode: (inout HeaderBlockEncoder) -> Void
+    ) -> SubmitResult {
+        guard availableStreams > 0, connectionSendWindow >= body.count || body.count > Self.defaultWindow
+        else {
+            return .noCapacity
+        }
+        let id = streams.nextUsable(nextID)
+        let room = output.prepare(2 * FrameHeader.size + Self.headerBlockRoom + body.count)
+        let start = room.baseAddress!
+        let block = start + FrameHeader.size
+        encoder.begin(at: block, capacity: Self.headerBlockRoom)
+        encode(&encoder)
+        guard !encoder.overflowed else { return .headersTooLarge }
+        let blockLength = encoder.finish(from: block)
+        let endStream = body.isEmpty ? FrameFlag.endStream : 0
+        FrameHeader(
+            length: blockLength, type: FrameType.headers, flags: FrameFlag.endHeaders | endStream, stream: id
+        ).write(to: start)
+        output.commit(FrameHeader.size + blockLength)
+        nextID = id + 2
+
+        var cell = StreamTable.Cell()
+        cell.id = id
+        cell.tag = tag
+        cell.deadline = deadline
+        cell.sendWindow = peerInitialWindow
+        cell.receiveWindow = Int32(Self.defaultWindow)
+        cell.unsent = body
+        let index = streams.insert(cell)
+        if !body.isEmpty, !sendBody(index) { blockedStreams.append(id) }
+        return .submitted
+    }
+
+    /// Frames what the windows take of a stream's content. True when all of it is framed.
+    mutating func sendBody(_ index: Int32) -> Bool {
+        while true {
+            let cell = streams[index]
+            let chunk = min(
+                cell.unsent.count, peerMaximumFrame, Int(max(0, min(cell.sendWindow, connectionSendWindow))))
+            guard chunk > 0 else { return false }
+            let last = chunk == cell.unsent.count
+            let room = output.prepare(FrameHeader.size + chunk)
+            FrameHeader(
+                length: chunk, type: FrameType.data, flags: last ? FrameFlag.endStream : 0, stream: cell.id
+            ).write(to: room.baseAddress!)
+            memcpy(room.baseAddress! + FrameHeader.size, cell.unsent.baseAddress!, chunk)
+            output.commit(FrameHeader.size + chunk)
+            connectionSendWindow -= Int64(chunk)
+            streams[index].sendWindow -= Int64(chunk)
+            streams[index].unsent = UnsafeRawBufferPointer(rebasing: cell.unsent[chunk...])
+            if last { return true }
+        }
+    }
+
+    /// Frames more of the content that waited for window.
+    mutating func sendBlocked() {
+        guard !blockedStreams.isEmpty else { return }
+        var still: [UInt32] = []
+        for id in blockedStreams {
+            guard let index = streams.find(id) else { continue }
+            if !sendBody(index) { still.append(id) }
+        }
+        blockedStreams = still
+    }
+
+    /// Gives up the requests whose deadline has come: each stream is reset and ends as ``ClientEvent/Kind/failed``
+    /// with unknown processing and the code CANCEL. Returns how many.
+    public mutating func expire(now: UInt64) -> Int {
+        var expired = 0
+        while streams.oldest >= 0, streams[streams.oldest].deadline <= now {
+            let index = streams.oldest
+            writeReset(streams[index].id, .cancel)
+            end(index, failed: .unknown, code: .cancel)
+            expired += 1
+        }
+        return expired
+    }
+
+    /// Ends every open stream, as the connection is gone or will be closed. A stream is not processed when
+    /// its request never left (`nothingSent`) or a GOAWAY said so, else unknown.
+    public mutating func abandonStreams(nothingSent: Bool = false) {
+        while streams.oldest >= 0 {
+            end(streams.oldest, failed: nothingSent ? .no : .unknown, code: .connectError)
+        }
+        blockedStreams.removeAll()
+    }
+
+    /// Writes a PING whose answer comes as ``ClientEvent/Kind/pingAnswered`` with the same number.
+    public mutating func ping(_ number: UInt32) {
+        let room = output.prepare(FrameHeader.size + 8)
+        FrameHeader(length: 8, type: FrameType.ping, flags: 0, stream: 0).write(to: room.baseAddress!)
+        let payload = room.baseAddress! + FrameHeader.size
+        payload.storeBytes(of: 0, as: UInt32.self)
+        payload.storeBytes(of: number.bigEndian, toByteOffset: 4, as: UInt32.self)
+        output.commit(FrameHeader.size + 8)
+    }
+
+    /// Tells the server that the connection ends, and why.
+    public mutating func goAway(_ code: HTTP2ErrorCode) {
+        let room = output.prepare(FrameHeader.size + 8)
+        FrameHeader(length: 8, type: FrameType.goAway, flags: 0, stream: 0).write(to: room.baseAddress!)
+        let payload = room.baseAddress! + FrameHeader.size
+        payload.storeBytes(of: 0, as: UInt32.self)
+        payload.storeBytes(of: code.rawValue.bigEndian, toByteOffset: 4, as: UInt32.self)
+        output.commit(FrameHeader.size + 8)
+    }
+
+    // MARK: Inside
+
+    mutating func end(_ index: Int32, failed processed: ClientEvent.Processed, code: HTTP2ErrorCode) {
+        var event = ClientEvent(.failed)
+        event.tag = streams[index].tag
+        event.code = code.rawValue
+        event.processed = streams[index].id > lastAcceptedID ? .no : processed
+        release(index)
+        events.append(event)
+    }
+
+    mutating func release(_ index: Int32) {
+        if streams[index].collectsBody { collectedBodies[streams[index].id] = nil }
+        streams.remove(index)
+    }
+
+    mutating func writeReset(_ id: UInt32, _ code: HTTP2ErrorCode) {
+        writeWord(type: FrameType.reset, stream: id, code.rawValue)
+    }
+
+    mutating func writeWord(type: UInt8, stream: UInt32, _ word: UInt32) {
+        let room = output.prepare(FrameHeader.size + 4)
+        FrameHeader(length: 4, type: type, flags: 0, stream: stream).write(to: room.baseAddress!)
+        room.baseAddress!.storeBytes(of: word.bigEndian, toByteOffset: FrameHeader.size, as: UInt32.self)
+        output.commit(FrameHeader.size + 4)
+    }
+
+    private mutating func writeSettings(_ settings: [(UInt16, UInt32)]) {
+        let room = output.prepare(FrameHeader.size + 6 * settings.count)
+        var cursor = room.baseAddress!
+        FrameHeader(length: 6 * settings.count, type: FrameType.settings, flags: 0, stream: 0).write(
+            to: cursor)
+        cursor += FrameHeader.size
+        for (name, value) in settings {
+            cursor.storeBytes(of: name.bigEndian, as: UInt16.self)
+            cursor.storeBytes(of: value.bigEndian, toByteOffset: 2, as: UInt32.self)
+            cursor += 6
+        }
+        output.commit(FrameHeader.size + 6 * settings.count)
+    }
+}
+
+/// Events in a buffer that is kept from one call to the next.
+public struct EventBuffer: ~Copyable {
+    private var base: UnsafeMutablePointer<ClientEvent>
+    private var capacity = 256
+    public private(set) var count = 0
+
+    init() {
+        base = .allocate(capacity: capacity)
+    }
+
+    deinit {
+        base.deallocate()
+    }
+
+    public subscript(_ index: Int) -> ClientEvent { base[index] }
+
+    public var all: UnsafeBufferPointer<ClientEvent> { UnsafeBufferPointer(start: base, count: count) }
+
+    public mutating func removeAll() {
+        count = 0
+    }
+
+    mutating func append(_ event: ClientEvent) {
+        if count == capacity {
+            let grown = UnsafeMutablePointer<ClientEvent>.allocate(capacity: capacity * 2)
+            grown.moveInitialize(from: base, count: count)
+            base.deallocate()
+            base = grown
+            capacity *= 2
+        }
+        (base + count).initialize(to: event)
+        count += 1
+    }
+}

@@ -1,0 +1,277 @@
+import DeliveryCore
+import EventLoop
+
+/// What happens in a pool, for logs and metrics.
+public enum PoolEvent: Sendable {
+    case opened(connection: UInt32, address: String, tls: String, handshakeNanoseconds: UInt64)
+    case closed(connection: UInt32, reason: ConnectionCloseReason)
+    /// The server announced the end of a connection; `debugData` at most 256 bytes of its reason.
+    case goAway(connection: UInt32, code: HTTP2ErrorCode, debugData: [UInt8])
+    case resolveFailed(ResolverError)
+    /// No connection will be opened any more; see ``ConnectionPool/stop(reason:)``.
+    case stopped(reason: String)
+}
+
+/// Told what a pool's connections bring. Loop's thread.
+public protocol ConnectionPoolDelegate: AnyObject {
+    /// Ends of requests, as one batch a read; tags are the scheduler's slots. Valid during the call.
+    func pool(_ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>)
+    /// There may be room for requests again: take assignments at the end of this turn.
+    func poolHasCapacity(_ pool: ConnectionPool)
+    func pool(_ pool: ConnectionPool, happened event: PoolEvent)
+}
+
+/// The connections to one server with one credential on one event loop, and the scheduler that places
+/// notifications on them. A fixed number of connections is kept open; one that ends is replaced at once, with
+/// back-off while opening fails. Loop's thread only.
+public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
+    public struct Configuration: Sendable {
+        public var host: String
+        public var port: UInt16
+        /// Connections to keep open.
+        public var connections = 2
+        /// Between two openings; APNs takes many at once for an attack (CON, TRB).
+        public var openInterval: Duration = .milliseconds(200)
+        /// Before an opening is tried again after a failure: doubled each time, with full jitter, up to the maximum.
+        public var reconnectInitial: Duration = .milliseconds(250)
+        public var reconnectMaximum: Duration = .seconds(30)
+        public var connection = ClientConnection.Configuration()
+        /// Slots of the scheduler: requests that may wait or be in flight.
+        public var slots = 10_000
+        /// The seed of the jitter.
+        public var seed: UInt64 = 1
+
+        public init(host: String, port: UInt16) {
+            self.host = host
+            self.port = port
+        }
+    }
+
+    public let configuration: Configuration
+    /// Values that repeat in the headers of this pool's requests.
+    public let fields: StableFields
+    /// What waits and where it goes.
+    public var scheduler: StreamScheduler
+    /// Set while no connection will be opened any more.
+    public private(set) var stopReason: String?
+
+    private let context: TLSContext
+    private let loop: EventLoop
+    private unowned let delegate: any ConnectionPoolDelegate
+    /// By number; twice as many as are kept, so that draining ones have room beside their successors.
+    private var connections: [ClientConnection?]
+    private var openingStarted: [MonotonicTime]
+    private var resolving = 0
+    private var isClosing = false
+    private var failures = 0
+    private var openings = 0
+    private var lastOpening: MonotonicTime?
+    private var notBefore: MonotonicTime?
+    private var timer: TimerID?
+    private var generator: SeededGenerator
+
+    public init(
+        configuration: Configuration, context: TLSContext, fields: StableFields, loop: EventLoop,
+        delegate: any ConnectionPoolDelegate
+    ) {
+        self.configuration = configuration
+        self.context = context
+        self.fields = fields
+        self.loop = loop
+        self.delegate = delegate
+        let numbers = 2 * configuration.connections
+        scheduler = StreamScheduler(.init(slots: configuration.slots, connections: numbers))
+        connections = Array(repeating: nil, count: numbers)
+        openingStarted = Array(repeating: loop.now, count: numbers)
+        generator = SeededGenerator(seed: configuration.seed)
+    }
+
+    // MARK: Life
+
+    /// Begins to open connections.
+    public func start() {
+        maintain()
+    }
+
+    /// Opens no more and lets the open ones end their requests.
+    public func drain() {
+        isClosing = true
+        for connection in connections { connection?.drain() }
+    }
+
+    /// Closes all at once; open requests end as unknown.
+    public func close() {
+        isClosing = true
+        if let timer { loop.cancel(timer) }
+        timer = nil
+        for connection in connections { connection?.close() }
+    }
+
+    /// Stops opening connections, as it would not help (a certificate that the server refuses); ``resume()``
+    /// ends that.
+    public func stop(reason: String) {
+        guard stopReason == nil else { return }
+        stopReason = reason
+        delegate.pool(self, happened: .stopped(reason: reason))
+    }
+
+    public func resume() {
+        stopReason = nil
+        failures = 0
+        notBefore = nil
+        maintain()
+    }
+
+    /// Connections that take requests.
+    public var openConnections: Int {
+        connections.reduce(0) { $0 + (($1?.isOpen ?? false) ? 1 : 0) }
+    }
+
+    /// Requests in flight.
+    public var inFlight: Int {
+        connections.reduce(0) { $0 + ($1?.openStreams ?? 0) }
+    }
+
+    // MARK: Placing
+
+    /// The next waiting slot and the connection it goes to; nil when nothing waits or nothing has room. The
+    /// caller submits it there at once, and gives it back with ``returned(_:priority:bytes:)`` if that fails.
+    public func nextAssignment() -> (slot: UInt32, connection: ClientConnection)? {
+        while let assignment = scheduler.nextAssignment() {
+            if let connection = connections[Int(assignment.connection)] {
+                return (assignment.slot, connection)
+            }
+        }
+        return nil
+    }
+
+    /// A submission that the connection had no room for: the connection's report was out of date.
+    public func noCapacity(on connection: ClientConnection) {
+        report(connection)
+    }
+
+    /// Drains one connection, for instance because its credential's state on the server is spoilt; another
+    /// is opened in its place.
+    public func replace(_ number: UInt32) {
+        guard let connection = connections[Int(number)] else { return }
+        connection.drain()
+        report(connection)
+        maintain()
+    }
+
+    private func report(_ connection: ClientConnection) {
+        let state: StreamScheduler.ConnectionState =
+            connection.isEnding ? .draining : connection.isOpen ? .ready : .suspended
+        scheduler.connectionChanged(
+            connection.number, inFlight: connection.openStreams, streamsFree: connection.availableStreams,
+            windowFree: connection.sendWindow, state: state)
+    }
+
+    // MARK: Opening
+
+    private func maintain() {
+        guard !isClosing, stopReason == nil else { return }
+        let live = connections.reduce(resolving) { count, connection in
+            count + ((connection.map { !$0.isEnding } ?? false) ? 1 : 0)
+        }
+        guard live < configuration.connections, connections.contains(where: { $0 == nil }) else { return }
+        let paced = lastOpening.map { $0 + configuration.openInterval } ?? loop.now
+        let earliest = max(paced, notBefore ?? paced)
+        guard earliest <= loop.now else {
+            if timer == nil { timer = loop.schedule(at: earliest, handler: self) }
+            return
+        }
+        lastOpening = loop.now
+        resolving += 1
+        // The closure runs on this loop, which owns the pool; the box only carries the reference there.
+        let box = LoopConfined(self)
+        AddressResolver.resolve(host: configuration.host, port: configuration.port, on: loop) { result in
+            box.value.resolved(result)
+        }
+        maintain()
+    }
+
+    public func timerFired(_ timer: TimerID) {
+        self.timer = nil
+        maintain()
+    }
+
+    private func resolved(_ result: Result<[SocketAddress], ResolverError>) {
+        resolving -= 1
+        guard !isClosing, stopReason == nil else { return }
+        switch result {
+        case .failure(let error):
+            openingFailed()
+            delegate.pool(self, happened: .resolveFailed(error))
+        case .success(let addresses):
+            guard let number = connections.firstIndex(where: { $0 == nil }) else { return }
+            // Round the addresses, so that a dead one is not tried for ever.
+            let address = addresses[openings % addresses.count]
+            openings += 1
+            let connection = ClientConnection(
+                number: UInt32(number), address: address, serverName: configuration.host, context: context,
+                fields: fields, configuration: configuration.connection, loop: loop, owner: self)
+            connections[number] = connection
+            openingStarted[number] = loop.now
+            connection.connect()
+        }
+        maintain()
+    }
+
+    private func openingFailed() {
+        failures += 1
+        let step = min(failures - 1, 20)
+        let initial = configuration.reconnectInitial.wholeNanoseconds
+        let window = min(initial << UInt64(step), configuration.reconnectMaximum.wholeNanoseconds)
+        let wait = UInt64.random(in: 0...max(window, 1), using: &generator)
+        notBefore = MonotonicTime(nanoseconds: loop.now.nanoseconds + wait)
+    }
+
+    // MARK: Connections
+
+    public func connectionOpened(_ connection: ClientConnection) {
+        failures = 0
+        notBefore = nil
+        report(connection)
+        delegate.pool(
+            self,
+            happened: .opened(
+                connection: connection.number, address: "\(connection.address)",
+                tls: connection.tlsDescription,
+                handshakeNanoseconds: loop.now.nanoseconds(since: openingStarted[Int(connection.number)])))
+        delegate.poolHasCapacity(self)
+    }
+
+    public func connection(
+        _ connection: ClientConnection, received events: UnsafeBufferPointer<ClientEvent>
+    ) {
+        var isGoingAway = false
+        for event in events where event.kind == .goAway {
+            isGoingAway = true
+            delegate.pool(
+                self,
+                happened: .goAway(
+                    connection: connection.number, code: HTTP2ErrorCode(rawValue: event.code),
+                    debugData: Array(event.body.prefix(256))))
+        }
+        report(connection)
+        delegate.pool(self, received: events)
+        delegate.poolHasCapacity(self)
+        if isGoingAway { maintain() }
+    }
+
+    public func connectionClosed(_ connection: ClientConnection, reason: ConnectionCloseReason) {
+        connections[Int(connection.number)] = nil
+        scheduler.connectionRemoved(connection.number)
+        if !connection.hasBeenOpen { openingFailed() }
+        delegate.pool(self, happened: .closed(connection: connection.number, reason: reason))
+        maintain()
+    }
+}
+
+/// Carries a value that belongs to one event loop through a `@Sendable` closure that runs on that loop.
+// Sendable: the value is only used on the loop that it was taken from.
+struct LoopConfined<Value>: @unchecked Sendable {
+    let value: Value
+    init(_ value: Value) { self.value = value }
+}

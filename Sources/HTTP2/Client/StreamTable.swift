@@ -1,0 +1,84 @@
+/// The open streams of a client connection, in preallocated cells. A stream's cell follows from its id, so
+/// that nothing is searched; an id whose cell is still taken by a slow older stream is skipped, which the
+/// protocol allows (RFC 9113 §5.1.1). The open streams are also a list in the order of their start.
+struct StreamTable: ~Copyable {
+    struct Cell {
+        /// 0 when free.
+        var id: UInt32 = 0
+        var tag: UInt32 = 0
+        var previous: Int32 = -1
+        var next: Int32 = -1
+        /// The request's end, nanoseconds of the monotonic clock.
+        var deadline: UInt64 = 0
+        /// What the server still takes of the request's content.
+        var sendWindow: Int64 = 0
+        /// Content not yet framed; the owner keeps it alive until the stream ends.
+        var unsent = UnsafeRawBufferPointer(start: nil, count: 0)
+        /// What the server may still send.
+        var receiveWindow: Int32 = 0
+        var status: UInt16 = 0
+        var isMalformed = false
+        /// Content came in more than one frame and is collected aside.
+        var collectsBody = false
+        var retryAfterSeconds: UInt32 = 0
+    }
+
+    let capacity: Int
+    private let mask: UInt32
+    private let cells: UnsafeMutablePointer<Cell>
+    private(set) var count = 0
+    private(set) var oldest: Int32 = -1
+    private var newest: Int32 = -1
+
+    /// Room for `streams` open streams, in at least twice as many cells.
+    init(streams: Int) {
+        var size = 16
+        while size < 2 * streams { size *= 2 }
+        capacity = size
+        mask = UInt32(size - 1)
+        cells = .allocate(capacity: size)
+        cells.initialize(repeating: Cell(), count: size)
+    }
+
+    deinit {
+        cells.deallocate()
+    }
+
+    /// The cell of a stream that is open.
+    func find(_ id: UInt32) -> Int32? {
+        let index = (id >> 1) & mask
+        return cells[Int(index)].id == id ? Int32(index) : nil
+    }
+
+    subscript(_ index: Int32) -> Cell {
+        get { cells[Int(index)] }
+        nonmutating _modify { yield &cells[Int(index)] }
+    }
+
+    /// The first id from `id` on whose cell is free. There is one within ``capacity`` steps, as no more than
+    /// half of the cells are taken.
+    func nextUsable(_ id: UInt32) -> UInt32 {
+        var id = id
+        while cells[Int((id >> 1) & mask)].id != 0 { id += 2 }
+        return id
+    }
+
+    mutating func insert(_ cell: Cell) -> Int32 {
+        let index = Int32((cell.id >> 1) & mask)
+        cells[Int(index)] = cell
+        cells[Int(index)].previous = newest
+        cells[Int(index)].next = -1
+        if newest >= 0 { cells[Int(newest)].next = index } else { oldest = index }
+        newest = index
+        count += 1
+        return index
+    }
+
+    mutating func remove(_ index: Int32) {
+        let cell = cells[Int(index)]
+        if cell.previous >= 0 { cells[Int(cell.previous)].next = cell.next } else { oldest = cell.next }
+        if cell.next >= 0 { cells[Int(cell.next)].previous = cell.previous } else { newest = cell.previous }
+        cells[Int(index)].id = 0
+        count -= 1
+    }
+}

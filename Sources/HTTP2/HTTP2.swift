@@ -1,2 +1,0 @@
-import CNghttp2
-import COpenSSL

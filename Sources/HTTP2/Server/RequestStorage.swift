@@ -1,0 +1,115 @@
+import Glibc
+
+/// Where an incoming request is collected: raw memory that is used again and again, so that a request costs no
+/// allocation of its own. Owned by a ``StreamTable``.
+struct RequestStorage {
+    /// A piece of `text`.
+    struct Range {
+        var offset: UInt32 = 0
+        var count: UInt32 = 0
+    }
+
+    struct Field {
+        var name = Range()
+        var value = Range()
+    }
+
+    /// Names and values, one after another.
+    private(set) var text: UnsafeMutableRawPointer
+    private(set) var fields: UnsafeMutablePointer<Field>
+    private let textCapacity: Int
+    private let fieldCapacity: Int
+    private var textCount = 0
+    private(set) var fieldCount = 0
+    /// The size of the header list by RFC 9113 §6.5.2.
+    private(set) var headerListSize = 0
+    private(set) var method = Range()
+    private(set) var path = Range()
+    private(set) var authority = Range()
+
+    private(set) var body: UnsafeMutableRawPointer
+    private var bodyCapacity: Int
+    private let bodyLimit: Int
+    private(set) var bodyCount = 0
+    private(set) var bodyLength = 0
+    var isBodyCutOff: Bool { bodyLength > bodyLimit }
+
+    /// Room for a header list of `headerListSize` by the measure of HTTP/2, which counts 32 bytes for each field.
+    init(headerListSize: Int, bodyLimit: Int) {
+        textCapacity = headerListSize
+        fieldCapacity = headerListSize / 32 + 1
+        text = .allocate(byteCount: max(textCapacity, 1), alignment: 16)
+        fields = .allocate(capacity: fieldCapacity)
+        self.bodyLimit = bodyLimit
+        bodyCapacity = min(bodyLimit, 4_096)
+        body = .allocate(byteCount: max(bodyCapacity, 1), alignment: 16)
+    }
+
+    func deallocate() {
+        text.deallocate()
+        fields.deallocate()
+        body.deallocate()
+    }
+
+    mutating func reset() {
+        textCount = 0
+        fieldCount = 0
+        headerListSize = 0
+        method = Range()
+        path = Range()
+        authority = Range()
+        bodyCount = 0
+        bodyLength = 0
+    }
+
+    func bytes(_ range: Range) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(start: text + Int(range.offset), count: Int(range.count))
+    }
+
+    /// Takes a field in. False if the list grows too long; the field is dropped then.
+    mutating func append(
+        name: UnsafePointer<UInt8>, _ nameCount: Int, value: UnsafePointer<UInt8>, _ valueCount: Int
+    ) -> Bool {
+        headerListSize += nameCount + valueCount + 32
+        guard headerListSize <= textCapacity else { return false }
+        if nameCount > 0, name[0] == UInt8(ascii: ":") {
+            // A handler sees three of the pseudo-headers; `:scheme` tells it nothing.
+            if nameCount == 5 {
+                path = store(value, valueCount)
+            } else if nameCount == 7, name[1] == UInt8(ascii: "m") {
+                method = store(value, valueCount)
+            } else if nameCount == 10 {
+                authority = store(value, valueCount)
+            }
+            return true
+        }
+        fields[fieldCount] = Field(name: store(name, nameCount), value: store(value, valueCount))
+        fieldCount += 1
+        return true
+    }
+
+    private mutating func store(_ bytes: UnsafePointer<UInt8>, _ count: Int) -> Range {
+        memcpy(text + textCount, bytes, count)
+        defer { textCount += count }
+        return Range(offset: UInt32(textCount), count: UInt32(count))
+    }
+
+    /// Takes a piece of the body in, as far as the limit allows. False once the body exceeds it.
+    mutating func append(body bytes: UnsafePointer<UInt8>, _ count: Int) -> Bool {
+        bodyLength += count
+        let kept = min(count, bodyLimit - bodyCount)
+        if kept > bodyCapacity - bodyCount {
+            while bodyCapacity - bodyCount < kept { bodyCapacity = min(bodyCapacity * 2, bodyLimit) }
+            let grown = UnsafeMutableRawPointer.allocate(byteCount: bodyCapacity, alignment: 16)
+            memcpy(grown, body, bodyCount)
+            body.deallocate()
+            body = grown
+        }
+        memcpy(body + bodyCount, bytes, kept)
+        bodyCount += kept
+        return !isBodyCutOff
+    }
+
+    /// Counts a piece of a body that is not kept.
+    mutating func countBody(_ count: Int) { bodyLength += count }
+}

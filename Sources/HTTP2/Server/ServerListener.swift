@@ -1,0 +1,227 @@
+import CNghttp2
+import EventLoop
+import Glibc
+
+/// Why a listener could not be opened.
+public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// Address and port, as they were asked for.
+    public let endpoint: String
+    public let reason: String
+    public let hint: String
+
+    public var description: String { "listening on \(endpoint): \(reason); \(hint)" }
+}
+
+/// Accepts HTTP/2 connections on one address and serves them on one loop.
+// Sendable: the socket and the constants are set in init; everything else is only touched on the loop's thread, or
+// before the loop is started, as the methods demand.
+public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Sendable {
+    public let loop: EventLoop
+    /// The port that the system chose if 0 was asked for.
+    public let port: UInt16
+    public let options: ServerOptions
+    private let tls: TLSContext
+    private let makeHandler: (ServerConnection) -> any ServerRequestHandler
+    /// Owned; closed by `stop`, at the latest in deinit.
+    private var fileDescriptor: Int32
+    private var registration: Registration?
+    private var connections: [ObjectIdentifier: ServerConnection] = [:]
+    private var whenStopped: (() -> Void)?
+    let sessions: ServerSessionFactory
+    /// Plaintext of one record; all connections of the loop read through it in turn.
+    let readBuffer: UnsafeMutableRawBufferPointer
+
+    /// Connections that were accepted, and those that were turned away at the limit.
+    public private(set) var accepted = 0
+    public private(set) var turnedAway = 0
+
+    private static let acceptsPerTurn = 64
+
+    /// Binds and listens; nothing is accepted before ``start()``.
+    /// - Parameters:
+    ///   - address: an IPv4 or IPv6 address; `0.0.0.0` and `::` stand for all.
+    ///   - port: 0 lets the system choose.
+    ///   - reusesPort: SO_REUSEPORT: several listeners, each on its own loop, share address and port, and the system
+    ///     spreads the connections over them.
+    ///   - makeHandler: called on the loop for each accepted connection.
+    public init(
+        loop: EventLoop, address: String, port: UInt16, reusesPort: Bool = false, tls: TLSContext,
+        options: ServerOptions = ServerOptions(),
+        makeHandler: @escaping (ServerConnection) -> any ServerRequestHandler
+    ) throws(ServerError) {
+        let (descriptor, bound) = try Self.listen(address, port, reusesPort: reusesPort)
+        fileDescriptor = descriptor
+        self.port = bound
+        self.loop = loop
+        self.tls = tls
+        self.options = options
+        self.makeHandler = makeHandler
+        sessions = ServerSessionFactory(options: options)
+        readBuffer = .allocate(byteCount: TLSTransport.maximumRecordSize, alignment: 64)
+    }
+
+    deinit {
+        if fileDescriptor >= 0 { close(fileDescriptor) }
+        readBuffer.deallocate()
+    }
+
+    /// Begins to accept. On the loop's thread, or before it is started.
+    public func start() throws(SystemError) {
+        registration = try loop.register(fileDescriptor, interest: .read, handler: self)
+    }
+
+    /// Closes the listening socket and ends all connections with GOAWAY. On the loop's thread.
+    /// - Parameters:
+    ///   - debugData: of the GOAWAY.
+    ///   - completion: called on the loop once the last connection is gone, at the latest after the drain timeout.
+    public func stop(debugData: String = "", completion: @escaping () -> Void) {
+        if let registration { loop.deregister(registration) }
+        registration = nil
+        if fileDescriptor >= 0 { close(fileDescriptor) }
+        fileDescriptor = -1
+        whenStopped = completion
+        for connection in connections.values { connection.goAway(debugData: debugData) }
+        if connections.isEmpty { completeStop() }
+    }
+
+    /// The connections that are open. On the loop's thread.
+    public var openConnections: [ServerConnection] { Array(connections.values) }
+
+    private func completeStop() {
+        let completion = whenStopped
+        whenStopped = nil
+        completion?()
+    }
+
+    func remove(_ connection: ServerConnection) {
+        connections[ObjectIdentifier(connection)] = nil
+        if connections.isEmpty, whenStopped != nil { completeStop() }
+    }
+
+    // MARK: - Loop
+
+    public func ready(_ readiness: Readiness) {
+        for _ in 0..<Self.acceptsPerTurn {
+            let descriptor = sluice_accept_nonblocking(fileDescriptor)
+            if descriptor >= 0 {
+                admit(descriptor)
+                continue
+            }
+            switch errno {
+            case EINTR, ECONNABORTED: continue
+            case EMFILE, ENFILE, ENOBUFS, ENOMEM: pauseAccepting()
+            default: break
+            }
+            return
+        }
+    }
+
+    /// Out of descriptors: the socket would stay ready and the loop would spin, so it is left alone for a moment.
+    private func pauseAccepting() {
+        guard let registration else { return }
+        loop.modify(registration, interest: [])
+        loop.schedule(after: .milliseconds(100), handler: self)
+    }
+
+    public func timerFired(_ timer: TimerID) {
+        guard let registration else { return }
+        loop.modify(registration, interest: .read)
+    }
+
+    private func admit(_ descriptor: Int32) {
+        guard connections.count < options.maximumConnections else {
+            turnedAway += 1
+            close(descriptor)
+            return
+        }
+        var yes: Int32 = 1
+        setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &yes, 4)
+        // A connection that cannot be set up is dropped: its client sees the close, and the others are served.
+        guard let transport = try? TLSTransport(context: tls, acceptedFileDescriptor: descriptor) else { return }
+        let connection = ServerConnection(listener: self, transport: transport)
+        guard (try? connection.start()) != nil else { return }
+        connection.handler = makeHandler(connection)
+        connections[ObjectIdentifier(connection)] = connection
+        accepted += 1
+    }
+
+    // MARK: - Socket
+
+    private static func listen(
+        _ address: String, _ port: UInt16, reusesPort: Bool
+    ) throws(ServerError) -> (descriptor: Int32, port: UInt16) {
+        let endpoint = address.contains(":") ? "[\(address)]:\(port)" : "\(address):\(port)"
+        guard let name = SocketAddress(address: address, port: port) else {
+            throw ServerError(
+                endpoint: endpoint, reason: "not an IP address", hint: "use for example 127.0.0.1, 0.0.0.0 or ::")
+        }
+        func failure(_ call: String) -> ServerError {
+            let code = errno
+            let hint =
+                switch code {
+                case EADDRINUSE: "another process uses the port; choose another one, or 0"
+                case EACCES: "ports below 1024 need privileges"
+                case EADDRNOTAVAIL: "the address is not one of this machine"
+                default: "see \(call)(2)"
+                }
+            return ServerError(endpoint: endpoint, reason: String(cString: strerror(code)), hint: hint)
+        }
+        let descriptor = socket(
+            name.family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard descriptor >= 0 else { throw failure("socket") }
+        var yes: Int32 = 1
+        setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, 4)
+        if reusesPort { setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &yes, 4) }
+        guard name.withSockaddr({ bind(descriptor, $0, $1) }) == 0, Glibc.listen(descriptor, 1_024) == 0,
+            let bound = SocketAddress.port(of: descriptor)
+        else {
+            let error = failure("bind")
+            close(descriptor)
+            throw error
+        }
+        return (descriptor, bound)
+    }
+}
+
+/// An IPv4 or IPv6 address with a port.
+struct SocketAddress {
+    let family: Int32
+    private var storage = sockaddr_storage()
+    private let length: socklen_t
+
+    init?(address: String, port: UInt16) {
+        var v4 = sockaddr_in()
+        var v6 = sockaddr_in6()
+        if inet_pton(AF_INET, address, &v4.sin_addr) == 1 {
+            family = AF_INET
+            v4.sin_family = sa_family_t(AF_INET)
+            v4.sin_port = port.bigEndian
+            length = socklen_t(MemoryLayout<sockaddr_in>.size)
+            withUnsafeMutableBytes(of: &storage) { $0.storeBytes(of: v4, as: sockaddr_in.self) }
+        } else if inet_pton(AF_INET6, address, &v6.sin6_addr) == 1 {
+            family = AF_INET6
+            v6.sin6_family = sa_family_t(AF_INET6)
+            v6.sin6_port = port.bigEndian
+            length = socklen_t(MemoryLayout<sockaddr_in6>.size)
+            withUnsafeMutableBytes(of: &storage) { $0.storeBytes(of: v6, as: sockaddr_in6.self) }
+        } else {
+            return nil
+        }
+    }
+
+    func withSockaddr<T>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> T) -> T {
+        withUnsafeBytes(of: storage) { body($0.baseAddress!.assumingMemoryBound(to: sockaddr.self), length) }
+    }
+
+    /// The port that a socket is bound to.
+    static func port(of descriptor: Int32) -> UInt16? {
+        var storage = sockaddr_storage()
+        var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        return withUnsafeMutableBytes(of: &storage) { bytes -> UInt16? in
+            let name = bytes.baseAddress!.assumingMemoryBound(to: sockaddr.self)
+            guard getsockname(descriptor, name, &length) == 0 else { return nil }
+            // The port lies at the same place in both families.
+            return UInt16(bigEndian: bytes.load(fromByteOffset: 2, as: UInt16.self))
+        }
+    }
+}

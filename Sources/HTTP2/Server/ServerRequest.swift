@@ -1,0 +1,69 @@
+/// A request whose end has arrived. It borrows the connection's memory: valid only within the call that hands it over.
+public struct ServerRequest {
+    /// The stream to respond on.
+    public let stream: Int32
+    let storage: UnsafePointer<RequestStorage>
+
+    /// A header field as it was received; names are lower-case (RFC 9113 §8.2).
+    public typealias Field = (name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer)
+
+    /// `:method`; empty if headers are not kept.
+    public var method: UnsafeRawBufferPointer { storage.pointee.bytes(storage.pointee.method) }
+    /// `:path`; empty if headers are not kept.
+    public var path: UnsafeRawBufferPointer { storage.pointee.bytes(storage.pointee.path) }
+    /// `:authority`; empty if it is absent.
+    public var authority: UnsafeRawBufferPointer { storage.pointee.bytes(storage.pointee.authority) }
+
+    /// The number of header fields, without the pseudo-headers.
+    public var headerCount: Int { storage.pointee.fieldCount }
+
+    /// The header field at `index`, in the order of arrival.
+    public func header(_ index: Int) -> Field {
+        let field = storage.pointee.fields[index]
+        return (storage.pointee.bytes(field.name), storage.pointee.bytes(field.value))
+    }
+
+    /// The body as far as it was kept.
+    public var body: UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(start: storage.pointee.body, count: storage.pointee.bodyCount)
+    }
+
+    /// The bytes of body that have arrived, kept or not.
+    public var bodyLength: Int { storage.pointee.bodyLength }
+
+    /// Whether the body exceeds the limit: its rest is not waited for.
+    public var isBodyCutOff: Bool { storage.pointee.isBodyCutOff }
+}
+
+/// A header field of a response.
+public struct ResponseField {
+    public var name: StaticString
+    /// Copied by `respond`.
+    public var value: UnsafeRawBufferPointer
+    /// Whether the field may enter the HPACK table; not sensible for values that differ with each response.
+    public var isIndexed: Bool
+
+    public init(_ name: StaticString, _ value: UnsafeRawBufferPointer, isIndexed: Bool) {
+        self.name = name
+        self.value = value
+        self.isIndexed = isIndexed
+    }
+}
+
+/// Serves the requests of one connection, on the connection's loop.
+public protocol ServerRequestHandler: AnyObject {
+    /// The TLS handshake is over; the SETTINGS of the options are about to be sent.
+    func connectionOpened(_ connection: ServerConnection)
+    /// A request has arrived whole. Answer with `connection.respond`, at once or later.
+    func requestReceived(_ request: ServerRequest, on connection: ServerConnection)
+    /// The client took a request back (RST_STREAM) before it was answered: its answer would lead nowhere.
+    func requestCancelled(stream: Int32, on connection: ServerConnection)
+    /// The connection is gone; nothing more can be sent.
+    func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason)
+}
+
+extension ServerRequestHandler {
+    public func connectionOpened(_ connection: ServerConnection) {}
+    public func requestCancelled(stream: Int32, on connection: ServerConnection) {}
+    public func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason) {}
+}

@@ -1,0 +1,136 @@
+import Glibc
+
+/// What the server keeps of one open stream, in memory that does not move.
+struct StreamSlot {
+    enum Phase: UInt8 {
+        /// Header fields or body are arriving.
+        case receiving
+        /// The handler has the request and has not answered.
+        case handedOver
+        /// The answer was submitted.
+        case answered
+    }
+
+    var stream: Int32 = 0
+    var phase = Phase.receiving
+    /// The header list was too long: answered with 431, never handed over.
+    var isOversized = false
+    /// Where the request is collected; nil once it was handed over.
+    var request: UnsafeMutablePointer<RequestStorage>?
+    /// The body of the response, kept from one use of the slot to the next.
+    var response: UnsafeMutableRawPointer?
+    var responseCapacity = 0
+    var responseCount = 0
+    var responseSent = 0
+    var next: UnsafeMutablePointer<StreamSlot>?
+}
+
+/// The streams of one connection. Slots and request storage are taken from free lists and given back, so that there
+/// is no allocation once the lists have grown to the connection's concurrency, which nghttp2 bounds.
+///
+/// It lies at a fixed address, because nghttp2's callbacks get it as user data; they reach the connection through it.
+struct StreamTable {
+    private var freeSlots: UnsafeMutablePointer<StreamSlot>?
+    private var slotBlocks: [UnsafeMutablePointer<StreamSlot>] = []
+    private var freeStorage: [UnsafeMutablePointer<RequestStorage>] = []
+    private var allStorage: [UnsafeMutablePointer<RequestStorage>] = []
+    private let headerListSize: Int
+    private let bodyLimit: Int
+    let parts: RequestParts
+
+    /// Frames of one stream come one after another: the last one's slot is remembered, to save nghttp2's look-up.
+    var currentStream: Int32 = 0
+    var current: UnsafeMutablePointer<StreamSlot>?
+    /// The connection that owns this table, and so outlives it.
+    unowned(unsafe) var connection: ServerConnection?
+    /// Streams in use.
+    private(set) var count = 0
+
+    private static let blockSize = 32
+
+    init(options: ServerOptions) {
+        headerListSize = Int(options.maximumHeaderListSize)
+        bodyLimit = options.maximumBodySize
+        parts = options.requestParts
+    }
+
+    func deallocate() {
+        for block in slotBlocks {
+            for index in 0..<Self.blockSize { block[index].response?.deallocate() }
+            block.deallocate()
+        }
+        for storage in allStorage {
+            storage.pointee.deallocate()
+            storage.deallocate()
+        }
+    }
+
+    mutating func open(_ stream: Int32) -> UnsafeMutablePointer<StreamSlot> {
+        if freeSlots == nil { addSlots() }
+        let slot = freeSlots!
+        freeSlots = slot.pointee.next
+        slot.pointee.stream = stream
+        slot.pointee.phase = .receiving
+        slot.pointee.isOversized = false
+        slot.pointee.request = takeStorage()
+        slot.pointee.responseCount = 0
+        slot.pointee.responseSent = 0
+        currentStream = stream
+        current = slot
+        count += 1
+        return slot
+    }
+
+    mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>) {
+        releaseStorage(of: slot)
+        if current == slot {
+            current = nil
+            currentStream = 0
+        }
+        slot.pointee.stream = 0
+        slot.pointee.next = freeSlots
+        freeSlots = slot
+        count -= 1
+    }
+
+    mutating func releaseStorage(of slot: UnsafeMutablePointer<StreamSlot>) {
+        guard let storage = slot.pointee.request else { return }
+        slot.pointee.request = nil
+        freeStorage.append(storage)
+    }
+
+    private mutating func takeStorage() -> UnsafeMutablePointer<RequestStorage> {
+        if let storage = freeStorage.popLast() {
+            storage.pointee.reset()
+            return storage
+        }
+        let storage = UnsafeMutablePointer<RequestStorage>.allocate(capacity: 1)
+        storage.initialize(to: RequestStorage(headerListSize: headerListSize, bodyLimit: bodyLimit))
+        allStorage.append(storage)
+        return storage
+    }
+
+    private mutating func addSlots() {
+        let block = UnsafeMutablePointer<StreamSlot>.allocate(capacity: Self.blockSize)
+        block.initialize(repeating: StreamSlot(), count: Self.blockSize)
+        slotBlocks.append(block)
+        for index in (0..<Self.blockSize).reversed() {
+            block[index].next = freeSlots
+            freeSlots = block + index
+        }
+    }
+}
+
+extension StreamSlot {
+    /// Keeps the body of a response until it is sent.
+    mutating func setResponse(_ bytes: UnsafeRawBufferPointer) {
+        if responseCapacity < bytes.count {
+            response?.deallocate()
+            responseCapacity = max(bytes.count, 128)
+            response = .allocate(byteCount: responseCapacity, alignment: 16)
+        }
+        if let source = bytes.baseAddress, let response { memcpy(response, source, bytes.count) }
+        responseCount = bytes.count
+        responseSent = 0
+    }
+}

@@ -1,0 +1,294 @@
+import COpenSSL
+import Glibc
+
+/// The state of a handshake.
+public enum TLSProgress: Sendable {
+    case done
+    /// Call again when the socket is readable.
+    case wantRead
+    /// Call again when the socket is writable.
+    case wantWrite
+    indirect case failed(TLSError)
+}
+
+/// The result of one read.
+public enum TLSRead: Sendable {
+    /// So many bytes were read; always more than zero.
+    case bytes(Int)
+    case wantRead
+    case wantWrite
+    /// The peer has closed: cleanly with `close_notify`, or by ending the TCP stream, which may have been cut off.
+    case closed(clean: Bool)
+    indirect case failed(TLSError)
+}
+
+/// The result of one write.
+public enum TLSWrite: Sendable {
+    /// So many bytes were taken; at most one TLS record (16,384 bytes) per call.
+    case bytes(Int)
+    case wantRead
+    case wantWrite
+    indirect case failed(TLSError)
+}
+
+/// One TLS connection on a non-blocking socket. It owns the socket and is used by one thread.
+///
+/// After `failed` or `closed` only `close()` is useful.
+public final class TLSTransport {
+    /// The largest plaintext of one TLS record (RFC 8446 §5.1).
+    public static let maximumRecordSize = 16_384
+
+    /// Freed in `close()`, at the latest in deinit.
+    private var ssl: OpaquePointer?
+    /// The socket, for registration with an event loop; -1 once closed.
+    public private(set) var fileDescriptor: Int32
+    private let context: TLSContext
+    /// The name or address that the certificate of the server must carry; nil on a server.
+    public let serverName: String?
+    private var isEstablished = false
+    /// After a fatal error OpenSSL forbids further calls, `SSL_shutdown` included.
+    private var isBroken = false
+
+    /// The client's side of a connected socket.
+    /// - Parameters:
+    ///   - fileDescriptor: a connected, non-blocking stream socket; owned from here on, also when this throws.
+    ///   - serverName: DNS name or IP address. It is checked against the certificate, and a name is sent as SNI.
+    public convenience init(
+        context: TLSContext, fileDescriptor: Int32, serverName: String?
+    ) throws(TLSError) {
+        precondition(!context.isServer, "a client's transport needs a client's context")
+        try self.init(context, fileDescriptor: fileDescriptor, serverName: serverName)
+    }
+
+    /// The server's side of an accepted socket.
+    /// - Parameter acceptedFileDescriptor: non-blocking; owned from here on, also when this throws.
+    public convenience init(context: TLSContext, acceptedFileDescriptor: Int32) throws(TLSError) {
+        precondition(context.isServer, "a server's transport needs a server's context")
+        try self.init(context, fileDescriptor: acceptedFileDescriptor, serverName: nil)
+    }
+
+    private init(_ context: TLSContext, fileDescriptor: Int32, serverName: String?) throws(TLSError) {
+        ERR_clear_error()
+        let created = SSL_new(context.pointer)
+        guard let ssl = created, SSL_set_fd(ssl, fileDescriptor) == 1 else {
+            SSL_free(created)
+            _ = Glibc.close(fileDescriptor)
+            throw .configuration("creating a TLS connection", hint: "the system may be out of memory")
+        }
+        self.ssl = ssl
+        self.context = context
+        self.fileDescriptor = fileDescriptor
+        self.serverName = serverName
+        if context.isServer {
+            SSL_set_accept_state(ssl)
+        } else {
+            SSL_set_connect_state(ssl)
+            // From here on a throw runs deinit, which frees and closes.
+            if let serverName { try Self.expect(serverName, of: ssl, verify: context.verifiesPeer) }
+        }
+    }
+
+    deinit { close() }
+
+    private static func expect(_ name: String, of ssl: OpaquePointer, verify: Bool) throws(TLSError) {
+        let isAddress = SocketAddressText.isAddress(name)
+        if verify {
+            guard let parameters = SSL_get0_param(ssl) else { return }
+            X509_VERIFY_PARAM_set_hostflags(parameters, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS))
+            let accepted =
+                isAddress
+                ? X509_VERIFY_PARAM_set1_ip_asc(parameters, name)
+                : X509_VERIFY_PARAM_set1_host(parameters, name, 0)
+            guard accepted == 1 else {
+                throw .configuration(
+                    "expecting the server name “\(name)”", hint: "a DNS name or an IP address is needed")
+            }
+        }
+        if !isAddress, sluice_SSL_set_tlsext_host_name(ssl, name) != 1 {
+            throw .configuration("sending the server name “\(name)”", hint: "a DNS name is needed")
+        }
+    }
+
+    // MARK: - Handshake
+
+    /// Takes the handshake as far as the socket allows.
+    public func handshake() -> TLSProgress {
+        guard let ssl, !isBroken else { return .failed(closedError("TLS handshake")) }
+        ERR_clear_error()
+        let result = SSL_do_handshake(ssl)
+        if result == 1 {
+            if let refusal = refusedProtocol() {
+                isBroken = true
+                return .failed(refusal)
+            }
+            isEstablished = true
+            return .done
+        }
+        let system = errno
+        switch SSL_get_error(ssl, result) {
+        case SSL_ERROR_WANT_READ: return .wantRead
+        case SSL_ERROR_WANT_WRITE: return .wantWrite
+        case SSL_ERROR_SYSCALL:
+            isBroken = true
+            return .failed(systemError(system, operation: handshakeName))
+        case SSL_ERROR_ZERO_RETURN:
+            isBroken = true
+            return .failed(.lost(operation: handshakeName, reason: "closed by the peer"))
+        default:
+            isBroken = true
+            return .failed(handshakeError())
+        }
+    }
+
+    private var handshakeName: String {
+        serverName.map { "TLS handshake with “\($0)”" } ?? "TLS handshake"
+    }
+
+    private func handshakeError() -> TLSError {
+        // A failed verification is told by its own code; the queue only says “certificate verify failed”.
+        if context.verifiesPeer, let ssl {
+            let result = SSL_get_verify_result(ssl)
+            if result != Int(X509_V_OK) {
+                ERR_clear_error()
+                return .verification(result, operation: handshakeName, expectedName: serverName)
+            }
+        }
+        return .fromQueue(operation: handshakeName)
+    }
+
+    private func refusedProtocol() -> TLSError? {
+        guard context.requiresApplicationProtocol, negotiatedProtocol == nil else { return nil }
+        return .noApplicationProtocol(operation: handshakeName, reason: "the server selected no protocol")
+    }
+
+    // MARK: - Bytes
+
+    /// Reads what one TLS record holds, at most the buffer's size.
+    public func read(into buffer: UnsafeMutableRawBufferPointer) -> TLSRead {
+        guard let ssl, !isBroken else { return .failed(closedError("TLS read")) }
+        ERR_clear_error()
+        var count = 0
+        if SSL_read_ex(ssl, buffer.baseAddress, buffer.count, &count) == 1 { return .bytes(count) }
+        let system = errno
+        switch SSL_get_error(ssl, 0) {
+        case SSL_ERROR_WANT_READ: return .wantRead
+        case SSL_ERROR_WANT_WRITE: return .wantWrite
+        case SSL_ERROR_ZERO_RETURN: return .closed(clean: true)
+        case SSL_ERROR_SYSCALL:
+            isBroken = true
+            return system == 0 ? .closed(clean: false) : .failed(systemError(system, operation: "TLS read"))
+        default:
+            isBroken = true
+            if sluice_ERR_reason(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING {
+                ERR_clear_error()
+                return .closed(clean: false)
+            }
+            return .failed(.fromQueue(operation: "TLS read"))
+        }
+    }
+
+    /// Writes the beginning of the buffer, at most one full TLS record.
+    ///
+    /// After `wantRead` or `wantWrite` the next call must begin with the same bytes and hold at least as many; they
+    /// may lie elsewhere in memory.
+    public func write(_ buffer: UnsafeRawBufferPointer) -> TLSWrite {
+        guard let ssl, !isBroken else { return .failed(closedError("TLS write")) }
+        guard buffer.count > 0 else { return .bytes(0) }
+        ERR_clear_error()
+        var count = 0
+        // Without the cap OpenSSL would go on to further records after resuming an interrupted one.
+        let limit = min(buffer.count, Self.maximumRecordSize)
+        if SSL_write_ex(ssl, buffer.baseAddress, limit, &count) == 1 { return .bytes(count) }
+        let system = errno
+        switch SSL_get_error(ssl, 0) {
+        case SSL_ERROR_WANT_READ: return .wantRead
+        case SSL_ERROR_WANT_WRITE: return .wantWrite
+        case SSL_ERROR_SYSCALL:
+            isBroken = true
+            return .failed(systemError(system, operation: "TLS write"))
+        case SSL_ERROR_ZERO_RETURN:
+            return .failed(.lost(operation: "TLS write", reason: "closed by the peer"))
+        default:
+            isBroken = true
+            return .failed(.fromQueue(operation: "TLS write"))
+        }
+    }
+
+    /// Whether bytes wait inside OpenSSL that the socket's readiness will not announce. A reader that stops before
+    /// `wantRead` has to come back by itself when this holds.
+    public var hasBufferedInput: Bool {
+        guard let ssl, !isBroken else { return false }
+        return SSL_has_pending(ssl) == 1
+    }
+
+    /// Sends `close_notify` if that is possible at once, and closes the socket. Further calls do nothing.
+    public func close() {
+        if let ssl {
+            if isEstablished, !isBroken {
+                ERR_clear_error()
+                _ = SSL_shutdown(ssl)
+                ERR_clear_error()
+            }
+            SSL_free(ssl)
+            self.ssl = nil
+        }
+        if fileDescriptor >= 0 {
+            _ = Glibc.close(fileDescriptor)
+            fileDescriptor = -1
+        }
+    }
+
+    private func closedError(_ operation: String) -> TLSError {
+        .lost(operation: operation, reason: "the connection is closed")
+    }
+
+    private func systemError(_ code: Int32, operation: String) -> TLSError {
+        ERR_clear_error()
+        return .lost(
+            operation: operation,
+            reason: code == 0 ? "unexpected end of the stream" : String(cString: strerror(code)))
+    }
+
+    // MARK: - Facts after the handshake
+
+    /// The protocol selected by ALPN, nil without one.
+    public var negotiatedProtocol: String? {
+        guard let ssl else { return nil }
+        var name: UnsafePointer<UInt8>?
+        var length: UInt32 = 0
+        SSL_get0_alpn_selected(ssl, &name, &length)
+        guard let name, length > 0 else { return nil }
+        return String(decoding: UnsafeBufferPointer(start: name, count: Int(length)), as: UTF8.self)
+    }
+
+    /// For example “TLSv1.3”.
+    public var version: String {
+        guard let ssl, let text = SSL_get_version(ssl) else { return "" }
+        return String(cString: text)
+    }
+
+    /// For example “TLS_AES_128_GCM_SHA256”.
+    public var cipher: String {
+        guard let ssl, let current = SSL_get_current_cipher(ssl), let text = SSL_CIPHER_get_name(current)
+        else {
+            return ""
+        }
+        return String(cString: text)
+    }
+
+    /// The certificate that the peer presented and that was verified, nil without one.
+    public var peerCertificate: PeerCertificate? {
+        guard let ssl, context.verifiesPeer, let certificate = SSL_get1_peer_certificate(ssl) else {
+            return nil
+        }
+        return PeerCertificate(CertificateHandle(pointer: certificate))
+    }
+}
+
+enum SocketAddressText {
+    /// Whether the text is an IPv4 or IPv6 address.
+    static func isAddress(_ text: String) -> Bool {
+        var storage = in6_addr()
+        return inet_pton(AF_INET, text, &storage) == 1 || inet_pton(AF_INET6, text, &storage) == 1
+    }
+}

@@ -1,0 +1,80 @@
+/// The `apns-id` of a notification: a UUID, in canonical lower-case text on the wire.
+public struct APNSID: Hashable, Sendable, CustomStringConvertible {
+    /// The first eight bytes, big-endian.
+    public var high: UInt64
+    /// The last eight bytes, big-endian.
+    public var low: UInt64
+
+    /// Length of the canonical text.
+    public static let textLength = 36
+
+    public init(high: UInt64, low: UInt64) {
+        self.high = high
+        self.low = low
+    }
+
+    /// Parses 32 lower-case hexadecimal digits grouped 8-4-4-4-12, as APNs asks for in a request; nil for
+    /// anything else.
+    public init?(canonical text: UnsafeRawBufferPointer) { self.init(text, allowUpperCase: false) }
+
+    /// Parses the same with letters of either case: APNs was seen to answer in upper case.
+    public init?(anyCase text: UnsafeRawBufferPointer) { self.init(text, allowUpperCase: true) }
+
+    private init?(_ text: UnsafeRawBufferPointer, allowUpperCase: Bool) {
+        guard text.count == Self.textLength else { return nil }
+        var high: UInt64 = 0
+        var low: UInt64 = 0
+        for index in 0..<Self.textLength {
+            let byte = text[index]
+            if index == 8 || index == 13 || index == 18 || index == 23 {
+                guard byte == UInt8(ascii: "-") else { return nil }
+                continue
+            }
+            guard let digit = hexValue(byte), allowUpperCase || byte == lowercased(byte) else { return nil }
+            high = high &<< 4 | low &>> 60
+            low = low &<< 4 | UInt64(digit)
+        }
+        self.init(high: high, low: low)
+    }
+
+    /// Writes the 36 bytes of the canonical text.
+    public func write(to target: UnsafeMutableRawPointer) {
+        var position = 0
+        for nibble in 0..<32 {
+            if nibble == 8 || nibble == 12 || nibble == 16 || nibble == 20 {
+                target.storeBytes(of: UInt8(ascii: "-"), toByteOffset: position, as: UInt8.self)
+                position += 1
+            }
+            let word = nibble < 16 ? high : low
+            let digit = UInt8(truncatingIfNeeded: word &>> UInt64(60 &- (nibble & 15) &* 4)) & 15
+            target.storeBytes(of: hexDigit(digit), toByteOffset: position, as: UInt8.self)
+            position += 1
+        }
+    }
+
+    public var description: String {
+        String(unsafeUninitializedCapacity: Self.textLength) { buffer in
+            write(to: UnsafeMutableRawPointer(buffer.baseAddress!))
+            return Self.textLength
+        }
+    }
+
+    /// The identifier of a job that carries none: the same for every delivery of one Kafka record, so that a
+    /// push repeated after a crash is recognisable.
+    ///
+    /// It is SipHash-2-4-128 under a fixed key of the topic name, a zero byte, the partition (4 bytes,
+    /// little-endian) and the offset (8 bytes, little-endian), as a UUID of version 8 (RFC 9562 §5.8). 122 bits
+    /// remain, so a collision is not to be expected; a topic that is deleted and created again repeats its
+    /// identifiers.
+    public static func derived(topic: UnsafeRawBufferPointer, partition: Int32, offset: Int64) -> APNSID {
+        var hash = SipHash128(key0: 0x536c_7569_6365_2031, key1: 0x6170_6e73_2d69_6420)
+        hash.append(topic)
+        hash.append(0 as UInt8)
+        hash.append(littleEndian: partition)
+        hash.append(littleEndian: offset)
+        let (first, second) = hash.finish()
+        return APNSID(
+            high: first & ~0xF000 | 0x8000,
+            low: second & ~(0b11 &<< 62) | 0b10 &<< 62)
+    }
+}

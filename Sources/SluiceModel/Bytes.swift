@@ -1,0 +1,90 @@
+// Small readers of borrowed bytes. None allocates.
+
+extension UnsafeRawBufferPointer {
+    /// The bytes of `range`, as a buffer that starts at index 0.
+    @inline(__always)
+    func slice(_ range: Range<Int>) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(rebasing: self[range])
+    }
+
+    /// Byte-for-byte equality.
+    @inline(__always)
+    func elementsEqual(bytesOf other: UnsafeRawBufferPointer) -> Bool {
+        guard count == other.count else { return false }
+        for index in 0..<count where self[index] != other[index] { return false }
+        return true
+    }
+
+    /// Byte-for-byte equality with a literal.
+    @inline(__always)
+    func elementsEqual(bytesOf literal: StaticString) -> Bool {
+        elementsEqual(
+            bytesOf: UnsafeRawBufferPointer(start: literal.utf8Start, count: literal.utf8CodeUnitCount))
+    }
+
+    /// Equality with a lower-case literal, taking upper-case ASCII letters of `self` as lower-case ones.
+    func equalsIgnoringCase(_ literal: StaticString) -> Bool {
+        guard count == literal.utf8CodeUnitCount else { return false }
+        for index in 0..<count where lowercased(self[index]) != literal.utf8Start[index] { return false }
+        return true
+    }
+
+    func hasSuffix(_ literal: StaticString) -> Bool {
+        let length = literal.utf8CodeUnitCount
+        return count >= length && slice(count - length..<count).elementsEqual(bytesOf: literal)
+    }
+
+    func hasPrefix(_ literal: StaticString) -> Bool {
+        let length = literal.utf8CodeUnitCount
+        return count >= length && slice(0..<length).elementsEqual(bytesOf: literal)
+    }
+
+    /// The value of an unsigned decimal number without sign, leading zero or blank; nil for anything else and
+    /// for more than 18 digits.
+    var decimal: Int64? {
+        guard count > 0, count <= 18 else { return nil }
+        if self[0] == UInt8(ascii: "0"), count > 1 { return nil }
+        var value: Int64 = 0
+        for byte in self {
+            guard isDigit(byte) else { return nil }
+            value = value &* 10 &+ Int64(byte &- UInt8(ascii: "0"))
+        }
+        return value
+    }
+
+    /// Printable ASCII of at most `limit` bytes for messages; everything else becomes '?'.
+    func printable(limit: Int) -> String {
+        var text = ""
+        for byte in prefix(limit) {
+            text.unicodeScalars.append(
+                Unicode.Scalar((0x20...0x7E).contains(byte) ? byte : UInt8(ascii: "?")))
+        }
+        return count > limit ? text + "…" : text
+    }
+}
+
+extension StaticString {
+    /// The literal's bytes.
+    var bytes: UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(start: utf8Start, count: utf8CodeUnitCount)
+    }
+}
+
+@inline(__always)
+func isDigit(_ byte: UInt8) -> Bool { byte &- UInt8(ascii: "0") < 10 }
+
+@inline(__always)
+func isLetter(_ byte: UInt8) -> Bool { (byte | 0x20) &- UInt8(ascii: "a") < 26 }
+
+@inline(__always)
+func lowercased(_ byte: UInt8) -> UInt8 {
+    byte &- UInt8(ascii: "A") < 26 ? byte | 0x20 : byte
+}
+
+/// The value of a hexadecimal digit of either case.
+@inline(__always)
+func hexValue(_ byte: UInt8) -> UInt8? {
+    if isDigit(byte) { return byte &- UInt8(ascii: "0") }
+    let letter = (byte | 0x20) &- UInt8(ascii: "a")
+    return letter < 6 ? letter &+ 10 : nil
+}

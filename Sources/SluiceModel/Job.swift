@@ -1,0 +1,183 @@
+/// One header of a Kafka record, borrowed.
+public struct RecordHeader {
+    public var name: UnsafeRawBufferPointer
+    /// nil where Kafka carries a null.
+    public var value: UnsafeRawBufferPointer?
+
+    public init(name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?) {
+        self.name = name
+        self.value = value
+    }
+}
+
+/// One consumed record, borrowed: the bytes must outlive every job that is decoded from it.
+public struct JobRecord {
+    public var key: UnsafeRawBufferPointer?
+    public var value: UnsafeRawBufferPointer?
+    public var headers: UnsafeBufferPointer<RecordHeader>
+    /// Name of the Kafka topic.
+    public var topic: UnsafeRawBufferPointer
+    public var partition: Int32
+    public var offset: Int64
+    /// The record's timestamp in milliseconds since the epoch; negative where it has none.
+    public var timestampMilliseconds: Int64
+
+    public init(
+        key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?,
+        headers: UnsafeBufferPointer<RecordHeader>,
+        topic: UnsafeRawBufferPointer, partition: Int32, offset: Int64, timestampMilliseconds: Int64
+    ) {
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestampMilliseconds = timestampMilliseconds
+    }
+}
+
+/// When a push counts as done: the `delivery` field.
+public enum DeliveryMode: UInt8, CaseIterable, Sendable {
+    /// When APNs answers 200.
+    case accept
+    /// As `accept`, but kept while the device is known to be offline.
+    case holdWhileOffline
+    /// When a receipt for its `apns-id` comes.
+    case confirm
+
+    public var name: StaticString {
+        switch self {
+        case .accept: "accept"
+        case .holdWhileOffline: "hold-while-offline"
+        case .confirm: "confirm"
+        }
+    }
+}
+
+/// What to do when it is unknown whether APNs processed a push (the connection was lost before the answer): the
+/// `duplicates` field.
+public enum DuplicatePolicy: UInt8, CaseIterable, Sendable {
+    /// Send again: the device may show it twice, unless a collapse identifier replaces the first.
+    case allow
+    /// Don't send again: the push may be lost, and its outcome says so.
+    case avoid
+
+    public var name: StaticString {
+        switch self {
+        case .allow: "allow"
+        case .avoid: "avoid"
+        }
+    }
+}
+
+/// A valid push. Its slices point into the record, or into `storage`.
+public struct PushJob {
+    /// Hexadecimal text, unmodified.
+    public var deviceToken: UnsafeRawBufferPointer
+    /// Value of `apns-topic`.
+    public var topic: UnsafeRawBufferPointer
+    public var pushType: PushType
+    public var priority: Priority
+    /// The job's own, or ``APNSID/derived(topic:partition:offset:)``.
+    public var apnsID: APNSID
+    /// From `apns-expiration`, or from `ttl` counted from `deliver-at` or else from the creation.
+    public var expiration: Expiration
+    /// At most 64 bytes of printable ASCII.
+    public var collapseIdentifier: UnsafeRawBufferPointer?
+    /// One JSON object, to be sent as it is.
+    public var payload: UnsafeRawBufferPointer
+    /// Not before this instant, in milliseconds since the epoch.
+    public var deliverAtMilliseconds: Int64?
+    public var delivery: DeliveryMode
+    /// Seconds to wait for a receipt under ``DeliveryMode/confirm``.
+    public var receiptTimeoutSeconds: UInt32
+    /// When the app registered the device token, in milliseconds since the epoch.
+    public var registeredAtMilliseconds: Int64?
+    public var duplicates: DuplicatePolicy
+    /// `created-at`, else the record's timestamp, else when it was decoded.
+    public var createdMilliseconds: Int64
+    /// Memory of values that had to be unescaped in structured mode; freed by ``release()``.
+    public var storage: UnsafeMutableRawPointer?
+
+    /// Frees `storage`. To be called once, when neither the job nor its slices are used any more.
+    public func release() { storage?.deallocate() }
+
+    /// What this job asks for and ``UnsupportedFeature`` lists, or nil when the worker can honour all of it.
+    public func unsupportedFeature(nowMilliseconds: Int64) -> UnsupportedFeature? {
+        switch delivery {
+        case .holdWhileOffline: return .holdWhileOffline
+        case .confirm: return .confirm
+        case .accept: break
+        }
+        if let instant = deliverAtMilliseconds, instant > nowMilliseconds { return .deliverAt }
+        return nil
+    }
+}
+
+/// What a valid job can ask for and a worker may not be able to honour.
+public enum UnsupportedFeature: UInt8, CaseIterable, Sendable {
+    case cancel, device, broadcast, deliverAt, holdWhileOffline, confirm
+
+    /// The field and value that ask for it.
+    public var name: StaticString {
+        switch self {
+        case .cancel: "kind: cancel"
+        case .device: "kind: device"
+        case .broadcast: "kind: broadcast"
+        case .deliverAt: "deliver-at"
+        case .holdWhileOffline: "delivery: hold-while-offline"
+        case .confirm: "delivery: confirm"
+        }
+    }
+}
+
+/// A valid job of a kind other than `push`. Its slices point into the record, or into `storage`.
+public struct ControlJob {
+    public enum Detail {
+        /// Withdraw what is pending under this collapse identifier.
+        case cancelCollapseIdentifier(UnsafeRawBufferPointer)
+        /// Withdraw what is pending under this `apns-id`.
+        case cancelNotification(APNSID)
+        case online, offline, unregistered
+        /// The device reports that it got the notification with this `apns-id`.
+        case receipt(APNSID)
+        /// Pending items move to this device token.
+        case tokenChanged(UnsafeRawBufferPointer)
+        /// A Live Activity broadcast.
+        case broadcast(payload: UnsafeRawBufferPointer, priority: Priority, expiration: Expiration)
+    }
+
+    public var kind: JobKind
+    /// The device token, or the channel identifier of a broadcast.
+    public var address: UnsafeRawBufferPointer
+    /// Value of `apns-topic`; empty where the kind has none.
+    public var topic: UnsafeRawBufferPointer
+    /// Identifier of this job itself, for its outcome: derived, or a broadcast's own.
+    public var apnsID: APNSID
+    public var detail: Detail
+    public var deliverAtMilliseconds: Int64?
+    /// When a device event happened, in milliseconds since the epoch.
+    public var occurredMilliseconds: Int64
+    public var duplicates: DuplicatePolicy
+    public var createdMilliseconds: Int64
+    public var storage: UnsafeMutableRawPointer?
+
+    /// Frees `storage`. To be called once, when neither the job nor its slices are used any more.
+    public func release() { storage?.deallocate() }
+
+    public var unsupportedFeature: UnsupportedFeature {
+        switch kind {
+        case .push, .cancel: .cancel
+        case .device: .device
+        case .broadcast: .broadcast
+        }
+    }
+}
+
+/// What a record turned out to be.
+public enum DecodedJob {
+    case push(PushJob)
+    /// Valid, and of a kind that only workers with a store can act on.
+    case unsupported(ControlJob)
+}

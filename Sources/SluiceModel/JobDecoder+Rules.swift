@@ -1,0 +1,185 @@
+// From fields to a job: every rule about values, in one place for both modes.
+
+extension JobDecoder {
+    func makeJob(
+        _ kind: JobKind, _ fields: JobFields, _ record: JobRecord, created: Int64
+    ) throws(JobError) -> DecodedJob {
+        if let field = fields.present.subtracting(kind.allowed).first {
+            throw fields.error(field, .notForKind, "a job of kind \(kind.name) has no such field")
+        }
+        if let field = kind.required.subtracting(fields.present).first {
+            throw fields.error(field, .required, requirement(field, fields))
+        }
+        let created = try fields.instant(.createdAt) ?? created
+        switch kind {
+        case .push: return .push(try makePush(fields, record, created: created))
+        case .broadcast: return .unsupported(try makeBroadcast(fields, record, created: created))
+        case .cancel, .device:
+            let detail = kind == .cancel ? try cancelDetail(fields) : try deviceDetail(fields)
+            let token = try fields.deviceToken(.deviceToken)
+            let occurred = try fields.instant(.occurredAt) ?? created
+            return .unsupported(
+                ControlJob(
+                    kind: kind, address: token, topic: fields[.topic] ?? .empty, apnsID: .derived(record),
+                    detail: detail, deliverAtMilliseconds: nil, occurredMilliseconds: occurred,
+                    duplicates: .allow, createdMilliseconds: created, storage: fields.storage))
+        }
+    }
+
+    private func requirement(_ field: JobField, _ fields: JobFields) -> String {
+        switch field {
+        case .deviceToken where !fields.isStructured: "the record's key must be the device token"
+        case .channelIdentifier where !fields.isStructured: "the record's key must be the channel identifier"
+        case .payload where !fields.isStructured: "the record's value must be the payload"
+        default: "is missing"
+        }
+    }
+
+    private func makePush(_ fields: JobFields, _ record: JobRecord, created: Int64) throws(JobError)
+        -> PushJob
+    {
+        let token = try fields.deviceToken(.deviceToken)
+        let type = try fields.pushType()
+        let topic = try fields.topic(for: type)
+        let priority = try fields.priority(for: type)
+        let deliverAt = try fields.instant(.deliverAt)
+        let expiration = try fields.expirationOrTTL(from: deliverAt ?? created)
+        let delivery = try fields.delivery()
+        let timeout = try fields.integer(.receiptTimeout, in: JobLimits.receiptTimeout, "seconds")
+        if timeout != nil, delivery != .confirm {
+            throw fields.error(.receiptTimeout, .onlyWith, "goes only with delivery: confirm")
+        }
+        let apnsID = try fields.apnsID(.apnsID) ?? .derived(record)
+        let registered = try fields.instant(.registeredAt)
+        return PushJob(
+            deviceToken: token, topic: topic, pushType: type, priority: priority, apnsID: apnsID,
+            expiration: expiration, collapseIdentifier: try fields.collapseIdentifier(),
+            payload: try payload(fields, limit: type.maximumPayloadSize), deliverAtMilliseconds: deliverAt,
+            delivery: delivery,
+            receiptTimeoutSeconds: timeout.map { UInt32($0) } ?? JobLimits.defaultReceiptTimeout,
+            registeredAtMilliseconds: registered, duplicates: try fields.duplicates(),
+            createdMilliseconds: created, storage: fields.storage)
+    }
+
+    private func makeBroadcast(
+        _ fields: JobFields, _ record: JobRecord, created: Int64
+    ) throws(JobError) -> ControlJob {
+        let channel = try fields.channelIdentifier()
+        if fields[.pushType] != nil, try fields.pushType() != .liveActivity {
+            throw fields.error(.pushType, .choice, "a broadcast is a liveactivity")
+        }
+        let topic = try fields.topic(for: .alert)
+        let deliverAt = try fields.instant(.deliverAt)
+        guard fields[.expiration] != nil || fields[.ttl] != nil else {
+            throw fields.error(.expiration, .required, "a broadcast names its expiration, or its ttl")
+        }
+        let expiration = try fields.expirationOrTTL(from: deliverAt ?? created)
+        let priority = try fields.anyPriority() ?? .immediate
+        let payload = try payload(fields, limit: PushType.maximumBroadcastPayloadSize)
+        return ControlJob(
+            kind: .broadcast, address: channel, topic: topic,
+            apnsID: try fields.apnsID(.apnsID) ?? .derived(record),
+            detail: .broadcast(payload: payload, priority: priority, expiration: expiration),
+            deliverAtMilliseconds: deliverAt, occurredMilliseconds: created,
+            duplicates: try fields.duplicates(), createdMilliseconds: created, storage: fields.storage)
+    }
+
+    /// The payload: its size by push type, and in binary mode its JSON (in structured mode the document was
+    /// validated as a whole).
+    private func payload(_ fields: JobFields, limit: Int) throws(JobError) -> UnsafeRawBufferPointer {
+        guard let payload = fields[.payload] else { throw fields.error(.payload, .required, "is missing") }
+        guard payload.count <= limit else {
+            throw fields.error(
+                .payload, .payloadSize, "has \(payload.count) bytes, this push type allows \(limit)")
+        }
+        if !fields.isStructured { try validateObject(payload, field: "payload") }
+        return payload
+    }
+
+    private func cancelDetail(_ fields: JobFields) throws(JobError) -> ControlJob.Detail {
+        if fields[.topic] != nil { try fields.wellFormedTopic() }
+        let collapse = try fields.collapseIdentifier()
+        let apnsID = try fields.apnsID(.apnsID)
+        switch (collapse, apnsID) {
+        case (.some, .some):
+            throw fields.error(
+                .apnsID, .exclusive, "a cancel names \(fields.name(.collapseIdentifier)) or apns-id, not both"
+            )
+        case (nil, nil):
+            throw fields.error(
+                .collapseIdentifier, .required, "a cancel names what to withdraw, by this or by apns-id")
+        case (.some(let collapse), nil):
+            guard fields[.topic] != nil else {
+                throw fields.error(
+                    .topic, .requiredWith, "a collapse identifier is only known together with its topic")
+            }
+            return .cancelCollapseIdentifier(collapse)
+        case (nil, .some(let apnsID)): return .cancelNotification(apnsID)
+        }
+    }
+
+    private func deviceDetail(_ fields: JobFields) throws(JobError) -> ControlJob.Detail {
+        guard let event = fields[.event].flatMap({ DeviceEvent(name: $0) }) else {
+            throw fields.error(
+                .event, .choice, "must be online, offline, receipt, token-changed or unregistered")
+        }
+        if event != .receipt, fields[.apnsID] != nil {
+            throw fields.error(.apnsID, .onlyWith, "goes only with event: receipt")
+        }
+        if event != .tokenChanged, fields[.newDeviceToken] != nil {
+            throw fields.error(.newDeviceToken, .onlyWith, "goes only with event: token-changed")
+        }
+        switch event {
+        case .online: return .online
+        case .offline: return .offline
+        case .unregistered: return .unregistered
+        case .receipt:
+            guard let apnsID = try fields.apnsID(.apnsID) else {
+                throw fields.error(.apnsID, .requiredWith, "a receipt names the notification that arrived")
+            }
+            return .receipt(apnsID)
+        case .tokenChanged:
+            guard fields[.newDeviceToken] != nil else {
+                throw fields.error(.newDeviceToken, .requiredWith, "token-changed names the new device token")
+            }
+            return .tokenChanged(try fields.deviceToken(.newDeviceToken))
+        }
+    }
+}
+
+/// What is told about a device: the `event` field.
+public enum DeviceEvent: UInt8, CaseIterable, Sendable {
+    case online, offline, receipt, tokenChanged, unregistered
+
+    public var name: StaticString {
+        switch self {
+        case .online: "online"
+        case .offline: "offline"
+        case .receipt: "receipt"
+        case .tokenChanged: "token-changed"
+        case .unregistered: "unregistered"
+        }
+    }
+
+    init?(name: UnsafeRawBufferPointer) {
+        var raw: UInt8 = 0
+        while let event = DeviceEvent(rawValue: raw) {
+            if name.elementsEqual(bytesOf: event.name) {
+                self = event
+                return
+            }
+            raw += 1
+        }
+        return nil
+    }
+}
+
+extension APNSID {
+    static func derived(_ record: JobRecord) -> APNSID {
+        derived(topic: record.topic, partition: record.partition, offset: record.offset)
+    }
+}
+
+extension UnsafeRawBufferPointer {
+    static var empty: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
+}

@@ -1,0 +1,117 @@
+/// A push as a producer describes it. Nothing is checked here: the decoder is the judge.
+public struct PushDescription: Sendable {
+    public var deviceToken: String
+    public var topic: String
+    public var pushType: String
+    /// A JSON object.
+    public var payload: [UInt8]
+    public var priority: Int?
+    public var expiration: Int64?
+    public var ttl: Int64?
+    public var collapseIdentifier: String?
+    public var apnsID: String?
+    public var deliverAtMilliseconds: Int64?
+    public var delivery: String?
+    public var receiptTimeoutSeconds: Int64?
+    public var registeredAtMilliseconds: Int64?
+    public var duplicates: String?
+    public var createdAtMilliseconds: Int64?
+
+    public init(deviceToken: String, topic: String, pushType: String = "alert", payload: [UInt8]) {
+        self.deviceToken = deviceToken
+        self.topic = topic
+        self.pushType = pushType
+        self.payload = payload
+    }
+}
+
+/// A record for the jobs topic.
+public struct EncodedJob: Sendable {
+    public var key: [UInt8]
+    public var value: [UInt8]
+    public var headers: [(name: String, value: [UInt8])]
+
+    public init(key: [UInt8], value: [UInt8], headers: [(name: String, value: [UInt8])]) {
+        self.key = key
+        self.value = value
+        self.headers = headers
+    }
+}
+
+/// Writes jobs for `sluice produce`, the demo and tests.
+public enum JobEncoder {
+    /// Binary mode: headers beside the payload.
+    public static func binary(_ push: PushDescription) -> EncodedJob {
+        let headers = fields(of: push).compactMap { field, value -> (name: String, value: [UInt8])? in
+            guard let name = field.headerName else { return nil }
+            switch value {
+            case .text(let text): return (name.description, Array(text.utf8))
+            case .integer(let number): return (name.description, Array("\(number)".utf8))
+            }
+        }
+        return EncodedJob(key: Array(push.deviceToken.utf8), value: push.payload, headers: headers)
+    }
+
+    /// Structured mode: one JSON document.
+    public static func structured(_ push: PushDescription) -> EncodedJob {
+        var writer = ByteWriter(minimumCapacity: push.payload.count + 256)
+        writer.append(#"{"kind":"push""#)
+        for (field, value) in fields(of: push) {
+            writer.append(UInt8(ascii: ","))
+            writer.append(jsonString: field.memberName.bytes)
+            writer.append(UInt8(ascii: ":"))
+            switch value {
+            case .text(let text): writer.append(jsonString: text)
+            case .integer(let number): writer.append(decimal: number)
+            }
+        }
+        writer.append(#","payload":"#)
+        push.payload.withUnsafeBytes { writer.append($0) }
+        writer.append(UInt8(ascii: "}"))
+        return document(Array(writer.bytes), key: Array(push.deviceToken.utf8))
+    }
+
+    /// A finished structured-mode document as a record. Its key is taken from the document; nil when that has no
+    /// `device-token` (or `channel-id` of a broadcast).
+    public static func document(_ json: [UInt8]) -> EncodedJob? {
+        json.withUnsafeBytes { bytes -> EncodedJob? in
+            do throws(JSONFault) { try JSONScanner.validateObject(bytes) } catch { return nil }
+            let members = Members(bytes)
+            let isBroadcast = members.text(named: "kind") == JobKind.broadcast.name.description
+            let address: JobField = isBroadcast ? .channelIdentifier : .deviceToken
+            guard let key = members.text(named: address.memberName.description) else { return nil }
+            return document(json, key: Array(key.utf8))
+        }
+    }
+
+    private static func document(_ json: [UInt8], key: [UInt8]) -> EncodedJob {
+        EncodedJob(
+            key: key, value: json,
+            headers: [(ContentType.headerName.description, Array(ContentType.structured.description.utf8))])
+    }
+
+    private enum Value {
+        case text(String)
+        case integer(Int64)
+    }
+
+    private static func fields(of push: PushDescription) -> [(JobField, Value)] {
+        let all: [(JobField, Value?)] = [
+            (.deviceToken, .text(push.deviceToken)),
+            (.topic, .text(push.topic)),
+            (.pushType, .text(push.pushType)),
+            (.priority, push.priority.map { .integer(Int64($0)) }),
+            (.expiration, push.expiration.map { .integer($0) }),
+            (.ttl, push.ttl.map { .integer($0) }),
+            (.collapseIdentifier, push.collapseIdentifier.map { .text($0) }),
+            (.apnsID, push.apnsID.map { .text($0) }),
+            (.deliverAt, push.deliverAtMilliseconds.map { .integer($0) }),
+            (.delivery, push.delivery.map { .text($0) }),
+            (.receiptTimeout, push.receiptTimeoutSeconds.map { .integer($0) }),
+            (.registeredAt, push.registeredAtMilliseconds.map { .integer($0) }),
+            (.duplicates, push.duplicates.map { .text($0) }),
+            (.createdAt, push.createdAtMilliseconds.map { .integer($0) }),
+        ]
+        return all.compactMap { field, value in value.map { (field, $0) } }
+    }
+}

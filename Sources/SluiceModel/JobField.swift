@@ -1,0 +1,182 @@
+/// What a record of the jobs topic asks for.
+public enum JobKind: UInt8, CaseIterable, Sendable {
+    case push, cancel, device, broadcast
+
+    public var name: StaticString {
+        switch self {
+        case .push: "push"
+        case .cancel: "cancel"
+        case .device: "device"
+        case .broadcast: "broadcast"
+        }
+    }
+}
+
+/// Every field of a job, in both encodings.
+public enum JobField: UInt8, CaseIterable, Sendable {
+    case kind, deviceToken, channelIdentifier, topic, pushType, priority, expiration, ttl, collapseIdentifier,
+        apnsID, deliverAt, delivery, receiptTimeout, registeredAt, duplicates, createdAt, event,
+        newDeviceToken,
+        occurredAt, payload
+
+    /// Number of fields.
+    public static let count = 20
+
+    /// How a value is written.
+    public enum ValueType: Sendable {
+        /// Text: header bytes, or a JSON string.
+        case text
+        /// A whole number: decimal digits, or a JSON number.
+        case integer
+        /// The payload: the record's value, or a JSON object.
+        case object
+    }
+
+    /// The record header that carries the field in binary mode; nil for what is the record's key or value.
+    public var headerName: StaticString? {
+        switch self {
+        case .deviceToken, .channelIdentifier, .payload: nil
+        case .topic: "apns-topic"
+        case .pushType: "apns-push-type"
+        case .priority: "apns-priority"
+        case .expiration: "apns-expiration"
+        case .collapseIdentifier: "apns-collapse-id"
+        default: memberName
+        }
+    }
+
+    /// The member of the document that carries the field in structured mode.
+    public var memberName: StaticString {
+        switch self {
+        case .kind: "kind"
+        case .deviceToken: "device-token"
+        case .channelIdentifier: "channel-id"
+        case .topic: "topic"
+        case .pushType: "push-type"
+        case .priority: "priority"
+        case .expiration: "expiration"
+        case .ttl: "ttl"
+        case .collapseIdentifier: "collapse-id"
+        case .apnsID: "apns-id"
+        case .deliverAt: "deliver-at"
+        case .delivery: "delivery"
+        case .receiptTimeout: "receipt-timeout"
+        case .registeredAt: "registered-at"
+        case .duplicates: "duplicates"
+        case .createdAt: "created-at"
+        case .event: "event"
+        case .newDeviceToken: "new-device-token"
+        case .occurredAt: "occurred-at"
+        case .payload: "payload"
+        }
+    }
+
+    public var valueType: ValueType {
+        switch self {
+        case .priority, .expiration, .ttl, .deliverAt, .receiptTimeout, .registeredAt, .createdAt,
+            .occurredAt:
+            .integer
+        case .payload: .object
+        default: .text
+        }
+    }
+
+    /// The field with this header name (names are compared byte for byte: lower case).
+    init?(headerName: UnsafeRawBufferPointer) {
+        var raw: UInt8 = 0
+        while let field = JobField(rawValue: raw) {
+            if let name = field.headerName, headerName.elementsEqual(bytesOf: name) {
+                self = field
+                return
+            }
+            raw += 1
+        }
+        return nil
+    }
+
+    init?(memberName: UnsafeRawBufferPointer) {
+        var raw: UInt8 = 0
+        while let field = JobField(rawValue: raw) {
+            if memberName.elementsEqual(bytesOf: field.memberName) {
+                self = field
+                return
+            }
+            raw += 1
+        }
+        return nil
+    }
+}
+
+/// A set of job fields.
+struct JobFieldSet: OptionSet {
+    let rawValue: UInt32
+
+    init(rawValue: UInt32) { self.rawValue = rawValue }
+    init(_ field: JobField) { rawValue = 1 << UInt32(field.rawValue) }
+
+    func contains(_ field: JobField) -> Bool { rawValue & (1 << UInt32(field.rawValue)) != 0 }
+
+    init(_ fields: JobField...) {
+        rawValue = fields.reduce(0) { $0 | 1 << UInt32($1.rawValue) }
+    }
+
+    /// The first field of the set in the order of the table.
+    var first: JobField? {
+        rawValue == 0 ? nil : JobField(rawValue: UInt8(rawValue.trailingZeroBitCount))
+    }
+}
+
+extension JobKind {
+    /// Fields that a job of this kind must have.
+    var required: JobFieldSet {
+        switch self {
+        case .push: Self.pushRequired
+        case .cancel: Self.cancelRequired
+        case .device: Self.deviceRequired
+        case .broadcast: Self.broadcastRequired
+        }
+    }
+
+    /// Fields that a job of this kind may have, the required ones included.
+    var allowed: JobFieldSet {
+        switch self {
+        case .push: Self.pushAllowed
+        case .cancel: Self.cancelAllowed
+        case .device: Self.deviceAllowed
+        case .broadcast: Self.broadcastAllowed
+        }
+    }
+
+    private static let pushRequired = JobFieldSet(.deviceToken, .topic, .pushType, .payload)
+    private static let pushAllowed = pushRequired.union(
+        JobFieldSet(
+            .kind, .priority, .expiration, .ttl, .collapseIdentifier, .apnsID, .deliverAt, .delivery,
+            .receiptTimeout, .registeredAt, .duplicates, .createdAt))
+    private static let cancelRequired = JobFieldSet(.deviceToken)
+    private static let cancelAllowed = cancelRequired.union(
+        JobFieldSet(.kind, .topic, .collapseIdentifier, .apnsID, .createdAt))
+    private static let deviceRequired = JobFieldSet(.deviceToken, .event)
+    private static let deviceAllowed = deviceRequired.union(
+        JobFieldSet(.kind, .apnsID, .newDeviceToken, .occurredAt, .createdAt))
+    private static let broadcastRequired = JobFieldSet(.channelIdentifier, .topic, .payload)
+    private static let broadcastAllowed = broadcastRequired.union(
+        JobFieldSet(
+            .kind, .pushType, .priority, .expiration, .ttl, .apnsID, .deliverAt, .duplicates, .createdAt))
+}
+
+/// Record headers that are not a job's fields and are skipped.
+///
+/// The rule: the names that tracing and CloudEvents put on records, anything that begins with `x-` (the
+/// producer's own), and what Sluice added to a dead letter (so that a mended dead letter can be produced again
+/// as it is). Every other name that is not a field is an error, because a misspelt field would be lost in
+/// silence.
+public enum IgnoredHeader {
+    public static let names: [StaticString] = ["traceparent", "tracestate", "baggage", "b3"]
+    public static let prefixes: [StaticString] = ["ce_", "x-", "sluice-"]
+
+    static func matches(_ name: UnsafeRawBufferPointer) -> Bool {
+        name.hasPrefix("x-") || name.hasPrefix("ce_") || name.hasPrefix("sluice-")
+            || name.elementsEqual(bytesOf: "traceparent") || name.elementsEqual(bytesOf: "tracestate")
+            || name.elementsEqual(bytesOf: "baggage") || name.elementsEqual(bytesOf: "b3")
+    }
+}

@@ -1,0 +1,170 @@
+/// The fields of one record as they were found, before their values are judged: a slice each.
+///
+/// Numbers stay text, so that both encodings share everything that follows.
+struct JobFields {
+    /// Structured mode: numbers are JSON numbers, and errors name members instead of headers.
+    let isStructured: Bool
+    private(set) var present = JobFieldSet()
+    private var values = InlineArray<20, UnsafeRawBufferPointer>(
+        repeating: UnsafeRawBufferPointer(start: nil, count: 0))
+    /// Memory for values that were unescaped; whoever ends up with the fields frees it.
+    private(set) var storage: UnsafeMutableRawPointer?
+    private var storageUsed = 0
+
+    init(isStructured: Bool) { self.isStructured = isStructured }
+
+    mutating func set(_ field: JobField, _ value: UnsafeRawBufferPointer) {
+        values[Int(field.rawValue)] = value
+        present.formUnion(JobFieldSet(field))
+    }
+
+    /// The value, or nil where the record has none.
+    subscript(field: JobField) -> UnsafeRawBufferPointer? {
+        present.contains(field) ? values[Int(field.rawValue)] : nil
+    }
+
+    /// The field as the producer knows it.
+    func name(_ field: JobField) -> String {
+        if isStructured { return field.memberName.description }
+        if let header = field.headerName { return header.description }
+        return field == .payload ? "payload" : "key"
+    }
+
+    func error(_ field: JobField, _ rule: JobRule, _ message: String) -> JobError {
+        JobError(field: name(field), rule: rule, message: message)
+    }
+
+    /// A whole number within `range`, or nil where the record has none.
+    func integer(_ field: JobField, in range: ClosedRange<Int64>, _ meaning: StaticString) throws(JobError)
+        -> Int64?
+    {
+        guard let text = self[field] else { return nil }
+        guard let value = isStructured ? jsonInteger(text) : text.decimal else {
+            throw error(
+                field, .number,
+                isStructured ? "is not a whole number" : "is not a whole number in plain decimal digits")
+        }
+        guard range.contains(value) else {
+            throw error(
+                field, .range, "is out of range: \(meaning), from \(range.lowerBound) to \(range.upperBound)")
+        }
+        return value
+    }
+
+    /// Takes a JSON string's content. Escapes are resolved into `storage`, which is allocated once per record,
+    /// as large as its document: unescaped text is never longer than escaped text.
+    mutating func unescaped(_ raw: UnsafeRawBufferPointer, documentSize: Int) -> UnsafeRawBufferPointer {
+        guard raw.contains(UInt8(ascii: "\\")) else { return raw }
+        let memory = storage ?? .allocate(byteCount: documentSize, alignment: 1)
+        storage = memory
+        let start = memory + storageUsed
+        let length = unescapeJSON(raw, into: start)
+        storageUsed += length
+        return UnsafeRawBufferPointer(start: start, count: length)
+    }
+
+    /// Frees the storage of a record that turned out to be malformed.
+    mutating func discard() {
+        storage?.deallocate()
+        storage = nil
+    }
+}
+
+/// The value of a valid JSON number that is integral ("10", "10.0", "1e1"); nil when it isn't, `Int64.max` or
+/// `.min` when it is beyond 64 bits.
+func jsonInteger(_ text: UnsafeRawBufferPointer) -> Int64? {
+    var index = 0
+    let negative = text.first == UInt8(ascii: "-")
+    if negative { index = 1 }
+    var mantissa: Int64 = 0
+    var exponent = 0
+    var zeros = 0
+    var inFraction = false
+    var overflow = false
+    scan: while index < text.count {
+        let byte = text[index]
+        index += 1
+        switch byte {
+        case UInt8(ascii: "."): inFraction = true
+        case UInt8(ascii: "e"), UInt8(ascii: "E"): break scan
+        default:
+            if inFraction { exponent -= 1 }
+            zeros += 1
+            if byte == UInt8(ascii: "0") { continue }
+            for _ in 0..<zeros { overflow = !multiplyByTen(&mantissa) || overflow }
+            mantissa &+= Int64(byte &- UInt8(ascii: "0"))
+            zeros = 0
+        }
+    }
+    exponent += zeros
+    if index < text.count {
+        let negativeExponent = text[index] == UInt8(ascii: "-")
+        var value = 0
+        for byte in text.slice(index..<text.count) where isDigit(byte) {
+            value = min(value * 10 + Int(byte - UInt8(ascii: "0")), 1_000_000)
+        }
+        exponent += negativeExponent ? -value : value
+    }
+    if mantissa == 0, !overflow { return 0 }
+    if exponent < 0 { return nil }
+    for _ in 0..<min(exponent, 20) { overflow = !multiplyByTen(&mantissa) || overflow }
+    if overflow { return negative ? .min : .max }
+    return negative ? -mantissa : mantissa
+}
+
+/// False when the result would leave no room for one more digit; the value is then left as it is.
+private func multiplyByTen(_ value: inout Int64) -> Bool {
+    guard value < Int64.max / 10 else { return false }
+    value *= 10
+    return true
+}
+
+/// Writes the text of a valid JSON string's content and returns its length. A lone surrogate becomes U+FFFD.
+func unescapeJSON(_ raw: UnsafeRawBufferPointer, into target: UnsafeMutableRawPointer) -> Int {
+    var length = 0
+    func put(_ byte: UInt8) {
+        target.storeBytes(of: byte, toByteOffset: length, as: UInt8.self)
+        length += 1
+    }
+    var index = 0
+    while index < raw.count {
+        guard raw[index] == UInt8(ascii: "\\"), index + 1 < raw.count else {
+            put(raw[index])
+            index += 1
+            continue
+        }
+        let escape = raw[index + 1]
+        index += 2
+        switch escape {
+        case UInt8(ascii: "b"): put(0x08)
+        case UInt8(ascii: "f"): put(0x0C)
+        case UInt8(ascii: "n"): put(0x0A)
+        case UInt8(ascii: "r"): put(0x0D)
+        case UInt8(ascii: "t"): put(0x09)
+        case UInt8(ascii: "u"):
+            var code = codeUnit(raw, at: index)
+            index = min(index + 4, raw.count)
+            if (0xD800..<0xDC00).contains(code), index + 1 < raw.count, raw[index] == UInt8(ascii: "\\"),
+                raw[index + 1] == UInt8(ascii: "u")
+            {
+                let second = codeUnit(raw, at: index + 2)
+                if (0xDC00..<0xE000).contains(second) {
+                    code = 0x10000 + (code - 0xD800) << 10 + (second - 0xDC00)
+                    index = min(index + 6, raw.count)
+                }
+            }
+            let scalar = Unicode.Scalar(code) ?? "\u{FFFD}"
+            for byte in UTF8.encode(scalar)! { put(byte) }
+        default: put(escape)
+        }
+    }
+    return length
+}
+
+private func codeUnit(_ raw: UnsafeRawBufferPointer, at index: Int) -> UInt32 {
+    var value: UInt32 = 0
+    for position in index..<min(index + 4, raw.count) {
+        value = value << 4 | UInt32(hexValue(raw[position]) ?? 0)
+    }
+    return value
+}

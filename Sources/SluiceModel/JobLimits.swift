@@ -1,0 +1,23 @@
+/// Limits and defaults of job fields. The schemas name the same numbers, and a test compares them.
+public enum JobLimits {
+    /// Largest record value in bytes, in either mode.
+    public static let maximumDocumentSize = JSONValidator.capacity
+    /// How deep a payload or document may be nested.
+    public static let maximumDepth = JSONScanner.maximumDepth
+    /// `apns-collapse-id`, in bytes (APNs: 64).
+    public static let maximumCollapseIdentifierLength = 64
+    /// A channel identifier in base64, whose length APNs leaves open.
+    public static let maximumChannelIdentifierLength = 256
+    /// `ttl` in seconds: a year. APNs itself keeps a notification for 30 days at most; Sluice may hold it longer.
+    public static let timeToLive: ClosedRange<Int64> = 0...31_536_000
+    /// `apns-expiration` in UNIX seconds, beside 0: 2001 to 2106. A smaller number is a duration, a larger one
+    /// milliseconds.
+    public static let expiration: ClosedRange<Int64> = 1_000_000_000...4_294_967_295
+    /// Instants in milliseconds since the epoch: 2001 to 2106. A smaller number is seconds, a larger one
+    /// microseconds.
+    public static let instant: ClosedRange<Int64> = 1_000_000_000_000...4_294_967_295_000
+    /// `receipt-timeout` in seconds.
+    public static let receiptTimeout: ClosedRange<Int64> = 1...86_400
+    /// `receipt-timeout` of a job with `delivery: confirm` that names none.
+    public static let defaultReceiptTimeout: UInt32 = 60
+}

@@ -1,0 +1,173 @@
+/// How a job ended: exactly one per job.
+public enum OutcomeKind: UInt8, CaseIterable, Sendable {
+    /// APNs answered 200.
+    case accepted
+    /// The device reported the notification's arrival.
+    case confirmed
+    /// APNs refused it for good.
+    case rejected
+    /// Its expiration came first.
+    case expired
+    /// A newer job of the same identity took its place.
+    case superseded
+    /// Withdrawn by a `cancel`.
+    case cancelled
+    /// Sluice gave up, or can't do what the job asks for.
+    case undeliverable
+
+    public var name: StaticString {
+        switch self {
+        case .accepted: "accepted"
+        case .confirmed: "confirmed"
+        case .rejected: "rejected"
+        case .expired: "expired"
+        case .superseded: "superseded"
+        case .cancelled: "cancelled"
+        case .undeliverable: "undeliverable"
+        }
+    }
+}
+
+/// Why Sluice itself ended a job: the `cause` of an outcome.
+public enum OutcomeCause: UInt8, CaseIterable, Sendable {
+    /// The job asks for something that this version can't do.
+    case notSupported
+    /// The record is malformed; the dead letter has it.
+    case malformed
+    /// As many attempts as configured, and none was accepted.
+    case attemptsExhausted
+    /// The connection was lost before the answer, and the job says `duplicates: avoid`.
+    case answerLost
+    /// No credential is configured for the job's topic.
+    case noCredential
+
+    /// Machine-readable code.
+    public var name: StaticString {
+        switch self {
+        case .notSupported: "not-supported"
+        case .malformed: "malformed"
+        case .attemptsExhausted: "attempts-exhausted"
+        case .answerLost: "answer-lost"
+        case .noCredential: "no-credential"
+        }
+    }
+
+    /// For people.
+    public var message: StaticString {
+        switch self {
+        case .notSupported: "not supported yet"
+        case .malformed: "malformed, see the dead letter"
+        case .attemptsExhausted: "no attempt was accepted"
+        case .answerLost: "the connection was lost before the answer, and duplicates are to be avoided"
+        case .noCredential: "no credential is configured for this topic"
+        }
+    }
+}
+
+/// One terminal outcome, borrowed: its slices live as long as the job's.
+public struct Outcome {
+    public var kind: OutcomeKind
+    /// The device token, or the channel of a broadcast; it is the outcome record's key as well.
+    public var deviceToken: UnsafeRawBufferPointer
+    /// Value of `apns-topic`; empty where unknown.
+    public var topic: UnsafeRawBufferPointer
+    public var pushType: PushType?
+    public var apnsID: APNSID
+    public var collapseIdentifier: UnsafeRawBufferPointer?
+
+    /// HTTP status of APNs' last answer; 0 without one.
+    public var status: UInt16 = 0
+    /// APNs' last reason.
+    public var reason = Reason.absent
+    /// Text of an unknown reason.
+    public var unknownReason = ReasonText()
+    /// Class of APNs' last answer; nil without one.
+    public var reasonClass: ReasonClass?
+    /// Whether the sender should delete the device token.
+    public var deleteToken = false
+    /// With 410: since when APNs has known, in milliseconds since the epoch.
+    public var tokenInvalidSinceMilliseconds: Int64?
+    /// Why Sluice itself ended it; nil where APNs' answer says it all.
+    public var cause: OutcomeCause?
+    /// What was not supported, for ``OutcomeCause/notSupported``.
+    public var unsupported: UnsupportedFeature?
+    /// The `apns-id` of the job that took this one's place.
+    public var supersededBy: APNSID?
+
+    /// How often it was sent.
+    public var attempts: UInt32 = 0
+    /// Where the job came from.
+    public var sourceTopic: UnsafeRawBufferPointer
+    public var partition: Int32
+    public var offset: Int64
+
+    // Instants in milliseconds since the epoch; nil where it didn't come to that.
+    /// When the job was made.
+    public var createdMilliseconds: Int64
+    /// When the worker polled it from Kafka.
+    public var polledMilliseconds: Int64
+    /// When it was first sent to APNs.
+    public var firstSentMilliseconds: Int64?
+    /// When it ended.
+    public var finishedMilliseconds: Int64
+
+    public init(
+        kind: OutcomeKind, deviceToken: UnsafeRawBufferPointer, topic: UnsafeRawBufferPointer,
+        pushType: PushType?,
+        apnsID: APNSID, collapseIdentifier: UnsafeRawBufferPointer?, sourceTopic: UnsafeRawBufferPointer,
+        partition: Int32, offset: Int64, createdMilliseconds: Int64, polledMilliseconds: Int64,
+        finishedMilliseconds: Int64
+    ) {
+        self.kind = kind
+        self.deviceToken = deviceToken
+        self.topic = topic
+        self.pushType = pushType
+        self.apnsID = apnsID
+        self.collapseIdentifier = collapseIdentifier
+        self.sourceTopic = sourceTopic
+        self.partition = partition
+        self.offset = offset
+        self.createdMilliseconds = createdMilliseconds
+        self.polledMilliseconds = polledMilliseconds
+        self.finishedMilliseconds = finishedMilliseconds
+    }
+
+    /// The outcome of a push.
+    public init(
+        _ kind: OutcomeKind, of job: borrowing PushJob, sourceTopic: UnsafeRawBufferPointer, partition: Int32,
+        offset: Int64, polledMilliseconds: Int64, finishedMilliseconds: Int64
+    ) {
+        self.init(
+            kind: kind, deviceToken: job.deviceToken, topic: job.topic, pushType: job.pushType,
+            apnsID: job.apnsID,
+            collapseIdentifier: job.collapseIdentifier, sourceTopic: sourceTopic, partition: partition,
+            offset: offset, createdMilliseconds: job.createdMilliseconds,
+            polledMilliseconds: polledMilliseconds,
+            finishedMilliseconds: finishedMilliseconds)
+    }
+
+    /// The answer `undeliverable: not supported yet` to a job of another kind.
+    public init(
+        notSupported job: borrowing ControlJob, sourceTopic: UnsafeRawBufferPointer, partition: Int32,
+        offset: Int64, polledMilliseconds: Int64, finishedMilliseconds: Int64
+    ) {
+        self.init(
+            kind: .undeliverable, deviceToken: job.address, topic: job.topic, pushType: nil,
+            apnsID: job.apnsID,
+            collapseIdentifier: nil, sourceTopic: sourceTopic, partition: partition, offset: offset,
+            createdMilliseconds: job.createdMilliseconds, polledMilliseconds: polledMilliseconds,
+            finishedMilliseconds: finishedMilliseconds)
+        cause = .notSupported
+        unsupported = job.unsupportedFeature
+    }
+
+    /// Takes over APNs' answer.
+    public mutating func apply(_ verdict: ResponseVerdict, registeredAtMilliseconds: Int64?) {
+        status = verdict.status
+        reason = verdict.reason
+        unknownReason = verdict.unknownReason
+        reasonClass = verdict.class
+        deleteToken = verdict.retiresToken(registeredAtMilliseconds: registeredAtMilliseconds)
+        tokenInvalidSinceMilliseconds = verdict.timestampMilliseconds
+    }
+}

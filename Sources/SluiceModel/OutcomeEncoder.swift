@@ -1,0 +1,115 @@
+/// Every member of an outcome document, in the order in which they are written.
+enum OutcomeMember: String, CaseIterable {
+    case outcome
+    case deviceToken = "device-token"
+    case topic
+    case pushType = "push-type"
+    case apnsID = "apns-id"
+    case collapseID = "collapse-id"
+    case status, reason
+    case reasonClass = "reason-class"
+    case deleteToken = "delete-token"
+    case tokenInvalidSince = "token-invalid-since"
+    case cause, message, unsupported
+    case supersededBy = "superseded-by"
+    case attempts, source
+    case createdAt = "created-at"
+    case polledAt = "polled-at"
+    case firstSentAt = "first-sent-at"
+    case finishedAt = "finished-at"
+}
+
+/// Writes outcomes as compact JSON (`Schemas/outcome.schema.json`). The writer's growth is its only allocation.
+public enum OutcomeEncoder {
+    /// Appends one document.
+    public static func encode(_ outcome: borrowing Outcome, into writer: inout ByteWriter) {
+        writer.append(#"{"outcome":""#)
+        writer.append(outcome.kind.name)
+        writer.append(#"","device-token":"#)
+        writer.append(jsonString: outcome.deviceToken)
+        if outcome.topic.count > 0 {
+            writer.append(#","topic":"#)
+            writer.append(jsonString: outcome.topic)
+        }
+        if let type = outcome.pushType {
+            writer.append(#","push-type":""#)
+            writer.append(type.headerValue)
+            writer.append(UInt8(ascii: "\""))
+        }
+        writer.append(#","apns-id":""#)
+        writer.append(outcome.apnsID)
+        writer.append(UInt8(ascii: "\""))
+        if let collapse = outcome.collapseIdentifier {
+            writer.append(#","collapse-id":"#)
+            writer.append(jsonString: collapse)
+        }
+        encodeAnswer(outcome, into: &writer)
+        encodeCause(outcome, into: &writer)
+        writer.append(#","attempts":"#)
+        writer.append(decimal: Int64(outcome.attempts))
+        writer.append(#","source":{"topic":"#)
+        writer.append(jsonString: outcome.sourceTopic)
+        writer.append(#","partition":"#)
+        writer.append(decimal: Int64(outcome.partition))
+        writer.append(#","offset":"#)
+        writer.append(decimal: outcome.offset)
+        writer.append(#"},"created-at":"#)
+        writer.append(decimal: outcome.createdMilliseconds)
+        writer.append(#","polled-at":"#)
+        writer.append(decimal: outcome.polledMilliseconds)
+        if let sent = outcome.firstSentMilliseconds {
+            writer.append(#","first-sent-at":"#)
+            writer.append(decimal: sent)
+        }
+        writer.append(#","finished-at":"#)
+        writer.append(decimal: outcome.finishedMilliseconds)
+        writer.append(UInt8(ascii: "}"))
+    }
+
+    private static func encodeAnswer(_ outcome: borrowing Outcome, into writer: inout ByteWriter) {
+        if outcome.status != 0 {
+            writer.append(#","status":"#)
+            writer.append(decimal: Int64(outcome.status))
+        }
+        if outcome.reason == .unknown {
+            writer.append(#","reason":""#)
+            // ReasonText holds nothing that JSON would escape.
+            for index in 0..<outcome.unknownReason.count { writer.append(outcome.unknownReason[index]) }
+            writer.append(UInt8(ascii: "\""))
+        } else if outcome.reason != .absent {
+            writer.append(#","reason":""#)
+            writer.append(outcome.reason.name)
+            writer.append(UInt8(ascii: "\""))
+        }
+        if let reasonClass = outcome.reasonClass, reasonClass != .accepted {
+            writer.append(#","reason-class":""#)
+            writer.append(reasonClass.name)
+            writer.append(UInt8(ascii: "\""))
+        }
+        if outcome.deleteToken { writer.append(#","delete-token":true"#) }
+        if let since = outcome.tokenInvalidSinceMilliseconds {
+            writer.append(#","token-invalid-since":"#)
+            writer.append(decimal: since)
+        }
+    }
+
+    private static func encodeCause(_ outcome: borrowing Outcome, into writer: inout ByteWriter) {
+        if let cause = outcome.cause {
+            writer.append(#","cause":""#)
+            writer.append(cause.name)
+            writer.append(#"","message":""#)
+            writer.append(cause.message)
+            writer.append(UInt8(ascii: "\""))
+        }
+        if let feature = outcome.unsupported {
+            writer.append(#","unsupported":""#)
+            writer.append(feature.name)
+            writer.append(UInt8(ascii: "\""))
+        }
+        if let successor = outcome.supersededBy {
+            writer.append(#","superseded-by":""#)
+            writer.append(successor)
+            writer.append(UInt8(ascii: "\""))
+        }
+    }
+}

@@ -1,0 +1,126 @@
+/// An outcome document as tools read it: owned, and tolerant of members that it doesn't know.
+public struct OutcomeSummary: Sendable {
+    public var kind: OutcomeKind
+    public var deviceToken: String
+    public var topic: String?
+    public var pushType: String?
+    public var apnsID: APNSID
+    public var collapseIdentifier: String?
+    public var status: Int?
+    public var reason: String?
+    public var reasonClass: String?
+    public var deleteToken: Bool
+    public var tokenInvalidSinceMilliseconds: Int64?
+    public var cause: String?
+    public var message: String?
+    public var unsupported: String?
+    public var supersededBy: APNSID?
+    public var attempts: Int
+    public var sourceTopic: String
+    public var partition: Int32
+    public var offset: Int64
+    public var createdMilliseconds: Int64
+    public var polledMilliseconds: Int64
+    public var firstSentMilliseconds: Int64?
+    public var finishedMilliseconds: Int64
+
+    /// Reads one document; nil when it isn't an outcome.
+    public init?(json: UnsafeRawBufferPointer) {
+        do throws(JSONFault) { try JSONScanner.validateObject(json) } catch { return nil }
+        let members = Members(json)
+        guard let kind = members.outcomeKind,
+            let token = members.text(.deviceToken),
+            let id = members.apnsID(.apnsID),
+            let source = members[.source].map({ Members($0) }),
+            let sourceTopic = source.text(.topic),
+            let partition = source.integer(named: "partition").flatMap({ Int32(exactly: $0) }),
+            let offset = source.integer(named: "offset"),
+            let created = members.integer(.createdAt),
+            let polled = members.integer(.polledAt),
+            let finished = members.integer(.finishedAt)
+        else { return nil }
+        self.kind = kind
+        deviceToken = token
+        topic = members.text(.topic)
+        pushType = members.text(.pushType)
+        apnsID = id
+        collapseIdentifier = members.text(.collapseID)
+        status = members.integer(.status).map { Int($0) }
+        reason = members.text(.reason)
+        reasonClass = members.text(.reasonClass)
+        deleteToken = members[.deleteToken]?.elementsEqual(bytesOf: "true") ?? false
+        tokenInvalidSinceMilliseconds = members.integer(.tokenInvalidSince)
+        cause = members.text(.cause)
+        message = members.text(.message)
+        unsupported = members.text(.unsupported)
+        supersededBy = members.apnsID(.supersededBy)
+        attempts = Int(members.integer(.attempts) ?? 0)
+        self.sourceTopic = sourceTopic
+        self.partition = partition
+        self.offset = offset
+        createdMilliseconds = created
+        polledMilliseconds = polled
+        firstSentMilliseconds = members.integer(.firstSentAt)
+        finishedMilliseconds = finished
+    }
+
+    public init?(json: [UInt8]) {
+        guard let summary = json.withUnsafeBytes({ OutcomeSummary(json: $0) }) else { return nil }
+        self = summary
+    }
+
+    /// "rejected: 410 Unregistered", "undeliverable: not supported yet (kind: cancel)".
+    public var headline: String {
+        var details: [String] = []
+        if let status, status != 200 { details.append("\(status)") }
+        if let reason { details.append(reason) }
+        if let message { details.append(details.isEmpty ? message : "– \(message)") }
+        if let unsupported { details.append("(\(unsupported))") }
+        return details.isEmpty ? "\(kind.name)" : "\(kind.name): \(details.joined(separator: " "))"
+    }
+}
+
+/// Member lookup in a valid object: a walk for each, which is fine for tools.
+struct Members {
+    private let object: UnsafeRawBufferPointer
+
+    init(_ object: UnsafeRawBufferPointer) { self.object = object }
+
+    subscript(member: OutcomeMember) -> UnsafeRawBufferPointer? { self[member.rawValue] }
+
+    subscript(name: String) -> UnsafeRawBufferPointer? {
+        var members = JSONMembers(object)
+        while let member = members.next() {
+            if name.utf8.elementsEqual(member.name) { return member.value }
+        }
+        return nil
+    }
+
+    func text(_ member: OutcomeMember) -> String? { text(named: member.rawValue) }
+
+    func text(named name: String) -> String? {
+        guard let value = self[name], value.count >= 2, value[0] == UInt8(ascii: "\"") else { return nil }
+        let raw = value.slice(1..<value.count - 1)
+        if raw.count == 0 { return "" }
+        return String(unsafeUninitializedCapacity: raw.count) { buffer in
+            unescapeJSON(raw, into: UnsafeMutableRawPointer(buffer.baseAddress!))
+        }
+    }
+
+    func integer(_ member: OutcomeMember) -> Int64? { integer(named: member.rawValue) }
+
+    func integer(named name: String) -> Int64? {
+        guard let value = self[name], isDigit(value[0]) || value[0] == UInt8(ascii: "-") else { return nil }
+        return jsonInteger(value)
+    }
+
+    func apnsID(_ member: OutcomeMember) -> APNSID? {
+        guard var text = text(member) else { return nil }
+        return text.withUTF8 { APNSID(anyCase: UnsafeRawBufferPointer($0)) }
+    }
+
+    var outcomeKind: OutcomeKind? {
+        guard let name = text(.outcome) else { return nil }
+        return OutcomeKind.allCases.first { $0.name.description == name }
+    }
+}

@@ -1,0 +1,98 @@
+extension Reason {
+    struct Entry {
+        let name: StaticString
+        let status: UInt16
+        let `class`: ReasonClass
+        let action: StaticString
+
+        init(_ name: StaticString, _ status: UInt16, _ class: ReasonClass, _ action: StaticString) {
+            self.name = name
+            self.status = status
+            self.class = `class`
+            self.action = action
+        }
+    }
+
+    /// The table. `BadTopic` and `MissingTopic` can also mean a wrong credential; they are taken as the job's
+    /// fault, so that one job can't stop an app's pool.
+    var entry: Entry {
+        switch self {
+        case .absent: Entry("", 0, .later, "no reason was given: judge by the status")
+        case .unknown: Entry("Unknown", 0, .later, "not a documented reason: judge by the status")
+
+        case .badCollapseId: Entry("BadCollapseId", 400, .job, "shorten the collapse identifier to 64 bytes")
+        case .badDeviceToken:
+            Entry(
+                "BadDeviceToken", 400, .token,
+                "retire the token; a burst of these means tokens of the other environment")
+        case .badExpirationDate: Entry("BadExpirationDate", 400, .job, "correct apns-expiration")
+        case .badMessageId: Entry("BadMessageId", 400, .job, "correct apns-id")
+        case .badPriority: Entry("BadPriority", 400, .job, "correct apns-priority")
+        case .badTopic: Entry("BadTopic", 400, .job, "correct apns-topic")
+        case .deviceTokenNotForTopic:
+            Entry(
+                "DeviceTokenNotForTopic", 400, .token,
+                "retire the token for this topic; a burst of these means a wrong topic or credential")
+        case .duplicateHeaders: Entry("DuplicateHeaders", 400, .job, "report it: a header was sent twice")
+        case .idleTimeout: Entry("IdleTimeout", 400, .connection, "open a new connection")
+        case .invalidPushType: Entry("InvalidPushType", 400, .job, "correct apns-push-type")
+        case .missingDeviceToken: Entry("MissingDeviceToken", 400, .job, "give a device token")
+        case .missingTopic: Entry("MissingTopic", 400, .job, "give an apns-topic")
+        case .payloadEmpty: Entry("PayloadEmpty", 400, .job, "give a payload")
+        case .topicDisallowed:
+            Entry("TopicDisallowed", 400, .configuration, "use a credential that covers the topic")
+
+        case .badCertificate: Entry("BadCertificate", 403, .configuration, "replace the certificate")
+        case .badCertificateEnvironment:
+            Entry(
+                "BadCertificateEnvironment", 403, .configuration,
+                "use the certificate in the environment it was made for")
+        case .expiredProviderToken:
+            Entry(
+                "ExpiredProviderToken", 403, .authentication,
+                "make a new provider token and a new connection; if it comes again, check the clock")
+        case .forbidden: Entry("Forbidden", 403, .configuration, "check what the credential is allowed to do")
+        case .invalidProviderToken:
+            Entry(
+                "InvalidProviderToken", 403, .configuration, "check key, key identifier and team identifier")
+        case .missingProviderToken:
+            Entry("MissingProviderToken", 403, .configuration, "configure a key or a certificate")
+        case .unrelatedKeyIdInToken:
+            Entry("UnrelatedKeyIdInToken", 403, .connection, "use a connection of its own for this key")
+        case .badEnvironmentKeyIdInToken:
+            Entry(
+                "BadEnvironmentKeyIdInToken", 403, .configuration,
+                "use the key in the environment it was made for")
+
+        case .badPath: Entry("BadPath", 404, .job, "report it: the request path was wrong")
+        case .methodNotAllowed: Entry("MethodNotAllowed", 405, .job, "report it: the request was not a POST")
+        case .expiredToken: Entry("ExpiredToken", 410, .token, "retire the token")
+        case .unregistered:
+            Entry("Unregistered", 410, .token, "retire the token, unless it was registered again since")
+        case .payloadTooLarge: Entry("PayloadTooLarge", 413, .job, "shorten the payload")
+        case .tooManyProviderTokenUpdates:
+            Entry(
+                "TooManyProviderTokenUpdates", 429, .later,
+                "keep the provider token for at least 20 minutes and replace the connection")
+        case .tooManyRequests: Entry("TooManyRequests", 429, .later, "slow down for this device token")
+        case .internalServerError: Entry("InternalServerError", 500, .later, "send again on a new connection")
+        case .serviceUnavailable: Entry("ServiceUnavailable", 503, .later, "send again later")
+        case .shutdown: Entry("Shutdown", 503, .connection, "send again on a new connection")
+
+        case .featureNotEnabled:
+            Entry("FeatureNotEnabled", 400, .configuration, "turn on broadcasts for the app")
+        case .missingChannelId: Entry("MissingChannelId", 400, .job, "give a channel identifier")
+        case .badChannelId: Entry("BadChannelId", 400, .job, "correct the channel identifier")
+        case .channelNotRegistered: Entry("ChannelNotRegistered", 400, .job, "drop the channel")
+        case .badRequestParams: Entry("BadRequestParams", 400, .job, "correct the request's attributes")
+        case .badRequestPayload: Entry("BadRequestPayload", 400, .job, "correct the request's JSON")
+        case .missingPushType: Entry("MissingPushType", 400, .job, "give an apns-push-type")
+        case .cannotCreateChannelConfig:
+            Entry("CannotCreateChannelConfig", 400, .job, "delete channels: the limit is reached")
+        case .topicMismatch:
+            Entry("TopicMismatch", 403, .configuration, "use a credential that covers the bundle identifier")
+        case .missingChannelQueueSize:
+            Entry("MissingChannelQueueSize", 400, .job, "give a valid message storage policy")
+        }
+    }
+}

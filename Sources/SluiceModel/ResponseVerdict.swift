@@ -1,0 +1,96 @@
+/// What APNs said to one push.
+public struct ResponseVerdict: Sendable {
+    /// HTTP status.
+    public var status: UInt16
+    public var reason: Reason
+    /// Printable, bounded text of a reason that is ``Reason/unknown``; empty otherwise.
+    public var unknownReason: ReasonText
+    public var `class`: ReasonClass
+    /// With 410: when APNs established that the token was no longer valid, in milliseconds since the epoch.
+    public var timestampMilliseconds: Int64?
+
+    /// Classifies an answer. A body that is not the documented JSON is no error: the status decides then.
+    public static func classify(status: UInt16, body: UnsafeRawBufferPointer) -> ResponseVerdict {
+        if (200..<300).contains(status) {
+            return ResponseVerdict(
+                status: status, reason: .absent, unknownReason: ReasonText(), class: .accepted,
+                timestampMilliseconds: nil)
+        }
+        let content = ReasonBody(body)
+        let isKnown = content.reason != .absent && content.reason != .unknown
+        return ResponseVerdict(
+            status: status, reason: content.reason, unknownReason: content.unknownReason,
+            class: isKnown ? content.reason.class : .fallback(status: status),
+            timestampMilliseconds: content.timestampMilliseconds)
+    }
+
+    /// Whether the sender should delete the device token.
+    ///
+    /// Only when the device didn't register it again after the instant that APNs names.
+    /// - Parameter registeredAtMilliseconds: when the app registered it, if known.
+    public func retiresToken(registeredAtMilliseconds: Int64?) -> Bool {
+        guard `class` == .token else { return false }
+        guard let registered = registeredAtMilliseconds, let invalid = timestampMilliseconds else {
+            return true
+        }
+        return registered < invalid
+    }
+}
+
+/// The JSON that APNs sends with an error and as the debug data of a GOAWAY:
+/// `{"reason":"…","timestamp":…}`.
+public struct ReasonBody: Sendable {
+    /// ``Reason/absent`` when the body has no readable reason.
+    public private(set) var reason = Reason.absent
+    /// Text of an unknown reason.
+    public private(set) var unknownReason = ReasonText()
+    public private(set) var timestampMilliseconds: Int64?
+
+    /// Longest body that is looked at; APNs sends less than 100 bytes.
+    static let maximumLength = 4096
+
+    /// Reads what there is to read; any bytes are welcome.
+    public init(_ body: UnsafeRawBufferPointer) {
+        guard body.count <= Self.maximumLength else { return }
+        var members = JSONMembers(body)
+        while let member = members.next() {
+            if member.name.elementsEqual(bytesOf: "reason"), member.value[0] == UInt8(ascii: "\"") {
+                let text = member.value.slice(1..<member.value.count - 1)
+                reason = Reason.parse(name: text)
+                unknownReason = reason == .unknown ? ReasonText(text) : ReasonText()
+            } else if member.name.elementsEqual(bytesOf: "timestamp"), isDigit(member.value[0]) {
+                timestampMilliseconds = jsonInteger(member.value)
+            }
+        }
+    }
+}
+
+/// Up to 48 printable ASCII bytes, inline: an unknown reason, safe for logs and outcomes whatever APNs sent.
+public struct ReasonText: Sendable, CustomStringConvertible {
+    static let capacity = 48
+    private var storage = InlineArray<48, UInt8>(repeating: 0)
+    public private(set) var count = 0
+
+    /// The empty text.
+    public init() {}
+
+    /// Keeps letters, digits and ` ._-`; everything else becomes `?`, and what is longer is cut.
+    public init(_ text: UnsafeRawBufferPointer) {
+        for byte in text.prefix(Self.capacity) {
+            let isPlain =
+                isLetter(byte) || isDigit(byte) || byte == UInt8(ascii: " ") || byte == UInt8(ascii: ".")
+                || byte == UInt8(ascii: "_") || byte == UInt8(ascii: "-")
+            storage[count] = isPlain ? byte : UInt8(ascii: "?")
+            count += 1
+        }
+    }
+
+    subscript(index: Int) -> UInt8 { storage[index] }
+
+    public var description: String {
+        String(unsafeUninitializedCapacity: Self.capacity) { buffer in
+            for index in 0..<count { buffer[index] = storage[index] }
+            return count
+        }
+    }
+}
