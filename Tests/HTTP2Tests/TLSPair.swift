@@ -89,7 +89,9 @@ struct TLSFixture: Sendable {
 
     init() throws {
         authority = try CertificateAuthority()
-        serverCertificate = try authority.issueServer(names: ["localhost", "127.0.0.1", "::1", "*.example.com"])
+        serverCertificate = try authority.issueServer(names: [
+            "localhost", "127.0.0.1", "::1", "*.example.com",
+        ])
     }
 
     var clientOptions: ClientTLSOptions {

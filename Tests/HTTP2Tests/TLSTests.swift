@@ -303,9 +303,13 @@ extension TLSPair {
 
         let swapped = TLSIdentity(
             certificateChain: .text(one.chainPEM), privateKey: .text(other.privateKeyPEM))
-        #expect(error { try TLSContext.server(ServerTLSOptions(identity: swapped)) }?.hint.contains("belong") == true)
+        #expect(
+            error { try TLSContext.server(ServerTLSOptions(identity: swapped)) }?.hint.contains("belong")
+                == true)
         let keyless = TLSIdentity(certificateChain: .text(one.chainPEM), privateKey: .text(one.chainPEM))
-        #expect(error { try TLSContext.server(ServerTLSOptions(identity: keyless)) }?.hint.contains("PRIVATE") == true)
+        #expect(
+            error { try TLSContext.server(ServerTLSOptions(identity: keyless)) }?.hint.contains("PRIVATE")
+                == true)
 
         var suites = ServerTLSOptions(identity: one.identity)
         suites.cipherSuites = "NO_SUCH_SUITE"
@@ -326,7 +330,9 @@ extension TLSPair {
         let pair = try TLSPair(
             client: .client(client), server: .server(ServerTLSOptions(identity: leaf.identity)))
         #expect(pair.handshake().isDone)
-        #expect(error { try CertificateAuthority(certificatePEM: "x", privateKeyPEM: "y") }?.kind == .configuration)
+        #expect(
+            error { try CertificateAuthority(certificatePEM: "x", privateKeyPEM: "y") }?.kind
+                == .configuration)
     }
 
     private func error<T>(_ body: () throws -> T) -> TLSError? {

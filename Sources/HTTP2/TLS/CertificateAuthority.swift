@@ -84,12 +84,14 @@ public struct CertificateAuthority: Sendable {
         validity: CertificateValidity = .days(365)
     ) throws(TLSError) -> IssuedCertificate {
         try issue(
-            commonName: commonName, userID: userID, validity: validity, usage: "clientAuth", alternatives: nil,
+            commonName: commonName, userID: userID, validity: validity, usage: "clientAuth",
+            alternatives: nil,
             topics: topics)
     }
 
     private func issue(
-        commonName: String, userID: String?, validity: CertificateValidity, usage: String, alternatives: String?,
+        commonName: String, userID: String?, validity: CertificateValidity, usage: String,
+        alternatives: String?,
         topics: [String]
     ) throws(TLSError) -> IssuedCertificate {
         let key = try Self.newKey()

@@ -49,7 +49,9 @@ public struct PeerCertificate: Sendable, Equatable {
         var topics: [String] = []
         guard var content = DER.element(in: bytes[...], tag: 0x30)?.content else { return [] }
         while !content.isEmpty {
-            guard let tag = content.first, let element = DER.element(in: content, tag: tag) else { return topics }
+            guard let tag = content.first, let element = DER.element(in: content, tag: tag) else {
+                return topics
+            }
             if tag == 0x0C { topics.append(String(decoding: element.content, as: UTF8.self)) }
             content = element.rest
         }

@@ -62,7 +62,8 @@ public final class TLSContext: Sendable {
         if let list = context.protocols?.pointee.bytes {
             // This function returns 0 on success, unlike most of OpenSSL.
             guard SSL_CTX_set_alpn_protos(context.pointer, list.baseAddress, UInt32(list.count)) == 0 else {
-                throw .configuration("setting the ALPN protocols", hint: "names of 1 to 255 bytes are allowed")
+                throw .configuration(
+                    "setting the ALPN protocols", hint: "names of 1 to 255 bytes are allowed")
             }
         }
         return context
@@ -110,7 +111,8 @@ public final class TLSContext: Sendable {
         }
         guard SSL_CTX_set_ciphersuites(pointer, cipherSuites) == 1 else {
             throw .configuration(
-                "setting the TLS 1.3 cipher suites “\(cipherSuites)”", hint: "see `openssl ciphers -s -tls1_3`")
+                "setting the TLS 1.3 cipher suites “\(cipherSuites)”",
+                hint: "see `openssl ciphers -s -tls1_3`")
         }
         guard SSL_CTX_set_cipher_list(pointer, cipherList) == 1 else {
             throw .configuration(
@@ -162,7 +164,8 @@ public final class TLSContext: Sendable {
             }
         }
         let key = try PEM.privateKey(in: identity.privateKey)
-        guard SSL_CTX_use_PrivateKey(pointer, key.pointer) == 1, SSL_CTX_check_private_key(pointer) == 1 else {
+        guard SSL_CTX_use_PrivateKey(pointer, key.pointer) == 1, SSL_CTX_check_private_key(pointer) == 1
+        else {
             throw .configuration(
                 "using the private key of \(identity.privateKey.label)",
                 hint: "it must belong to the certificate of \(identity.certificateChain.label)")
@@ -194,10 +197,12 @@ public final class TLSContext: Sendable {
 
 /// The server's choice by its own preference; without a common protocol the handshake ends with an alert.
 private func selectApplicationProtocol(
-    ssl: OpaquePointer?, out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?, outLength: UnsafeMutablePointer<UInt8>?,
+    ssl: OpaquePointer?, out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
+    outLength: UnsafeMutablePointer<UInt8>?,
     offered: UnsafePointer<UInt8>?, offeredLength: UInt32, argument: UnsafeMutableRawPointer?
 ) -> Int32 {
-    guard let list = argument?.assumingMemoryBound(to: TLSContext.ProtocolList.self).pointee.bytes, let out else {
+    guard let list = argument?.assumingMemoryBound(to: TLSContext.ProtocolList.self).pointee.bytes, let out
+    else {
         return SSL_TLSEXT_ERR_NOACK
     }
     var selected: UnsafeMutablePointer<UInt8>?

@@ -58,7 +58,8 @@ extension TLSError {
         let code = ERR_get_error()
         ERR_clear_error()
         return TLSError(
-            .configuration, operation: operation, reason: reasonText(code, otherwise: "not usable"), hint: hint)
+            .configuration, operation: operation, reason: reasonText(code, otherwise: "not usable"),
+            hint: hint)
     }
 
     static func reasonText(_ code: UInt, otherwise: String) -> String {

@@ -245,7 +245,8 @@ public final class TLSTransport {
     private func systemError(_ code: Int32, operation: String) -> TLSError {
         ERR_clear_error()
         return .lost(
-            operation: operation, reason: code == 0 ? "unexpected end of the stream" : String(cString: strerror(code)))
+            operation: operation,
+            reason: code == 0 ? "unexpected end of the stream" : String(cString: strerror(code)))
     }
 
     // MARK: - Facts after the handshake
@@ -268,7 +269,8 @@ public final class TLSTransport {
 
     /// For example “TLS_AES_128_GCM_SHA256”.
     public var cipher: String {
-        guard let ssl, let current = SSL_get_current_cipher(ssl), let text = SSL_CIPHER_get_name(current) else {
+        guard let ssl, let current = SSL_get_current_cipher(ssl), let text = SSL_CIPHER_get_name(current)
+        else {
             return ""
         }
         return String(cString: text)
@@ -276,7 +278,9 @@ public final class TLSTransport {
 
     /// The certificate that the peer presented and that was verified, nil without one.
     public var peerCertificate: PeerCertificate? {
-        guard let ssl, context.verifiesPeer, let certificate = SSL_get1_peer_certificate(ssl) else { return nil }
+        guard let ssl, context.verifiesPeer, let certificate = SSL_get1_peer_certificate(ssl) else {
+            return nil
+        }
         return PeerCertificate(CertificateHandle(pointer: certificate))
     }
 }
