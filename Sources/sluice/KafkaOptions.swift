@@ -37,7 +37,8 @@ struct KafkaOptions: ParsableArguments {
     func partitionCount(of topic: String) throws(CommandFailure) -> Int {
         let count: Int?
         do throws(KafkaError) {
-            count = try KafkaAdmin(properties: properties()).partitionCount(of: topic)
+            count = try KafkaAdmin(properties: properties())
+                .partitionCount(of: topic, timeoutMilliseconds: 5_000)
         } catch {
             let failure = CommandFailure(kafka: error)
             if failure.status == .configuration { throw failure }
