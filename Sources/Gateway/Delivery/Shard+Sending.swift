@@ -53,6 +53,7 @@ extension Shard {
     func pool(
         _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>, on connection: ClientConnection
     ) {
+        guard !hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
         for event in events {
             switch event.kind {
@@ -117,6 +118,13 @@ extension Shard {
             retryAfterMilliseconds: retryAfterMilliseconds > 0 ? retryAfterMilliseconds : nil,
             expirationMilliseconds: lastMoment(of: item.pointee.push), nowMilliseconds: wallMilliseconds,
             using: &generator)
+        if case .giveUp = decision {
+        } else if isDraining || endingPartitions.contains(item.pointee.partitionSlot) {
+            // Kafka has it still: whoever takes the partition over does it again.
+            counters.abandoned += 1
+            gaveBack(item.pointee.partitionSlot)
+            return release(slot)
+        }
         switch decision {
         case .giveUp(.rejected): finish(slot, .rejected, verdict: verdict)
         case .giveUp(.expired): finish(slot, .expired, verdict: verdict)

@@ -59,6 +59,12 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private var dueTimerAt = UInt64.max
     /// Set while the worker ends: nothing new is sent.
     private(set) var isDraining = false
+    /// Partitions that the group has taken away: what fails is not tried again.
+    private(set) var endingPartitions: Set<UInt16> = []
+    /// Tells the intake of a job that was in flight and is given back after all.
+    var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
+    /// Answers that still come are nobody's.
+    private(set) var hasEnded = false
 
     /// Records taken from the ring in one turn, so that answers are not held up.
     private static let recordsPerTurn = 2048
@@ -284,8 +290,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     /// Gives the jobs of a partition back that are not in flight: Kafka has them still. Returns how many.
     func abandon(partitionSlot: UInt16?) -> Int {
-        takeRecords()
-        while ring.count > 0 { takeRecords() }
+        repeat { takeRecords() } while ring.count > 0
+        if let partitionSlot { endingPartitions.insert(partitionSlot) }
         var abandoned = 0
         for index in 0..<items.capacity {
             let slot = UInt32(index)
@@ -311,9 +317,14 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         return abandon(partitionSlot: nil)
     }
 
-    /// Closes all connections at once.
-    func closeConnections() {
+    /// Closes all connections at once and gives up what is still on them, without an outcome.
+    func end() {
+        hasEnded = true
         for lane in lanes { lane.pool.close() }
+        for index in 0..<items.capacity where items.state(UInt32(index)) != .free {
+            counters.abandoned += 1
+            release(UInt32(index))
+        }
     }
 
     /// Counters with the state of this moment.
