@@ -1,7 +1,7 @@
 import Glibc
 
 /// Where an incoming request is collected: raw memory that is used again and again, so that a request costs no
-/// allocation of its own. Owned by a ``StreamTable``.
+/// allocation of its own. Owned by a ``ServerStreamTable``.
 struct RequestStorage {
     /// A piece of `text`.
     struct Range {

@@ -9,7 +9,8 @@ extension ServerConnection {
     ///   - headers: at most 15 fields.
     ///   - body: copied; without one the header block ends the stream.
     public func respond(
-        stream: Int32, status: UInt16, headers: UnsafeBufferPointer<ResponseField>, body: UnsafeRawBufferPointer
+        stream: Int32, status: UInt16, headers: UnsafeBufferPointer<ResponseField>,
+        body: UnsafeRawBufferPointer
     ) {
         precondition(headers.count < Self.maximumResponseFields, "too many response fields")
         guard let session, let slot = slot(of: stream), slot.pointee.phase == .handedOver else { return }
@@ -18,8 +19,10 @@ extension ServerConnection {
             let flags = field.isIndexed ? NGHTTP2_NV_FLAG_NONE : NGHTTP2_NV_FLAG_NO_INDEX
             fields[index + 1] = nghttp2_nv(
                 name: UnsafeMutablePointer(mutating: field.name.utf8Start),
-                value: UnsafeMutablePointer(mutating: field.value.assumingMemoryBound(to: UInt8.self).baseAddress),
-                namelen: field.name.utf8CodeUnitCount, valuelen: field.value.count, flags: UInt8(flags.rawValue))
+                value: UnsafeMutablePointer(
+                    mutating: field.value.assumingMemoryBound(to: UInt8.self).baseAddress),
+                namelen: field.name.utf8CodeUnitCount, valuelen: field.value.count,
+                flags: UInt8(flags.rawValue))
         }
         slot.pointee.phase = .answered
         if body.isEmpty {
@@ -42,9 +45,10 @@ extension ServerConnection {
         requestTurnEnd()
     }
 
-    private func slot(of stream: Int32) -> UnsafeMutablePointer<StreamSlot>? {
+    private func slot(of stream: Int32) -> UnsafeMutablePointer<ServerStreamSlot>? {
         if table.pointee.currentStream == stream { return table.pointee.current }
-        return nghttp2_session_get_stream_user_data(session, stream)?.assumingMemoryBound(to: StreamSlot.self)
+        return nghttp2_session_get_stream_user_data(session, stream)?.assumingMemoryBound(
+            to: ServerStreamSlot.self)
     }
 
     /// `:status`, with texts that live as long as the process, so that nghttp2 does not copy them.
@@ -59,7 +63,7 @@ extension ServerConnection {
 
     // MARK: - Called by the session
 
-    func handOver(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    func handOver(_ slot: UnsafeMutablePointer<ServerStreamSlot>) {
         let stream = slot.pointee.stream
         guard let request = slot.pointee.request else { return }
         if slot.pointee.isOversized {

@@ -29,7 +29,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     /// nghttp2's session: created after the handshake, freed in `finish`, at the latest in deinit.
     private(set) var session: OpaquePointer?
     /// The session's user data; freed after it.
-    let table: UnsafeMutablePointer<StreamTable>
+    let table: UnsafeMutablePointer<ServerStreamTable>
     /// The fields of the response being submitted.
     let fields: UnsafeMutablePointer<nghttp2_nv>
     static let maximumResponseFields = 16
@@ -56,7 +56,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         self.transport = transport
         loop = listener.loop
         table = .allocate(capacity: 1)
-        table.initialize(to: StreamTable(options: listener.options))
+        table.initialize(to: ServerStreamTable(options: listener.options))
         fields = .allocate(capacity: Self.maximumResponseFields)
         output = ByteQueue(capacity: 32 * 1_024)
         lastInput = loop.now
@@ -115,7 +115,8 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         var debugData = debugData
         debugData.withUTF8 { bytes in
             _ = nghttp2_submit_goaway(
-                session, noFlags, nghttp2_session_get_last_proc_stream_id(session), errorCode, bytes.baseAddress,
+                session, noFlags, nghttp2_session_get_last_proc_stream_id(session), errorCode,
+                bytes.baseAddress,
                 bytes.count)
         }
         if let timer { loop.cancel(timer) }

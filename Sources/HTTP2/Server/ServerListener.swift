@@ -137,7 +137,9 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
         var yes: Int32 = 1
         setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &yes, 4)
         // A connection that cannot be set up is dropped: its client sees the close, and the others are served.
-        guard let transport = try? TLSTransport(context: tls, acceptedFileDescriptor: descriptor) else { return }
+        guard let transport = try? TLSTransport(context: tls, acceptedFileDescriptor: descriptor) else {
+            return
+        }
         let connection = ServerConnection(listener: self, transport: transport)
         guard (try? connection.start()) != nil else { return }
         connection.handler = makeHandler(connection)
@@ -151,9 +153,10 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
         _ address: String, _ port: UInt16, reusesPort: Bool
     ) throws(ServerError) -> (descriptor: Int32, port: UInt16) {
         let endpoint = address.contains(":") ? "[\(address)]:\(port)" : "\(address):\(port)"
-        guard let name = SocketAddress(address: address, port: port) else {
+        guard let name = ListenAddress(address: address, port: port) else {
             throw ServerError(
-                endpoint: endpoint, reason: "not an IP address", hint: "use for example 127.0.0.1, 0.0.0.0 or ::")
+                endpoint: endpoint, reason: "not an IP address",
+                hint: "use for example 127.0.0.1, 0.0.0.0 or ::")
         }
         func failure(_ call: String) -> ServerError {
             let code = errno
@@ -167,13 +170,14 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
             return ServerError(endpoint: endpoint, reason: String(cString: strerror(code)), hint: hint)
         }
         let descriptor = socket(
-            name.family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+            name.family,
+            Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         guard descriptor >= 0 else { throw failure("socket") }
         var yes: Int32 = 1
         setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, 4)
         if reusesPort { setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &yes, 4) }
         guard name.withSockaddr({ bind(descriptor, $0, $1) }) == 0, Glibc.listen(descriptor, 1_024) == 0,
-            let bound = SocketAddress.port(of: descriptor)
+            let bound = ListenAddress.port(of: descriptor)
         else {
             let error = failure("bind")
             close(descriptor)
@@ -184,7 +188,7 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
 }
 
 /// An IPv4 or IPv6 address with a port.
-struct SocketAddress {
+struct ListenAddress {
     let family: Int32
     private var storage = sockaddr_storage()
     private let length: socklen_t

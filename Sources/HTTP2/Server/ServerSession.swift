@@ -36,10 +36,12 @@ final class ServerSessionFactory {
 
     /// A session that reports to `table`, which must outlive it, with its first SETTINGS submitted.
     func makeSession(
-        table: UnsafeMutablePointer<StreamTable>, maximumConcurrentStreams: UInt32
+        table: UnsafeMutablePointer<ServerStreamTable>, maximumConcurrentStreams: UInt32
     ) -> OpaquePointer? {
         var session: OpaquePointer?
-        guard nghttp2_session_server_new2(&session, callbacks, table, option) == 0, let session else { return nil }
+        guard nghttp2_session_server_new2(&session, callbacks, table, option) == 0, let session else {
+            return nil
+        }
         let settings = [
             setting(NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, options.headerTableSize),
             setting(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, maximumConcurrentStreams),
@@ -49,7 +51,8 @@ final class ServerSessionFactory {
         ]
         guard nghttp2_submit_settings(session, noFlags, settings, settings.count) == 0,
             options.connectionWindowSize <= 65_535
-                || nghttp2_session_set_local_window_size(session, noFlags, 0, options.connectionWindowSize) == 0
+                || nghttp2_session_set_local_window_size(session, noFlags, 0, options.connectionWindowSize)
+                    == 0
         else {
             nghttp2_session_del(session)
             return nil
@@ -70,21 +73,22 @@ func setting(_ identifier: nghttp2_settings_id, _ value: UInt32) -> nghttp2_sett
 
 // MARK: - Callbacks
 //
-// They run inside nghttp2_session_mem_recv and _mem_send, on the loop's thread. `userData` is the StreamTable, which
+// They run inside nghttp2_session_mem_recv and _mem_send, on the loop's thread. `userData` is the ServerStreamTable, which
 // the connection frees only after the session. The session itself must not be freed within them.
 
-private typealias Table = UnsafeMutablePointer<StreamTable>
-private typealias Slot = UnsafeMutablePointer<StreamSlot>
+private typealias Table = UnsafeMutablePointer<ServerStreamTable>
+private typealias Slot = UnsafeMutablePointer<ServerStreamSlot>
 
 @inline(__always)
 private func table(_ userData: UnsafeMutableRawPointer?) -> Table {
-    userData.unsafelyUnwrapped.assumingMemoryBound(to: StreamTable.self)
+    userData.unsafelyUnwrapped.assumingMemoryBound(to: ServerStreamTable.self)
 }
 
 @inline(__always)
 private func slot(_ stream: Int32, _ table: Table, _ session: OpaquePointer?) -> Slot? {
     if table.pointee.currentStream == stream { return table.pointee.current }
-    return nghttp2_session_get_stream_user_data(session, stream)?.assumingMemoryBound(to: StreamSlot.self)
+    return nghttp2_session_get_stream_user_data(session, stream)?.assumingMemoryBound(
+        to: ServerStreamSlot.self)
 }
 
 private func beginHeaders(
@@ -98,7 +102,8 @@ private func beginHeaders(
 }
 
 private func headerReceived(
-    session: OpaquePointer?, frame: UnsafePointer<nghttp2_frame>?, name: UnsafePointer<UInt8>?, nameCount: Int,
+    session: OpaquePointer?, frame: UnsafePointer<nghttp2_frame>?, name: UnsafePointer<UInt8>?,
+    nameCount: Int,
     value: UnsafePointer<UInt8>?, valueCount: Int, flags: UInt8, userData: UnsafeMutableRawPointer?
 ) -> Int32 {
     let frame = frame.unsafelyUnwrapped
@@ -118,9 +123,13 @@ private func frameReceived(
     session: OpaquePointer?, frame: UnsafePointer<nghttp2_frame>?, userData: UnsafeMutableRawPointer?
 ) -> Int32 {
     let header = frame.unsafelyUnwrapped.pointee.hd
-    guard header.type == headersType || header.type == dataType, header.flags & endStream != 0 else { return 0 }
+    guard header.type == headersType || header.type == dataType, header.flags & endStream != 0 else {
+        return 0
+    }
     let table = table(userData)
-    guard let slot = slot(header.stream_id, table, session), slot.pointee.phase == .receiving else { return 0 }
+    guard let slot = slot(header.stream_id, table, session), slot.pointee.phase == .receiving else {
+        return 0
+    }
     handOver(slot, table)
     return 0
 }
@@ -133,7 +142,8 @@ private func dataReceived(
     guard let slot = slot(stream, table, session), let request = slot.pointee.request else { return 0 }
     if !table.pointee.parts.contains(.body) {
         request.pointee.countBody(count)
-    } else if !request.pointee.append(body: bytes.unsafelyUnwrapped, count), slot.pointee.phase == .receiving {
+    } else if !request.pointee.append(body: bytes.unsafelyUnwrapped, count), slot.pointee.phase == .receiving
+    {
         handOver(slot, table)
     }
     return 0
@@ -151,7 +161,8 @@ private func streamClosed(
 }
 
 private func invalidFrameReceived(
-    session: OpaquePointer?, frame: UnsafePointer<nghttp2_frame>?, code: Int32, userData: UnsafeMutableRawPointer?
+    session: OpaquePointer?, frame: UnsafePointer<nghttp2_frame>?, code: Int32,
+    userData: UnsafeMutableRawPointer?
 ) -> Int32 {
     table(userData).pointee.connection?.lastProtocolError = code
     return 0
@@ -171,7 +182,7 @@ func readResponse(
     flags: UnsafeMutablePointer<UInt32>?, source: UnsafeMutablePointer<nghttp2_data_source>?,
     userData: UnsafeMutableRawPointer?
 ) -> Int {
-    let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
+    let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: ServerStreamSlot.self)
     let count = min(length, slot.pointee.responseCount - slot.pointee.responseSent)
     if count > 0, let response = slot.pointee.response {
         UnsafeMutableRawPointer(buffer.unsafelyUnwrapped).copyMemory(

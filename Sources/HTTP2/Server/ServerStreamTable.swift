@@ -1,7 +1,7 @@
 import Glibc
 
 /// What the server keeps of one open stream, in memory that does not move.
-struct StreamSlot {
+struct ServerStreamSlot {
     enum Phase: UInt8 {
         /// Header fields or body are arriving.
         case receiving
@@ -22,16 +22,16 @@ struct StreamSlot {
     var responseCapacity = 0
     var responseCount = 0
     var responseSent = 0
-    var next: UnsafeMutablePointer<StreamSlot>?
+    var next: UnsafeMutablePointer<ServerStreamSlot>?
 }
 
 /// The streams of one connection. Slots and request storage are taken from free lists and given back, so that there
 /// is no allocation once the lists have grown to the connection's concurrency, which nghttp2 bounds.
 ///
 /// It lies at a fixed address, because nghttp2's callbacks get it as user data; they reach the connection through it.
-struct StreamTable {
-    private var freeSlots: UnsafeMutablePointer<StreamSlot>?
-    private var slotBlocks: [UnsafeMutablePointer<StreamSlot>] = []
+struct ServerStreamTable {
+    private var freeSlots: UnsafeMutablePointer<ServerStreamSlot>?
+    private var slotBlocks: [UnsafeMutablePointer<ServerStreamSlot>] = []
     private var freeStorage: [UnsafeMutablePointer<RequestStorage>] = []
     private var allStorage: [UnsafeMutablePointer<RequestStorage>] = []
     private let headerListSize: Int
@@ -40,7 +40,7 @@ struct StreamTable {
 
     /// Frames of one stream come one after another: the last one's slot is remembered, to save nghttp2's look-up.
     var currentStream: Int32 = 0
-    var current: UnsafeMutablePointer<StreamSlot>?
+    var current: UnsafeMutablePointer<ServerStreamSlot>?
     /// The connection that owns this table, and so outlives it.
     unowned(unsafe) var connection: ServerConnection?
     /// Streams in use.
@@ -65,7 +65,7 @@ struct StreamTable {
         }
     }
 
-    mutating func open(_ stream: Int32) -> UnsafeMutablePointer<StreamSlot> {
+    mutating func open(_ stream: Int32) -> UnsafeMutablePointer<ServerStreamSlot> {
         if freeSlots == nil { addSlots() }
         let slot = freeSlots!
         freeSlots = slot.pointee.next
@@ -81,7 +81,7 @@ struct StreamTable {
         return slot
     }
 
-    mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    mutating func close(_ slot: UnsafeMutablePointer<ServerStreamSlot>) {
         releaseStorage(of: slot)
         if current == slot {
             current = nil
@@ -93,7 +93,7 @@ struct StreamTable {
         count -= 1
     }
 
-    mutating func releaseStorage(of slot: UnsafeMutablePointer<StreamSlot>) {
+    mutating func releaseStorage(of slot: UnsafeMutablePointer<ServerStreamSlot>) {
         guard let storage = slot.pointee.request else { return }
         slot.pointee.request = nil
         freeStorage.append(storage)
@@ -111,8 +111,8 @@ struct StreamTable {
     }
 
     private mutating func addSlots() {
-        let block = UnsafeMutablePointer<StreamSlot>.allocate(capacity: Self.blockSize)
-        block.initialize(repeating: StreamSlot(), count: Self.blockSize)
+        let block = UnsafeMutablePointer<ServerStreamSlot>.allocate(capacity: Self.blockSize)
+        block.initialize(repeating: ServerStreamSlot(), count: Self.blockSize)
         slotBlocks.append(block)
         for index in (0..<Self.blockSize).reversed() {
             block[index].next = freeSlots
@@ -121,7 +121,7 @@ struct StreamTable {
     }
 }
 
-extension StreamSlot {
+extension ServerStreamSlot {
     /// Keeps the body of a response until it is sent.
     mutating func setResponse(_ bytes: UnsafeRawBufferPointer) {
         if responseCapacity < bytes.count {

@@ -1,0 +1,392 @@
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable import HTTP2
+
+private typealias Frame = RawClient.Frame
+
+@Suite struct ServerProtocolTests {
+    @Test func firstSettingsAreThoseOfTheOptions() throws {
+        let server = try ServerFixture()
+        let client = try server.connect()
+        try client.begin()
+        let settings = try #require(try client.next(Frame.settings)).settings
+        #expect(settings == [1: 4_096, 3: 1_000, 4: 65_535, 5: 16_384, 6: 8_000])
+    }
+
+    @Test func requestArrivesWholeAndAnswerLeaves() throws {
+        let server = try ServerFixture(respond: { request, connection in
+            let value: StaticString = "abc"
+            let body: StaticString = "{\"reason\":\"BadPath\"}"
+            withUnsafeTemporaryAllocation(of: ResponseField.self, capacity: 1) { fields in
+                fields[0] = ResponseField(
+                    "apns-id", UnsafeRawBufferPointer(start: value.utf8Start, count: 3), isIndexed: false)
+                connection.respond(
+                    stream: request.stream, status: 404, headers: UnsafeBufferPointer(fields),
+                    body: UnsafeRawBufferPointer(start: body.utf8Start, count: body.utf8CodeUnitCount))
+            }
+        })
+        let client = try server.connect()
+        try client.begin()
+        try client.send(
+            RawClient.request(1, path: "/x", headers: [("apns-topic", "com.example")], body: "{\"aps\":{}}"))
+        let head = try #require(try client.next(Frame.headers))
+        #expect(head.status == 404)
+        #expect(!head.endsStream)
+        let body = try #require(try client.next(Frame.data))
+        #expect(body.endsStream)
+        #expect(body.text == "{\"reason\":\"BadPath\"}")
+        let expected = ServerLog.Request(
+            method: "POST", path: "/x", authority: "localhost", headers: ["apns-topic": "com.example"],
+            body: "{\"aps\":{}}", bodyLength: 10)
+        #expect(server.log.requests == [expected])
+    }
+
+    @Test func bodyInPiecesIsJoined() throws {
+        let server = try ServerFixture()
+        let client = try server.connect()
+        try client.begin()
+        try client.send(RawClient.post(1, endsStream: false))
+        for piece in ["{", "\"aps\"", ":{}"] { try client.send(RawClient.frame(0, 0, 1, Array(piece.utf8))) }
+        try client.send(RawClient.frame(0, 1, 1, Array("}".utf8)))
+        #expect(try client.next(Frame.headers)?.status == 200)
+        #expect(server.log.requests.first?.body == "{\"aps\":{}}")
+    }
+
+    @Test func interleavedRequestsKeepTheirParts() throws {
+        let server = try ServerFixture()
+        let client = try server.connect()
+        try client.begin()
+        for stream: UInt32 in [1, 3, 5] {
+            try client.send(RawClient.post(stream, path: "/\(stream)", endsStream: false))
+        }
+        for stream: UInt32 in [5, 1, 3] {
+            try client.send(RawClient.frame(0, 0, stream, Array("\(stream)".utf8)))
+        }
+        for stream: UInt32 in [3, 5, 1] { try client.send(RawClient.frame(0, 1, stream, Array("!".utf8))) }
+        for _ in 0..<3 { #expect(try client.next(Frame.headers)?.status == 200) }
+        #expect(server.log.requests.map(\.path) == ["/3", "/5", "/1"])
+        #expect(server.log.requests.map(\.body) == ["3!", "5!", "1!"])
+    }
+
+    @Test func longBodyIsCutOffAnsweredAndReset() throws {
+        let server = try ServerFixture(options: {
+            $0.maximumBodySize = 100
+        }) { request, connection in
+            let body: StaticString = "too large"
+            connection.respond(
+                stream: request.stream, status: 413, headers: UnsafeBufferPointer(start: nil, count: 0),
+                body: UnsafeRawBufferPointer(start: body.utf8Start, count: 9))
+        }
+        let client = try server.connect()
+        try client.begin()
+        try client.send(RawClient.post(1, endsStream: false))
+        try client.send(RawClient.frame(0, 0, 1, [UInt8](repeating: 32, count: 101)))
+        #expect(try client.next(Frame.headers)?.status == 413)
+        // The end of the request never came: the server says that it wants no more of it.
+        #expect(try client.next(Frame.reset)?.errorCode == 0)
+        #expect(server.log.requests.first?.isCutOff == true)
+        #expect(server.log.requests.first?.body.utf8.count == 100)
+        // The connection lives on.
+        try client.send(RawClient.request(3, body: "{}"))
+        #expect(try client.next(Frame.headers) != nil)
+        #expect(server.log.requests.count == 2)
+    }
+
+    @Test func longHeaderListIsAnsweredWith431() throws {
+        let server = try ServerFixture()
+        var client = try server.connect()
+        try client.begin()
+        let long = (0..<4).map { ("x-\($0)", String(repeating: "a", count: 2_000)) }
+        try client.send(RawClient.request(1, headers: long, body: "{}"))
+        #expect(try client.next(Frame.headers)?.status == 431)
+        #expect(server.log.requests.isEmpty)
+        // Another connection, because the status of the second answer would only be an index.
+        client = try server.connect()
+        try client.begin()
+        let many = (0..<240).map { ("x-\($0)", "") }
+        try client.send(RawClient.request(1, headers: many, body: "{}"))
+        #expect(try client.next(Frame.headers)?.status == 431)
+        try client.send(RawClient.request(3, headers: Array(many.prefix(150)), body: "{}"))
+        #expect(try client.next(Frame.headers)?.status == 200)
+        #expect(server.log.requests.first?.headers.count == 150)
+    }
+
+    @Test func pingIsAnswered() throws {
+        let server = try ServerFixture()
+        let client = try server.connect()
+        try client.begin()
+        try client.send(RawClient.frame(Frame.ping, 0, 0, [1, 2, 3, 4, 5, 6, 7, 8]))
+        let answer = try #require(try client.next(Frame.ping))
+        #expect(answer.flags == 1)
+        #expect(answer.payload == [1, 2, 3, 4, 5, 6, 7, 8])
+    }
+
+    @Test func plainTextPrefaceEndsTheConnection() throws {
+        let server = try ServerFixture()
+        let client = try server.connect()
+        try client.send(Array("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8))
+        _ = try client.untilClosed()
+        try eventually("the connection ended") { server.log.closed.count == 1 }
+        guard case .protocolError(let text) = server.log.closed[0] else {
+            Issue.record("ended by \(server.log.closed[0])")
+            return
+        }
+        #expect(!text.isEmpty)
+    }
+}
+
+@Suite struct ServerLimitTests {
+    /// Before the client has acknowledged the limit, surplus streams are refused one by one.
+    @Test func streamsAboveTheLimitAreRefused() throws {
+        let held = HeldStreams()
+        let server = try ServerFixture(options: {
+            $0.maximumConcurrentStreams = 1
+        }) { request, connection in held.hold(request, connection) }
+        let client = try server.connect()
+        try client.begin()
+        for stream: UInt32 in [1, 3, 5] { try client.send(RawClient.request(stream, body: "{}")) }
+        for stream: UInt32 in [3, 5] {
+            let reset = try #require(try client.next(Frame.reset, acknowledges: false))
+            #expect(reset.stream == stream)
+            #expect(reset.errorCode == 7)
+        }
+        #expect(server.log.requests.count == 1)
+        try client.send(RawClient.frame(Frame.settings, 1, 0, []))
+        // The limit is raised while the connection runs, and announced.
+        server.loop.execute { held.all { $0.maximumConcurrentStreams = 1_000 } }
+        #expect(try client.next(Frame.settings)?.settings[3] == 1_000)
+        for stream: UInt32 in [7, 9] { try client.send(RawClient.request(stream, body: "{}")) }
+        try eventually("two more requests") { server.log.requests.count == 3 }
+        server.loop.execute { held.answerAll() }
+        for _ in 0..<3 { #expect(try client.next(Frame.headers)?.status == 200) }
+    }
+
+    /// More resets than allowed end the connection (CVE-2023-44487).
+    @Test func rapidResetsEndTheConnection() throws {
+        let held = HeldStreams()
+        let server = try ServerFixture(options: {
+            $0.resetBurst = 20
+            $0.resetRatePerSecond = 1
+        }) { request, connection in held.hold(request, connection) }
+        let client = try server.connect()
+        try client.begin()
+        var bytes: [UInt8] = []
+        for stream in stride(from: UInt32(1), to: 101, by: 2) {
+            bytes += RawClient.request(stream, body: "{}")
+            bytes += RawClient.frame(Frame.reset, 0, stream, RawClient.big(8))
+        }
+        try client.send(bytes)
+        let goAway = try #require(try client.untilClosed())
+        #expect(goAway.errorCode != 0)
+        try eventually("the connection ended") { server.log.closed.count == 1 }
+        #expect(server.log.cancelled.count >= 20)
+    }
+
+    @Test func resetRequestIsReportedAndItsAnswerDropped() throws {
+        let held = HeldStreams()
+        let server = try ServerFixture(respond: { request, connection in held.hold(request, connection) })
+        let client = try server.connect()
+        try client.begin()
+        try client.send(RawClient.request(1, body: "{}"))
+        try eventually("the request") { server.log.requests.count == 1 }
+        try client.send(RawClient.frame(Frame.reset, 0, 1, RawClient.big(8)))
+        try eventually("the reset") { server.log.cancelled == [1] }
+        server.loop.execute { held.answerAll() }
+        try client.send(RawClient.frame(Frame.ping, 0, 0, [UInt8](repeating: 0, count: 8)))
+        while let frame = try client.next(), frame.type != Frame.ping {
+            #expect(frame.type != Frame.headers)
+        }
+    }
+
+    /// A client that does not read stops the server from reading, and gets everything once it reads again.
+    @Test func unreadAnswersStopTheReading() throws {
+        let body = [UInt8](repeating: 0x61, count: 4_000)
+        let server = try ServerFixture(options: {
+            $0.outputLimit = 32 * 1_024
+        }) { request, connection in
+            body.withUnsafeBytes {
+                connection.respond(
+                    stream: request.stream, status: 200, headers: UnsafeBufferPointer(start: nil, count: 0),
+                    body: $0)
+            }
+        }
+        var options = server.tls.clientOptions
+        options.maximumVersion = .tls13
+        let client = try RawClient(
+            port: server.listener.port, context: .client(options), receiveBuffer: 8_192)
+        // The flow-control window of the connection is opened wide, so that only TCP limits the server.
+        try client.begin()
+        try client.send(RawClient.frame(Frame.windowUpdate, 0, 0, RawClient.big(1 << 30)))
+        let count = 3_000
+        var answers = 0
+        var sent: UInt32 = 0
+        var open = 0
+        while answers < count {
+            while open < 900, sent < count {
+                try client.send(RawClient.request(sent * 2 + 1, body: "{}"))
+                sent += 1
+                open += 1
+            }
+            let frame = try #require(try client.next())
+            if frame.type == Frame.settings, frame.flags & 1 == 0 {
+                try client.send(RawClient.frame(Frame.settings, 1, 0, []))
+            }
+            if frame.type == Frame.data {
+                #expect(frame.payload.count <= 4_000)
+                if frame.endsStream {
+                    answers += 1
+                    open -= 1
+                }
+            }
+        }
+        #expect(server.log.requests.count == count)
+    }
+
+    @Test func connectionsAboveTheLimitAreTurnedAway() throws {
+        let server = try ServerFixture(options: { $0.maximumConnections = 1 })
+        let first = try server.connect()
+        try first.begin()
+        #expect(throws: TLSError.self) { try server.connect() }
+        try first.send(RawClient.request(1, body: "{}"))
+        #expect(try first.next(Frame.headers)?.status == 200)
+        #expect(server.loop.runBlocking { server.listener.turnedAway } == 1)
+    }
+}
+
+@Suite struct ServerLifecycleTests {
+    @Test func goAwayFinishesWhatIsOpen() throws {
+        let held = HeldStreams()
+        let server = try ServerFixture(respond: { request, connection in held.hold(request, connection) })
+        let client = try server.connect()
+        try client.begin()
+        try client.send(RawClient.request(1, body: "{}"))
+        try eventually("the request") { server.log.requests.count == 1 }
+        server.loop.execute { held.all { $0.goAway(debugData: "{\"reason\":\"Shutdown\"}") } }
+        let goAway = try #require(try client.next(Frame.goAway))
+        #expect(goAway.errorCode == 0)
+        #expect(goAway.number(0) == 1)
+        #expect(goAway.debugData == "{\"reason\":\"Shutdown\"}")
+        // A later stream is not processed; the open one is answered, then the connection ends.
+        try client.send(RawClient.request(3, body: "{}"))
+        server.loop.execute { held.answerAll() }
+        #expect(try client.next(Frame.headers)?.status == 200)
+        #expect(try client.next() == nil)
+        #expect(server.log.requests.count == 1)
+        try eventually("the close") { server.log.closed.count == 1 }
+        guard case .byServer = server.log.closed[0] else {
+            Issue.record("ended by \(server.log.closed[0])")
+            return
+        }
+    }
+
+    @Test func drainingEndsAtItsDeadline() throws {
+        let held = HeldStreams()
+        let server = try ServerFixture(options: {
+            $0.drainTimeout = .milliseconds(20)
+        }) { request, connection in held.hold(request, connection) }
+        let client = try server.connect()
+        try client.begin()
+        try client.send(RawClient.request(1, body: "{}"))
+        try eventually("the request") { server.log.requests.count == 1 }
+        server.loop.execute { held.all { $0.goAway() } }
+        #expect(try client.untilClosed() != nil)
+    }
+
+    @Test func idleConnectionIsEnded() throws {
+        let server = try ServerFixture(options: {
+            $0.idleTimeout = .milliseconds(30)
+            $0.idleDebugData = "{\"reason\":\"IdleTimeout\"}"
+        })
+        let client = try server.connect()
+        try client.begin()
+        #expect(try client.untilClosed()?.debugData == "{\"reason\":\"IdleTimeout\"}")
+    }
+
+    @Test func silentClientIsEndedInTheHandshake() throws {
+        let server = try ServerFixture(options: { $0.handshakeTimeout = .milliseconds(20) })
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(descriptor) }
+        let address = ListenAddress(address: "127.0.0.1", port: server.listener.port)!
+        try #require(address.withSockaddr { connect(descriptor, $0, $1) } == 0)
+        var byte: UInt8 = 0
+        #expect(read(descriptor, &byte, 1) == 0)
+        try eventually("the close") { server.log.closed.count == 1 }
+        guard case .handshakeTimeout = server.log.closed[0] else {
+            Issue.record("ended by \(server.log.closed[0])")
+            return
+        }
+    }
+
+    @Test func clientCloseIsReported() throws {
+        let server = try ServerFixture()
+        for clean in [true, false] {
+            let before = server.log.closed.count
+            let client = try server.connect()
+            try client.begin()
+            try client.send(RawClient.request(1, body: "{}"))
+            #expect(try client.next(Frame.headers)?.status == 200)
+            if !clean { shutdown(client.transport.fileDescriptor, Int32(SHUT_RDWR)) }
+            client.transport.close()
+            try eventually("the close") { server.log.closed.count == before + 1 }
+            guard case .byClient(clean: clean) = server.log.closed[before] else {
+                Issue.record("ended by \(server.log.closed[before]), clean was \(clean)")
+                continue
+            }
+        }
+    }
+
+    @Test func stopEndsAllConnections() throws {
+        let server = try ServerFixture()
+        let clients = try (0..<3).map { _ in try server.connect() }
+        for client in clients {
+            try client.begin()
+            try client.send(RawClient.request(1, body: "{}"))
+            #expect(try client.next(Frame.headers)?.status == 200)
+        }
+        let stopped = BlockingFlag()
+        server.loop.execute { server.listener.stop(debugData: "bye") { stopped.set() } }
+        for client in clients { #expect(try client.untilClosed()?.debugData == "bye") }
+        #expect(stopped.wait(seconds: 30))
+        #expect(throws: (any Error).self) { try server.connect() }
+    }
+
+    @Test func addressesAreChecked() throws {
+        let loop = try EventLoop(name: "unused")
+        let tls = try TLSContext.server(TLSFixture().serverOptions)
+        func open(_ address: String, _ port: UInt16) throws -> ServerListener {
+            try ServerListener(loop: loop, address: address, port: port, tls: tls) { _ in
+                RecordingHandler(log: ServerLog()) { _, _ in }
+            }
+        }
+        #expect(throws: ServerError.self) { try open("localhost.invalid", 0) }
+        let first = try open("127.0.0.1", 0)
+        let error = #expect(throws: ServerError.self) { try open("127.0.0.1", first.port) }
+        #expect(error?.description.contains("127.0.0.1:\(first.port)") == true)
+        #expect(try open("::1", 0).port != 0)
+    }
+}
+
+/// Requests that a test answers when it wants to. Used on the server's loop only, after creation.
+final class HeldStreams: @unchecked Sendable {
+    // Sendable: `held` is only touched on the loop's thread, by the handler and by work given to `execute`.
+    private var held: [(stream: Int32, connection: ServerConnection)] = []
+
+    func hold(_ request: ServerRequest, _ connection: ServerConnection) {
+        held.append((request.stream, connection))
+    }
+
+    func all(_ body: (ServerConnection) -> Void) {
+        var seen: Set<ObjectIdentifier> = []
+        for (_, connection) in held where seen.insert(ObjectIdentifier(connection)).inserted {
+            body(connection)
+        }
+    }
+
+    func answerAll() {
+        for (stream, connection) in held { connection.respond(stream: stream, status: 200) }
+        held = []
+    }
+}
