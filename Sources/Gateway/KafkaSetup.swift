@@ -28,7 +28,9 @@ struct KafkaSetup {
 
     /// Checks that Kafka answers and that the topics exist; makes those that are missing if it may. Blocks.
     func prepareTopics(logger: Logger) throws(WorkerError) {
-        let names = [configuration.topics.jobs, configuration.topics.outcomes, configuration.topics.deadLetters]
+        let names = [
+            configuration.topics.jobs, configuration.topics.outcomes, configuration.topics.deadLetters,
+        ]
         var missing: [String] = []
         do throws(KafkaError) {
             let client = try KafkaAdmin(properties: admin)

@@ -49,7 +49,8 @@ struct LanePlanner {
                     keyID: KeyID(keyID), teamID: TeamID(teamID), key: SigningKey(path: keyFile))
                 tokens = try sources.source(for: key)
             case .certificate(let certificateFile, let keyFile):
-                options.identity = TLSIdentity(certificateChain: .file(certificateFile), privateKey: .file(keyFile))
+                options.identity = TLSIdentity(
+                    certificateChain: .file(certificateFile), privateKey: .file(keyFile))
             }
             var pool = ConnectionPool.Configuration(host: apns.host, port: UInt16(apns.port))
             pool.connections = credential.connections ?? apns.connections

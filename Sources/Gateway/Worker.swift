@@ -151,7 +151,8 @@ public final class Worker: Sendable {
     /// Counters and state of this moment. Blocks for a turn of each loop; not from a loop's thread. Between
     /// ``start()`` and the return of ``waitUntilStopped()``.
     public func snapshot() -> WorkerSnapshot {
-        let sum = shards.map { shard in shard.loop.runBlocking { shard.snapshot() } }.reduce(ShardCounters(), +)
+        let sum = shards.map { shard in shard.loop.runBlocking { shard.snapshot() } }.reduce(
+            ShardCounters(), +)
         let bytes = bytesInFlight.count
         return intake.loop.runBlocking { [intake] in
             WorkerSnapshot(
@@ -170,8 +171,10 @@ public final class Worker: Sendable {
             }
         case .log(let line):
             logger.log(
-                level: line.level <= 3 ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
-                "librdkafka producer", metadata: ["facility": "\(line.facility)", "message": "\(line.message)"])
+                level: line.level <= 3
+                    ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
+                "librdkafka producer",
+                metadata: ["facility": "\(line.facility)", "message": "\(line.message)"])
         case .statistics: break
         }
     }

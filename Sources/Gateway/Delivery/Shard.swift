@@ -138,7 +138,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         case .unsupported(let control):
             let outcome = Outcome(
                 notSupported: control, sourceTopic: record.topicName, partition: record.partition,
-                offset: record.offset, polledMilliseconds: wallMilliseconds, finishedMilliseconds: wallMilliseconds)
+                offset: record.offset, polledMilliseconds: wallMilliseconds,
+                finishedMilliseconds: wallMilliseconds)
             write(outcome, source: source)
             control.release()
             free(record)
@@ -159,7 +160,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
                 of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else { return refuse(push, record, source, .undeliverable, cause: .noCredential) }
         let item = Item(
-            push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds, lane: route.lane,
+            push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
+            lane: route.lane,
             partitionSlot: source.partitionSlot)
         guard let slot = items.insert(item) else {
             // The intake never hands out more than there are slots.
@@ -197,7 +199,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         return JobRecord(
             key: record.key, value: record.value,
             headers: UnsafeBufferPointer(start: headers.baseAddress, count: filled), topic: record.topicName,
-            partition: record.partition, offset: record.offset, timestampMilliseconds: record.timestampMilliseconds)
+            partition: record.partition, offset: record.offset,
+            timestampMilliseconds: record.timestampMilliseconds)
     }
 
     // MARK: Ends
@@ -281,7 +284,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     /// Nothing is sent after its expiration: ends the item as `expired` if that has come.
     func expireIfDue(_ slot: UInt32) -> Bool {
-        guard items.item(slot).pointee.push.expiration.isPast(atMilliseconds: wallMilliseconds) else { return false }
+        guard items.item(slot).pointee.push.expiration.isPast(atMilliseconds: wallMilliseconds) else {
+            return false
+        }
         finish(slot, .expired)
         return true
     }
@@ -297,7 +302,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             let slot = UInt32(index)
             let state = items.state(slot)
             guard state == .waiting || state == .retrying else { continue }
-            guard partitionSlot == nil || items.item(slot).pointee.partitionSlot == partitionSlot else { continue }
+            guard partitionSlot == nil || items.item(slot).pointee.partitionSlot == partitionSlot else {
+                continue
+            }
             if state == .waiting {
                 lanes[Int(items.item(slot).pointee.lane)].pool.scheduler.remove(slot: slot)
             } else {

@@ -45,14 +45,17 @@ extension Intake {
                         tracker: OffsetTracker(
                             nextOffset: offset.offset ?? 0, completedAbove: decoded.completed)))
                 begins.append(
-                    TopicPartitionOffset(offset.topicPartition, offset.offset.map { .offset($0) } ?? .committed))
+                    TopicPartitionOffset(
+                        offset.topicPartition, offset.offset.map { .offset($0) } ?? .committed))
             }
             pendingAssignment = []
             try consumer.assign(begins)
             if isPausedForLimit { try consumer.pause(assigned) }
             logger.info(
                 "partitions assigned",
-                metadata: ["partitions": "\(assigned.sorted().map { "\($0.partition)" }.joined(separator: ","))"])
+                metadata: [
+                    "partitions": "\(assigned.sorted().map { "\($0.partition)" }.joined(separator: ","))"
+                ])
         } catch {
             counters.kafkaErrors += 1
             logger.error("taking partitions over", metadata: ["error": "\(error)"])
@@ -108,7 +111,9 @@ extension Intake {
         let remaining = revocation.partitions.reduce(0) { sum, partition in
             sum + (partitions.slot(of: partition).flatMap { partitions[$0]?.remaining } ?? 0)
         }
-        guard (remaining == 0 && revocation.awaitedShards <= 0) || loop.now >= revocation.deadline else { return }
+        guard (remaining == 0 && revocation.awaitedShards <= 0) || loop.now >= revocation.deadline else {
+            return
+        }
         finishRevocation(commits: true)
     }
 
@@ -120,7 +125,9 @@ extension Intake {
         for slot in slots {
             if let state = partitions.remove(slot) { outstanding -= state.remaining }
         }
-        attempt("give partitions back") { () throws(KafkaError) in try consumer.unassign(revocation.partitions) }
+        attempt("give partitions back") { () throws(KafkaError) in
+            try consumer.unassign(revocation.partitions)
+        }
         pollRecords()
     }
 
@@ -239,14 +246,17 @@ extension Intake {
         do throws(KafkaError) {
             try producer.flush(timeoutMilliseconds: 5_000) { report in take(report) }
         } catch {
-            logger.error("outcomes are not acknowledged; their jobs will be done again", metadata: ["error": "\(error)"])
+            logger.error(
+                "outcomes are not acknowledged; their jobs will be done again",
+                metadata: ["error": "\(error)"])
         }
         commitNow(Array(partitions.slots))
         if !consumer.close() {
             logger.warning("the group could not be left in time; it notices by the session timeout")
         }
         producer.close()
-        logger.info("stopped", metadata: ["finished": "\(counters.finished)", "unfinished": "\(max(0, outstanding))"])
+        logger.info(
+            "stopped", metadata: ["finished": "\(counters.finished)", "unfinished": "\(max(0, outstanding))"])
         ended(failure)
     }
 }

@@ -79,7 +79,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
         lastCommit = loop.now
         lastAssignmentTry = loop.now
         let events = EventRelay()
-        consumer = try KafkaConsumer(properties: consumerProperties, topics: [jobsTopic]) { events.target?($0) }
+        consumer = try KafkaConsumer(properties: consumerProperties, topics: [jobsTopic]) {
+            events.target?($0)
+        }
         events.target = { [unowned self] in handle($0) }
         recordsWakeup = try loop.makeWakeup { [unowned self] in pollRecords() }
         reportsWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
@@ -175,7 +177,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
         guard let old = partitions.remove(slot) else { return }
         logger.warning(
             "the partition's offsets went back: was its topic made anew?",
-            metadata: ["partition": "\(old.topicPartition)", "from": "\(old.tracker.end)", "to": "\(record.offset)"])
+            metadata: [
+                "partition": "\(old.topicPartition)", "from": "\(old.tracker.end)", "to": "\(record.offset)",
+            ])
         outstanding -= old.remaining
         partitions.insert(
             PartitionState(
@@ -196,7 +200,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     }
 
     private func resumeAfterSpan(_ slot: UInt16) {
-        guard let state = partitions[slot], state.isPausedForSpan, state.tracker.hasRoom, !state.isEnding else { return }
+        guard let state = partitions[slot], state.isPausedForSpan, state.tracker.hasRoom, !state.isEnding
+        else { return }
         partitions[slot]?.isPausedForSpan = false
         let held = state.held
         partitions[slot]?.held = []
@@ -265,11 +270,14 @@ final class Intake: TimerHandler, @unchecked Sendable {
         checkDrain()
         guard phase == .running else { return }
         if isPausedForLimit {
-            guard outstanding <= settings.maximumInFlight / 2, bytesInFlight.count <= settings.maximumBytes / 2 else {
+            guard outstanding <= settings.maximumInFlight / 2,
+                bytesInFlight.count <= settings.maximumBytes / 2
+            else {
                 return
             }
             isPausedForLimit = false
-            let paused = partitions.states.values.filter { !$0.isPausedForSpan && !$0.isEnding }.map(\.topicPartition)
+            let paused = partitions.states.values.filter { !$0.isPausedForSpan && !$0.isEnding }.map(
+                \.topicPartition)
             attempt("resume") { () throws(KafkaError) in try consumer.resume(paused) }
             pollRecords()
         } else if stalledSince != nil, !isAtLimit {
@@ -332,7 +340,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
             logger.error("Kafka", metadata: ["partition": "\(partition)", "error": "\(error)"])
         case .log(let line):
             logger.log(
-                level: line.level <= 3 ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
+                level: line.level <= 3
+                    ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
                 "librdkafka", metadata: ["facility": "\(line.facility)", "message": "\(line.message)"])
         case .endOfPartition, .statistics: break
         }
