@@ -78,4 +78,12 @@ public struct CommittedOffset: Hashable, Sendable {
 public struct Watermarks: Hashable, Sendable {
     public let low: Int64
     public let high: Int64
+
+    public init(low: Int64, high: Int64) {
+        self.low = low
+        self.high = high
+    }
+
+    /// How many records a reader has before it whose next one is `offset`.
+    public func lag(at offset: Int64) -> Int64 { max(0, high - max(offset, low)) }
 }

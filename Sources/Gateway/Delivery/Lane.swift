@@ -27,7 +27,8 @@ final class Lane {
         configuration.slots = slots
         configuration.seed = seed
         pool = ConnectionPool(
-            configuration: configuration, context: plan.context, fields: fields, loop: loop, delegate: delegate)
+            configuration: configuration, context: plan.context, fields: fields, loop: loop,
+            delegate: delegate)
     }
 
     /// Takes a new provider token over when there is one. False while there is none to send with.

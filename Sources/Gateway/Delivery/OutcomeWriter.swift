@@ -70,7 +70,9 @@ final class OutcomeWriter: TimerHandler {
         writer.removeAll()
         OutcomeEncoder.encode(outcome, into: &writer)
         if pending.isEmpty {
-            switch producer.produce(outcomes, key: outcome.deviceToken, value: writer.bytes, opaque: source.opaque) {
+            switch producer.produce(
+                outcomes, key: outcome.deviceToken, value: writer.bytes, opaque: source.opaque)
+            {
             case .queued: return
             case .queueFull: break
             case .failed(let error): return fail("an outcome can't be produced: \(error)")

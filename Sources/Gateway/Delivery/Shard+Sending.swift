@@ -35,7 +35,9 @@ extension Shard {
         case .submitted:
             items.setState(slot, .inFlight)
             item.pointee.attempts += 1
-            if item.pointee.firstSentMilliseconds == 0 { item.pointee.firstSentMilliseconds = wallMilliseconds }
+            if item.pointee.firstSentMilliseconds == 0 {
+                item.pointee.firstSentMilliseconds = wallMilliseconds
+            }
             counters.sent += 1
         case .noCapacity:
             lane.pool.noCapacity(on: connection)
@@ -51,8 +53,10 @@ extension Shard {
     // MARK: Answers
 
     func pool(
-        _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>, on connection: ClientConnection
+        _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>,
+        on connection: ClientConnection
     ) {
+        guard !hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
         for event in events {
             switch event.kind {
@@ -100,7 +104,8 @@ extension Shard {
         logger.error(
             "APNs refuses the credential or topic; its jobs are retried with long pauses until that is mended",
             metadata: [
-                "credential": "\(lane.name)", "status": "\(verdict.status)", "reason": "\(verdict.reason.name)",
+                "credential": "\(lane.name)", "status": "\(verdict.status)",
+                "reason": "\(verdict.reason.name)",
                 "action": "\(verdict.reason.action)",
             ])
     }
@@ -117,12 +122,15 @@ extension Shard {
             retryAfterMilliseconds: retryAfterMilliseconds > 0 ? retryAfterMilliseconds : nil,
             expirationMilliseconds: lastMoment(of: item.pointee.push), nowMilliseconds: wallMilliseconds,
             using: &generator)
+        if case .giveUp = decision {
+        } else if isDraining || endingPartitions.contains(item.pointee.partitionSlot) {
+            // Kafka has it still: whoever takes the partition over does it again.
+            counters.abandoned += 1
+            gaveBack(item.pointee.partitionSlot)
+            return release(slot)
+        }
         switch decision {
-        case .giveUp(.rejected): finish(slot, .rejected, verdict: verdict)
-        case .giveUp(.expired): finish(slot, .expired, verdict: verdict)
-        case .giveUp(.attemptsExhausted):
-            finish(slot, .undeliverable, verdict: verdict, cause: .attemptsExhausted)
-        case .giveUp(.unknownOutcome): finish(slot, .undeliverable, cause: .answerLost)
+        case .giveUp(let reason): finish(slot, reason.outcome, verdict: verdict, cause: reason.cause)
         case .now(let remedy, _):
             apply(remedy, slot)
             counters.retried += 1
@@ -161,7 +169,8 @@ extension Shard {
             logger.info(
                 "connection open",
                 metadata: [
-                    "credential": "\(name)", "connection": "\(connection)", "address": "\(address)", "tls": "\(tls)",
+                    "credential": "\(name)", "connection": "\(connection)", "address": "\(address)",
+                    "tls": "\(tls)",
                     "milliseconds": "\(nanoseconds / 1_000_000)",
                 ])
         case .closed(let connection, let reason):

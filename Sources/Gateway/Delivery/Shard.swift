@@ -59,6 +59,12 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private var dueTimerAt = UInt64.max
     /// Set while the worker ends: nothing new is sent.
     private(set) var isDraining = false
+    /// Partitions that the group has taken away: what fails is not tried again.
+    private(set) var endingPartitions: Set<UInt16> = []
+    /// Tells the intake of a job that was in flight and is given back after all.
+    var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
+    /// Answers that still come are nobody's.
+    private(set) var hasEnded = false
 
     /// Records taken from the ring in one turn, so that answers are not held up.
     private static let recordsPerTurn = 2048
@@ -132,7 +138,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         case .unsupported(let control):
             let outcome = Outcome(
                 notSupported: control, sourceTopic: record.topicName, partition: record.partition,
-                offset: record.offset, polledMilliseconds: wallMilliseconds, finishedMilliseconds: wallMilliseconds)
+                offset: record.offset, polledMilliseconds: wallMilliseconds,
+                finishedMilliseconds: wallMilliseconds)
             write(outcome, source: source)
             control.release()
             free(record)
@@ -153,7 +160,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
                 of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else { return refuse(push, record, source, .undeliverable, cause: .noCredential) }
         let item = Item(
-            push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds, lane: route.lane,
+            push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
+            lane: route.lane,
             partitionSlot: source.partitionSlot)
         guard let slot = items.insert(item) else {
             // The intake never hands out more than there are slots.
@@ -191,7 +199,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         return JobRecord(
             key: record.key, value: record.value,
             headers: UnsafeBufferPointer(start: headers.baseAddress, count: filled), topic: record.topicName,
-            partition: record.partition, offset: record.offset, timestampMilliseconds: record.timestampMilliseconds)
+            partition: record.partition, offset: record.offset,
+            timestampMilliseconds: record.timestampMilliseconds)
     }
 
     // MARK: Ends
@@ -275,7 +284,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     /// Nothing is sent after its expiration: ends the item as `expired` if that has come.
     func expireIfDue(_ slot: UInt32) -> Bool {
-        guard items.item(slot).pointee.push.expiration.isPast(atMilliseconds: wallMilliseconds) else { return false }
+        guard items.item(slot).pointee.push.expiration.isPast(atMilliseconds: wallMilliseconds) else {
+            return false
+        }
         finish(slot, .expired)
         return true
     }
@@ -284,14 +295,16 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     /// Gives the jobs of a partition back that are not in flight: Kafka has them still. Returns how many.
     func abandon(partitionSlot: UInt16?) -> Int {
-        takeRecords()
-        while ring.count > 0 { takeRecords() }
+        repeat { takeRecords() } while ring.count > 0
+        if let partitionSlot { endingPartitions.insert(partitionSlot) }
         var abandoned = 0
         for index in 0..<items.capacity {
             let slot = UInt32(index)
             let state = items.state(slot)
             guard state == .waiting || state == .retrying else { continue }
-            guard partitionSlot == nil || items.item(slot).pointee.partitionSlot == partitionSlot else { continue }
+            guard partitionSlot == nil || items.item(slot).pointee.partitionSlot == partitionSlot else {
+                continue
+            }
             if state == .waiting {
                 lanes[Int(items.item(slot).pointee.lane)].pool.scheduler.remove(slot: slot)
             } else {
@@ -311,9 +324,14 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         return abandon(partitionSlot: nil)
     }
 
-    /// Closes all connections at once.
-    func closeConnections() {
+    /// Closes all connections at once and gives up what is still on them, without an outcome.
+    func end() {
+        hasEnded = true
         for lane in lanes { lane.pool.close() }
+        for index in 0..<items.capacity where items.state(UInt32(index)) != .free {
+            counters.abandoned += 1
+            release(UInt32(index))
+        }
     }
 
     /// Counters with the state of this moment.

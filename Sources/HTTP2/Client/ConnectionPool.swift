@@ -16,7 +16,8 @@ public enum PoolEvent: Sendable {
 public protocol ConnectionPoolDelegate: AnyObject {
     /// Ends of requests, as one batch a read; tags are the scheduler's slots. Valid during the call.
     func pool(
-        _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>, on connection: ClientConnection)
+        _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>,
+        on connection: ClientConnection)
     /// There may be room for requests again: take assignments at the end of this turn.
     func poolHasCapacity(_ pool: ConnectionPool)
     func pool(_ pool: ConnectionPool, happened event: PoolEvent)
