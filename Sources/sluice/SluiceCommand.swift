@@ -48,7 +48,7 @@ struct SluiceCommand: ParsableCommand {
     )
 
     private static let subcommands: [any ParsableCommand.Type] = [
-        KafkaCommand.self, ProduceCommand.self, OutcomesCommand.self, ConfigCommand.self,
+        RunCommand.self, KafkaCommand.self, ProduceCommand.self, OutcomesCommand.self, ConfigCommand.self,
     ]
 }
 
