@@ -36,7 +36,9 @@ struct LineLogHandler: LogHandler {
         switch format {
         case .text:
             var line = "\(time) \(event.level.rawValue)"
-            line += String(repeating: " ", count: max(1, 8 - event.level.rawValue.count)) + event.message.description
+            line +=
+                String(repeating: " ", count: max(1, 8 - event.level.rawValue.count))
+                + event.message.description
             for (key, value) in sorted { line += " \(key)=\(LineLogHandler.quoted(value.description))" }
             Terminal.error(line)
         case .json:
@@ -61,9 +63,11 @@ struct LineLogHandler: LogHandler {
 
     /// Quotes what would not be one word.
     private static func quoted(_ value: String) -> String {
-        let needsQuotes = value.isEmpty || value.contains { $0 == " " || $0 == "\"" || $0 == "=" || $0.isNewline }
+        let needsQuotes =
+            value.isEmpty || value.contains { $0 == " " || $0 == "\"" || $0 == "=" || $0.isNewline }
         guard needsQuotes else { return value }
-        let escaped = value.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"").replacing("\n", with: "\\n")
+        let escaped = value.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"").replacing(
+            "\n", with: "\\n")
         return "\"\(escaped)\""
     }
 
@@ -75,7 +79,8 @@ struct LineLogHandler: LogHandler {
         var parts = tm()
         gmtime_r(&seconds, &parts)
         return String(
-            format: "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+            format: "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", parts.tm_year + 1900, parts.tm_mon + 1,
+            parts.tm_mday,
             parts.tm_hour, parts.tm_min, parts.tm_sec, Int32(now.tv_nsec / 1_000_000))
     }
 }

@@ -36,7 +36,8 @@ struct RunCommand: ParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "Write `ready` to this file once the worker has partitions; it is removed at the end.", valueName: "path"))
+            "Write `ready` to this file once the worker has partitions; it is removed at the end.",
+            valueName: "path"))
     var readyFile: String?
 
     @OptionGroup var lifetime: LifetimeOptions
@@ -55,7 +56,8 @@ struct RunCommand: ParsableCommand {
         }
         worker.start()
         let reporter = WorkerReporter(
-            worker: worker, logger: logger, interval: configuration.metrics.statsInterval, readyFile: readyFile)
+            worker: worker, logger: logger, interval: configuration.metrics.statsInterval,
+            readyFile: readyFile)
         stop.onRequest {
             // No snapshot may be under way when the worker ends.
             reporter.stop()
@@ -68,7 +70,9 @@ struct RunCommand: ParsableCommand {
         if let failure = result.failure { throw CommandFailure(.unavailable, failure) }
         if result.totals.outstanding > 0 {
             throw CommandFailure(
-                .unfinished, "the drain deadline came with \(result.totals.outstanding) jobs in flight; they will be done again")
+                .unfinished,
+                "the drain deadline came with \(result.totals.outstanding) jobs in flight; they will be done again"
+            )
         }
     }
 }
