@@ -24,6 +24,8 @@ struct Item {
     var attempts: UInt32 = 0
     /// Attempts in a row that the server did not look at.
     var refusals: UInt32 = 0
+    /// Of the provider token it was last sent with.
+    var tokenGeneration: UInt64 = 0
     var lane: UInt16
     var partitionSlot: UInt16
 }

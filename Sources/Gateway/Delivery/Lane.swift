@@ -51,10 +51,11 @@ final class Lane {
         return tokenGeneration != 0
     }
 
-    /// ExpiredProviderToken: the source decides whether there may be a new one.
-    func tokenExpired(logger: Logger) {
+    /// ExpiredProviderToken to a request with the token of `generation`: the source decides whether there may be a
+    /// new one.
+    func tokenExpired(generation: UInt64, logger: Logger) {
         guard let tokens else { return }
-        if case .tooYoung(let seconds) = tokens.expired(generation: tokenGeneration, at: .now()) {
+        if case .tooYoung(let seconds) = tokens.expired(generation: generation, at: .now()) {
             logger.error(
                 "APNs says that a young provider token has expired: compare this machine's clock with the true time",
                 metadata: ["credential": "\(name)", "renewed-in-seconds": "\(seconds)"])

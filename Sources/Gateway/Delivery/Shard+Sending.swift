@@ -35,6 +35,7 @@ extension Shard {
         case .submitted:
             items.setState(slot, .inFlight)
             item.pointee.attempts += 1
+            item.pointee.tokenGeneration = lane.tokenGeneration
             if item.pointee.firstSentMilliseconds == 0 {
                 item.pointee.firstSentMilliseconds = wallMilliseconds
             }
@@ -120,7 +121,7 @@ extension Shard {
         let decision = plan.retry.decide(
             failure, attempt: item.pointee.attempts, refusals: item.pointee.refusals,
             retryAfterMilliseconds: retryAfterMilliseconds > 0 ? retryAfterMilliseconds : nil,
-            expirationMilliseconds: lastMoment(of: item.pointee.push), nowMilliseconds: wallMilliseconds,
+            expirationMilliseconds: lastMoment(of: item), nowMilliseconds: wallMilliseconds,
             using: &generator)
         if case .giveUp = decision {
         } else if isDraining || endingPartitions.contains(item.pointee.partitionSlot) {
@@ -145,15 +146,20 @@ extension Shard {
 
     private func apply(_ remedy: Remedy, _ slot: UInt32) {
         // The connection itself was replaced when the answer came.
-        if remedy == .newToken { lanes[Int(items.item(slot).pointee.lane)].tokenExpired(logger: logger) }
+        guard remedy == .newToken else { return }
+        let item = items.item(slot)
+        lanes[Int(item.pointee.lane)].tokenExpired(generation: item.pointee.tokenGeneration, logger: logger)
     }
 
-    /// Until when a retry makes sense. `apns-expiration: 0` means one attempt of APNs to deliver, not of ours to
-    /// hand it over; such a push and one without expiration are bounded by the configured maximum.
-    private func lastMoment(of push: borrowing PushJob) -> Int64 {
+    /// Until when a retry makes sense: the expiration, or a short while for a push that APNs itself must not keep;
+    /// at most the configured maximum.
+    private func lastMoment(of item: UnsafeMutablePointer<Item>) -> Int64 {
+        let push = item.pointee.push
+        let first =
+            item.pointee.firstSentMilliseconds > 0 ? item.pointee.firstSentMilliseconds : wallMilliseconds
         let bound = push.createdMilliseconds + plan.maximumExpirationMilliseconds
-        guard case .at(let seconds) = push.expiration else { return bound }
-        return min(Int64(seconds) * 1000, bound)
+        return min(
+            plan.retry.deadlineMilliseconds(push.expiration, firstAttemptMilliseconds: first) ?? bound, bound)
     }
 
     // MARK: Pools

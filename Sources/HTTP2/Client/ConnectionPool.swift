@@ -131,14 +131,13 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     // MARK: Placing
 
     /// The next waiting slot and the connection it goes to; nil when nothing waits or nothing has room. The
-    /// caller submits it there at once, and gives it back with ``returned(_:priority:bytes:)`` if that fails.
+    /// caller submits it there at once; if that fails it calls ``noCapacity(on:)`` and enqueues the slot again.
     public func nextAssignment() -> (slot: UInt32, connection: ClientConnection)? {
-        while let assignment = scheduler.nextAssignment() {
-            if let connection = connections[Int(assignment.connection)] {
-                return (assignment.slot, connection)
-            }
+        guard let assignment = scheduler.nextAssignment() else { return nil }
+        guard let connection = connections[Int(assignment.connection)] else {
+            preconditionFailure("the scheduler knows connection \(assignment.connection), the pool does not")
         }
-        return nil
+        return (assignment.slot, connection)
     }
 
     /// A submission that the connection had no room for: the connection's report was out of date.

@@ -46,6 +46,8 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     private var continuation: TimerID?
     private var lastInput: MonotonicTime
     private var streamLimit: UInt32
+    /// Asked for before there is a session, by `connectionOpened`.
+    private var earlyGoAway: (errorCode: UInt32, debugData: String)?
     var options: ServerOptions { listener.options }
 
     /// Records read in one turn, so that one busy connection does not hold up the others.
@@ -79,6 +81,9 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
 
     // MARK: - Public facts and controls
 
+    /// Whether the TLS handshake was completed, and so ``ServerRequestHandler/connectionOpened(_:)`` called.
+    public private(set) var wasOpened = false
+
     /// Whether requests are still accepted.
     public var isOpen: Bool { state == .open }
 
@@ -107,8 +112,12 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     ///   - errorCode: of RFC 9113 §7; 0 for a planned end.
     ///   - debugData: sent with it; APNs puts a JSON object with `reason` there.
     public func goAway(errorCode: UInt32 = 0, debugData: String = "") {
-        guard state == .open, let session else {
+        guard state == .open else {
             if state == .handshake { close() }
+            return
+        }
+        guard let session else {
+            earlyGoAway = (errorCode, debugData)
             return
         }
         state = .draining
@@ -223,6 +232,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
 
     private func open() {
         state = .open
+        wasOpened = true
         handler?.connectionOpened(self)
         session = listener.sessions.makeSession(table: table, maximumConcurrentStreams: streamLimit)
         guard session != nil else { return close(.protocolError("no memory for a session")) }
@@ -230,6 +240,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         if let timer { loop.cancel(timer) }
         timer = loop.schedule(after: options.idleTimeout, handler: self)
         requestTurnEnd()
+        if let early = earlyGoAway { goAway(errorCode: early.errorCode, debugData: early.debugData) }
         // The client's first frames may have come with the end of its handshake.
         receive()
     }

@@ -3,23 +3,23 @@ import Glibc
 
 // Owners of OpenSSL's handles: each frees its handle once, when it goes out of scope.
 
-struct CertificateHandle: ~Copyable {
-    let pointer: OpaquePointer
+package struct CertificateHandle: ~Copyable {
+    package let pointer: OpaquePointer
     deinit { X509_free(pointer) }
 }
 
-struct KeyHandle: ~Copyable {
-    let pointer: OpaquePointer
+package struct KeyHandle: ~Copyable {
+    package let pointer: OpaquePointer
     deinit { EVP_PKEY_free(pointer) }
 }
 
 /// A BIO to read PEM from, or a growing one in memory to write it to.
-struct BIOHandle: ~Copyable {
-    let pointer: OpaquePointer
+package struct BIOHandle: ~Copyable {
+    package let pointer: OpaquePointer
     deinit { BIO_free_all(pointer) }
 
     /// Opens a PEM source for reading.
-    init(reading source: PEMSource) throws(TLSError) {
+    package init(reading source: PEMSource) throws(TLSError) {
         ERR_clear_error()
         let bio: OpaquePointer?
         switch source {
@@ -40,13 +40,13 @@ struct BIOHandle: ~Copyable {
         pointer = bio
     }
 
-    init() {
+    package init() {
         guard let bio = BIO_new(BIO_s_mem()) else { fatalError("out of memory") }
         pointer = bio
     }
 
     /// What has been written to a memory BIO.
-    var text: String {
+    package var text: String {
         var data: UnsafeMutablePointer<CChar>?
         let count = sluice_BIO_get_mem_data(pointer, &data)
         guard let data, count > 0 else { return "" }
@@ -54,9 +54,9 @@ struct BIOHandle: ~Copyable {
     }
 }
 
-enum PEM {
+package enum PEM {
     /// Calls `body` with each certificate of the source, in order.
-    static func certificates(
+    package static func certificates(
         in source: PEMSource, _ body: (borrowing CertificateHandle) throws(TLSError) -> Void
     ) throws(TLSError) {
         let bio = try BIOHandle(reading: source)
@@ -79,7 +79,7 @@ enum PEM {
     }
 
     /// The first private key of the source.
-    static func privateKey(in source: PEMSource) throws(TLSError) -> KeyHandle {
+    package static func privateKey(in source: PEMSource) throws(TLSError) -> KeyHandle {
         let bio = try BIOHandle(reading: source)
         // An encrypted key is an error here; without this callback OpenSSL would ask on the terminal.
         guard let key = PEM_read_bio_PrivateKey(bio.pointer, nil, { _, _, _, _ in -1 }, nil) else {

@@ -1,0 +1,64 @@
+import EventLoop
+import SluiceModel
+
+/// An answer that waits for its time.
+struct DelayedAnswer {
+    var due: UInt64
+    var stream: Int32
+    var reason: Reason
+    var identifier: APNSID
+    var handler: PushHandler
+}
+
+/// Answers in the order of their times: a binary heap behind a single timer of the loop.
+final class DelayQueue: TimerHandler {
+    private let loop: EventLoop
+    private var heap: [DelayedAnswer] = []
+    private var timer: TimerID?
+    private var armedFor = UInt64.max
+
+    init(loop: EventLoop) { self.loop = loop }
+
+    func add(_ answer: DelayedAnswer) {
+        heap.append(answer)
+        var index = heap.count - 1
+        while index > 0, heap[(index - 1) / 2].due > heap[index].due {
+            heap.swapAt(index, (index - 1) / 2)
+            index = (index - 1) / 2
+        }
+        arm()
+    }
+
+    private func arm() {
+        guard let due = heap.first?.due, due < armedFor else { return }
+        if let timer { loop.cancel(timer) }
+        armedFor = due
+        timer = loop.schedule(at: MonotonicTime(nanoseconds: due), handler: self)
+    }
+
+    func timerFired(_ id: TimerID) {
+        timer = nil
+        armedFor = .max
+        while let first = heap.first, first.due <= loop.now.nanoseconds {
+            removeFirst()
+            first.handler.answer(stream: first.stream, reason: first.reason, identifier: first.identifier)
+        }
+        arm()
+    }
+
+    private func removeFirst() {
+        heap.swapAt(0, heap.count - 1)
+        heap.removeLast()
+        var index = 0
+        while true {
+            var least = index
+            for child in [2 * index + 1, 2 * index + 2]
+            where child < heap.count && heap[child].due < heap[least].due {
+                least = child
+            }
+            if least == index { return }
+            heap.swapAt(index, least)
+            index = least
+        }
+    }
+}

@@ -1,0 +1,101 @@
+/// A JSON object (RFC 8259) with nothing nested in it, as the parts of a provider token are.
+struct FlatJSON {
+    enum Value: Equatable {
+        case text(String)
+        /// A number, as it is written.
+        case number(String)
+        case other
+
+        /// A whole number of seconds. Clients were seen to send it as a string, too.
+        var seconds: Int64? {
+            switch self {
+            case .text(let text): Int64(text)
+            case .number(let text): Int64(text) ?? Double(text).flatMap { Int64(exactly: $0.rounded(.down)) }
+            case .other: nil
+            }
+        }
+    }
+
+    private var values: [String: Value] = [:]
+
+    subscript(name: String) -> Value? { values[name] }
+
+    /// nil for anything that is not a flat object, and for one that names a member twice.
+    static func parse(_ bytes: [UInt8]) -> FlatJSON? {
+        var reader = Reader(bytes: bytes)
+        var object = FlatJSON()
+        guard reader.take("{") else { return nil }
+        if !reader.take("}") {
+            repeat {
+                guard let name = reader.string(), reader.take(":"), let value = reader.value(),
+                    object.values.updateValue(value, forKey: name) == nil
+                else { return nil }
+            } while reader.take(",")
+            guard reader.take("}") else { return nil }
+        }
+        return reader.isAtEnd ? object : nil
+    }
+
+    private struct Reader {
+        let bytes: [UInt8]
+        var position = 0
+
+        init(bytes: [UInt8]) { self.bytes = bytes }
+
+        mutating func skipBlanks() {
+            while position < bytes.count, [0x20, 0x09, 0x0A, 0x0D].contains(bytes[position]) { position += 1 }
+        }
+
+        mutating func take(_ character: Unicode.Scalar) -> Bool {
+            skipBlanks()
+            guard position < bytes.count, bytes[position] == UInt8(ascii: character) else { return false }
+            position += 1
+            return true
+        }
+
+        var isAtEnd: Bool {
+            mutating get {
+                skipBlanks()
+                return position == bytes.count
+            }
+        }
+
+        mutating func value() -> Value? {
+            skipBlanks()
+            guard position < bytes.count else { return nil }
+            if bytes[position] == UInt8(ascii: "\"") { return string().map { .text($0) } }
+            let start = position
+            while position < bytes.count, ![0x2C, 0x7D, 0x20, 0x09, 0x0A, 0x0D].contains(bytes[position]) {
+                position += 1
+            }
+            let word = String(decoding: bytes[start..<position], as: UTF8.self)
+            if ["true", "false", "null"].contains(word) { return .other }
+            return word.utf8.allSatisfy { "+-.0123456789eE".utf8.contains($0) } && Double(word) != nil
+                ? .number(word) : nil
+        }
+
+        /// A string; escapes other than `\uXXXX` are known.
+        mutating func string() -> String? {
+            guard take("\"") else { return nil }
+            var text: [UInt8] = []
+            while position < bytes.count {
+                let byte = bytes[position]
+                position += 1
+                switch byte {
+                case UInt8(ascii: "\""): return String(validating: text, as: UTF8.self)
+                case 0..<0x20: return nil
+                case UInt8(ascii: "\\"):
+                    guard position < bytes.count else { return nil }
+                    let escapes: [UInt8: UInt8] = [
+                        0x22: 0x22, 0x5C: 0x5C, 0x2F: 0x2F, 0x62: 8, 0x66: 12, 0x6E: 10, 0x72: 13, 0x74: 9,
+                    ]
+                    guard let plain = escapes[bytes[position]] else { return nil }
+                    text.append(plain)
+                    position += 1
+                default: text.append(byte)
+                }
+            }
+            return nil
+        }
+    }
+}

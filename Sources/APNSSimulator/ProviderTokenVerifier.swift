@@ -1,0 +1,176 @@
+import COpenSSL
+import HTTP2
+import SluiceModel
+
+/// What a provider token says, after its signature was found good.
+struct VerifiedToken: Equatable {
+    var keyID: String
+    var teamID: String
+    /// `iat`, UNIX seconds.
+    var issuedAt: Int64
+    /// Index of the key that signed it; nil if any key is accepted.
+    var key: Int?
+}
+
+/// Checks provider tokens (APNs: TOK; JWS, RFC 7515): ES256 only, kid, iss and iat, signature as r‖s or, as one of
+/// Apple's examples makes it, as DER. Age is not checked here, because it changes while the token does not.
+struct ProviderTokenVerifier: ~Copyable {
+    private let keys: [SimulatorKey]?
+    /// The public keys of `keys`; freed in deinit.
+    private let handles: [OpaquePointer]
+
+    init(_ policy: SimulatorOptions.ProviderTokens) throws {
+        switch policy {
+        case .anyKey:
+            keys = nil
+            handles = []
+        case .keys(let keys):
+            var handles: [OpaquePointer] = []
+            do {
+                for key in keys {
+                    guard Self.isIdentifier(key.keyID), Self.isIdentifier(key.teamID) else {
+                        throw SimulatorError(
+                            "key “\(key.keyID)” of team “\(key.teamID)”: both identifiers have ten letters or digits"
+                        )
+                    }
+                    handles.append(try Self.load(key))
+                }
+            } catch {
+                for handle in handles { EVP_PKEY_free(handle) }
+                throw error
+            }
+            self.keys = keys
+            self.handles = handles
+        }
+    }
+
+    deinit {
+        for handle in handles { EVP_PKEY_free(handle) }
+    }
+
+    func key(_ index: Int) -> SimulatorKey? { keys?[index] }
+
+    /// The token's content, or nil for one that APNs answers with `InvalidProviderToken`.
+    func verify(_ token: UnsafeRawBufferPointer) -> VerifiedToken? {
+        guard let firstDot = token.firstIndex(of: UInt8(ascii: ".")),
+            let secondDot = token[(firstDot + 1)...].firstIndex(of: UInt8(ascii: ".")),
+            let header = Base64URL.decode(token[..<firstDot]).flatMap(FlatJSON.parse),
+            let claims = Base64URL.decode(token[(firstDot + 1)..<secondDot]).flatMap(FlatJSON.parse),
+            let signature = Base64URL.decode(token[(secondDot + 1)...]),
+            header["alg"] == .text("ES256"),
+            case .text(let keyID)? = header["kid"], Self.isIdentifier(keyID),
+            case .text(let teamID)? = claims["iss"], Self.isIdentifier(teamID),
+            let issuedAt = claims["iat"]?.seconds
+        else { return nil }
+        let forms = Self.derForms(of: signature)
+        guard !forms.isEmpty else { return nil }
+        var verified = VerifiedToken(keyID: keyID, teamID: teamID, issuedAt: issuedAt, key: nil)
+        guard let keys else { return verified }
+        guard let index = keys.firstIndex(where: { $0.keyID == keyID && $0.teamID == teamID }) else {
+            return nil
+        }
+        let signed = UnsafeRawBufferPointer(rebasing: token[..<secondDot])
+        guard forms.contains(where: { Self.isSignature($0, of: signed, by: handles[index]) }) else {
+            return nil
+        }
+        verified.key = index
+        return verified
+    }
+
+    /// Key and team identifiers have ten letters or digits.
+    static func isIdentifier(_ text: String) -> Bool {
+        text.utf8.count == 10
+            && text.utf8.allSatisfy {
+                hexDigit($0) || (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0 & 0xDF)
+            }
+    }
+
+    private static func load(_ key: SimulatorKey) throws -> OpaquePointer {
+        let handle: OpaquePointer
+        if let publicKey = PEM_read_bio_PUBKEY(try BIOHandle(reading: key.key).pointer, nil, nil, nil) {
+            handle = publicKey
+        } else {
+            let privateKey = try PEM.privateKey(in: key.key)
+            EVP_PKEY_up_ref(privateKey.pointer)
+            handle = privateKey.pointer
+        }
+        guard EVP_PKEY_get_bits(handle) == 256, EVP_PKEY_get_base_id(handle) == EVP_PKEY_EC else {
+            EVP_PKEY_free(handle)
+            throw SimulatorError("key “\(key.keyID)”: a P-256 key is needed")
+        }
+        return handle
+    }
+
+    /// The signature in OpenSSL's form: what 64 bytes mean as r‖s, and what they mean as DER.
+    private static func derForms(of signature: [UInt8]) -> [[UInt8]] {
+        var forms: [[UInt8]] = []
+        if signature.count == 64, let pair = ECDSA_SIG_new() {
+            defer { ECDSA_SIG_free(pair) }
+            let r = BN_bin2bn(signature, 32, nil)
+            let s = Array(signature[32...]).withUnsafeBufferPointer { BN_bin2bn($0.baseAddress, 32, nil) }
+            if ECDSA_SIG_set0(pair, r, s) == 1 {
+                var bytes = [UInt8](repeating: 0, count: 80)
+                let count = bytes.withUnsafeMutableBufferPointer { buffer in
+                    var target = buffer.baseAddress
+                    return i2d_ECDSA_SIG(pair, &target)
+                }
+                if count > 0 { forms.append(Array(bytes[..<Int(count)])) }
+            }
+        }
+        let isDER = signature.withUnsafeBufferPointer { buffer -> Bool in
+            var source = buffer.baseAddress
+            guard let pair = d2i_ECDSA_SIG(nil, &source, buffer.count) else { return false }
+            ECDSA_SIG_free(pair)
+            return source == buffer.baseAddress! + buffer.count
+        }
+        ERR_clear_error()
+        if isDER { forms.append(signature) }
+        return forms
+    }
+
+    private static func isSignature(
+        _ signature: [UInt8], of bytes: UnsafeRawBufferPointer, by key: OpaquePointer
+    ) -> Bool {
+        let context = EVP_MD_CTX_new()
+        defer {
+            EVP_MD_CTX_free(context)
+            ERR_clear_error()
+        }
+        return EVP_DigestVerifyInit(context, nil, EVP_sha256(), nil, key) == 1
+            && EVP_DigestVerify(
+                context, signature, signature.count, bytes.assumingMemoryBound(to: UInt8.self).baseAddress,
+                bytes.count) == 1
+    }
+}
+
+enum Base64URL {
+    /// Decodes base64url without padding (RFC 4648 §5); nil for anything else.
+    static func decode(_ text: Slice<UnsafeRawBufferPointer>) -> [UInt8]? {
+        guard text.count % 4 != 1 else { return nil }
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(text.count * 3 / 4)
+        var bits: UInt32 = 0
+        var count = 0
+        for character in text {
+            guard let value = value(character) else { return nil }
+            bits = bits << 6 | value
+            count += 6
+            if count >= 8 {
+                count -= 8
+                bytes.append(UInt8(truncatingIfNeeded: bits >> UInt32(count)))
+            }
+        }
+        return bytes
+    }
+
+    private static func value(_ character: UInt8) -> UInt32? {
+        switch character {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"): UInt32(character) - 65
+        case UInt8(ascii: "a")...UInt8(ascii: "z"): UInt32(character) - 97 + 26
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): UInt32(character) - 48 + 52
+        case UInt8(ascii: "-"): 62
+        case UInt8(ascii: "_"): 63
+        default: nil
+        }
+    }
+}

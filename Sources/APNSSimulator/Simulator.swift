@@ -1,0 +1,91 @@
+import EventLoop
+import HTTP2
+import SluiceModel
+import Synchronization
+
+/// An APNs server for development, tests and measurements: the provider API over HTTP/2 with the checks, limits and
+/// reasons of APNs, on one or more event loops.
+public final class Simulator: Sendable {
+    public let options: SimulatorOptions
+    /// Signs the server's certificate, and can issue push certificates for clients.
+    public let authority: CertificateAuthority
+    /// The port that is listened on.
+    public let port: UInt16
+    private let shards: [SimulatorShard]
+
+    private enum State {
+        case ready, running, stopped
+    }
+    private let state = Mutex(State.ready)
+
+    /// Prepares everything and binds the port; connections are accepted after ``start()``.
+    /// - Throws: `SimulatorError`, `TLSError`, `ServerError` or `SystemError`, which name the option that cannot be used.
+    public init(options: SimulatorOptions) throws {
+        guard (1...64).contains(options.threads) else {
+            throw SimulatorError("threads: 1 to 64 are possible, not \(options.threads)")
+        }
+        guard options.maximumStreams > 0, options.streamsBeforeToken > 0 else {
+            throw SimulatorError("the stream limits must be greater than 0")
+        }
+        try SimulatorOptions.checkShares(options.faults)
+        self.options = options
+        let certificates = try SimulatorCertificates(
+            directory: options.certificateDirectory, names: options.serverNames)
+        authority = certificates.authority
+        var tls = ServerTLSOptions(identity: certificates.server.identity)
+        if options.acceptsClientCertificates, options.mode == .full {
+            tls.clientCertificates = .request(.text(authority.certificatePEM))
+        }
+        let context = try TLSContext.server(tls)
+        var shards: [SimulatorShard] = []
+        for index in 0..<options.threads {
+            // The first shard finds out the port that the others share.
+            let port = shards.first?.listener.port ?? options.port
+            shards.append(try SimulatorShard(options: options, index: index, port: port, tls: context))
+        }
+        self.shards = shards
+        port = shards[0].listener.port
+    }
+
+    deinit { stop() }
+
+    /// Begins to accept connections.
+    /// - Returns: the port.
+    @discardableResult
+    public func start() -> UInt16 {
+        let isFirst = state.withLock { state in
+            guard state == .ready else { return false }
+            state = .running
+            return true
+        }
+        if isFirst { for shard in shards { shard.loop.start() } }
+        return port
+    }
+
+    /// Ends all connections with GOAWAY (`Shutdown`), finishes what is open, and ends the threads. Blocks until then;
+    /// not from one of the simulator's loops.
+    public func stop() {
+        let wasRunning = state.withLock { state in
+            defer { state = .stopped }
+            return state == .running
+        }
+        guard wasRunning else { return }
+        let flags = shards.map { shard in
+            let flag = BlockingFlag()
+            shard.loop.execute { shard.listener.stop(debugData: "{\"reason\":\"Shutdown\"}") { flag.set() } }
+            return flag
+        }
+        for (shard, flag) in zip(shards, flags) {
+            flag.wait()
+            shard.loop.stop()
+            shard.loop.join()
+        }
+    }
+
+    /// The counts until now, also after the end. Any thread.
+    public var summary: SimulatorSummary {
+        var summary = SimulatorSummary()
+        for shard in shards { shard.counters.add(to: &summary) }
+        return summary
+    }
+}

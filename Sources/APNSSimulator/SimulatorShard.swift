@@ -1,0 +1,188 @@
+import EventLoop
+import Glibc
+import HTTP2
+import SluiceModel
+
+/// One loop of the simulator with what its connections share. Used on the loop's thread only, after init.
+// Sendable: only `loop`, `listener.port` and `counters` are touched from other threads, and those are made for it.
+final class SimulatorShard: @unchecked Sendable {
+    let options: SimulatorOptions
+    let loop: EventLoop
+    let counters = SimulatorCounters()
+    let delays: DelayQueue
+    let log: PushLogWriter?
+    let faults: FaultMix
+    var random: SimulatorRandom
+    private(set) var listener: ServerListener!
+    private let verifier: ProviderTokenVerifier
+    /// Tokens whose signature was found good, by their bytes.
+    private var verified: [[UInt8]: VerifiedToken] = [:]
+    private let deviceRate: DeviceRate?
+    private let deviceRules: [(prefix: [UInt8], reason: Reason)]
+    private let bodies: ErrorBodies
+    /// The fields of an answer and their texts, used again for each.
+    private let fields: UnsafeMutablePointer<ResponseField>
+    private let texts: UnsafeMutableRawPointer
+
+    private static let verifiedLimit = 1_000
+
+    init(options: SimulatorOptions, index: Int, port: UInt16, tls: TLSContext) throws {
+        self.options = options
+        loop = try EventLoop(name: "apns-\(index)")
+        delays = DelayQueue(loop: loop)
+        log = try options.pushLog.map { [loop] in try PushLogWriter($0, loop: loop) }
+        faults = FaultMix(options.faults)
+        random = SimulatorRandom(seed: options.seed &+ UInt64(index) &* 0x1000_0000_1B3)
+        verifier = try ProviderTokenVerifier(options.providerTokens)
+        if let limit = options.requestsPerDeviceSecond {
+            deviceRate = DeviceRate(limit: limit)
+        } else {
+            deviceRate = nil
+        }
+        deviceRules = options.deviceRules.map { (Array($0.prefix.utf8), $0.reason) }
+        bodies = ErrorBodies(timestamp: wallClockMilliseconds())
+        fields = .allocate(capacity: 3)
+        texts = .allocate(byteCount: 2 * APNSID.textLength, alignment: 16)
+        listener = try ServerListener(
+            loop: loop, address: options.address, port: port, reusesPort: options.threads > 1, tls: tls,
+            options: Self.serverOptions(options)
+        ) { [unowned self] connection in
+            if self.options.mode == .null { return NullHandler(counters: self.counters) }
+            return PushHandler(shard: self, connection: connection)
+        }
+        try listener.start()
+    }
+
+    deinit {
+        fields.deallocate()
+        texts.deallocate()
+    }
+
+    private static func serverOptions(_ options: SimulatorOptions) -> ServerOptions {
+        var server = ServerOptions()
+        server.maximumConcurrentStreams = options.maximumStreams
+        server.connectionWindowSize = options.connectionWindow
+        server.maximumBodySize = PushType.voip.maximumPayloadSize
+        server.requestParts = .headers
+        server.idleTimeout = options.idleTimeout
+        server.idleDebugData = "{\"reason\":\"IdleTimeout\"}"
+        server.maximumConnections = options.maximumConnections
+        if options.mode == .null {
+            server.requestParts = []
+            server.checksMessages = false
+        }
+        return server
+    }
+
+    // MARK: - Checks that need more than the request
+
+    func verify(_ token: UnsafeRawBufferPointer) -> VerifiedToken? {
+        let bytes = Array(token)
+        if let known = verified[bytes] { return known }
+        guard let result = verifier.verify(token) else { return nil }
+        if verified.count >= Self.verifiedLimit { verified.removeAll(keepingCapacity: true) }
+        verified[bytes] = result
+        return result
+    }
+
+    func key(of token: VerifiedToken) -> SimulatorKey? { token.key.flatMap { verifier.key($0) } }
+
+    func isKnown(_ topic: UnsafeRawBufferPointer) -> Bool {
+        options.topics?.contains { topic.isTopic(of: $0) } ?? true
+    }
+
+    func checkDevice(_ token: UnsafeRawBufferPointer) -> Reason {
+        for rule in deviceRules where token.hasHexPrefix(rule.prefix) { return rule.reason }
+        if deviceRate?.take(token, second: loop.now.nanoseconds / 1_000_000_000) == false {
+            return .tooManyRequests
+        }
+        return .absent
+    }
+
+    // MARK: - Answers
+
+    /// When an answer is due; nil for at once.
+    func answerTime() -> UInt64? {
+        var delay = options.latency.wholeNanoseconds
+        let jitter = options.jitter.wholeNanoseconds
+        if jitter > 0 { delay += UInt64(random.fraction() * Double(jitter)) }
+        return delay == 0 ? nil : loop.now.nanoseconds + delay
+    }
+
+    /// APNs: HNR. 200 is a header block alone; an error has a body, with the time that a token ended in a 410.
+    /// - Parameter isFirst: of the connection: then the names enter the HPACK table, later they are referred to.
+    func respond(
+        on connection: ServerConnection, stream: Int32, reason: Reason, identifier: APNSID, isFirst: Bool
+    ) {
+        identifier.write(to: texts)
+        fields[0] = ResponseField("apns-id", text(0), isIndexed: isFirst)
+        var count = 1
+        if options.environment == .sandbox {
+            random.identifier().write(to: texts + APNSID.textLength)
+            fields[count] = ResponseField("apns-unique-id", text(1), isIndexed: isFirst)
+            count += 1
+        }
+        var body = PushRequest.none
+        var status: UInt16 = 200
+        if reason != .absent {
+            let type: StaticString = "application/json"
+            fields[count] = ResponseField(
+                "content-type", UnsafeRawBufferPointer(start: type.utf8Start, count: type.utf8CodeUnitCount),
+                isIndexed: true)
+            count += 1
+            body = bodies[reason]
+            status = reason.status
+        }
+        connection.respond(
+            stream: stream, status: status, headers: UnsafeBufferPointer(start: fields, count: count),
+            body: body)
+    }
+
+    private func text(_ index: Int) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(start: texts + index * APNSID.textLength, count: APNSID.textLength)
+    }
+
+    /// Ends a connection as APNs does for a bad certificate: GOAWAY with NO_ERROR and the reason, no stream served.
+    func refuse(_ connection: ServerConnection, _ reason: Reason) {
+        connection.goAway(debugData: "{\"reason\":\"\(reason.name)\"}")
+    }
+}
+
+/// The bodies of all error answers, made once.
+private struct ErrorBodies: ~Copyable {
+    private let offsets: [Reason: Range<Int>]
+    private let writer: ByteWriter
+
+    /// - Parameter timestamp: of the 410s, ms since 1970: when the tokens became invalid.
+    init(timestamp: Int64) {
+        var offsets: [Reason: Range<Int>] = [:]
+        var writer = ByteWriter(minimumCapacity: 4_096)
+        for reason in Reason.allCases {
+            let start = writer.count
+            writer.append("{\"reason\":\"")
+            writer.append(reason.name)
+            writer.append("\"")
+            if reason.status == 410 {
+                writer.append(",\"timestamp\":")
+                writer.append(decimal: timestamp)
+            }
+            writer.append("}")
+            offsets[reason] = start..<writer.count
+        }
+        self.offsets = offsets
+        self.writer = writer
+    }
+
+    subscript(reason: Reason) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(rebasing: writer.bytes[offsets[reason]!])
+    }
+}
+
+extension UnsafeRawBufferPointer {
+    /// Whether this hexadecimal text begins with a lower-case one.
+    fileprivate func hasHexPrefix(_ prefix: [UInt8]) -> Bool {
+        guard count >= prefix.count else { return false }
+        for index in prefix.indices where self[index].lowerCase != prefix[index] { return false }
+        return true
+    }
+}

@@ -1,0 +1,83 @@
+import SluiceModel
+import Synchronization
+
+/// What a simulator has done so far.
+public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
+    /// Pushes answered with 200.
+    public internal(set) var accepted: UInt64 = 0
+    /// Pushes answered with an error, by reason.
+    public internal(set) var rejected: [Reason: UInt64] = [:]
+    /// Requests that the client took back before they were answered.
+    public internal(set) var cancelled: UInt64 = 0
+    /// Connections whose TLS handshake was completed.
+    public internal(set) var connections: UInt64 = 0
+    /// Connections that are open now.
+    public internal(set) var openConnections: UInt64 = 0
+    /// Connections that the simulator ended with GOAWAY for a fault of the client's certificate.
+    public internal(set) var refusedConnections: UInt64 = 0
+
+    /// All pushes that were judged.
+    public var requests: UInt64 { accepted + rejected.values.reduce(0, +) }
+
+    public var description: String {
+        var text = "requests \(requests): accepted \(accepted)"
+        for (reason, count) in rejected.sorted(by: {
+            $0.value > $1.value || $0.value == $1.value && $0.key.rawValue < $1.key.rawValue
+        }) {
+            text += ", \(reason.name) \(count)"
+        }
+        text += "; cancelled \(cancelled); connections \(connections), open \(openConnections)"
+        if refusedConnections > 0 { text += ", refused \(refusedConnections)" }
+        return text
+    }
+}
+
+/// The counters of one shard. Its loop alone writes them; any thread may read them at any time.
+// Sendable: the memory holds atomics only, is allocated in init and freed in deinit.
+final class SimulatorCounters: @unchecked Sendable {
+    private let base: UnsafeMutablePointer<Atomic<UInt64>>
+    private static let reasons = Int(UInt8.max) + 1
+    private static let count = reasons + 4
+
+    enum Event: Int {
+        case cancelled, opened, closed, refused
+    }
+
+    init() {
+        base = .allocate(capacity: Self.count)
+        for index in 0..<Self.count { (base + index).initialize(to: Atomic(0)) }
+    }
+
+    deinit {
+        base.deinitialize(count: Self.count)
+        base.deallocate()
+    }
+
+    func add(_ reason: Reason) { increment(Int(reason.rawValue)) }
+    func add(_ event: Event) { increment(Self.reasons + event.rawValue) }
+
+    /// One writer: a load and a store do, without the bus lock of an atomic addition.
+    private func increment(_ index: Int) {
+        let value = base[index].load(ordering: .relaxed)
+        base[index].store(value &+ 1, ordering: .relaxed)
+    }
+
+    private func value(_ event: Event) -> UInt64 {
+        base[Self.reasons + event.rawValue].load(ordering: .relaxed)
+    }
+
+    func add(to summary: inout SimulatorSummary) {
+        for reason in Reason.allCases {
+            let count = base[Int(reason.rawValue)].load(ordering: .relaxed)
+            if reason == .absent {
+                summary.accepted += count
+            } else if count > 0 {
+                summary.rejected[reason, default: 0] += count
+            }
+        }
+        summary.cancelled += value(.cancelled)
+        summary.connections += value(.opened)
+        summary.openConnections += value(.opened) - min(value(.closed), value(.opened))
+        summary.refusedConnections += value(.refused)
+    }
+}
