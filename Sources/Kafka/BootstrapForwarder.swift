@@ -88,7 +88,8 @@ private final class ForwarderLoop: @unchecked Sendable {
             var entries: [pollfd] = [
                 pollfd(fd: wakeReader, events: Int16(POLLIN), revents: 0),
                 pollfd(
-                    fd: connections.count < Self.maximumConnections ? listener : -1, events: Int16(POLLIN), revents: 0),
+                    fd: connections.count < Self.maximumConnections ? listener : -1, events: Int16(POLLIN),
+                    revents: 0),
             ]
             for connection in connections {
                 entries.append(connection.client.interest(peer: connection.broker))
@@ -245,7 +246,9 @@ private enum LoopbackSocket {
         return UInt16(bigEndian: address.sin_port)
     }
 
-    private static func withAddress(_ port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32) -> Int32 {
+    private static func withAddress(_ port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32)
+        -> Int32
+    {
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_port = port.bigEndian

@@ -52,11 +52,8 @@ final class ConsumerContext {
             return 0  // librdkafka frees the document.
         }
         rd_kafka_conf_set_log_cb(configuration) { client, level, facility, text in
-            guard let facility, let text else { return }
-            ConsumerContext.of(client)?.emit(
-                .log(
-                    KafkaLogLine(
-                        level: level, facility: String(cString: facility), message: String(cString: text))))
+            guard let line = KafkaLogLine(level, facility, text) else { return }
+            ConsumerContext.of(client)?.emit(.log(line))
         }
     }
 

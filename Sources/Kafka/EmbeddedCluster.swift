@@ -9,8 +9,8 @@ import CRdkafka
 ///   gets `OFFSET_OUT_OF_RANGE` and starts over where `auto.offset.reset` says. Size the number of partitions
 ///   and pace producers accordingly.
 /// - **No administration.** Topics cannot be created, changed or deleted by clients; they are given here. A topic that is
-///   not given comes into being with 4 partitions when a producer or a metadata request with automatic creation
-///   names it.
+///   not given comes into being with 4 partitions when any client names it, be it to ask whether it exists: a
+///   mistyped name is no error here.
 /// - **Slow to wake.** A fetch that finds nothing waits `fetch.wait.max.ms` (librdkafka's default: 500 ms) even if a
 ///   record arrives meanwhile; set it low where latency matters. A fetch returns one batch per partition.
 /// - **Groups work** (classic protocol, several members, cooperative and eager, committed offsets with metadata), but
@@ -44,7 +44,9 @@ public final class EmbeddedCluster: Sendable {
     public init(
         brokers: Int = 1, topics: [(name: String, partitions: Int)] = [], port: UInt16 = 0
     ) throws(KafkaError) {
-        guard (1...16).contains(brokers) else { throw .invalid("embedded cluster: 1 to 16 brokers, not \(brokers)") }
+        guard (1...16).contains(brokers) else {
+            throw .invalid("embedded cluster: 1 to 16 brokers, not \(brokers)")
+        }
         var properties = KafkaProperties()
         properties["client.id"] = "sluice-embedded"
         // The instance only carries the mock cluster; it has no brokers of its own.
@@ -60,7 +62,8 @@ public final class EmbeddedCluster: Sendable {
             for topic in topics { try Self.create(topic.name, topic.partitions, brokers, in: cluster) }
             brokerAddresses = String(cString: rd_kafka_mock_cluster_bootstraps(cluster))
             forwarder =
-                port == 0 ? nil : try BootstrapForwarder(port: port, target: Self.firstPort(of: brokerAddresses))
+                port == 0
+                ? nil : try BootstrapForwarder(port: port, target: Self.firstPort(of: brokerAddresses))
         } catch {
             rd_kafka_mock_cluster_destroy(cluster)
             rd_kafka_destroy(client)
@@ -109,7 +112,8 @@ public final class EmbeddedCluster: Sendable {
         let identifier = broker.map { Int32($0) } ?? -1
         _ =
             down
-            ? rd_kafka_mock_broker_set_down(cluster, identifier) : rd_kafka_mock_broker_set_up(cluster, identifier)
+            ? rd_kafka_mock_broker_set_down(cluster, identifier)
+            : rd_kafka_mock_broker_set_up(cluster, identifier)
     }
 
     /// Delays every answer by this much. `broker` counts from 1; `nil` is all.

@@ -31,7 +31,9 @@ extension KafkaConsumer {
         Self.serve(queue, context, timeoutMilliseconds)
     }
 
-    private static func serve(_ queue: OpaquePointer, _ context: ConsumerContext, _ timeoutMilliseconds: Int32) {
+    private static func serve(
+        _ queue: OpaquePointer, _ context: ConsumerContext, _ timeoutMilliseconds: Int32
+    ) {
         var taken: UnsafeMutablePointer<rd_kafka_message_t>?
         var timeout = timeoutMilliseconds
         while rd_kafka_consume_batch_queue(queue, timeout, &taken, 1) == 1, let message = taken {

@@ -88,12 +88,16 @@ public final class KafkaConsumer {
         var timeout = timeoutMilliseconds
         while count < buffer.count {
             var taken: UnsafeMutablePointer<rd_kafka_message_t>?
-            guard rd_kafka_consume_batch_queue(queue, timeout, &taken, 1) == 1, let message = taken else { break }
+            guard rd_kafka_consume_batch_queue(queue, timeout, &taken, 1) == 1, let message = taken else {
+                break
+            }
             timeout = 0
             if message.pointee.err != RD_KAFKA_RESP_ERR_NO_ERROR {
                 context.report(message)
                 rd_kafka_message_destroy(message)
-            } else if context.table.admit(message.pointee.rkt, message.pointee.partition, message.pointee.offset) {
+            } else if context.table.admit(
+                message.pointee.rkt, message.pointee.partition, message.pointee.offset)
+            {
                 buffer.initializeElement(at: count, to: ConsumedRecord(message))
                 count += 1
             } else {

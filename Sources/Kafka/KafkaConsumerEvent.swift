@@ -32,6 +32,20 @@ public struct KafkaLogLine: Sendable, Hashable {
     /// librdkafka's short name for the subject, for example `FAIL` or `SESSTMOUT`.
     public let facility: String
     public let message: String
+
+    /// `nil` for lines that are no news: one set of properties may serve consumers and producers, and librdkafka
+    /// remarks on each that concerns only the other.
+    init?(_ level: Int32, _ facility: UnsafePointer<CChar>?, _ message: UnsafePointer<CChar>?) {
+        guard let facility, let message else { return nil }
+        self.level = level
+        self.facility = String(cString: facility)
+        self.message = String(cString: message)
+        if self.facility == "CONFWARN", self.message.hasSuffix("instance"),
+            self.message.split(separator: " ").contains("ignored")
+        {
+            return nil
+        }
+    }
 }
 
 /// How a commit ended.

@@ -52,7 +52,9 @@ public struct DeliveryReport: ~Copyable {
     /// The record's headers, copied: to produce it again.
     public var headers: [(name: String, value: [UInt8]?)] {
         var list: OpaquePointer?
-        guard rd_kafka_message_headers(message, &list) == RD_KAFKA_RESP_ERR_NO_ERROR, let list else { return [] }
+        guard rd_kafka_message_headers(message, &list) == RD_KAFKA_RESP_ERR_NO_ERROR, let list else {
+            return []
+        }
         var result: [(name: String, value: [UInt8]?)] = []
         while let header = ConsumedRecord.header(list, result.count) {
             result.append((String(decoding: header.name, as: UTF8.self), header.value.map { Array($0) }))
@@ -94,7 +96,9 @@ extension KafkaProducer {
                             client.handle, rd_kafka_event_error(event).rawValue,
                             rd_kafka_event_error_string(event))))
             case RD_KAFKA_EVENT_STATS:
-                if let json = rd_kafka_event_stats(event) { client.events(.statistics(String(cString: json))) }
+                if let json = rd_kafka_event_stats(event) {
+                    client.events(.statistics(String(cString: json)))
+                }
             case RD_KAFKA_EVENT_LOG:
                 emitLog(event)
             default:
@@ -109,10 +113,10 @@ extension KafkaProducer {
         var facility: UnsafePointer<CChar>?
         var text: UnsafePointer<CChar>?
         var level: Int32 = 0
-        guard rd_kafka_event_log(event, &facility, &text, &level) == 0, let facility, let text else { return }
-        client.events(
-            .log(
-                KafkaLogLine(level: level, facility: String(cString: facility), message: String(cString: text))))
+        guard rd_kafka_event_log(event, &facility, &text, &level) == 0,
+            let line = KafkaLogLine(level, facility, text)
+        else { return }
+        client.events(.log(line))
     }
 
     /// Sends what is queued without waiting for batches to fill, and hands over the delivery reports, until nothing is

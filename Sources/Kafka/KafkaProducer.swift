@@ -36,8 +36,13 @@ public final class KafkaProducer: Sendable {
     }
 
     /// A handle to produce to `name` with; make it once and keep it. It keeps the client alive.
-    /// - Throws: when the name is not acceptable.
+    /// - Throws: when the name is not one: 1 to 249 of the characters `a-z A-Z 0-9 . _ -` (Kafka's rule).
     public func topic(_ name: String) throws(KafkaError) -> KafkaTopic {
+        guard TopicPartition.isTopicName(name) else {
+            throw .invalid(
+                "topic \"\(name)\": a name has 1 to 249 characters out of a-z, A-Z, 0-9, dot, underscore and hyphen"
+            )
+        }
         guard let handle = rd_kafka_topic_new(client.handle, name, nil) else {
             throw KafkaError(rd_kafka_last_error(), "topic \"\(name)\"")
         }
@@ -58,7 +63,8 @@ public final class KafkaProducer: Sendable {
         let (keyStart, keyCount) = Self.bytes(key)
         let (valueStart, valueCount) = Self.bytes(value)
         let answer = rd_kafka_produce(
-            topic.handle, partition, RD_KAFKA_MSG_F_COPY, UnsafeMutableRawPointer(mutating: valueStart), valueCount,
+            topic.handle, partition, RD_KAFKA_MSG_F_COPY, UnsafeMutableRawPointer(mutating: valueStart),
+            valueCount,
             keyStart, keyCount, UnsafeMutableRawPointer(bitPattern: opaque))
         if answer == 0 { return .queued }
         return Self.refusal(rd_kafka_last_error(), topic)

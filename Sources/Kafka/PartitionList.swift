@@ -30,7 +30,9 @@ struct PartitionList: ~Copyable {
             element.pointee.offset = commit.offset
             var metadata = commit.metadata
             metadata.withUTF8 { bytes in
-                guard let source = bytes.baseAddress, !bytes.isEmpty, let copy = malloc(bytes.count) else { return }
+                guard let source = bytes.baseAddress, !bytes.isEmpty, let copy = malloc(bytes.count) else {
+                    return
+                }
                 // Freed by the list, with free(3).
                 memcpy(copy, source, bytes.count)
                 element.pointee.metadata = copy

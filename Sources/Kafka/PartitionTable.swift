@@ -65,7 +65,9 @@ struct PartitionTable {
     mutating func admit(_ topic: OpaquePointer, _ partition: Int32, _ offset: Int64) -> Bool {
         let slot = Int(partition)
         let identity = UnsafeRawPointer(topic)
-        if lastTopic < topics.count, topics[lastTopic].identity == identity, slot < topics[lastTopic].next.count {
+        if lastTopic < topics.count, topics[lastTopic].identity == identity,
+            slot < topics[lastTopic].next.count
+        {
             let next = topics[lastTopic].next[slot]
             if next >= 0, offset >= next {
                 topics[lastTopic].next[slot] = offset + 1
@@ -82,7 +84,9 @@ struct PartitionTable {
         let identity = UnsafeRawPointer(topic)
         let index =
             topics.firstIndex { $0.identity == identity }
-            ?? topics.firstIndex { entry in entry.name.withCString { strcmp($0, rd_kafka_topic_name(topic)) == 0 } }
+            ?? topics.firstIndex { entry in
+                entry.name.withCString { strcmp($0, rd_kafka_topic_name(topic)) == 0 }
+            }
         guard let index, slot < topics[index].next.count, topics[index].next[slot] != Self.notAssigned,
             offset >= topics[index].next[slot]
         else {
