@@ -1,7 +1,7 @@
 import CRdkafka
 
-/// Builds librdkafka's configuration object: Sluice's defaults, the user's properties, the rules that guarantees
-/// rest on; then creates the client.
+/// Builds librdkafka's configuration object: Sluice's defaults, the user's properties, the rules that
+/// guarantees rest on; then creates the client.
 final class ClientConfiguration {
     enum Kind { case consumer, producer, admin, embedded }
 
@@ -59,6 +59,8 @@ final class ClientConfiguration {
                 ("enable.auto.commit", "false"),
                 ("enable.auto.offset.store", "false"),
                 ("log.queue", "true"),
+                // A record that is held keeps the whole fetch response it came in: 50 MB unless told.
+                ("fetch.max.bytes", "4194304"),
             ]
         case .producer:
             common += [

@@ -2,9 +2,9 @@ import CRdkafka
 
 /// The consumer's side of librdkafka's callbacks.
 ///
-/// All of them run inside a poll on the owner's thread: the client is configured so that errors, statistics, log lines
-/// and rebalances go through the consumer's queue. librdkafka holds an uncounted pointer to this object; the
-/// consumer keeps it until the client is destroyed.
+/// All of them run inside a poll on the owner's thread: the client is configured so that errors, statistics,
+/// log lines and rebalances go through the consumer's queue. librdkafka holds an uncounted pointer to this
+/// object; the consumer keeps it until the client is destroyed.
 final class ConsumerContext {
     enum Pending {
         case none

@@ -42,8 +42,8 @@ public struct ClusterMetadata: Sendable {
     public let topics: [Topic]
 }
 
-/// Creates and describes topics. Calls block until the brokers have answered or the time is over: not for a loop's
-/// thread. Any thread, one call at a time.
+/// Creates and describes topics. Calls block until the brokers have answered or the time is over: not for a
+/// loop's thread. Any thread, one call at a time.
 public final class KafkaAdmin {
     public enum Creation: Sendable, Equatable {
         case created
@@ -65,8 +65,8 @@ public final class KafkaAdmin {
     /// Creates topics; those that exist are left as they are.
     ///
     /// - Returns: per topic, in the order given, what happened.
-    /// - Throws: when a topic is refused, or the cluster has no topic administration (`sluice kafka` has none). Other
-    ///   topics of the same call may have been created.
+    /// - Throws: when a topic is refused, or the cluster has no topic administration (`sluice kafka` has
+    ///   none). Other topics of the same call may have been created.
     @discardableResult
     public func createTopics(
         _ topics: [NewTopic], timeoutMilliseconds: Int32 = 15_000
@@ -205,8 +205,8 @@ public final class KafkaAdmin {
         throw KafkaError(code, what, detail: rd_kafka_event_error_string(event).map { String(cString: $0) })
     }
 
-    /// Topics are administered by the cluster's controller. librdkafka's mock cluster names one that is none of its
-    /// brokers; without this check its clients would wait the whole time for it, and say only that.
+    /// Topics are administered by the cluster's controller. librdkafka's mock cluster names one that is none
+    /// of its brokers; without this check its clients would wait the whole time for it, and say only that.
     private func requireController(_ what: String, _ timeoutMilliseconds: Int32) throws(KafkaError) {
         let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         repeat {
@@ -218,9 +218,9 @@ public final class KafkaAdmin {
         throw KafkaError(
             RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE, what,
             detail:
-                "the brokers name no controller, so this cluster has no topic administration. The embedded "
-                + "cluster of `sluice kafka` has none: name its topics and partitions when you start it. A Kafka "
-                + "cluster that is choosing a controller has one again soon")
+                "the brokers name no controller, so this cluster has no topic administration. The "
+                + "embedded cluster of `sluice kafka` has none: name its topics and partitions when you start "
+                + "it. A Kafka cluster that is choosing a controller has one again soon")
     }
 }
 

@@ -3,10 +3,10 @@ import CRdkafka
 extension KafkaConsumer {
     /// Commits offsets of this group, with metadata.
     ///
-    /// Asynchronous: returns at once; the result comes as `KafkaConsumerEvent.committed` with the returned reference.
-    /// Synchronous: waits for the brokers' answer; no event follows.
-    /// - Throws: synchronous: the first error, or `_TIMED_OUT` when no answer came in time (it may still be carried
-    ///   out). Asynchronous: only when the request cannot be made at all.
+    /// Asynchronous: returns at once; the result comes as `KafkaConsumerEvent.committed` with the returned
+    /// reference. Synchronous: waits for the brokers' answer; no event follows.
+    /// - Throws: synchronous: the first error, or `_TIMED_OUT` when no answer came in time (it may still be
+    ///   carried out). Asynchronous: only when the request cannot be made at all.
     @discardableResult
     public func commit(
         _ commits: [OffsetCommit], synchronous: Bool = false, timeoutMilliseconds: Int32 = 10_000
@@ -85,8 +85,8 @@ extension KafkaConsumer {
         }
     }
 
-    /// The partition's watermarks as of its last fetch: free of cost, for lag. `nil` before the first fetch. The low one
-    /// is kept current only with `statistics.interval.ms` set.
+    /// The partition's watermarks as of its last fetch: free of cost, for lag. `nil` before the first fetch.
+    /// The low one is kept current only with `statistics.interval.ms` set.
     public func watermarks(of partition: TopicPartition) -> Watermarks? {
         var low: Int64 = 0
         var high: Int64 = 0

@@ -2,12 +2,13 @@ import CRdkafka
 
 /// An error of a Kafka client, an answer of a broker, or a property that is not acceptable.
 ///
-/// `message` says what failed and where (topic, partition, property) and, where this module knows it, what to do.
-/// It never contains a record's key or value, nor a password of the configuration.
+/// `message` says what failed and where (topic, partition, property) and, where this module knows it, what to
+/// do. It never contains a record's key or value, nor a password of the configuration.
 public struct KafkaError: Error, Sendable, Equatable, CustomStringConvertible {
     /// librdkafka's code: positive from the broker (Kafka protocol, error codes), negative from the client.
     public let code: Int32
-    /// The code's name, for example `UNKNOWN_TOPIC_OR_PART` or `_TRANSPORT` (the underscore marks the client's own).
+    /// The code's name, for example `UNKNOWN_TOPIC_OR_PART` or `_TRANSPORT` (the underscore marks the
+    /// client's own).
     public let name: String
     /// For people: what, where, and what to do.
     public let message: String

@@ -1,8 +1,8 @@
 import CRdkafka
 import Glibc
 
-/// Owns one `rd_kafka_topic_partition_list_t`. librdkafka copies the lists it is given, so a list lives as long
-/// as the Swift call that built it.
+/// Owns one `rd_kafka_topic_partition_list_t`. librdkafka copies the lists it is given, so a list lives as
+/// long as the Swift call that built it.
 struct PartitionList: ~Copyable {
     let pointer: UnsafeMutablePointer<rd_kafka_topic_partition_list_t>
 

@@ -3,14 +3,14 @@ import Glibc
 
 /// The partitions a consumer has taken over and, for each, the next offset it may hand out.
 ///
-/// librdkafka 2.0.2 can deliver a record twice: one that poll takes while the library pauses the partition (it does so
-/// in every rebalance) is fetched again after the resume. The table lets each offset through once and in rising
-/// order, and nothing of a partition that is not assigned.
+/// librdkafka 2.0.2 can deliver a record twice: one that poll takes while the library pauses the partition
+/// (it does so in every rebalance) is fetched again after the resume. The table lets each offset through once
+/// and in rising order, and nothing of a partition that is not assigned.
 struct PartitionTable {
     private struct Topic {
         let name: String
-        /// The topic's C handle, learnt from its records. Valid while one of its partitions is assigned, which keeps
-        /// the handle alive; cleared after that, because the address may be used again.
+        /// The topic's C handle, learnt from its records. Valid while one of its partitions is assigned,
+        /// which keeps the handle alive; cleared after that, because the address may be used again.
         var identity: UnsafeRawPointer?
         /// By partition: `notAssigned`, or the lowest offset that is let through.
         var next: [Int64]

@@ -12,7 +12,8 @@ public struct TopicPartition: Hashable, Sendable, Comparable, CustomStringConver
 
     public var description: String { "\(topic)[\(partition)]" }
 
-    /// Whether Kafka takes this as a topic's name: 1 to 249 of the characters `a-z A-Z 0-9 . _ -`, not `.` or `..`.
+    /// Whether Kafka takes this as a topic's name: 1 to 249 of the characters `a-z A-Z 0-9 . _ -`, not `.` or
+    /// `..`.
     public static func isTopicName(_ name: String) -> Bool {
         guard (1...249).contains(name.utf8.count), name != ".", name != ".." else { return false }
         return name.utf8.allSatisfy { byte in
@@ -69,8 +70,8 @@ public struct TopicPartitionOffset: Hashable, Sendable {
 public struct OffsetCommit: Hashable, Sendable {
     public var topicPartition: TopicPartition
     public var offset: Int64
-    /// Kept by the broker beside the offset. A broker refuses more than `offset.metadata.max.bytes` (default 4096
-    /// bytes) with `OFFSET_METADATA_TOO_LARGE`.
+    /// Kept by the broker beside the offset. A broker refuses more than `offset.metadata.max.bytes` (default
+    /// 4096 bytes) with `OFFSET_METADATA_TOO_LARGE`.
     public var metadata: String
 
     public init(topic: String, partition: Int32, offset: Int64, metadata: String = "") {
