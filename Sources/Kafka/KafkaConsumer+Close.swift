@@ -2,27 +2,23 @@ import CRdkafka
 import Glibc
 
 extension KafkaConsumer {
-    /// Brings the group membership into a state from which librdkafka can close.
-    ///
-    /// - A pending assignment is accepted first. librdkafka before 2.5.0 never ends closing when an assignment is
-    ///   answered while it closes (its CHANGELOG, #4528).
-    /// - librdkafka before 2.3.0 crashes when it is destroyed between the answers to JoinGroup and SyncGroup of its very
-    ///   first assignment (#4381). From here one cannot see that moment, but it lies between "has a member identifier"
-    ///   and the first rebalance event: wait for the event.
-    ///
-    /// - Returns: false when that moment may be now and the time is over: then the client must not be destroyed.
-    func settleBeforeClose(until deadline: MonotonicDeadline) -> Bool {
+    /// Brings the group membership into a state from which librdkafka can close: a pending assignment is
+    /// accepted first. librdkafka before 2.5.0 never ends closing when an assignment is answered while it
+    /// closes (its CHANGELOG, #4528).
+    func settleBeforeClose() {
         if case .assign(let partitions) = context.pending {
             _ = context.answer(assign: partitions.map { TopicPartitionOffset($0) })
         }
         serve(timeoutMilliseconds: 0)
-        guard subscribes, KafkaLibrary.isOlder(thanMajor: 2, minor: 3) else { return true }
-        while !context.hasRebalanced {
-            if memberID == nil { return true }
-            if deadline.hasPassed { return false }
-            serve(timeoutMilliseconds: 50)
-        }
-        return true
+    }
+
+    /// Whether this may be the moment between the answers to JoinGroup and SyncGroup of the very first
+    /// assignment: a cooperative client that is destroyed then crashes before librdkafka 2.3.0 (its
+    /// CHANGELOG, #4381). It lies between "has a member identifier" and the first rebalance event; more
+    /// cannot be seen from here.
+    var mayBeInFirstJoin: Bool {
+        subscribes && KafkaLibrary.isOlder(thanMajor: 2, minor: 3) && !context.hasRebalanced
+            && memberID != nil
     }
 
     /// Serves events; records that come with them are not wanted any more.
@@ -31,7 +27,9 @@ extension KafkaConsumer {
         Self.serve(queue, context, timeoutMilliseconds)
     }
 
-    private static func serve(_ queue: OpaquePointer, _ context: ConsumerContext, _ timeoutMilliseconds: Int32) {
+    private static func serve(
+        _ queue: OpaquePointer, _ context: ConsumerContext, _ timeoutMilliseconds: Int32
+    ) {
         var taken: UnsafeMutablePointer<rd_kafka_message_t>?
         var timeout = timeoutMilliseconds
         while rd_kafka_consume_batch_queue(queue, timeout, &taken, 1) == 1, let message = taken {
@@ -41,8 +39,8 @@ extension KafkaConsumer {
         }
     }
 
-    /// Leaves the group, serving the rebalance that this brings. `rd_kafka_consumer_close` would do the same without a
-    /// limit of time.
+    /// Leaves the group, serving the rebalance that this brings. `rd_kafka_consumer_close` would do the same
+    /// without a limit of time.
     func leaveGroup(until deadline: MonotonicDeadline) -> Bool {
         let closing = rd_kafka_queue_new(client)!
         defer { rd_kafka_queue_destroy(closing) }
