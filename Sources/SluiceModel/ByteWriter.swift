@@ -58,20 +58,21 @@ public struct ByteWriter: ~Copyable {
     /// A decimal integer.
     public mutating func append(decimal value: Int64) {
         reserve(20)
-        var magnitude = value.magnitude
-        var digits = 1
-        var rest = magnitude / 10
-        while rest > 0 {
-            digits += 1
-            rest /= 10
-        }
         if value < 0 { append(UInt8(ascii: "-")) }
-        for position in stride(from: count + digits - 1, through: count, by: -1) {
-            storage.storeBytes(
-                of: UInt8(ascii: "0") + UInt8(magnitude % 10), toByteOffset: position, as: UInt8.self)
-            magnitude /= 10
+        var magnitude = value.magnitude
+        // Least significant digit first, from the end of a scratch that 64 bits fit into.
+        var scratch: InlineArray<20, UInt8> = .init(repeating: 0)
+        var start = 20
+        repeat {
+            let (quotient, digit) = magnitude.quotientAndRemainder(dividingBy: 10)
+            start &-= 1
+            scratch[start] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: digit)
+            magnitude = quotient
+        } while magnitude > 0
+        for index in start..<20 {
+            storage.storeBytes(of: scratch[index], toByteOffset: count, as: UInt8.self)
+            count &+= 1
         }
-        count += digits
     }
 
     /// 36 characters of a canonical UUID.
@@ -88,6 +89,16 @@ public struct ByteWriter: ~Copyable {
         append(UInt8(ascii: "\""))
         var index = 0
         while index < bytes.count {
+            // Eight bytes at a time as long as none needs attention.
+            while index &+ 8 <= bytes.count {
+                let word = bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+                guard isPlainText(word) else { break }
+                reserve(8)
+                storage.storeBytes(of: word, toByteOffset: count, as: UInt64.self)
+                count &+= 8
+                index &+= 8
+            }
+            guard index < bytes.count else { break }
             let byte = bytes[index]
             switch byte {
             case UInt8(ascii: "\""), UInt8(ascii: "\\"):
@@ -120,6 +131,19 @@ public struct ByteWriter: ~Copyable {
         var text = text
         text.withUTF8 { append(jsonString: UnsafeRawBufferPointer($0)) }
     }
+}
+
+/// Whether eight bytes of text are all ASCII that JSON doesn't escape.
+@inline(__always)
+private func isPlainText(_ word: UInt64) -> Bool {
+    let ones: UInt64 = 0x0101_0101_0101_0101
+    let quotes = word ^ (ones &* UInt64(UInt8(ascii: "\"")))
+    let backslashes = word ^ (ones &* UInt64(UInt8(ascii: "\\")))
+    // The top bit of a byte is set where the byte is below 0x20, a quote, a backslash, or beyond ASCII.
+    let found =
+        (word &- ones &* 0x20) & ~word | (quotes &- ones) & ~quotes | (backslashes &- ones) & ~backslashes
+        | word
+    return found & (ones &* 0x80) == 0
 }
 
 @inline(__always)

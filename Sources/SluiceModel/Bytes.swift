@@ -11,7 +11,24 @@ extension UnsafeRawBufferPointer {
     @inline(__always)
     func elementsEqual(bytesOf other: UnsafeRawBufferPointer) -> Bool {
         guard count == other.count else { return false }
-        for index in 0..<count where self[index] != other[index] { return false }
+        guard let left = baseAddress, let right = other.baseAddress else { return true }
+        var index = 0
+        while index &+ 8 <= count {
+            if left.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+                != right.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+            {
+                return false
+            }
+            index &+= 8
+        }
+        while index < count {
+            if left.load(fromByteOffset: index, as: UInt8.self)
+                != right.load(fromByteOffset: index, as: UInt8.self)
+            {
+                return false
+            }
+            index &+= 1
+        }
         return true
     }
 

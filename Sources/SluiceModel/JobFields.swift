@@ -1,7 +1,7 @@
 /// The fields of one record as they were found, before their values are judged: a slice each.
 ///
 /// Numbers stay text, so that both encodings share everything that follows.
-struct JobFields {
+struct JobFields: ~Copyable {
     /// Structured mode: numbers are JSON numbers, and errors name members instead of headers.
     let isStructured: Bool
     private(set) var present = JobFieldSet()
