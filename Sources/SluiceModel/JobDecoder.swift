@@ -5,9 +5,12 @@
 /// escaped. One owner, one thread at a time.
 public struct JobDecoder: ~Copyable {
     private let validator = JSONValidator()
+    private let slots = UnsafeMutablePointer<UnsafeRawBufferPointer>.allocate(capacity: JobField.count)
 
     /// Reserves the parser's memory, about 600 KiB.
-    public init() {}
+    public init() { slots.initialize(repeating: .empty, count: JobField.count) }
+
+    deinit { slots.deallocate() }
 
     /// Decodes and validates one record.
     ///
@@ -26,7 +29,7 @@ public struct JobDecoder: ~Copyable {
             )
         }
         if try isStructured(record) {
-            var fields = JobFields(isStructured: true)
+            var fields = JobFields(isStructured: true, slots: slots)
             do throws(JobError) {
                 let kind = try readDocument(of: record, into: &fields)
                 return try makeJob(kind, fields, record, created: created)
@@ -35,7 +38,7 @@ public struct JobDecoder: ~Copyable {
                 throw error
             }
         }
-        var fields = JobFields(isStructured: false)
+        var fields = JobFields(isStructured: false, slots: slots)
         let kind = try readHeaders(of: record, into: &fields)
         return try makeJob(kind, fields, record, created: created)
     }
