@@ -67,9 +67,9 @@ public struct APNSID: Hashable, Sendable, CustomStringConvertible {
     /// push repeated after a crash is recognisable.
     ///
     /// It is SipHash-2-4-128 under a fixed key of the topic name, a zero byte, the partition (4 bytes,
-    /// little-endian) and the offset (8 bytes, little-endian), as a UUID of version 8 (RFC 9562 §5.8). 122 bits
-    /// remain, so a collision is not to be expected; a topic that is deleted and created again repeats its
-    /// identifiers.
+    /// little-endian) and the offset (8 bytes, little-endian), as a UUID of version 8 (RFC 9562 §5.8). 122
+    /// bits remain, so a collision is not to be expected; a topic that is deleted and created again repeats
+    /// its identifiers.
     public static func derived(topic: UnsafeRawBufferPointer, partition: Int32, offset: Int64) -> APNSID {
         var hash = SipHash128(key0: 0x536c_7569_6365_2031, key1: 0x6170_6e73_2d69_6420)
         hash.append(topic)

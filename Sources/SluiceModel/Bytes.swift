@@ -124,8 +124,8 @@ func isPlainText(_ word: UInt64) -> Bool {
     return found & (ones &* 0x80) == 0
 }
 
-/// Length of the valid UTF-8 sequence of two to four bytes at `index`, or 0 (RFC 3629 §4: no overlong form, no
-/// surrogate, at most U+10FFFF).
+/// Length of the valid UTF-8 sequence of two to four bytes at `index`, or 0 (RFC 3629 §4: no overlong form,
+/// no surrogate, at most U+10FFFF).
 func utf8SequenceLength(_ bytes: UnsafeRawBufferPointer, at index: Int) -> Int {
     let length: Int
     var low: UInt8 = 0x80

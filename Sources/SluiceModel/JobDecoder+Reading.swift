@@ -35,8 +35,8 @@ extension JobDecoder {
                 throw JobError(
                     field: name.description, rule: .notInStructuredMode,
                     message:
-                        "with content-type application/json every field is a member of the document; move the "
-                        + "field there, or leave content-type out for binary mode")
+                        "with content-type application/json every field is a member of the document; move "
+                        + "the field there, or leave content-type out for binary mode")
             }
             if !IgnoredHeader.matches(header.name) { throw .unknownHeader(header.name) }
         }

@@ -21,14 +21,13 @@ public struct JobDecoder: ~Copyable {
     /// - Throws: the first rule that the record breaks.
     public mutating func decode(_ record: JobRecord, nowMilliseconds: Int64) throws(JobError) -> DecodedJob {
         let created = record.timestampMilliseconds >= 0 ? record.timestampMilliseconds : nowMilliseconds
+        let isStructured = try isStructured(record)
         if let size = record.value?.count, size > JobLimits.maximumDocumentSize {
             throw JobError(
-                field: "payload", rule: .documentSize,
-                message:
-                    "the record's value has \(size) bytes, at most \(JobLimits.maximumDocumentSize) are allowed"
-            )
+                field: isStructured ? "document" : "payload", rule: .documentSize,
+                message: "has \(size) bytes, at most \(JobLimits.maximumDocumentSize) are allowed")
         }
-        if try isStructured(record) {
+        if isStructured {
             var fields = JobFields(isStructured: true, slots: slots)
             do throws(JobError) {
                 let kind = try readDocument(of: record, into: &fields)

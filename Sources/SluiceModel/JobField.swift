@@ -180,9 +180,9 @@ extension JobKind {
 /// Record headers that are not a job's fields and are skipped.
 ///
 /// The rule: the names that tracing and CloudEvents put on records, anything that begins with `x-` (the
-/// producer's own), and what Sluice added to a dead letter (so that a mended dead letter can be produced again
-/// as it is). Every other name that is not a field is an error, because a misspelt field would be lost in
-/// silence.
+/// producer's own), and what Sluice added to a dead letter (so that a mended dead letter can be produced
+/// again as it is). Every other name that is not a field is an error, because a misspelt field would be lost
+/// in silence.
 public enum IgnoredHeader {
     public static let names: [StaticString] = ["traceparent", "tracestate", "baggage", "b3"]
     public static let prefixes: [StaticString] = ["ce_", "x-", "sluice-"]

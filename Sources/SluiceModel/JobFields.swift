@@ -5,7 +5,8 @@ struct JobFields: ~Copyable {
     /// Structured mode: numbers are JSON numbers, and errors name members instead of headers.
     let isStructured: Bool
     private(set) var present = JobFieldSet()
-    /// A slice per field, in memory of the decoder. One that is not in `present` is left from an earlier record.
+    /// A slice per field, in memory of the decoder. One that is not in `present` is left from an earlier
+    /// record.
     private let slots: UnsafeMutablePointer<UnsafeRawBufferPointer>
     /// Memory for values that were unescaped; whoever ends up with the fields frees it.
     private(set) var storage: UnsafeMutableRawPointer?
@@ -55,8 +56,8 @@ struct JobFields: ~Copyable {
         return value
     }
 
-    /// Takes a JSON string's content. Escapes are resolved into `storage`, which is allocated once per record,
-    /// as large as its document: unescaped text is never longer than escaped text.
+    /// Takes a JSON string's content. Escapes are resolved into `storage`, which is allocated once per
+    /// record, as large as its document: unescaped text is never longer than escaped text.
     mutating func unescaped(_ raw: UnsafeRawBufferPointer, documentSize: Int) -> UnsafeRawBufferPointer {
         guard raw.contains(UInt8(ascii: "\\")) else { return raw }
         let memory = storage ?? .allocate(byteCount: documentSize, alignment: 1)

@@ -1,7 +1,7 @@
 /// Rules for the `apns-topic` of a job.
 public enum Topic {
-    /// Longest topic in bytes. Apple's bundle identifiers have at most 155 characters; the longest suffix adds
-    /// 23.
+    /// Longest topic in bytes. Apple's bundle identifiers have at most 155 characters; the longest suffix
+    /// adds 23.
     public static let maximumLength = 255
 
     /// Letters, digits, hyphens and periods, no empty label: the charset of bundle identifiers.
@@ -41,8 +41,8 @@ public enum Topic {
 /// Rules for device tokens: opaque bytes in hexadecimal text.
 ///
 /// Their length is variable by APNs' contract ("do not hard-code"). Ordinary tokens have 32 bytes and Live
-/// Activity tokens of 80 bytes were seen; the limits leave room on both sides and still catch a truncated token
-/// and a key that is something else.
+/// Activity tokens of 80 bytes were seen; the limits leave room on both sides and still catch a truncated
+/// token and a key that is something else.
 public enum DeviceToken {
     /// Fewest hexadecimal digits: 16 bytes.
     public static let minimumLength = 32

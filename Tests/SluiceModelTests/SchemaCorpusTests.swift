@@ -235,8 +235,8 @@ struct Draft {
 
     private func text(_ json: [UInt8]) -> String { String(decoding: json.prefix(600), as: UTF8.self) }
 
-    /// What holds for documents holds for headers: the same job in both modes is accepted or refused in both, and
-    /// means the same.
+    /// What holds for documents holds for headers: the same job in both modes is accepted or refused in both,
+    /// and means the same.
     @Test func binaryAndStructuredModeAgree() {
         let decoder = TestDecoder()
         var compared = 0
