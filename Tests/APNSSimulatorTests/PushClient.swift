@@ -42,6 +42,9 @@ final class PushClient {
             throw SystemError(call: "connect")
         }
         _ = fcntl(descriptor, F_SETFL, O_NONBLOCK)
+        // Header and body go out as two writes: without this the second waits for the acknowledgement of the first.
+        var yes: Int32 = 1
+        setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &yes, 4)
         transport = try TLSTransport(
             context: .client(options), fileDescriptor: descriptor, serverName: "localhost")
         handshake: while true {
