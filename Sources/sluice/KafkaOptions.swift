@@ -21,15 +21,27 @@ struct KafkaOptions: ParsableArguments {
         }
     }
 
-    func properties() -> KafkaProperties {
-        var properties = KafkaProperties(bootstrapServers: bootstrapServers)
-        // A tool says itself what went wrong.
-        properties["log_level"] = "0"
+    /// The cluster these options name.
+    var cluster: KafkaCluster {
+        var cluster = KafkaCluster(bootstrapServers: bootstrapServers)
         for pair in property {
             let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-            properties[String(parts[0])] = parts.count > 1 ? String(parts[1]) : ""
+            cluster.properties[String(parts[0])] = parts.count > 1 ? String(parts[1]) : ""
         }
-        return properties
+        return cluster
+    }
+}
+
+/// A cluster as tools see it.
+struct KafkaCluster {
+    let bootstrapServers: String
+    var properties: KafkaProperties
+
+    init(bootstrapServers: String) {
+        self.bootstrapServers = bootstrapServers
+        properties = KafkaProperties(bootstrapServers: bootstrapServers)
+        // A tool says itself what went wrong.
+        properties["log_level"] = "0"
     }
 
     /// Makes sure that a topic is there before anything depends on it.
@@ -37,7 +49,8 @@ struct KafkaOptions: ParsableArguments {
     func partitionCount(of topic: String) throws(CommandFailure) -> Int {
         let count: Int?
         do throws(KafkaError) {
-            count = try KafkaAdmin(properties: properties()).partitionCount(of: topic)
+            count = try KafkaAdmin(properties: properties)
+                .partitionCount(of: topic, timeoutMilliseconds: 5_000)
         } catch {
             let failure = CommandFailure(kafka: error)
             if failure.status == .configuration { throw failure }

@@ -45,7 +45,8 @@ struct OutcomesCommand: ParsableCommand {
         let stop = StopSignals()
         let topic = from ?? (deadLetters ? "sluice.dead-letters" : "sluice.outcomes")
         let reader = try TopicReader(
-            topic: topic, start: fromBeginning ? .beginning : .end, stopsAtEnd: untilEnd, options: kafka)
+            topic: topic, start: fromBeginning ? .beginning : .end, stopsAtEnd: untilEnd,
+            cluster: kafka.cluster)
         defer { reader.close() }
         var shown = 0
         var hasReader = true

@@ -64,8 +64,9 @@ struct ProduceCommand: ParsableCommand {
         if check, let single, let error = rules.error(in: single) {
             throw CommandFailure(.dataError, "the job is not valid: \(error)")
         }
-        let partitions = try kafka.partitionCount(of: jobsTopic)
-        let producer = try RecordProducer(topic: jobsTopic, properties: kafka.properties()) { error in
+        let cluster = kafka.cluster
+        let partitions = try cluster.partitionCount(of: jobsTopic)
+        let producer = try RecordProducer(topic: jobsTopic, properties: cluster.properties) { error in
             Terminal.error("sluice: Kafka: \(error)")
         }
         if let single {

@@ -13,6 +13,9 @@ final class RecordProducer {
     /// Partition and offset of the last acknowledged record.
     private(set) var lastPosition: (partition: Int32, offset: Int64)?
 
+    /// Is told of each acknowledged record: what was given to `produce`, its partition and its offset.
+    var onAcknowledgement: ((_ opaque: UInt, _ partition: Int32, _ offset: Int64) -> Void)?
+
     init(
         topic: String, properties: KafkaProperties, report: @escaping @Sendable (KafkaError) -> Void
     ) throws(CommandFailure) {
@@ -32,12 +35,12 @@ final class RecordProducer {
     }
 
     func produce(
-        key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)]
+        key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)], opaque: UInt = 0
     ) throws(CommandFailure) {
         while true {
             let result = withBytes(key) { key in
                 withBytes(value) { value in
-                    producer.produce(topic, key: key, value: value, headers: headers, opaque: 0)
+                    producer.produce(topic, key: key, value: value, headers: headers, opaque: opaque)
                 }
             }
             switch result {
@@ -75,6 +78,7 @@ final class RecordProducer {
         if report.isDelivered {
             acknowledged += 1
             lastPosition = (report.partition, report.offset)
+            onAcknowledgement?(report.opaque, report.partition, report.offset)
         } else {
             failed += 1
             if firstError == nil { firstError = report.error }

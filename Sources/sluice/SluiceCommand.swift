@@ -48,7 +48,8 @@ struct SluiceCommand: ParsableCommand {
     )
 
     private static let subcommands: [any ParsableCommand.Type] = [
-        KafkaCommand.self, ProduceCommand.self, OutcomesCommand.self, ConfigCommand.self,
+        RunCommand.self, DemoCommand.self, SimulatorCommand.self, KafkaCommand.self, ProduceCommand.self,
+        OutcomesCommand.self, ConfigCommand.self,
     ]
 }
 

@@ -15,9 +15,9 @@ final class TopicReader {
     }
 
     /// - Parameter stopsAtEnd: makes `isAtEnd` true when every partition was read to its end.
-    init(topic: String, start: Start, stopsAtEnd: Bool, options: KafkaOptions) throws(CommandFailure) {
-        let count = try options.partitionCount(of: topic)
-        var properties = options.properties()
+    init(topic: String, start: Start, stopsAtEnd: Bool, cluster: KafkaCluster) throws(CommandFailure) {
+        let count = try cluster.partitionCount(of: topic)
+        var properties = cluster.properties
         properties["group.id"] = "sluice-tools"
         properties["enable.partition.eof"] = stopsAtEnd ? "true" : "false"
         if properties["fetch.wait.max.ms"] == nil { properties["fetch.wait.max.ms"] = "50" }
@@ -45,12 +45,16 @@ final class TopicReader {
 
     deinit { buffer.deallocate() }
 
+    /// Records handed over so far.
+    private(set) var count = 0
+
     var isAtEnd: Bool { unfinished.partitions.isEmpty }
 
     /// Hands over the records that have come within the time. A record is valid inside of `body` only.
     func poll(timeoutMilliseconds: Int32, _ body: (ConsumedRecord) -> Void) throws(CommandFailure) {
-        let count = consumer.poll(into: buffer, timeoutMilliseconds: timeoutMilliseconds)
-        for index in 0..<count {
+        let polled = consumer.poll(into: buffer, timeoutMilliseconds: timeoutMilliseconds)
+        count += polled
+        for index in 0..<polled {
             body(buffer[index])
             buffer[index].destroy()
         }
