@@ -29,6 +29,14 @@ final class DelayQueue: TimerHandler {
         arm()
     }
 
+    /// Drops all answers, when there is nobody left to get them.
+    func removeAll() {
+        if let timer { loop.cancel(timer) }
+        timer = nil
+        armedFor = .max
+        heap = []
+    }
+
     private func arm() {
         guard let due = heap.first?.due, due < armedFor else { return }
         if let timer { loop.cancel(timer) }

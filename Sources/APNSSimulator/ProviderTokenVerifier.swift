@@ -87,7 +87,9 @@ struct ProviderTokenVerifier: ~Copyable {
 
     private static func load(_ key: SimulatorKey) throws -> OpaquePointer {
         let handle: OpaquePointer
-        if let publicKey = PEM_read_bio_PUBKEY(try BIOHandle(reading: key.key).pointer, nil, nil, nil) {
+        // Named, because a handle lives to the end of its scope, but a temporary one does not outlive `.pointer`.
+        let bio = try BIOHandle(reading: key.key)
+        if let publicKey = PEM_read_bio_PUBKEY(bio.pointer, nil, nil, nil) {
             handle = publicKey
         } else {
             let privateKey = try PEM.privateKey(in: key.key)

@@ -72,7 +72,12 @@ public final class Simulator: Sendable {
         guard wasRunning else { return }
         let flags = shards.map { shard in
             let flag = BlockingFlag()
-            shard.loop.execute { shard.listener.stop(debugData: "{\"reason\":\"Shutdown\"}") { flag.set() } }
+            shard.loop.execute {
+                shard.listener.stop(debugData: "{\"reason\":\"Shutdown\"}") {
+                    shard.delays.removeAll()
+                    flag.set()
+                }
+            }
             return flag
         }
         for (shard, flag) in zip(shards, flags) {

@@ -1,10 +1,11 @@
 import Glibc
 
-/// Makes the embedded cluster reachable under a fixed port: a small TCP forwarder on 127.0.0.1 with a thread of its own.
+/// Makes the embedded cluster reachable under a fixed port: a small TCP forwarder on 127.0.0.1 with a thread
+/// of its own.
 ///
-/// Kafka clients use the bootstrap address only to ask who the brokers are, and connect to the advertised addresses
-/// afterwards; so little traffic passes here. At most 256 connections at a time; further ones wait in the listen
-/// queue.
+/// Kafka clients use the bootstrap address only to ask who the brokers are, and connect to the advertised
+/// addresses afterwards; so little traffic passes here. At most 256 connections at a time; further ones wait
+/// in the listen queue.
 final class BootstrapForwarder: Sendable {
     let port: UInt16
     private let state: ForwarderLoop
@@ -36,8 +37,8 @@ final class BootstrapForwarder: Sendable {
 }
 
 /// The forwarder's thread: one `poll(2)` over the listener and both ends of every connection.
-// @unchecked: the descriptors and `target` never change; `connections` is used by the forwarder's thread alone;
-// `thread` is written by start before any other call and read by stop.
+// @unchecked: the descriptors and `target` never change; `connections` is used by the forwarder's thread
+// alone; `thread` is written by start before any other call and read by stop.
 private final class ForwarderLoop: @unchecked Sendable {
     private static let maximumConnections = 256
 
@@ -59,6 +60,12 @@ private final class ForwarderLoop: @unchecked Sendable {
     func start() throws(KafkaError) {
         // The thread holds a counted reference, released when it ends.
         let unmanaged = Unmanaged.passRetained(self)
+        // Signals are for the threads that wait for them; a new thread inherits the mask.
+        var all = sigset_t()
+        var previous = sigset_t()
+        sigfillset(&all)
+        pthread_sigmask(SIG_SETMASK, &all, &previous)
+        defer { pthread_sigmask(SIG_SETMASK, &previous, nil) }
         let code = pthread_create(
             &thread, nil,
             { argument in
@@ -88,7 +95,8 @@ private final class ForwarderLoop: @unchecked Sendable {
             var entries: [pollfd] = [
                 pollfd(fd: wakeReader, events: Int16(POLLIN), revents: 0),
                 pollfd(
-                    fd: connections.count < Self.maximumConnections ? listener : -1, events: Int16(POLLIN), revents: 0),
+                    fd: connections.count < Self.maximumConnections ? listener : -1, events: Int16(POLLIN),
+                    revents: 0),
             ]
             for connection in connections {
                 entries.append(connection.client.interest(peer: connection.broker))
@@ -225,7 +233,8 @@ private enum LoopbackSocket {
         return descriptor
     }
 
-    /// On loopback the connection is made or refused before the call returns, or completes while data is queued.
+    /// On loopback the connection is made or refused before the call returns, or completes while data is
+    /// queued.
     static func connect(_ port: UInt16) -> Int32? {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | flags, 0)
         guard descriptor >= 0 else { return nil }
@@ -245,7 +254,9 @@ private enum LoopbackSocket {
         return UInt16(bigEndian: address.sin_port)
     }
 
-    private static func withAddress(_ port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32) -> Int32 {
+    private static func withAddress(_ port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32)
+        -> Int32
+    {
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_port = port.bigEndian

@@ -1,7 +1,7 @@
 import CRdkafka
 
-/// Builds librdkafka's configuration object: Sluice's defaults, the user's properties, the rules that guarantees
-/// rest on; then creates the client.
+/// Builds librdkafka's configuration object: Sluice's defaults, the user's properties, the rules that
+/// guarantees rest on; then creates the client.
 final class ClientConfiguration {
     enum Kind { case consumer, producer, admin, embedded }
 
@@ -59,6 +59,8 @@ final class ClientConfiguration {
                 ("enable.auto.commit", "false"),
                 ("enable.auto.offset.store", "false"),
                 ("log.queue", "true"),
+                // A record that is held keeps the whole fetch response it came in: 50 MB unless told.
+                ("fetch.max.bytes", "4194304"),
             ]
         case .producer:
             common += [
@@ -67,7 +69,8 @@ final class ClientConfiguration {
                 ("log.queue", "true"),
             ]
         case .admin:
-            common += [("allow.auto.create.topics", "false"), ("log_level", "3")]
+            // Only a client of the consumer type heeds this.
+            common += [("allow.auto.create.topics", "false")]
         case .embedded:
             break
         }
@@ -106,7 +109,9 @@ final class ClientConfiguration {
 
     private func set(_ name: String, _ value: String) throws(KafkaError) {
         var reason = [CChar](repeating: 0, count: 512)
-        guard rd_kafka_conf_set(handle, name, value, &reason, reason.count) != RD_KAFKA_CONF_OK else { return }
+        guard rd_kafka_conf_set(handle, name, value, &reason, reason.count) != RD_KAFKA_CONF_OK else {
+            return
+        }
         let text = Self.text(reason)
         // librdkafka repeats a bad value in its message.
         let shown = KafkaProperties.isSecret(name) ? "the value is not acceptable" : text
@@ -121,7 +126,9 @@ final class ClientConfiguration {
     /// Creates the client, once. The configuration object is librdkafka's afterwards.
     func create() throws(KafkaError) -> OpaquePointer {
         var reason = [CChar](repeating: 0, count: 512)
-        let type = kind == .consumer ? RD_KAFKA_CONSUMER : RD_KAFKA_PRODUCER
+        let type = kind == .consumer || kind == .admin ? RD_KAFKA_CONSUMER : RD_KAFKA_PRODUCER
+        // Without a callback librdkafka writes to standard error; these clients tell by their results.
+        if kind == .admin || kind == .embedded { rd_kafka_conf_set_log_cb(handle, nil) }
         guard let client = rd_kafka_new(type, handle, &reason, reason.count) else {
             let code = rd_kafka_last_error()
             throw KafkaError(

@@ -1,14 +1,19 @@
 import CRdkafka
 
-/// One consumed record: a pointer into librdkafka's buffers, the size of a pointer, without reference counting.
+/// One consumed record: a pointer into librdkafka's buffers, the size of a pointer, without reference
+/// counting.
 ///
-/// Lifetime: the holder calls `destroy()` exactly once, on any thread; every borrowed slice (key, value, topic name,
-/// header names and values) dies with it. All records must be destroyed before the `KafkaConsumer` they came from
-/// goes away: its last step waits for them.
+/// Lifetime: the holder calls `destroy()` exactly once, on any thread; every borrowed slice (key, value,
+/// topic name, header names and values) dies with it. All records must be destroyed before the
+/// `KafkaConsumer` they came from goes away: its last step waits for them.
+///
+/// Memory: a record keeps the fetch response it came in (up to `fetch.max.bytes`, Sluice's default 4 MB; for
+/// a compressed batch its decompressed copy), so a few records held for long can weigh more than their sizes
+/// say.
 ///
 /// Thread rule: a record may move between threads, and is used by one thread at a time.
-// @unchecked: a message is an independent heap object whose only shared parts (fetch buffer, partition) librdkafka
-// counts atomically; the holder alone uses it, by the rule above.
+// @unchecked: a message is an independent heap object whose only shared parts (fetch buffer, partition)
+// librdkafka counts atomically; the holder alone uses it, by the rule above.
 public struct ConsumedRecord: @unchecked Sendable {
     let message: UnsafeMutablePointer<rd_kafka_message_t>
 
@@ -48,12 +53,12 @@ public struct ConsumedRecord: @unchecked Sendable {
         return UnsafeRawBufferPointer(start: name, count: cStringLength(name))
     }
 
-    /// Equal for records of the same topic of the same consumer, while the topic exists: cheaper to compare than its
-    /// name. A topic that is deleted and created again gets another one.
+    /// Equal for records of the same topic of the same consumer, while the topic exists: cheaper to compare
+    /// than its name. A topic that is deleted and created again gets another one.
     public var topicIdentity: UnsafeRawPointer { UnsafeRawPointer(message.pointee.rkt) }
 
-    /// Calls `body` for each header in the order of the record. Name and value are borrowed; a value may be null.
-    /// The first call parses the headers (one small C allocation per header, freed with the record).
+    /// Calls `body` for each header in the order of the record. Name and value are borrowed; a value may be
+    /// null. The first call parses the headers (one small C allocation per header, freed with the record).
     ///
     /// A name ends at its first zero byte, because librdkafka hands names over as C strings.
     @inlinable

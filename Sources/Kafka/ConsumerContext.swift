@@ -2,9 +2,9 @@ import CRdkafka
 
 /// The consumer's side of librdkafka's callbacks.
 ///
-/// All of them run inside a poll on the owner's thread: the client is configured so that errors, statistics, log lines
-/// and rebalances go through the consumer's queue. librdkafka holds an uncounted pointer to this object; the
-/// consumer keeps it until the client is destroyed.
+/// All of them run inside a poll on the owner's thread: the client is configured so that errors, statistics,
+/// log lines and rebalances go through the consumer's queue. librdkafka holds an uncounted pointer to this
+/// object; the consumer keeps it until the client is destroyed.
 final class ConsumerContext {
     enum Pending {
         case none
@@ -52,11 +52,8 @@ final class ConsumerContext {
             return 0  // librdkafka frees the document.
         }
         rd_kafka_conf_set_log_cb(configuration) { client, level, facility, text in
-            guard let facility, let text else { return }
-            ConsumerContext.of(client)?.emit(
-                .log(
-                    KafkaLogLine(
-                        level: level, facility: String(cString: facility), message: String(cString: text))))
+            guard let line = KafkaLogLine(level, facility, text) else { return }
+            ConsumerContext.of(client)?.emit(.log(line))
         }
     }
 

@@ -1,4 +1,5 @@
 import CRdkafka
+import Glibc
 
 /// A topic to create.
 public struct NewTopic: Sendable {
@@ -41,8 +42,8 @@ public struct ClusterMetadata: Sendable {
     public let topics: [Topic]
 }
 
-/// Creates and describes topics. Calls block until the brokers have answered or the time is over: not for a loop's
-/// thread. Any thread, one call at a time.
+/// Creates and describes topics. Calls block until the brokers have answered or the time is over: not for a
+/// loop's thread. Any thread, one call at a time.
 public final class KafkaAdmin {
     public enum Creation: Sendable, Equatable {
         case created
@@ -64,8 +65,8 @@ public final class KafkaAdmin {
     /// Creates topics; those that exist are left as they are.
     ///
     /// - Returns: per topic, in the order given, what happened.
-    /// - Throws: when a topic is refused, or the cluster has no topic administration (`sluice kafka` has none). Other
-    ///   topics of the same call may have been created.
+    /// - Throws: when a topic is refused, or the cluster has no topic administration (`sluice kafka` has
+    ///   none). Other topics of the same call may have been created.
     @discardableResult
     public func createTopics(
         _ topics: [NewTopic], timeoutMilliseconds: Int32 = 15_000
@@ -74,7 +75,8 @@ public final class KafkaAdmin {
         var handles: [OpaquePointer?] = []
         defer { handles.forEach { rd_kafka_NewTopic_destroy($0) } }
         for topic in topics { handles.append(try Self.handle(for: topic)) }
-        let event = try run(RD_KAFKA_ADMIN_OP_CREATETOPICS, "create topics", timeoutMilliseconds) { options, queue in
+        let event = try run(RD_KAFKA_ADMIN_OP_CREATETOPICS, "create topics", timeoutMilliseconds) {
+            options, queue in
             rd_kafka_CreateTopics(client, &handles, handles.count, options, queue)
         }
         defer { rd_kafka_event_destroy(event) }
@@ -102,7 +104,8 @@ public final class KafkaAdmin {
         guard !names.isEmpty else { return }
         var handles = names.map { rd_kafka_DeleteTopic_new($0) }
         defer { handles.forEach { rd_kafka_DeleteTopic_destroy($0) } }
-        let event = try run(RD_KAFKA_ADMIN_OP_DELETETOPICS, "delete topics", timeoutMilliseconds) { options, queue in
+        let event = try run(RD_KAFKA_ADMIN_OP_DELETETOPICS, "delete topics", timeoutMilliseconds) {
+            options, queue in
             rd_kafka_DeleteTopics(client, &handles, handles.count, options, queue)
         }
         defer { rd_kafka_event_destroy(event) }
@@ -113,12 +116,15 @@ public final class KafkaAdmin {
         for result in UnsafeBufferPointer(start: results, count: count) {
             guard let result else { continue }
             let code = rd_kafka_topic_result_error(result)
-            guard code != RD_KAFKA_RESP_ERR_NO_ERROR, code != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART else { continue }
+            guard code != RD_KAFKA_RESP_ERR_NO_ERROR, code != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART else {
+                continue
+            }
             throw KafkaError(code, "delete topic \"\(String(cString: rd_kafka_topic_result_name(result)))\"")
         }
     }
 
-    /// Brokers and topics: all topics, or only the one named. A topic that does not exist is not created.
+    /// Brokers and topics: all topics, or only the one named. Asking does not create a topic, save in an
+    /// `EmbeddedCluster`.
     public func metadata(
         topic: String? = nil, timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> ClusterMetadata {
@@ -179,6 +185,7 @@ public final class KafkaAdmin {
         _ operation: rd_kafka_admin_op_t, _ what: String, _ timeoutMilliseconds: Int32,
         _ send: (_ options: OpaquePointer, _ queue: OpaquePointer) -> Void
     ) throws(KafkaError) -> OpaquePointer {
+        try requireController(what, min(timeoutMilliseconds, 2_000))
         let options = rd_kafka_AdminOptions_new(client, operation)!
         let queue = rd_kafka_queue_new(client)!
         defer {
@@ -195,13 +202,25 @@ public final class KafkaAdmin {
         let code = rd_kafka_event_error(event)
         guard code != RD_KAFKA_RESP_ERR_NO_ERROR else { return event }
         defer { rd_kafka_event_destroy(event) }
-        if code == RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE || code == RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION {
-            throw KafkaError(
-                code, what,
-                detail: "this cluster has no topic administration. The embedded cluster of `sluice kafka` has none: "
-                    + "name its topics and partitions when you start it")
-        }
         throw KafkaError(code, what, detail: rd_kafka_event_error_string(event).map { String(cString: $0) })
+    }
+
+    /// Topics are administered by the cluster's controller. librdkafka's mock cluster names one that is none
+    /// of its brokers; without this check its clients would wait the whole time for it, and say only that.
+    private func requireController(_ what: String, _ timeoutMilliseconds: Int32) throws(KafkaError) {
+        let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
+        repeat {
+            let brokers = try metadata(timeoutMilliseconds: max(1_000, timeoutMilliseconds)).brokers
+            let controller = rd_kafka_controllerid(client, max(1, deadline.remainingMilliseconds))
+            if brokers.contains(where: { $0.identifier == controller }) { return }
+            usleep(50_000)
+        } while !deadline.hasPassed
+        throw KafkaError(
+            RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE, what,
+            detail:
+                "the brokers name no controller, so this cluster has no topic administration. The "
+                + "embedded cluster of `sluice kafka` has none: name its topics and partitions when you "
+                + "start it. A Kafka cluster that is choosing a controller has one again soon")
     }
 }
 
@@ -216,7 +235,8 @@ extension ClusterMetadata {
             return Topic(
                 name: name, partitionCount: partitions.count,
                 leaderless: partitions.filter { $0.leader < 0 }.map(\.id),
-                error: topic.err == RD_KAFKA_RESP_ERR_NO_ERROR ? nil : KafkaError(topic.err, "topic \"\(name)\""))
+                error: topic.err == RD_KAFKA_RESP_ERR_NO_ERROR
+                    ? nil : KafkaError(topic.err, "topic \"\(name)\""))
         }
     }
 }

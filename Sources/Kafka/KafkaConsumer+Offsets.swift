@@ -3,10 +3,10 @@ import CRdkafka
 extension KafkaConsumer {
     /// Commits offsets of this group, with metadata.
     ///
-    /// Asynchronous: returns at once; the result comes as `KafkaConsumerEvent.committed` with the returned reference.
-    /// Synchronous: waits for the brokers' answer; no event follows.
-    /// - Throws: synchronous: the first error, or `_TIMED_OUT` when no answer came in time (it may still be carried
-    ///   out). Asynchronous: only when the request cannot be made at all.
+    /// Asynchronous: returns at once; the result comes as `KafkaConsumerEvent.committed` with the returned
+    /// reference. Synchronous: waits for the brokers' answer; no event follows.
+    /// - Throws: synchronous: the first error, or `_TIMED_OUT` when no answer came in time (it may still be
+    ///   carried out). Asynchronous: only when the request cannot be made at all.
     @discardableResult
     public func commit(
         _ commits: [OffsetCommit], synchronous: Bool = false, timeoutMilliseconds: Int32 = 10_000
@@ -26,7 +26,9 @@ extension KafkaConsumer {
                 guard let context = ConsumerContext.of(client) else { return }
                 context.emit(.committed(CommitResult(code, partitions, UInt64(UInt(bitPattern: opaque)))))
             }, UnsafeMutableRawPointer(bitPattern: UInt(reference)))
-        guard code == RD_KAFKA_RESP_ERR_NO_ERROR else { throw KafkaError(code, "commit offsets of group \(group)") }
+        guard code == RD_KAFKA_RESP_ERR_NO_ERROR else {
+            throw KafkaError(code, "commit offsets of group \(group)")
+        }
         return reference
     }
 
@@ -46,7 +48,9 @@ extension KafkaConsumer {
                 Unmanaged<Answer>.fromOpaque(opaque).takeUnretainedValue().result =
                     CommitResult(code, partitions, 0)
             }, Unmanaged.passUnretained(answer).toOpaque())
-        guard code == RD_KAFKA_RESP_ERR_NO_ERROR else { throw KafkaError(code, "commit offsets of group \(group)") }
+        guard code == RD_KAFKA_RESP_ERR_NO_ERROR else {
+            throw KafkaError(code, "commit offsets of group \(group)")
+        }
         let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         while answer.result == nil {
             if deadline.hasPassed {
@@ -72,7 +76,8 @@ extension KafkaConsumer {
         if let error = list.firstError("read the committed offset of") { throw error }
         return list.elements.map { element in
             let metadata = element.metadata.map {
-                String(decoding: UnsafeRawBufferPointer(start: $0, count: element.metadata_size), as: UTF8.self)
+                String(
+                    decoding: UnsafeRawBufferPointer(start: $0, count: element.metadata_size), as: UTF8.self)
             }
             return CommittedOffset(
                 topicPartition: TopicPartition(element), offset: element.offset >= 0 ? element.offset : nil,
@@ -80,8 +85,8 @@ extension KafkaConsumer {
         }
     }
 
-    /// The partition's watermarks as of its last fetch: free of cost, for lag. `nil` before the first fetch. The low one
-    /// is kept current only with `statistics.interval.ms` set.
+    /// The partition's watermarks as of its last fetch: free of cost, for lag. `nil` before the first fetch.
+    /// The low one is kept current only with `statistics.interval.ms` set.
     public func watermarks(of partition: TopicPartition) -> Watermarks? {
         var low: Int64 = 0
         var high: Int64 = 0
@@ -105,13 +110,16 @@ func queryWatermarkOffsets(
     var high: Int64 = 0
     let code = rd_kafka_query_watermark_offsets(
         client, partition.topic, partition.partition, &low, &high, timeoutMilliseconds)
-    guard code == RD_KAFKA_RESP_ERR_NO_ERROR else { throw KafkaError(code, "read the watermarks of \(partition)") }
+    guard code == RD_KAFKA_RESP_ERR_NO_ERROR else {
+        throw KafkaError(code, "read the watermarks of \(partition)")
+    }
     return Watermarks(low: low, high: high)
 }
 
 extension CommitResult {
     init(
-        _ code: rd_kafka_resp_err_t, _ list: UnsafeMutablePointer<rd_kafka_topic_partition_list_t>?, _ reference: UInt64
+        _ code: rd_kafka_resp_err_t, _ list: UnsafeMutablePointer<rd_kafka_topic_partition_list_t>?,
+        _ reference: UInt64
     ) {
         let partitions = list.map { PartitionList.elements($0) }.map { elements in
             elements.map { element in

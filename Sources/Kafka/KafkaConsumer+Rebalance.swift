@@ -7,8 +7,8 @@ extension KafkaConsumer {
     /// Whether the group has taken the partitions away already, so that a commit would fail.
     public var isAssignmentLost: Bool { rd_kafka_assignment_lost(client) != 0 }
 
-    /// Answers `KafkaConsumerEvent.assigned`: exactly its partitions, each with the place to begin. Reading begins, and
-    /// the other partitions of this consumer go on. Also valid within the event.
+    /// Answers `KafkaConsumerEvent.assigned`: exactly its partitions, each with the place to begin. Reading
+    /// begins, and the other partitions of this consumer go on. Also valid within the event.
     ///
     /// In a consumer without topics: reads exactly these partitions from now on.
     /// - Throws: when no assignment waits for an answer, the partitions differ, or librdkafka refuses.
@@ -27,8 +27,8 @@ extension KafkaConsumer {
         if let error = context.answer(assign: partitions) { throw error }
     }
 
-    /// Answers `KafkaConsumerEvent.revoked` or `.lost`: exactly its partitions. They are gone with this call: commit
-    /// before. No record of them is returned any more. Also valid within the event.
+    /// Answers `KafkaConsumerEvent.revoked` or `.lost`: exactly its partitions. They are gone with this call:
+    /// commit before. No record of them is returned any more. Also valid within the event.
     ///
     /// In a consumer without topics: stops reading all partitions.
     /// - Throws: when no revocation waits for an answer, the partitions differ, or librdkafka refuses.
@@ -52,8 +52,9 @@ extension KafkaConsumer {
 
     // MARK: Pausing
 
-    /// Stops handing out records of these partitions; those already returned are unaffected. What librdkafka has
-    /// fetched ahead is thrown away and fetched again after `resume`: for a short break it is cheaper not to poll.
+    /// Stops handing out records of these partitions; those already returned are unaffected. What librdkafka
+    /// has fetched ahead is thrown away and fetched again after `resume`: for a short break it is cheaper not
+    /// to poll.
     public func pause(_ partitions: [TopicPartition]) throws(KafkaError) {
         guard !partitions.isEmpty else { return }
         let list = PartitionList(partitions)
@@ -109,8 +110,8 @@ extension ConsumerContext {
         }
     }
 
-    /// Whether the group's assignor moves partitions one by one. Otherwise (`range`, `roundrobin`) each rebalance takes
-    /// all and gives all.
+    /// Whether the group's assignor moves partitions one by one. Otherwise (`range`, `roundrobin`) each
+    /// rebalance takes all and gives all.
     private func isCooperative(_ client: OpaquePointer) -> Bool {
         guard let name = rd_kafka_rebalance_protocol(client) else { return false }
         return String(cString: name) == "COOPERATIVE"

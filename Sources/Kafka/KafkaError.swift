@@ -2,12 +2,13 @@ import CRdkafka
 
 /// An error of a Kafka client, an answer of a broker, or a property that is not acceptable.
 ///
-/// `message` says what failed and where (topic, partition, property) and, where this module knows it, what to do.
-/// It never contains a record's key or value, nor a password of the configuration.
+/// `message` says what failed and where (topic, partition, property) and, where this module knows it, what to
+/// do. It never contains a record's key or value, nor a password of the configuration.
 public struct KafkaError: Error, Sendable, Equatable, CustomStringConvertible {
     /// librdkafka's code: positive from the broker (Kafka protocol, error codes), negative from the client.
     public let code: Int32
-    /// The code's name, for example `UNKNOWN_TOPIC_OR_PART` or `_TRANSPORT` (the underscore marks the client's own).
+    /// The code's name, for example `UNKNOWN_TOPIC_OR_PART` or `_TRANSPORT` (the underscore marks the
+    /// client's own).
     public let name: String
     /// For people: what, where, and what to do.
     public let message: String
@@ -66,7 +67,8 @@ extension KafkaError {
     static func isRetriable(_ code: rd_kafka_resp_err_t) -> Bool {
         switch code {
         case RD_KAFKA_RESP_ERR__TRANSPORT, RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN, RD_KAFKA_RESP_ERR__TIMED_OUT,
-            RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE, RD_KAFKA_RESP_ERR__MSG_TIMED_OUT, RD_KAFKA_RESP_ERR__QUEUE_FULL,
+            RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE, RD_KAFKA_RESP_ERR__MSG_TIMED_OUT,
+            RD_KAFKA_RESP_ERR__QUEUE_FULL,
             RD_KAFKA_RESP_ERR__WAIT_COORD, RD_KAFKA_RESP_ERR__RETRY, RD_KAFKA_RESP_ERR__IN_PROGRESS,
             RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS, RD_KAFKA_RESP_ERR__WAIT_CACHE, RD_KAFKA_RESP_ERR__RESOLVE,
             RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE, RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,

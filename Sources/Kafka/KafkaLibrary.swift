@@ -5,8 +5,8 @@ public enum KafkaLibrary {
     /// For example `2.0.2`.
     public static var version: String { String(cString: rd_kafka_version_str()) }
 
-    /// The features it was built with, for example `ssl`, `sasl_scram`, `zstd`. A property that needs a missing
-    /// one is refused when a client is created.
+    /// The features it was built with, for example `ssl`, `sasl_scram`, `zstd`. A property that needs a
+    /// missing one is refused when a client is created.
     public static var features: [String] {
         guard let configuration = rd_kafka_conf_new() else { return [] }
         defer { rd_kafka_conf_destroy(configuration) }

@@ -2,8 +2,8 @@ import CRdkafka
 
 /// What a producer has to tell besides delivery reports.
 public enum KafkaProducerEvent: Sendable {
-    /// A broker, a connection or the client has a problem. A fatal one (for example a lost sequence of the idempotent
-    /// producer) ends the producer: everything queued comes back as failed.
+    /// A broker, a connection or the client has a problem. A fatal one (for example a lost sequence of the
+    /// idempotent producer) ends the producer: everything queued comes back as failed.
     case error(KafkaError)
     /// librdkafka's statistics, one JSON document (its STATISTICS.md), every `statistics.interval.ms`.
     case statistics(String)
@@ -22,13 +22,14 @@ public struct DeliveryReport: ~Copyable {
     /// Whether Kafka has acknowledged the record. If not, see `error`.
     public var isDelivered: Bool { message.pointee.err == RD_KAFKA_RESP_ERR_NO_ERROR }
 
-    /// Why the record was given up: `message.timeout.ms` passed, the broker refused it, the client was purged.
+    /// Why the record was given up: `message.timeout.ms` passed, the broker refused it, the client was
+    /// purged.
     public var error: KafkaError? {
         isDelivered ? nil : KafkaError(message.pointee.err, "deliver to \(topic)[\(partition)]")
     }
 
-    /// Whether the record is known not to be in Kafka, so that producing it again cannot double it. False for a failed
-    /// record: it may have been written while the answer was lost.
+    /// Whether the record is known not to be in Kafka, so that producing it again cannot double it. False for
+    /// a failed record: it may have been written while the answer was lost.
     public var isKnownUnwritten: Bool {
         rd_kafka_message_status(message) == RD_KAFKA_MSG_STATUS_NOT_PERSISTED
     }
@@ -52,7 +53,9 @@ public struct DeliveryReport: ~Copyable {
     /// The record's headers, copied: to produce it again.
     public var headers: [(name: String, value: [UInt8]?)] {
         var list: OpaquePointer?
-        guard rd_kafka_message_headers(message, &list) == RD_KAFKA_RESP_ERR_NO_ERROR, let list else { return [] }
+        guard rd_kafka_message_headers(message, &list) == RD_KAFKA_RESP_ERR_NO_ERROR, let list else {
+            return []
+        }
         var result: [(name: String, value: [UInt8]?)] = []
         while let header = ConsumedRecord.header(list, result.count) {
             result.append((String(decoding: header.name, as: UTF8.self), header.value.map { Array($0) }))
@@ -62,8 +65,8 @@ public struct DeliveryReport: ~Copyable {
 }
 
 extension KafkaProducer {
-    /// Writes 8 bytes (the value 1, as an eventfd wants) to the descriptor when reports or events arrive while none were
-    /// waiting. Once it has written, it is silent until `pollDeliveryReports` runs.
+    /// Writes 8 bytes (the value 1, as an eventfd wants) to the descriptor when reports or events arrive
+    /// while none were waiting. Once it has written, it is silent until `pollDeliveryReports` runs.
     ///
     /// The descriptor must be non-blocking and stay open until `close` has returned.
     public func notify(fileDescriptor: Int32) {
@@ -94,7 +97,9 @@ extension KafkaProducer {
                             client.handle, rd_kafka_event_error(event).rawValue,
                             rd_kafka_event_error_string(event))))
             case RD_KAFKA_EVENT_STATS:
-                if let json = rd_kafka_event_stats(event) { client.events(.statistics(String(cString: json))) }
+                if let json = rd_kafka_event_stats(event) {
+                    client.events(.statistics(String(cString: json)))
+                }
             case RD_KAFKA_EVENT_LOG:
                 emitLog(event)
             default:
@@ -109,14 +114,14 @@ extension KafkaProducer {
         var facility: UnsafePointer<CChar>?
         var text: UnsafePointer<CChar>?
         var level: Int32 = 0
-        guard rd_kafka_event_log(event, &facility, &text, &level) == 0, let facility, let text else { return }
-        client.events(
-            .log(
-                KafkaLogLine(level: level, facility: String(cString: facility), message: String(cString: text))))
+        guard rd_kafka_event_log(event, &facility, &text, &level) == 0,
+            let line = KafkaLogLine(level, facility, text)
+        else { return }
+        client.events(.log(line))
     }
 
-    /// Sends what is queued without waiting for batches to fill, and hands over the delivery reports, until nothing is
-    /// queued.
+    /// Sends what is queued without waiting for batches to fill, and hands over the delivery reports, until
+    /// nothing is queued.
     /// - Throws: `_TIMED_OUT` when records are still queued after the given time; it says how many.
     public func flush(
         timeoutMilliseconds: Int32, _ handler: (borrowing DeliveryReport) -> Void = { _ in }
@@ -145,8 +150,8 @@ extension KafkaProducer {
         while queued > 0, !deadline.hasPassed { pollDeliveryReports(timeoutMilliseconds: 20, handler) }
     }
 
-    /// Stops writing to the descriptor of `notify`. The client itself ends when the producer and its topics are let go
-    /// of; `flush` before.
+    /// Stops writing to the descriptor of `notify`. The client itself ends when the producer and its topics
+    /// are let go of; `flush` before.
     public func close() {
         rd_kafka_queue_io_event_enable(client.queue, -1, nil, 0)
     }

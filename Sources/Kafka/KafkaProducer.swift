@@ -1,33 +1,34 @@
 import CRdkafka
 
-/// What became of a record that was handed to the producer. `queued` is a promise of a `DeliveryReport`, the other
-/// two are final: no report follows.
+/// What became of a record that was handed to the producer. `queued` is a promise of a `DeliveryReport`, the
+/// other two are final: no report follows.
 public enum ProduceResult: Sendable {
     /// In the producer's queue. Exactly one delivery report will follow.
     case queued
-    /// The queue is at its limit (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`). Poll delivery reports
-    /// and try again.
+    /// The queue is at its limit (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`). Poll
+    /// delivery reports and try again.
     case queueFull
     /// Not accepted, for example because the record is larger than `message.max.bytes`.
     case failed(KafkaError)
 }
 
-/// An idempotent producer (`enable.idempotence`, `acks=all`): per partition the order of `produce` calls, each record
-/// once, whatever is retried inside.
+/// An idempotent producer (`enable.idempotence`, `acks=all`): per partition the order of `produce` calls,
+/// each record once, whatever is retried inside.
 ///
 /// Threads: `topic` and `produce` are called on any thread, at the same time. `pollDeliveryReports`, `flush`,
 /// `notify` and `close` belong to one thread at a time, as the events closure does.
 ///
-/// Order of ending: stop producing, `flush`, `close`, let go. A record that is still queued when the producer goes away
-/// is lost without a report.
+/// Order of ending: stop producing, `flush`, `close`, let go. A record that is still queued when the producer
+/// goes away is lost without a report.
 public final class KafkaProducer: Sendable {
     /// Freed when the producer and all its topics are gone.
     let client: ProducerClient
 
-    /// Creates the client. Connections are made in the background: a broker that cannot be reached is an event.
+    /// Creates the client. Connections are made in the background: a broker that cannot be reached is an
+    /// event.
     ///
-    /// - Parameter events: errors, statistics and log lines, handed over inside `pollDeliveryReports` and `flush`, on
-    ///   the thread that calls them.
+    /// - Parameter events: errors, statistics and log lines, handed over inside `pollDeliveryReports` and
+    ///   `flush`, on the thread that calls them.
     /// - Throws: an error that names the property that is missing, unknown, bad or not to be changed.
     public init(
         properties: KafkaProperties, events: @escaping @Sendable (KafkaProducerEvent) -> Void = { _ in }
@@ -36,8 +37,13 @@ public final class KafkaProducer: Sendable {
     }
 
     /// A handle to produce to `name` with; make it once and keep it. It keeps the client alive.
-    /// - Throws: when the name is not acceptable.
+    /// - Throws: when the name is not one: 1 to 249 of the characters `a-z A-Z 0-9 . _ -` (Kafka's rule).
     public func topic(_ name: String) throws(KafkaError) -> KafkaTopic {
+        guard TopicPartition.isTopicName(name) else {
+            throw .invalid(
+                "topic \"\(name)\": a name has 1 to 249 characters of a-z, A-Z, 0-9, dot, underscore, hyphen"
+            )
+        }
         guard let handle = rd_kafka_topic_new(client.handle, name, nil) else {
             throw KafkaError(rd_kafka_last_error(), "topic \"\(name)\"")
         }
@@ -47,7 +53,8 @@ public final class KafkaProducer: Sendable {
     /// Queues one record; key and value are copied. No Swift memory is allocated unless it fails.
     ///
     /// - Parameters:
-    ///   - key: decides the partition (`partitioner`, default `consistent_random`: CRC32 of the key); `nil` is no key.
+    ///   - key: decides the partition (`partitioner`, default `consistent_random`: CRC32 of the key); `nil`
+    ///     is no key.
     ///   - value: `nil` is a null value (a tombstone in a compacted topic), an empty one is an empty value.
     ///   - opaque: comes back in the delivery report.
     ///   - partition: -1 leaves the choice to the partitioner.
@@ -58,14 +65,15 @@ public final class KafkaProducer: Sendable {
         let (keyStart, keyCount) = Self.bytes(key)
         let (valueStart, valueCount) = Self.bytes(value)
         let answer = rd_kafka_produce(
-            topic.handle, partition, RD_KAFKA_MSG_F_COPY, UnsafeMutableRawPointer(mutating: valueStart), valueCount,
+            topic.handle, partition, RD_KAFKA_MSG_F_COPY, UnsafeMutableRawPointer(mutating: valueStart),
+            valueCount,
             keyStart, keyCount, UnsafeMutableRawPointer(bitPattern: opaque))
         if answer == 0 { return .queued }
         return Self.refusal(rd_kafka_last_error(), topic)
     }
 
-    /// Queues one record with headers, in their order; a header's value may be `nil`. Everything is copied. For
-    /// dead letters and tools: it allocates.
+    /// Queues one record with headers, in their order; a header's value may be `nil`. Everything is copied.
+    /// For dead letters and tools: it allocates.
     public func produce(
         _ topic: KafkaTopic, key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?,
         headers: [(name: String, value: [UInt8]?)], opaque: UInt, partition: Int32 = -1

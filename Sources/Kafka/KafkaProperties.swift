@@ -1,5 +1,6 @@
-/// Properties of a Kafka client, in librdkafka's names and units (librdkafka CONFIGURATION.md): what stands under
-/// `kafka.*` in Sluice's configuration is passed through as it is, TLS (`ssl.*`) and SASL (`sasl.*`) included.
+/// Properties of a Kafka client, in librdkafka's names and units (librdkafka CONFIGURATION.md): what stands
+/// under `kafka.*` in Sluice's configuration is passed through as it is, TLS (`ssl.*`) and SASL (`sasl.*`)
+/// included.
 ///
 /// A later value for the same name replaces an earlier one.
 public struct KafkaProperties: Sendable, Equatable, CustomStringConvertible {

@@ -1,8 +1,8 @@
 import CRdkafka
 import Glibc
 
-/// Owns one `rd_kafka_topic_partition_list_t`. librdkafka copies the lists it is given, so a list lives as long
-/// as the Swift call that built it.
+/// Owns one `rd_kafka_topic_partition_list_t`. librdkafka copies the lists it is given, so a list lives as
+/// long as the Swift call that built it.
 struct PartitionList: ~Copyable {
     let pointer: UnsafeMutablePointer<rd_kafka_topic_partition_list_t>
 
@@ -30,7 +30,9 @@ struct PartitionList: ~Copyable {
             element.pointee.offset = commit.offset
             var metadata = commit.metadata
             metadata.withUTF8 { bytes in
-                guard let source = bytes.baseAddress, !bytes.isEmpty, let copy = malloc(bytes.count) else { return }
+                guard let source = bytes.baseAddress, !bytes.isEmpty, let copy = malloc(bytes.count) else {
+                    return
+                }
                 // Freed by the list, with free(3).
                 memcpy(copy, source, bytes.count)
                 element.pointee.metadata = copy

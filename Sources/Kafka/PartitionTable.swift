@@ -3,14 +3,14 @@ import Glibc
 
 /// The partitions a consumer has taken over and, for each, the next offset it may hand out.
 ///
-/// librdkafka 2.0.2 can deliver a record twice: one that poll takes while the library pauses the partition (it does so
-/// in every rebalance) is fetched again after the resume. The table lets each offset through once and in rising
-/// order, and nothing of a partition that is not assigned.
+/// librdkafka 2.0.2 can deliver a record twice: one that poll takes while the library pauses the partition
+/// (it does so in every rebalance) is fetched again after the resume. The table lets each offset through once
+/// and in rising order, and nothing of a partition that is not assigned.
 struct PartitionTable {
     private struct Topic {
         let name: String
-        /// The topic's C handle, learnt from its records. Valid while one of its partitions is assigned, which keeps
-        /// the handle alive; cleared after that, because the address may be used again.
+        /// The topic's C handle, learnt from its records. Valid while one of its partitions is assigned,
+        /// which keeps the handle alive; cleared after that, because the address may be used again.
         var identity: UnsafeRawPointer?
         /// By partition: `notAssigned`, or the lowest offset that is let through.
         var next: [Int64]
@@ -65,7 +65,9 @@ struct PartitionTable {
     mutating func admit(_ topic: OpaquePointer, _ partition: Int32, _ offset: Int64) -> Bool {
         let slot = Int(partition)
         let identity = UnsafeRawPointer(topic)
-        if lastTopic < topics.count, topics[lastTopic].identity == identity, slot < topics[lastTopic].next.count {
+        if lastTopic < topics.count, topics[lastTopic].identity == identity,
+            slot < topics[lastTopic].next.count
+        {
             let next = topics[lastTopic].next[slot]
             if next >= 0, offset >= next {
                 topics[lastTopic].next[slot] = offset + 1
@@ -82,7 +84,9 @@ struct PartitionTable {
         let identity = UnsafeRawPointer(topic)
         let index =
             topics.firstIndex { $0.identity == identity }
-            ?? topics.firstIndex { entry in entry.name.withCString { strcmp($0, rd_kafka_topic_name(topic)) == 0 } }
+            ?? topics.firstIndex { entry in
+                entry.name.withCString { strcmp($0, rd_kafka_topic_name(topic)) == 0 }
+            }
         guard let index, slot < topics[index].next.count, topics[index].next[slot] != Self.notAssigned,
             offset >= topics[index].next[slot]
         else {

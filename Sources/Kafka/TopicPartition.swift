@@ -12,6 +12,21 @@ public struct TopicPartition: Hashable, Sendable, Comparable, CustomStringConver
 
     public var description: String { "\(topic)[\(partition)]" }
 
+    /// Whether Kafka takes this as a topic's name: 1 to 249 of the characters `a-z A-Z 0-9 . _ -`, not `.` or
+    /// `..`.
+    public static func isTopicName(_ name: String) -> Bool {
+        guard (1...249).contains(name.utf8.count), name != ".", name != ".." else { return false }
+        return name.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "_"),
+                UInt8(ascii: "-"):
+                true
+            default: false
+            }
+        }
+    }
+
     public static func < (left: TopicPartition, right: TopicPartition) -> Bool {
         (left.topic, left.partition) < (right.topic, right.partition)
     }
@@ -55,8 +70,8 @@ public struct TopicPartitionOffset: Hashable, Sendable {
 public struct OffsetCommit: Hashable, Sendable {
     public var topicPartition: TopicPartition
     public var offset: Int64
-    /// Kept by the broker beside the offset. A broker refuses more than `offset.metadata.max.bytes` (default 4096
-    /// bytes) with `OFFSET_METADATA_TOO_LARGE`.
+    /// Kept by the broker beside the offset. A broker refuses more than `offset.metadata.max.bytes` (default
+    /// 4096 bytes) with `OFFSET_METADATA_TOO_LARGE`.
     public var metadata: String
 
     public init(topic: String, partition: Int32, offset: Int64, metadata: String = "") {

@@ -55,8 +55,8 @@ public enum DeliveryMode: UInt8, CaseIterable, Sendable {
     }
 }
 
-/// What to do when it is unknown whether APNs processed a push (the connection was lost before the answer): the
-/// `duplicates` field.
+/// What to do when it is unknown whether APNs processed a push (the connection was lost before the answer):
+/// the `duplicates` field.
 public enum DuplicatePolicy: UInt8, CaseIterable, Sendable {
     /// Send again: the device may show it twice, unless a collapse identifier replaces the first.
     case allow

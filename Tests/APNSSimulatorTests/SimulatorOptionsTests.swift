@@ -7,12 +7,15 @@ import Testing
     @Test func faultsAreRead() throws {
         #expect(
             try SimulatorOptions.parseFaults("InternalServerError=0.01,TooManyRequests=0.005") == [
-                .init(reason: .internalServerError, share: 0.01), .init(reason: .tooManyRequests, share: 0.005),
+                .init(reason: .internalServerError, share: 0.01),
+                .init(reason: .tooManyRequests, share: 0.005),
             ])
         #expect(try SimulatorOptions.parseFaults("").isEmpty)
     }
 
-    @Test(arguments: ["NoSuchReason=0.1", "Shutdown", "Shutdown=1.5", "Shutdown=x", "Shutdown=0.6,Forbidden=0.6"])
+    @Test(arguments: [
+        "NoSuchReason=0.1", "Shutdown", "Shutdown=1.5", "Shutdown=x", "Shutdown=0.6,Forbidden=0.6",
+    ])
     func badFaultsAreNamed(text: String) {
         #expect(throws: SimulatorError.self) { try SimulatorOptions.parseFaults(text) }
     }
@@ -47,10 +50,14 @@ import Testing
         #expect(refused { $0.certificateDirectory = "/nonexistent/directory" })
         #expect(refused { $0.pushLog = .init(path: "/nonexistent/directory/log") })
         #expect(
-            refused { $0.providerTokens = .keys([.init(keyID: "SHORT", teamID: "TEAM123456", key: .text(""))]) })
+            refused {
+                $0.providerTokens = .keys([.init(keyID: "SHORT", teamID: "TEAM123456", key: .text(""))])
+            })
         #expect(
             refused {
-                $0.providerTokens = .keys([.init(keyID: "KEY1234567", teamID: "TEAM123456", key: .file("/nonexistent"))])
+                $0.providerTokens = .keys([
+                    .init(keyID: "KEY1234567", teamID: "TEAM123456", key: .file("/nonexistent"))
+                ])
             })
     }
 }

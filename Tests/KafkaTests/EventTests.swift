@@ -76,13 +76,16 @@ private final class WakeUp {
         }
         for json in [reader.statistics[0], collected.all[0]] {
             #expect(json.hasPrefix("{"))
-            #expect(json.contains("\"client_id\":\"sluice\""))
+            #expect(json.contains("\"client_id\": \"sluice\""))
         }
         reader.consumer.close()
     }
 
     @Test func brokersThatCannotBeReachedAreErrors() async throws {
-        let properties = KafkaProperties([("bootstrap.servers", "127.0.0.1:1"), ("group.id", "g")])
+        let properties = KafkaProperties([
+            ("bootstrap.servers", "127.0.0.1:1"), ("group.id", "g"), ("linger.ms", "7"),
+            ("fetch.wait.max.ms", "7"),
+        ])
         let reader = try Member(properties, topics: ["t"])
         let collected = Collected()
         let producer = try KafkaProducer(properties: properties.without("group.id")) { event in
@@ -93,16 +96,23 @@ private final class WakeUp {
             reader.poll()
             producer.pollDeliveryReports { _ in }
             return reader.errors.contains { $0.name == "_ALL_BROKERS_DOWN" } && !reader.log.isEmpty
-                && collected.all.contains("_ALL_BROKERS_DOWN") && collected.all.contains { $0.hasPrefix("log 3") }
+                && collected.all.contains("_ALL_BROKERS_DOWN")
+                && collected.all.contains { $0.hasPrefix("log 3") }
         }
         #expect(reader.errors.allSatisfy { !$0.isFatal })
+        // Nothing about properties that concern only the other kind of client.
+        #expect(!reader.log.contains { $0.facility == "CONFWARN" })
         #expect(reader.errors.contains { $0.isRetriable })
         reader.consumer.close()
     }
 
-    @Test func aTopicThatDoesNotExistIsAnErrorOfItsPartition() async throws {
+    @Test(.enabled(if: KafkaTestBed.realBrokers != nil, "the embedded cluster creates what it is asked for"))
+    func aTopicThatDoesNotExistIsAnErrorOfItsPartition() async throws {
         let bed = try KafkaTestBed()
-        let reader = try Member(bed.consumerProperties(), topics: ["\(bed.topic)-missing"])
+        // How long librdkafka hopes for a topic to appear; 30 s unless told.
+        let reader = try Member(
+            bed.consumerProperties([("topic.metadata.propagation.max.ms", "100")]),
+            topics: ["\(bed.topic)-missing"])
         try await wait("the error") {
             reader.poll()
             return !reader.partitionErrors.isEmpty
@@ -117,7 +127,9 @@ private final class WakeUp {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         try bed.fill(with: ["before"])
-        let quick: [(name: String, value: String)] = [("reconnect.backoff.ms", "10"), ("reconnect.backoff.max.ms", "50")]
+        let quick: [(name: String, value: String)] = [
+            ("reconnect.backoff.ms", "10"), ("reconnect.backoff.max.ms", "50"),
+        ]
         let reader = try Member(bed.consumerProperties(quick), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
         try await wait("the first record") {

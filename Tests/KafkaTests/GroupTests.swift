@@ -13,7 +13,8 @@ import Testing
                 return member.records.count == 10
             }
             try member.consumer.commit(
-                [OffsetCommit(topic: bed.topic, partition: 0, offset: 4, metadata: metadata)], synchronous: true)
+                [OffsetCommit(topic: bed.topic, partition: 0, offset: 4, metadata: metadata)],
+                synchronous: true)
             let reference = try member.consumer.commit([
                 OffsetCommit(topic: bed.topic, partition: 1, offset: 0, metadata: "")
             ])
@@ -169,7 +170,8 @@ import Testing
         try bed.fill(1, with: (0..<5).map { "b\($0)" })
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([
-            TopicPartitionOffset(bed.partition(0), .beginning), TopicPartitionOffset(bed.partition(1), .beginning),
+            TopicPartitionOffset(bed.partition(0), .beginning),
+            TopicPartitionOffset(bed.partition(1), .beginning),
         ])
         try await wait("some records of partition 0") {
             reader.poll(limit: 1)

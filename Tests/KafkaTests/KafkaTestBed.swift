@@ -124,7 +124,8 @@ struct Received: Equatable {
         value = record.value.map { Array($0) }
         var headers: [Header] = []
         record.forEachHeader { name, value in
-            headers.append(Header(name: String(decoding: name, as: UTF8.self), value: value.map { Array($0) }))
+            headers.append(
+                Header(name: String(decoding: name, as: UTF8.self), value: value.map { Array($0) }))
         }
         self.headers = headers
     }
@@ -152,14 +153,17 @@ final class Member {
 
     init(_ properties: KafkaProperties, topics: [String], answers: Answers = .atOnce) throws {
         self.answers = answers
-        consumer = try KafkaConsumer(properties: properties, topics: topics) { [weak self] in self?.handle($0) }
+        consumer = try KafkaConsumer(properties: properties, topics: topics) { [weak self] in self?.handle($0)
+        }
     }
 
     private func handle(_ event: KafkaConsumerEvent) {
         switch event {
         case .assigned(let partitions):
             assigned.append(partitions)
-            if answers == .atOnce { attempt { try consumer.assign(partitions.map { TopicPartitionOffset($0) }) } }
+            if answers == .atOnce {
+                attempt { try consumer.assign(partitions.map { TopicPartitionOffset($0) }) }
+            }
         case .revoked(let partitions):
             revoked.append(partitions)
             if answers == .atOnce { attempt { try consumer.unassign(partitions) } }

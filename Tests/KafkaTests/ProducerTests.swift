@@ -54,7 +54,9 @@ import Testing
             purged += 1
         }
         #expect(purged == 10)
-        guard case .queued = produce(producer, topic, value: "v", partition: 0) else { throw TestFailure("still full") }
+        guard case .queued = produce(producer, topic, value: "v", partition: 0) else {
+            throw TestFailure("still full")
+        }
         producer.purge { _ in }
     }
 
@@ -74,7 +76,9 @@ import Testing
             #expect(opaque == 7)
             #expect(error?.name == "_MSG_TIMED_OUT")
             #expect(unwritten)
-            let (topic, key, value, headers) = (report.topic, text(report.key), text(report.value), report.headers)
+            let (topic, key, value, headers) = (
+                report.topic, text(report.key), text(report.value), report.headers
+            )
             #expect(topic == "nowhere")
             #expect(key == "nil")
             #expect(value == "payload")
@@ -88,7 +92,8 @@ import Testing
         let bed = try KafkaTestBed()
         let producer = try bed.producer([("message.max.bytes", "2000")])
         let topic = try producer.topic(bed.topic)
-        guard case .failed(let error) = produce(producer, topic, value: String(repeating: "x", count: 4000)) else {
+        guard case .failed(let error) = produce(producer, topic, value: String(repeating: "x", count: 4000))
+        else {
             throw TestFailure("accepted")
         }
         #expect(error.name == "MSG_SIZE_TOO_LARGE")
@@ -104,10 +109,14 @@ import Testing
         cluster.failProduceRequests(with: [7, 7])  // REQUEST_TIMED_OUT
         produce(producer, topic, value: "retried", opaque: 1, partition: 0)
         var outcomes: [UInt: String] = [:]
-        try producer.flush(timeoutMilliseconds: 20_000) { outcomes[$0.opaque] = $0.error?.name ?? "delivered" }
+        try producer.flush(timeoutMilliseconds: 20_000) {
+            outcomes[$0.opaque] = $0.error?.name ?? "delivered"
+        }
         cluster.failProduceRequests(with: [29])  // TOPIC_AUTHORIZATION_FAILED
         produce(producer, topic, value: "refused", opaque: 2, partition: 0)
-        try producer.flush(timeoutMilliseconds: 20_000) { outcomes[$0.opaque] = $0.error?.name ?? "delivered" }
+        try producer.flush(timeoutMilliseconds: 20_000) {
+            outcomes[$0.opaque] = $0.error?.name ?? "delivered"
+        }
         #expect(outcomes == [1: "delivered", 2: "TOPIC_AUTHORIZATION_FAILED"])
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])

@@ -108,7 +108,8 @@ import Testing
             guard let raw = UnsafeMutableRawPointer(bitPattern: pointer) else { return "" }
             let moved = ConsumedRecord(rawPointer: raw)
             defer { moved.destroy() }
-            return String(decoding: moved.value ?? UnsafeRawBufferPointer(start: nil, count: 0), as: UTF8.self)
+            return String(
+                decoding: moved.value ?? UnsafeRawBufferPointer(start: nil, count: 0), as: UTF8.self)
         }.value
         #expect(value == "payload")
     }

@@ -92,8 +92,8 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
         #expect(validate(Array(JobRuleTests.sized(65_537).utf8)).library == .size(limit: 65_536))
     }
 
-    /// The library and the scanner agree about mutated documents. A few bytes are replaced, removed, doubled or cut
-    /// at a time, so that most results are nearly valid.
+    /// The library and the scanner agree about mutated documents. A few bytes are replaced, removed, doubled
+    /// or cut at a time, so that most results are nearly valid.
     @Test func libraryAndScannerAgree() {
         var random = SplitMix64(seed: 20_240_601)
         let validator = JSONValidator()

@@ -76,7 +76,7 @@ extension JobRuleTests {
             record.headers.append((name: "priority-class", value: []))
             return record
         },
-        Malformed("document of 64 KiB and a byte", "payload", .documentSize) {
+        Malformed("document of 64 KiB and a byte", "document", .documentSize) {
             TestRecord(document: sized(65537))
         },
     ]

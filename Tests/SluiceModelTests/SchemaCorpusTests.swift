@@ -127,6 +127,16 @@ struct Draft {
         + DeliveryMode.allCases.map { #""\#($0.name)""# } + DuplicatePolicy.allCases.map { #""\#($0.name)""# }
         + DeviceEvent.allCases.map { #""\#($0.name)""# } + JobKind.allCases.map { #""\#($0.name)""# }
 
+    /// A good value of every field that a job may do without.
+    static let goodValues: [(name: String, value: String)] = [
+        ("device-token", token), ("channel-id", #""QUJD""#), ("push-type", #""alert""#), ("priority", "10"),
+        ("expiration", "1800000000"), ("ttl", "60"), ("collapse-id", #""a""#), ("apns-id", uuid),
+        ("deliver-at", "1700000000000"), ("delivery", #""confirm""#), ("receipt-timeout", "30"),
+        ("registered-at", "1700000000000"), ("duplicates", #""allow""#), ("created-at", "1700000000000"),
+        ("event", #""offline""#), ("new-device-token", token), ("occurred-at", "1700000000000"),
+        ("payload", "{}"),
+    ]
+
     static let names =
         JobField.allCases.map(\.memberName.text) + ["apns-topic", "Topic", "", "payl\\u006fad"]
 
@@ -152,7 +162,7 @@ struct Draft {
                 }
             }
         }
-        for _ in 0..<2000 {
+        for _ in 0..<1000 {
             var draft = bases.randomElement(using: &random)!
             for _ in 0..<Int.random(in: 2...4, using: &random) {
                 let value =
@@ -160,6 +170,19 @@ struct Draft {
                 draft.set(names.randomElement(using: &random)!, value)
             }
             drafts.append(draft)
+        }
+        // Every pair of fields, present and absent.
+        for base in bases {
+            for (index, one) in goodValues.enumerated() {
+                for other in goodValues[..<index] {
+                    var both = base
+                    both.set(one.name, one.value)
+                    both.set(other.name, other.value)
+                    drafts.append(both)
+                    both.set(one.name, nil)
+                    drafts.append(both)
+                }
+            }
         }
         // Push types with topics and priorities, all of them.
         for type in PushType.allCases {
@@ -212,8 +235,8 @@ struct Draft {
 
     private func text(_ json: [UInt8]) -> String { String(decoding: json.prefix(600), as: UTF8.self) }
 
-    /// What holds for documents holds for headers: the same job in both modes is accepted or refused in both, and
-    /// means the same.
+    /// What holds for documents holds for headers: the same job in both modes is accepted or refused in both,
+    /// and means the same.
     @Test func binaryAndStructuredModeAgree() {
         let decoder = TestDecoder()
         var compared = 0

@@ -3,7 +3,8 @@ import Testing
 
 @testable import SluiceModel
 
-/// Names, enumerations and limits: what the schemas list is what the code's tables hold, nothing more or less.
+/// Names, enumerations and limits: what the schemas list is what the code's tables hold, nothing more or
+/// less.
 @Suite struct SchemaTableTests {
     static func members(_ fields: JobFieldSet) -> Set<String> {
         Set(JobField.allCases.filter { fields.contains($0) }.map(\.memberName.text))

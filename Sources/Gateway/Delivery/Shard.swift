@@ -328,6 +328,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     func end() {
         hasEnded = true
         for lane in lanes { lane.pool.close() }
+        while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         for index in 0..<items.capacity where items.state(UInt32(index)) != .free {
             counters.abandoned += 1
             release(UInt32(index))

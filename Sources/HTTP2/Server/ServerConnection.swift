@@ -8,12 +8,15 @@ import Glibc
 /// answers together, in full TLS records as far as they go.
 public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHandler {
     enum State {
-        /// TLS is being negotiated. Next: open, closed.
+        /// TLS is being negotiated. Next: open, lingering, closed.
         case handshake
-        /// Requests are served. Next: draining, closed.
+        /// Requests are served. Next: draining, lingering, closed.
         case open
-        /// GOAWAY was sent: what is open is finished. Next: closed.
+        /// GOAWAY was sent: what is open is finished. Next: lingering, closed.
         case draining
+        /// Nothing more is sent; the client's last bytes are awaited, because a close before them would be a reset
+        /// that can destroy what was sent last. Next: closed.
+        case lingering
         case closed
     }
 
@@ -50,6 +53,8 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     private var earlyGoAway: (errorCode: UInt32, debugData: String)?
     var options: ServerOptions { listener.options }
 
+    /// How long the client's end is awaited after ours.
+    private static let lingerTimeout: Duration = .seconds(1)
     /// Records read in one turn, so that one busy connection does not hold up the others.
     private static let recordsPerTurn = 16
 
@@ -144,7 +149,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     public func close() { close(.byServer) }
 
     func close(_ reason: ServerCloseReason) {
-        guard state != .closed, closeRequested == nil else { return }
+        guard state != .closed, state != .lingering, closeRequested == nil else { return }
         closeRequested = reason
         requestTurnEnd()
     }
@@ -152,9 +157,16 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     // MARK: - Loop
 
     public func ready(_ readiness: Readiness) {
-        guard state != .closed else { return }
-        if state == .handshake { return shakeHands() }
-        if readiness.contains(.write) {
+        switch state {
+        case .closed: return
+        case .handshake: return shakeHands()
+        case .lingering:
+            if transport.discardInput() { endLingering() }
+            return
+        case .open, .draining: break
+        }
+        // While reading is paused, a hangup shows itself by the next write.
+        if readiness.contains(.write) || isReadPaused {
             isWriteBlocked = false
             if readWantsWrite { receive() }
             requestTurnEnd()
@@ -172,6 +184,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         switch state {
         case .handshake: close(.handshakeTimeout)
         case .draining: close(.byServer)
+        case .lingering: endLingering()
         case .closed: break
         case .open:
             let idle = loop.now.nanoseconds(since: lastInput)
@@ -185,7 +198,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
 
     public func turnEnded() {
         isTurnEndDue = false
-        guard state != .closed else { return }
+        guard state != .closed, state != .lingering else { return }
         flush()
         if let reason = closeRequested { return finish(reason) }
         if let session, state != .handshake, output.isEmpty, nghttp2_session_want_read(session) == 0,
@@ -208,23 +221,21 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         isReadPaused = shallPause
         var wanted: Readiness = isReadPaused ? [] : [.read]
         if isWriteBlocked || readWantsWrite { wanted.insert(.write) }
-        guard wanted != interest, let registration else { return }
-        interest = wanted
-        loop.modify(registration, interest: wanted)
+        setInterest(wanted)
     }
 
     private func shakeHands() {
         switch transport.handshake() {
-        case .wantRead: setHandshakeInterest([.read])
-        case .wantWrite: setHandshakeInterest([.write])
+        case .wantRead: setInterest([.read])
+        case .wantWrite: setInterest([.write])
         case .failed(let error): close(.tls(error))
         case .done:
-            setHandshakeInterest([.read])
+            setInterest([.read])
             open()
         }
     }
 
-    private func setHandshakeInterest(_ wanted: Readiness) {
+    private func setInterest(_ wanted: Readiness) {
         guard wanted != interest, let registration else { return }
         interest = wanted
         loop.modify(registration, interest: wanted)
@@ -303,17 +314,39 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         }
     }
 
+    /// The end: the handler is told, and the socket is closed, after a while if the client may still be sending.
     private func finish(_ reason: ServerCloseReason) {
-        state = .closed
-        if let registration { loop.deregister(registration) }
         if let timer { loop.cancel(timer) }
         if let continuation { loop.cancel(continuation) }
-        transport.close()
+        timer = nil
+        continuation = nil
+        if case .byClient = reason {
+            state = .closed
+        } else {
+            transport.endOutput()
+            state = .lingering
+            setInterest([.read])
+            timer = loop.schedule(after: Self.lingerTimeout, handler: self)
+        }
         if let session { nghttp2_session_del(session) }
         session = nil
         let handler = self.handler
         self.handler = nil
         handler?.connectionClosed(self, reason: reason)
+        if state == .closed { leave() }
+    }
+
+    private func endLingering() {
+        if let timer { loop.cancel(timer) }
+        timer = nil
+        state = .closed
+        leave()
+    }
+
+    private func leave() {
+        if let registration { loop.deregister(registration) }
+        registration = nil
+        transport.close()
         listener.remove(self)
     }
 

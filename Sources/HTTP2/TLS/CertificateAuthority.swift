@@ -114,7 +114,8 @@ public struct CertificateAuthority: Sendable {
         return IssuedCertificate(chainPEM: certificate.pem + certificatePEM, privateKeyPEM: Self.pem(of: key))
     }
 
-    private static func newKey() throws(TLSError) -> KeyHandle {
+    /// A new P-256 key.
+    package static func newKey() throws(TLSError) -> KeyHandle {
         ERR_clear_error()
         let context = EVP_PKEY_CTX_new_id(EVP_PKEY_EC, nil)
         defer { EVP_PKEY_CTX_free(context) }
@@ -126,7 +127,7 @@ public struct CertificateAuthority: Sendable {
         return KeyHandle(pointer: key)
     }
 
-    private static func pem(of key: borrowing KeyHandle) -> String {
+    package static func pem(of key: borrowing KeyHandle) -> String {
         let bio = BIOHandle()
         PEM_write_bio_PrivateKey(bio.pointer, key.pointer, nil, nil, 0, nil, nil)
         return bio.text

@@ -221,14 +221,39 @@ public final class TLSTransport {
         return SSL_has_pending(ssl) == 1
     }
 
+    /// Sends `close_notify` if that is possible at once, and ends the TCP stream in this direction. What the peer still
+    /// sends can be taken from the socket with ``discardInput()``; closing while input is unread would make the
+    /// system send a reset, which can overtake and destroy what was written last.
+    public func endOutput() {
+        sendCloseNotify()
+        isBroken = true
+        if fileDescriptor >= 0 { _ = shutdown(fileDescriptor, Int32(SHUT_WR)) }
+    }
+
+    /// Takes raw bytes from the socket and drops them, at most a megabyte a call. True once the peer has ended.
+    public func discardInput() -> Bool {
+        guard fileDescriptor >= 0 else { return true }
+        return withUnsafeTemporaryAllocation(byteCount: 16_384, alignment: 16) { buffer in
+            for _ in 0..<64 {
+                let count = recv(fileDescriptor, buffer.baseAddress, buffer.count, 0)
+                if count == 0 { return true }
+                if count < 0 { return errno != EAGAIN && errno != EINTR }
+            }
+            return false
+        }
+    }
+
+    private func sendCloseNotify() {
+        guard let ssl, isEstablished, !isBroken else { return }
+        ERR_clear_error()
+        _ = SSL_shutdown(ssl)
+        ERR_clear_error()
+    }
+
     /// Sends `close_notify` if that is possible at once, and closes the socket. Further calls do nothing.
     public func close() {
         if let ssl {
-            if isEstablished, !isBroken {
-                ERR_clear_error()
-                _ = SSL_shutdown(ssl)
-                ERR_clear_error()
-            }
+            sendCloseNotify()
             SSL_free(ssl)
             self.ssl = nil
         }
