@@ -14,7 +14,7 @@ struct ConfigCommand: ParsableCommand {
                 "Check a configuration file together with the environment, without connecting anywhere.",
             discussion: """
                 Reports every mistake at once, each with its place and its key, and exits with status 78 if there \
-                is any. Files that the configuration names must exist. SLUICE_ variables of the environment are \
+                is any. Keys and certificates that the configuration names are loaded. SLUICE_ variables of the environment are \
                 applied as `sluice run` would apply them.
                 """)
 
@@ -90,8 +90,11 @@ struct ConfigCommand: ParsableCommand {
 
 /// The configuration, or exit status 78 with every mistake on standard error.
 func loadConfiguration(_ file: String?) throws -> Configuration {
-    do {
-        return try Configuration.load(path: file)
+    do throws(ConfigurationError) {
+        let configuration = try Configuration.load(path: file)
+        let problems = configuration.checkUsable(name: file ?? "environment")
+        if !problems.isEmpty { throw ConfigurationError(problems: problems) }
+        return configuration
     } catch {
         for problem in error.problems { Terminal.error("sluice: \(problem)") }
         let count = error.problems.count

@@ -1,4 +1,5 @@
 import Foundation
+import HTTP2
 import Kafka
 import TestSupport
 import Testing
@@ -55,7 +56,7 @@ struct CommandLineTests {
         #expect(refused.standardError.contains("apps: is required"))
         #expect(refused.standardError.contains("2 mistakes"))
 
-        try directory.write("key", to: "team.p8")
+        try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "team.p8")
         let right = try directory.write(
             """
             kafka: {bootstrap-servers: "a:1"}

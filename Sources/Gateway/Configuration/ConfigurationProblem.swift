@@ -30,6 +30,10 @@ public struct ConfigurationProblem: Error, Sendable, Equatable, CustomStringConv
 public struct ConfigurationError: Error, Sendable, Equatable, CustomStringConvertible {
     public var problems: [ConfigurationProblem]
 
+    public init(problems: [ConfigurationProblem]) {
+        self.problems = problems
+    }
+
     public var description: String {
         problems.map(\.description).joined(separator: "\n")
     }

@@ -61,6 +61,7 @@ final class DemoFiles {
             \(apps.joined(separator: "\n"))
             delivery:
               shards: \(shards)
+              drain-deadline: 5s
               # Short, so that the demo ends soon after its last job.
               retry: {initial: 100ms, maximum: 1s, max-attempts: 8}
             metrics: {stats-interval: 1s}

@@ -43,7 +43,10 @@ final class DemoProcess {
         var argv: [UnsafeMutablePointer<CChar>?] = (["sluice"] + arguments).map { strdup($0) } + [nil]
         var envp: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0)=\($1)") } + [nil]
         var identifier: pid_t = 0
-        let result = posix_spawn(&identifier, "/proc/self/exe", &actions, &attributes, &argv, &envp)
+        // By its own name where that still works, so that it is found in a list of processes.
+        let own = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")) ?? ""
+        let path = FileManager.default.isExecutableFile(atPath: own) ? own : "/proc/self/exe"
+        let result = posix_spawn(&identifier, path, &actions, &attributes, &argv, &envp)
         for text in argv + envp { free(text) }
         posix_spawn_file_actions_destroy(&actions)
         posix_spawnattr_destroy(&attributes)

@@ -1,0 +1,181 @@
+import Foundation
+import HTTP2
+import Kafka
+import SluiceModel
+import TestSupport
+import Testing
+
+/// Kafka in this process, and a simulator and workers as processes, on loopback.
+final class Installation {
+    let directory: TemporaryDirectory
+    let cluster: EmbeddedCluster
+    let simulator: ChildProcess
+    let simulatorPort: String
+    private var workers = 0
+
+    static let keyID = "ABC123DEFG"
+    static let teamID = "DEF123GHIJ"
+
+    /// - Parameter simulatorOptions: Added to the simulator's command line.
+    init(partitions: Int = 3, simulatorOptions: [String] = []) throws {
+        directory = try TemporaryDirectory("installation")
+        cluster = try EmbeddedCluster(
+            topics: [
+                ("sluice.jobs", partitions), ("sluice.outcomes", partitions), ("sluice.dead-letters", 1),
+            ])
+        try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "team.p8")
+        simulator = try ChildProcess(
+            Executables.sluice,
+            [
+                "simulator", "--port", "0", "--directory", directory.path, "--stop-with-input",
+                "--ready-file", directory.file("simulator.ready"), "--log", directory.file("pushes.jsonl"),
+                "--key", "\(Self.keyID):\(Self.teamID):\(directory.file("team.p8"))",
+            ] + simulatorOptions)
+        let directory = directory
+        try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
+        let address = try #require(directory.read("simulator.ready")).split(separator: "\n")[0]
+        simulatorPort = String(address.split(separator: ":")[1])
+    }
+
+    /// The least a worker needs, with short waits.
+    func configuration(delivery: String = "{}") -> String {
+        """
+        kafka:
+          bootstrap-servers: "\(cluster.bootstrapServers)"
+          consumer-properties: {fetch.wait.max.ms: 10, session.timeout.ms: 6000, heartbeat.interval.ms: 500}
+        apns: {environment: custom, host: localhost, port: \(simulatorPort), ca-file: ca.pem}
+        apps:
+          - name: news
+            topics: [com.example.news]
+            credential: {type: token, key-file: team.p8, key-id: \(Self.keyID), team-id: \(Self.teamID)}
+        delivery: \(delivery)
+        """
+    }
+
+    /// Starts a worker and waits until it has partitions.
+    func startWorker(delivery: String = "{retry: {initial: 50ms, maximum: 200ms}}") throws -> ChildProcess {
+        workers += 1
+        let path = try directory.write(configuration(delivery: delivery), to: "worker\(workers).yaml")
+        let ready = "worker\(workers).ready"
+        let worker = try ChildProcess(
+            Executables.sluice,
+            ["run", "-c", path, "--stop-with-input", "--ready-file", directory.file(ready)])
+        try worker.waits(for: "the worker has partitions") { directory.read(ready) != nil }
+        return worker
+    }
+
+    /// What the simulator has judged so far: `apns-id` and status of each push.
+    func pushes() -> [(apnsID: String, status: Int)] {
+        (directory.read("pushes.jsonl") ?? "").split(separator: "\n").compactMap { line in
+            guard let object = try? JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any],
+                let identifier = object["apnsId"] as? String, let status = object["status"] as? Int
+            else { return nil }
+            return (identifier, status)
+        }
+    }
+
+    // MARK: Jobs
+
+    func producer() throws -> KafkaProducer {
+        try KafkaProducer(properties: KafkaProperties(bootstrapServers: cluster.bootstrapServers))
+    }
+
+    /// Produces records and waits until Kafka has them.
+    func produce(_ jobs: [EncodedJob]) throws {
+        let producer = try producer()
+        let topic = try producer.topic("sluice.jobs")
+        for job in jobs {
+            while true {
+                let result = job.key.withUnsafeBytes { key in
+                    job.value.withUnsafeBytes { value in
+                        producer.produce(
+                            topic, key: key, value: value, headers: job.headers.map { ($0.name, $0.value) },
+                            opaque: 0)
+                    }
+                }
+                if case .queued = result { break }
+                producer.pollDeliveryReports(timeoutMilliseconds: 20) { _ in }
+            }
+        }
+        var failed = 0
+        try producer.flush(timeoutMilliseconds: 30_000) { if !$0.isDelivered { failed += 1 } }
+        producer.close()
+        #expect(failed == 0)
+    }
+
+    /// A valid job for a random device.
+    static func job(_ random: inout SeededRandom, number: Int, structured: Bool = false) -> EncodedJob {
+        let push = PushDescription(
+            deviceToken: random.hexadecimal(bytes: 32), topic: "com.example.news",
+            payload: Array(#"{"aps":{"alert":"number \#(number)"}}"#.utf8))
+        return structured ? JobEncoder.structured(push) : JobEncoder.binary(push)
+    }
+}
+
+/// All records of a topic, as they come.
+final class TopicTail {
+    private let consumer: KafkaConsumer
+    private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1_000)
+
+    init(_ cluster: EmbeddedCluster, _ topic: String) throws {
+        var properties = KafkaProperties(bootstrapServers: cluster.bootstrapServers)
+        properties["group.id"] = "tail"
+        properties["fetch.wait.max.ms"] = "10"
+        let count = try #require(try KafkaAdmin(properties: properties).partitionCount(of: topic))
+        consumer = try KafkaConsumer(properties: properties, topics: []) { _ in }
+        try consumer.assign(
+            (0..<Int32(count)).map { TopicPartitionOffset(topic: topic, partition: $0, start: .beginning) })
+    }
+
+    deinit {
+        consumer.close()
+        buffer.deallocate()
+    }
+
+    /// Hands over what has come.
+    func poll(_ body: (ConsumedRecord) -> Void) {
+        let count = consumer.poll(into: buffer, timeoutMilliseconds: 20)
+        for index in 0..<count {
+            body(buffer[index])
+            buffer[index].destroy()
+        }
+    }
+}
+
+/// Reads outcomes and keeps them.
+final class OutcomeTail {
+    private let tail: TopicTail
+    private(set) var outcomes: [OutcomeSummary] = []
+    private(set) var unreadable = 0
+
+    init(_ installation: Installation) throws {
+        tail = try TopicTail(installation.cluster, "sluice.outcomes")
+    }
+
+    func poll() {
+        tail.poll { record in
+            if let outcome = record.value.flatMap({ OutcomeSummary(json: $0) }) {
+                outcomes.append(outcome)
+            } else {
+                unreadable += 1
+            }
+        }
+    }
+
+    /// Places of the jobs that have an outcome.
+    var jobs: Set<TopicPartitionOffset> {
+        Set(
+            outcomes.map {
+                TopicPartitionOffset(
+                    topic: $0.sourceTopic, partition: $0.partition, start: .offset($0.offset))
+            })
+    }
+
+    /// Waits until so many jobs have an outcome.
+    func wait(for count: Int, of worker: ChildProcess, timeout: Duration = .seconds(120)) throws {
+        try worker.waits(for: "\(count) jobs have an outcome (\(jobs.count) have)", timeout: timeout) {
+            poll()
+            return outcomes.count >= count && jobs.count >= count
+        }
+    }
+}
