@@ -68,7 +68,10 @@ let package = Package(
         // Measurements.
         .executableTarget(
             name: "sluice-bench",
-            dependencies: ["APNS", "HTTP2", "EventLoop", "SluiceModel", "DeliveryCore"],
+            dependencies: [
+                "APNS", "HTTP2", "EventLoop", "SluiceModel", "DeliveryCore",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
             path: "Benchmarks/ConnectionBenchmark",
             swiftSettings: strict),
 

@@ -57,9 +57,9 @@ public final class PushRequestEncoder {
         Topic(field: fields.add(name: "apns-topic", value: Array(name)))
     }
 
-    /// Sets the provider token of the requests from now on; never called on certificate connections.
-    public func setProviderToken(_ token: UnsafeRawBufferPointer) {
-        let value = Self.bytes("bearer ") + Array(token)
+    /// Sets the `authorization` of the requests from now on, `bearer` included; never called on certificate
+    /// connections.
+    public func setAuthorization(_ value: [UInt8]) {
         if let authorization {
             fields.replace(authorization, value: value)
         } else {
@@ -96,7 +96,8 @@ public final class PushRequestEncoder {
         var start = 16
         repeat {
             start -= 1
-            scratch.storeBytes(of: UInt8(ascii: "0") + UInt8(number % 10), toByteOffset: start, as: UInt8.self)
+            scratch.storeBytes(
+                of: UInt8(ascii: "0") + UInt8(number % 10), toByteOffset: start, as: UInt8.self)
             number /= 10
         } while number > 0
         return UnsafeRawBufferPointer(start: scratch + start, count: 16 - start)

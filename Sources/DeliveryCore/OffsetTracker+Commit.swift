@@ -8,7 +8,9 @@ extension OffsetTracker {
 
     /// What to commit: the watermark, and the metadata that keeps a restart from repeating what is finished
     /// above it. Allocates; meant for the commit interval, not for each record.
-    public func commitPoint(maximumBytes: Int = CommitMetadata.maximumBytes) -> (
+    public func commitPoint(
+        maximumBytes: Int = CommitMetadata.maximumBytes
+    ) -> (
         offset: Int64, metadata: String
     ) {
         (

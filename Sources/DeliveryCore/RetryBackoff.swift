@@ -30,11 +30,13 @@ public struct RetryBackoff: Sendable, Equatable {
     public var refusalsAtOnce: UInt32
     /// A longer `Retry-After` is shortened to this, in milliseconds.
     public var retryAfterLimitMilliseconds: Int64
+    /// How long after its first attempt a push with expiration 0 (now or never) may be tried again, in milliseconds.
+    public var onceMilliseconds: Int64
 
     public init(
         later: ExponentialBackoff = .later, configuration: ExponentialBackoff = .configuration,
         maximumAttempts: UInt32 = 12, attemptsAtOnce: UInt32 = 2, refusalsAtOnce: UInt32 = 16,
-        retryAfterLimitMilliseconds: Int64 = 3_600_000
+        retryAfterLimitMilliseconds: Int64 = 3_600_000, onceMilliseconds: Int64 = 30_000
     ) {
         self.later = later
         self.configuration = configuration
@@ -42,6 +44,19 @@ public struct RetryBackoff: Sendable, Equatable {
         self.attemptsAtOnce = attemptsAtOnce
         self.refusalsAtOnce = refusalsAtOnce
         self.retryAfterLimitMilliseconds = retryAfterLimitMilliseconds
+        self.onceMilliseconds = onceMilliseconds
+    }
+
+    /// From which moment on a push isn't tried again; nil = no limit but the attempts. On the wall clock, like both
+    /// arguments.
+    public func deadlineMilliseconds(
+        _ expiration: Expiration, firstAttemptMilliseconds: Int64
+    ) -> Int64? {
+        switch expiration {
+        case .unspecified: nil
+        case .at(let seconds): Int64(seconds) * 1000
+        case .once: firstAttemptMilliseconds &+ onceMilliseconds
+        }
     }
 
     /// Decides about one failed attempt.

@@ -43,13 +43,21 @@ public enum GiveUp: UInt8, Sendable, Equatable, CaseIterable {
     /// It may have been delivered and must not be doubled; outcome `undeliverable`.
     case unknownOutcome
 
-    /// Machine-readable reason for the outcome.
-    public var code: StaticString {
+    /// The kind of the terminal outcome.
+    public var outcome: OutcomeKind {
         switch self {
-        case .rejected: "rejected"
-        case .expired: "expired"
-        case .attemptsExhausted: "attempts-exhausted"
-        case .unknownOutcome: "unknown-outcome"
+        case .rejected: .rejected
+        case .expired: .expired
+        case .attemptsExhausted, .unknownOutcome: .undeliverable
+        }
+    }
+
+    /// Why Sluice itself ended it; nil where APNs or the expiration did.
+    public var cause: OutcomeCause? {
+        switch self {
+        case .rejected, .expired: nil
+        case .attemptsExhausted: .attemptsExhausted
+        case .unknownOutcome: .answerLost
         }
     }
 }

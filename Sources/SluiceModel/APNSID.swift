@@ -39,17 +39,21 @@ public struct APNSID: Hashable, Sendable, CustomStringConvertible {
 
     /// Writes the 36 bytes of the canonical text.
     public func write(to target: UnsafeMutableRawPointer) {
-        var position = 0
-        for nibble in 0..<32 {
-            if nibble == 8 || nibble == 12 || nibble == 16 || nibble == 20 {
-                target.storeBytes(of: UInt8(ascii: "-"), toByteOffset: position, as: UInt8.self)
-                position += 1
-            }
-            let word = nibble < 16 ? high : low
-            let digit = UInt8(truncatingIfNeeded: word &>> UInt64(60 &- (nibble & 15) &* 4)) & 15
-            target.storeBytes(of: hexDigit(digit), toByteOffset: position, as: UInt8.self)
-            position += 1
-        }
+        let digits = (
+            hexDigits(UInt32(truncatingIfNeeded: high &>> 32)), hexDigits(UInt32(truncatingIfNeeded: high)),
+            hexDigits(UInt32(truncatingIfNeeded: low &>> 32)), hexDigits(UInt32(truncatingIfNeeded: low))
+        )
+        let hyphen = UInt8(ascii: "-")
+        target.storeBytes(of: digits.0, as: UInt64.self)
+        target.storeBytes(of: hyphen, toByteOffset: 8, as: UInt8.self)
+        target.storeBytes(of: UInt32(truncatingIfNeeded: digits.1), toByteOffset: 9, as: UInt32.self)
+        target.storeBytes(of: hyphen, toByteOffset: 13, as: UInt8.self)
+        target.storeBytes(of: UInt32(truncatingIfNeeded: digits.1 &>> 32), toByteOffset: 14, as: UInt32.self)
+        target.storeBytes(of: hyphen, toByteOffset: 18, as: UInt8.self)
+        target.storeBytes(of: UInt32(truncatingIfNeeded: digits.2), toByteOffset: 19, as: UInt32.self)
+        target.storeBytes(of: hyphen, toByteOffset: 23, as: UInt8.self)
+        target.storeBytes(of: UInt32(truncatingIfNeeded: digits.2 &>> 32), toByteOffset: 24, as: UInt32.self)
+        target.storeBytes(of: digits.3, toByteOffset: 28, as: UInt64.self)
     }
 
     public var description: String {
@@ -63,9 +67,9 @@ public struct APNSID: Hashable, Sendable, CustomStringConvertible {
     /// push repeated after a crash is recognisable.
     ///
     /// It is SipHash-2-4-128 under a fixed key of the topic name, a zero byte, the partition (4 bytes,
-    /// little-endian) and the offset (8 bytes, little-endian), as a UUID of version 8 (RFC 9562 §5.8). 122 bits
-    /// remain, so a collision is not to be expected; a topic that is deleted and created again repeats its
-    /// identifiers.
+    /// little-endian) and the offset (8 bytes, little-endian), as a UUID of version 8 (RFC 9562 §5.8). 122
+    /// bits remain, so a collision is not to be expected; a topic that is deleted and created again repeats
+    /// its identifiers.
     public static func derived(topic: UnsafeRawBufferPointer, partition: Int32, offset: Int64) -> APNSID {
         var hash = SipHash128(key0: 0x536c_7569_6365_2031, key1: 0x6170_6e73_2d69_6420)
         hash.append(topic)
@@ -77,4 +81,16 @@ public struct APNSID: Hashable, Sendable, CustomStringConvertible {
             high: first & ~0xF000 | 0x8000,
             low: second & ~(0b11 &<< 62) | 0b10 &<< 62)
     }
+}
+
+/// Eight lower-case hexadecimal digits in the order of the text, as they lie in memory (little-endian).
+private func hexDigits(_ value: UInt32) -> UInt64 {
+    // One nibble per byte, most significant first in memory.
+    var spread = UInt64(value.byteSwapped)
+    spread = (spread | spread &<< 16) & 0x0000_FFFF_0000_FFFF
+    spread = (spread | spread &<< 8) & 0x00FF_00FF_00FF_00FF
+    spread = (spread &>> 4 | spread &<< 8) & 0x0F0F_0F0F_0F0F_0F0F
+    // 1 in every byte that is a letter.
+    let letters = (spread &+ 0x0606_0606_0606_0606) &>> 4 & 0x0101_0101_0101_0101
+    return (spread &+ 0x3030_3030_3030_3030 &+ letters &* 0x27).littleEndian
 }

@@ -58,20 +58,21 @@ public struct ByteWriter: ~Copyable {
     /// A decimal integer.
     public mutating func append(decimal value: Int64) {
         reserve(20)
-        var magnitude = value.magnitude
-        var digits = 1
-        var rest = magnitude / 10
-        while rest > 0 {
-            digits += 1
-            rest /= 10
-        }
         if value < 0 { append(UInt8(ascii: "-")) }
-        for position in stride(from: count + digits - 1, through: count, by: -1) {
-            storage.storeBytes(
-                of: UInt8(ascii: "0") + UInt8(magnitude % 10), toByteOffset: position, as: UInt8.self)
-            magnitude /= 10
+        var magnitude = value.magnitude
+        // Least significant digit first, from the end of a scratch that 64 bits fit into.
+        var scratch: InlineArray<20, UInt8> = .init(repeating: 0)
+        var start = 20
+        repeat {
+            let (quotient, digit) = magnitude.quotientAndRemainder(dividingBy: 10)
+            start &-= 1
+            scratch[start] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: digit)
+            magnitude = quotient
+        } while magnitude > 0
+        for index in start..<20 {
+            storage.storeBytes(of: scratch[index], toByteOffset: count, as: UInt8.self)
+            count &+= 1
         }
-        count += digits
     }
 
     /// 36 characters of a canonical UUID.
@@ -88,6 +89,16 @@ public struct ByteWriter: ~Copyable {
         append(UInt8(ascii: "\""))
         var index = 0
         while index < bytes.count {
+            // Eight bytes at a time as long as none needs attention.
+            while index &+ 8 <= bytes.count {
+                let word = bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+                guard isPlainText(word) else { break }
+                reserve(8)
+                storage.storeBytes(of: word, toByteOffset: count, as: UInt64.self)
+                count &+= 8
+                index &+= 8
+            }
+            guard index < bytes.count else { break }
             let byte = bytes[index]
             switch byte {
             case UInt8(ascii: "\""), UInt8(ascii: "\\"):
@@ -120,30 +131,4 @@ public struct ByteWriter: ~Copyable {
         var text = text
         text.withUTF8 { append(jsonString: UnsafeRawBufferPointer($0)) }
     }
-}
-
-@inline(__always)
-func hexDigit(_ value: UInt8) -> UInt8 {
-    value < 10 ? UInt8(ascii: "0") &+ value : UInt8(ascii: "a") &+ value &- 10
-}
-
-/// Length of the valid UTF-8 sequence of two to four bytes at `index`, or 0 (RFC 3629 §4: no overlong form, no
-/// surrogate, at most U+10FFFF).
-func utf8SequenceLength(_ bytes: UnsafeRawBufferPointer, at index: Int) -> Int {
-    let length: Int
-    var low: UInt8 = 0x80
-    var high: UInt8 = 0xBF
-    switch bytes[index] {
-    case 0xC2...0xDF: length = 2
-    case 0xE0: (length, low) = (3, 0xA0)
-    case 0xED: (length, high) = (3, 0x9F)
-    case 0xE1...0xEF: length = 3
-    case 0xF0: (length, low) = (4, 0x90)
-    case 0xF4: (length, high) = (4, 0x8F)
-    case 0xF1...0xF3: length = 4
-    default: return 0
-    }
-    guard bytes.count - index >= length, (low...high).contains(bytes[index + 1]) else { return 0 }
-    for position in 2..<length where bytes[index + position] & 0xC0 != 0x80 { return 0 }
-    return length
 }

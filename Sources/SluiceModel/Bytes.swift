@@ -11,7 +11,24 @@ extension UnsafeRawBufferPointer {
     @inline(__always)
     func elementsEqual(bytesOf other: UnsafeRawBufferPointer) -> Bool {
         guard count == other.count else { return false }
-        for index in 0..<count where self[index] != other[index] { return false }
+        guard let left = baseAddress, let right = other.baseAddress else { return true }
+        var index = 0
+        while index &+ 8 <= count {
+            if left.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+                != right.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+            {
+                return false
+            }
+            index &+= 8
+        }
+        while index < count {
+            if left.load(fromByteOffset: index, as: UInt8.self)
+                != right.load(fromByteOffset: index, as: UInt8.self)
+            {
+                return false
+            }
+            index &+= 1
+        }
         return true
     }
 
@@ -87,4 +104,43 @@ func hexValue(_ byte: UInt8) -> UInt8? {
     if isDigit(byte) { return byte &- UInt8(ascii: "0") }
     let letter = (byte | 0x20) &- UInt8(ascii: "a")
     return letter < 6 ? letter &+ 10 : nil
+}
+
+@inline(__always)
+func hexDigit(_ value: UInt8) -> UInt8 {
+    value < 10 ? UInt8(ascii: "0") &+ value : UInt8(ascii: "a") &+ value &- 10
+}
+
+/// Whether eight bytes of text are all ASCII that JSON doesn't escape.
+@inline(__always)
+func isPlainText(_ word: UInt64) -> Bool {
+    let ones: UInt64 = 0x0101_0101_0101_0101
+    let quotes = word ^ (ones &* UInt64(UInt8(ascii: "\"")))
+    let backslashes = word ^ (ones &* UInt64(UInt8(ascii: "\\")))
+    // The top bit of a byte is set where the byte is below 0x20, a quote, a backslash, or beyond ASCII.
+    let found =
+        (word &- ones &* 0x20) & ~word | (quotes &- ones) & ~quotes | (backslashes &- ones) & ~backslashes
+        | word
+    return found & (ones &* 0x80) == 0
+}
+
+/// Length of the valid UTF-8 sequence of two to four bytes at `index`, or 0 (RFC 3629 §4: no overlong form,
+/// no surrogate, at most U+10FFFF).
+func utf8SequenceLength(_ bytes: UnsafeRawBufferPointer, at index: Int) -> Int {
+    let length: Int
+    var low: UInt8 = 0x80
+    var high: UInt8 = 0xBF
+    switch bytes[index] {
+    case 0xC2...0xDF: length = 2
+    case 0xE0: (length, low) = (3, 0xA0)
+    case 0xED: (length, high) = (3, 0x9F)
+    case 0xE1...0xEF: length = 3
+    case 0xF0: (length, low) = (4, 0x90)
+    case 0xF4: (length, high) = (4, 0x8F)
+    case 0xF1...0xF3: length = 4
+    default: return 0
+    }
+    guard bytes.count - index >= length, (low...high).contains(bytes[index + 1]) else { return 0 }
+    for position in 2..<length where bytes[index + position] & 0xC0 != 0x80 { return 0 }
+    return length
 }

@@ -1,7 +1,7 @@
 /// What Sluice adds to a malformed record when it puts it on the dead-letter topic.
 ///
-/// The record keeps its key, value and headers byte for byte; these headers are appended. A dead letter that was
-/// mended may be produced to the jobs topic as it is, because the decoder skips them.
+/// The record keeps its key, value and headers byte for byte; these headers are appended. A dead letter that
+/// was mended may be produced to the jobs topic as it is, because the decoder skips them.
 public enum DeadLetter {
     /// Names of the added headers, in their order.
     public enum Header: String, CaseIterable, Sendable {
@@ -28,7 +28,7 @@ public enum DeadLetter {
         return zip(Header.allCases, values).map { (name: $0.rawValue, value: $1) }
     }
 
-    /// Whether an original header is one that Sluice added before: it is left out when the record becomes a dead
-    /// letter again, so that each is there once.
+    /// Whether an original header is one that Sluice added before: it is left out when the record becomes a
+    /// dead letter again, so that each is there once.
     public static func isOwnHeader(_ name: UnsafeRawBufferPointer) -> Bool { name.hasPrefix("sluice-") }
 }

@@ -25,9 +25,9 @@ public struct StaticText: Hashable, Sendable, CustomStringConvertible {
 
 /// A validating JSON reader, byte by byte (RFC 8259), that builds nothing.
 ///
-/// It serves two purposes. It is the judge of a text that simdjson refused: it says at which byte and why, and
-/// it accepts what RFC 8259 allows and simdjson doesn't (numbers beyond 64 bits, lone escaped surrogates).
-/// And it walks the members of a structured-mode document, giving slices of the original text.
+/// It serves two purposes. It is the judge of a text that simdjson refused: it says at which byte and why,
+/// and it accepts what RFC 8259 allows and simdjson doesn't (numbers beyond 64 bits, lone escaped
+/// surrogates). And it walks the members of a structured-mode document, giving slices of the original text.
 struct JSONScanner {
     /// Objects and arrays may be nested this deep.
     static let maximumDepth = 128

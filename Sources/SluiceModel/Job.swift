@@ -55,8 +55,8 @@ public enum DeliveryMode: UInt8, CaseIterable, Sendable {
     }
 }
 
-/// What to do when it is unknown whether APNs processed a push (the connection was lost before the answer): the
-/// `duplicates` field.
+/// What to do when it is unknown whether APNs processed a push (the connection was lost before the answer):
+/// the `duplicates` field.
 public enum DuplicatePolicy: UInt8, CaseIterable, Sendable {
     /// Send again: the device may show it twice, unless a collapse identifier replaces the first.
     case allow
@@ -99,6 +99,31 @@ public struct PushJob {
     public var createdMilliseconds: Int64
     /// Memory of values that had to be unescaped in structured mode; freed by ``release()``.
     public var storage: UnsafeMutableRawPointer?
+
+    /// A push made in code. The slices must outlive it.
+    public init(
+        deviceToken: UnsafeRawBufferPointer, topic: UnsafeRawBufferPointer, pushType: PushType, priority: Priority,
+        apnsID: APNSID, expiration: Expiration, collapseIdentifier: UnsafeRawBufferPointer? = nil,
+        payload: UnsafeRawBufferPointer, deliverAtMilliseconds: Int64? = nil, delivery: DeliveryMode = .accept,
+        receiptTimeoutSeconds: UInt32 = JobLimits.defaultReceiptTimeout, registeredAtMilliseconds: Int64? = nil,
+        duplicates: DuplicatePolicy = .allow, createdMilliseconds: Int64, storage: UnsafeMutableRawPointer? = nil
+    ) {
+        self.deviceToken = deviceToken
+        self.topic = topic
+        self.pushType = pushType
+        self.priority = priority
+        self.apnsID = apnsID
+        self.expiration = expiration
+        self.collapseIdentifier = collapseIdentifier
+        self.payload = payload
+        self.deliverAtMilliseconds = deliverAtMilliseconds
+        self.delivery = delivery
+        self.receiptTimeoutSeconds = receiptTimeoutSeconds
+        self.registeredAtMilliseconds = registeredAtMilliseconds
+        self.duplicates = duplicates
+        self.createdMilliseconds = createdMilliseconds
+        self.storage = storage
+    }
 
     /// Frees `storage`. To be called once, when neither the job nor its slices are used any more.
     public func release() { storage?.deallocate() }

@@ -35,8 +35,8 @@ extension JobDecoder {
                 throw JobError(
                     field: name.description, rule: .notInStructuredMode,
                     message:
-                        "with content-type application/json every field is a member of the document; move the "
-                        + "field there, or leave content-type out for binary mode")
+                        "with content-type application/json every field is a member of the document; move "
+                        + "the field there, or leave content-type out for binary mode")
             }
             if !IgnoredHeader.matches(header.name) { throw .unknownHeader(header.name) }
         }
@@ -74,7 +74,7 @@ extension JobDecoder {
         }
     }
 
-    private func kind(of fields: JobFields) throws(JobError) -> JobKind {
+    private func kind(of fields: borrowing JobFields) throws(JobError) -> JobKind {
         guard let text = fields[.kind] else { return .push }
         var raw: UInt8 = 0
         while let kind = JobKind(rawValue: raw) {
@@ -85,7 +85,9 @@ extension JobDecoder {
     }
 
     /// The key orders the jobs of a device, so it has to be the address in the document.
-    private func checkKey(of record: JobRecord, _ kind: JobKind, _ fields: JobFields) throws(JobError) {
+    private func checkKey(of record: JobRecord, _ kind: JobKind, _ fields: borrowing JobFields)
+        throws(JobError)
+    {
         let address: JobField = kind == .broadcast ? .channelIdentifier : .deviceToken
         guard let key = record.key, key.count > 0 else {
             throw JobError(

@@ -2,7 +2,7 @@
 
 extension JobDecoder {
     func makeJob(
-        _ kind: JobKind, _ fields: JobFields, _ record: JobRecord, created: Int64
+        _ kind: JobKind, _ fields: borrowing JobFields, _ record: JobRecord, created: Int64
     ) throws(JobError) -> DecodedJob {
         if let field = fields.present.subtracting(kind.allowed).first {
             throw fields.error(field, .notForKind, "a job of kind \(kind.name) has no such field")
@@ -26,7 +26,7 @@ extension JobDecoder {
         }
     }
 
-    private func requirement(_ field: JobField, _ fields: JobFields) -> String {
+    private func requirement(_ field: JobField, _ fields: borrowing JobFields) -> String {
         switch field {
         case .deviceToken where !fields.isStructured: "the record's key must be the device token"
         case .channelIdentifier where !fields.isStructured: "the record's key must be the channel identifier"
@@ -35,7 +35,7 @@ extension JobDecoder {
         }
     }
 
-    private func makePush(_ fields: JobFields, _ record: JobRecord, created: Int64) throws(JobError)
+    private func makePush(_ fields: borrowing JobFields, _ record: JobRecord, created: Int64) throws(JobError)
         -> PushJob
     {
         let token = try fields.deviceToken(.deviceToken)
@@ -62,7 +62,7 @@ extension JobDecoder {
     }
 
     private func makeBroadcast(
-        _ fields: JobFields, _ record: JobRecord, created: Int64
+        _ fields: borrowing JobFields, _ record: JobRecord, created: Int64
     ) throws(JobError) -> ControlJob {
         let channel = try fields.channelIdentifier()
         if fields[.pushType] != nil, try fields.pushType() != .liveActivity {
@@ -86,7 +86,8 @@ extension JobDecoder {
 
     /// The payload: its size by push type, and in binary mode its JSON (in structured mode the document was
     /// validated as a whole).
-    private func payload(_ fields: JobFields, limit: Int) throws(JobError) -> UnsafeRawBufferPointer {
+    private func payload(_ fields: borrowing JobFields, limit: Int) throws(JobError) -> UnsafeRawBufferPointer
+    {
         guard let payload = fields[.payload] else { throw fields.error(.payload, .required, "is missing") }
         guard payload.count <= limit else {
             throw fields.error(
@@ -96,7 +97,7 @@ extension JobDecoder {
         return payload
     }
 
-    private func cancelDetail(_ fields: JobFields) throws(JobError) -> ControlJob.Detail {
+    private func cancelDetail(_ fields: borrowing JobFields) throws(JobError) -> ControlJob.Detail {
         if fields[.topic] != nil { try fields.wellFormedTopic() }
         let collapse = try fields.collapseIdentifier()
         let apnsID = try fields.apnsID(.apnsID)
@@ -118,7 +119,7 @@ extension JobDecoder {
         }
     }
 
-    private func deviceDetail(_ fields: JobFields) throws(JobError) -> ControlJob.Detail {
+    private func deviceDetail(_ fields: borrowing JobFields) throws(JobError) -> ControlJob.Detail {
         guard let event = fields[.event].flatMap({ DeviceEvent(name: $0) }) else {
             throw fields.error(
                 .event, .choice, "must be online, offline, receipt, token-changed or unregistered")

@@ -5,9 +5,12 @@
 /// escaped. One owner, one thread at a time.
 public struct JobDecoder: ~Copyable {
     private let validator = JSONValidator()
+    private let slots = UnsafeMutablePointer<UnsafeRawBufferPointer>.allocate(capacity: JobField.count)
 
     /// Reserves the parser's memory, about 600 KiB.
-    public init() {}
+    public init() { slots.initialize(repeating: .empty, count: JobField.count) }
+
+    deinit { slots.deallocate() }
 
     /// Decodes and validates one record.
     ///
@@ -18,15 +21,14 @@ public struct JobDecoder: ~Copyable {
     /// - Throws: the first rule that the record breaks.
     public mutating func decode(_ record: JobRecord, nowMilliseconds: Int64) throws(JobError) -> DecodedJob {
         let created = record.timestampMilliseconds >= 0 ? record.timestampMilliseconds : nowMilliseconds
+        let isStructured = try isStructured(record)
         if let size = record.value?.count, size > JobLimits.maximumDocumentSize {
             throw JobError(
-                field: "payload", rule: .documentSize,
-                message:
-                    "the record's value has \(size) bytes, at most \(JobLimits.maximumDocumentSize) are allowed"
-            )
+                field: isStructured ? "document" : "payload", rule: .documentSize,
+                message: "has \(size) bytes, at most \(JobLimits.maximumDocumentSize) are allowed")
         }
-        if try isStructured(record) {
-            var fields = JobFields(isStructured: true)
+        if isStructured {
+            var fields = JobFields(isStructured: true, slots: slots)
             do throws(JobError) {
                 let kind = try readDocument(of: record, into: &fields)
                 return try makeJob(kind, fields, record, created: created)
@@ -35,7 +37,7 @@ public struct JobDecoder: ~Copyable {
                 throw error
             }
         }
-        var fields = JobFields(isStructured: false)
+        var fields = JobFields(isStructured: false, slots: slots)
         let kind = try readHeaders(of: record, into: &fields)
         return try makeJob(kind, fields, record, created: created)
     }

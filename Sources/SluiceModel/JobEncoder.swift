@@ -71,8 +71,8 @@ public enum JobEncoder {
         return document(Array(writer.bytes), key: Array(push.deviceToken.utf8))
     }
 
-    /// A finished structured-mode document as a record. Its key is taken from the document; nil when that has no
-    /// `device-token` (or `channel-id` of a broadcast).
+    /// A finished structured-mode document as a record. Its key is taken from the document; nil when that has
+    /// no `device-token` (or `channel-id` of a broadcast).
     public static func document(_ json: [UInt8]) -> EncodedJob? {
         json.withUnsafeBytes { bytes -> EncodedJob? in
             do throws(JSONFault) { try JSONScanner.validateObject(bytes) } catch { return nil }

@@ -81,17 +81,30 @@ public enum JobField: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// The field with this header name (names are compared byte for byte: lower case).
-    init?(headerName: UnsafeRawBufferPointer) {
-        var raw: UInt8 = 0
-        while let field = JobField(rawValue: raw) {
-            if let name = field.headerName, headerName.elementsEqual(bytesOf: name) {
-                self = field
-                return
+    /// The field with this header name (names are compared byte for byte: lower case). Length and a letter
+    /// leave one candidate.
+    init?(headerName name: UnsafeRawBufferPointer) {
+        switch name.count {
+        case 3: self = .ttl
+        case 4: self = .kind
+        case 5: self = .event
+        case 7: self = .apnsID
+        case 8: self = .delivery
+        case 10:
+            switch (name[0], name[1]) {
+            case (UInt8(ascii: "a"), _): self = .topic
+            case (UInt8(ascii: "c"), _): self = .createdAt
+            case (_, UInt8(ascii: "e")): self = .deliverAt
+            default: self = .duplicates
             }
-            raw += 1
+        case 11: self = .occurredAt
+        case 13: self = name[0] == UInt8(ascii: "a") ? .priority : .registeredAt
+        case 14: self = .pushType
+        case 15: self = name[0] == UInt8(ascii: "a") ? .expiration : .receiptTimeout
+        case 16: self = name[0] == UInt8(ascii: "a") ? .collapseIdentifier : .newDeviceToken
+        default: return nil
         }
-        return nil
+        guard let candidate = headerName, name.elementsEqual(bytesOf: candidate) else { return nil }
     }
 
     init?(memberName: UnsafeRawBufferPointer) {
@@ -167,9 +180,9 @@ extension JobKind {
 /// Record headers that are not a job's fields and are skipped.
 ///
 /// The rule: the names that tracing and CloudEvents put on records, anything that begins with `x-` (the
-/// producer's own), and what Sluice added to a dead letter (so that a mended dead letter can be produced again
-/// as it is). Every other name that is not a field is an error, because a misspelt field would be lost in
-/// silence.
+/// producer's own), and what Sluice added to a dead letter (so that a mended dead letter can be produced
+/// again as it is). Every other name that is not a field is an error, because a misspelt field would be lost
+/// in silence.
 public enum IgnoredHeader {
     public static let names: [StaticString] = ["traceparent", "tracestate", "baggage", "b3"]
     public static let prefixes: [StaticString] = ["ce_", "x-", "sluice-"]

@@ -1,26 +1,31 @@
 /// The fields of one record as they were found, before their values are judged: a slice each.
 ///
 /// Numbers stay text, so that both encodings share everything that follows.
-struct JobFields {
+struct JobFields: ~Copyable {
     /// Structured mode: numbers are JSON numbers, and errors name members instead of headers.
     let isStructured: Bool
     private(set) var present = JobFieldSet()
-    private var values = InlineArray<20, UnsafeRawBufferPointer>(
-        repeating: UnsafeRawBufferPointer(start: nil, count: 0))
+    /// A slice per field, in memory of the decoder. One that is not in `present` is left from an earlier
+    /// record.
+    private let slots: UnsafeMutablePointer<UnsafeRawBufferPointer>
     /// Memory for values that were unescaped; whoever ends up with the fields frees it.
     private(set) var storage: UnsafeMutableRawPointer?
     private var storageUsed = 0
 
-    init(isStructured: Bool) { self.isStructured = isStructured }
+    /// - Parameter slots: memory for ``JobField/count`` slices, which outlives the fields.
+    init(isStructured: Bool, slots: UnsafeMutablePointer<UnsafeRawBufferPointer>) {
+        self.isStructured = isStructured
+        self.slots = slots
+    }
 
     mutating func set(_ field: JobField, _ value: UnsafeRawBufferPointer) {
-        values[Int(field.rawValue)] = value
+        slots[Int(field.rawValue)] = value
         present.formUnion(JobFieldSet(field))
     }
 
     /// The value, or nil where the record has none.
     subscript(field: JobField) -> UnsafeRawBufferPointer? {
-        present.contains(field) ? values[Int(field.rawValue)] : nil
+        present.contains(field) ? slots[Int(field.rawValue)] : nil
     }
 
     /// The field as the producer knows it.
@@ -51,8 +56,8 @@ struct JobFields {
         return value
     }
 
-    /// Takes a JSON string's content. Escapes are resolved into `storage`, which is allocated once per record,
-    /// as large as its document: unescaped text is never longer than escaped text.
+    /// Takes a JSON string's content. Escapes are resolved into `storage`, which is allocated once per
+    /// record, as large as its document: unescaped text is never longer than escaped text.
     mutating func unescaped(_ raw: UnsafeRawBufferPointer, documentSize: Int) -> UnsafeRawBufferPointer {
         guard raw.contains(UInt8(ascii: "\\")) else { return raw }
         let memory = storage ?? .allocate(byteCount: documentSize, alignment: 1)

@@ -8,10 +8,11 @@ public enum JobLimits {
     public static let maximumCollapseIdentifierLength = 64
     /// A channel identifier in base64, whose length APNs leaves open.
     public static let maximumChannelIdentifierLength = 256
-    /// `ttl` in seconds: a year. APNs itself keeps a notification for 30 days at most; Sluice may hold it longer.
+    /// `ttl` in seconds: a year. APNs itself keeps a notification for 30 days at most; Sluice may hold it
+    /// longer.
     public static let timeToLive: ClosedRange<Int64> = 0...31_536_000
-    /// `apns-expiration` in UNIX seconds, beside 0: 2001 to 2106. A smaller number is a duration, a larger one
-    /// milliseconds.
+    /// `apns-expiration` in UNIX seconds, beside 0: 2001 to 2106. A smaller number is a duration, a larger
+    /// one milliseconds.
     public static let expiration: ClosedRange<Int64> = 1_000_000_000...4_294_967_295
     /// Instants in milliseconds since the epoch: 2001 to 2106. A smaller number is seconds, a larger one
     /// microseconds.

@@ -19,7 +19,8 @@ enum OutcomeMember: String, CaseIterable {
     case finishedAt = "finished-at"
 }
 
-/// Writes outcomes as compact JSON (`Schemas/outcome.schema.json`). The writer's growth is its only allocation.
+/// Writes outcomes as compact JSON (`Schemas/outcome.schema.json`). The writer's growth is its only
+/// allocation.
 public enum OutcomeEncoder {
     /// Appends one document.
     public static func encode(_ outcome: borrowing Outcome, into writer: inout ByteWriter) {

@@ -37,8 +37,8 @@ public enum ReasonClass: UInt8, CaseIterable, Sendable {
 }
 
 /// The `reason` of an APNs answer or GOAWAY: everything that Apple documents for pushes to devices ("Handling
-/// notification responses from APNs"), for broadcasts and for channels ("Handling error responses from Apple Push
-/// Notification service"), and what was seen in the field.
+/// notification responses from APNs"), for broadcasts and for channels ("Handling error responses from Apple
+/// Push Notification service"), and what was seen in the field.
 public enum Reason: UInt8, CaseIterable, Sendable {
     /// No reason: an accepted push, or an answer without a readable one.
     case absent

@@ -34,7 +34,8 @@ import Testing
     @Test func lostAnswersFollowTheDuplicatePolicy() {
         #expect(decide(.unknownOutcome(.avoid)) == .giveUp(.unknownOutcome))
         #expect(decide(.unknownOutcome(.allow)) == .now(.none, counted: true))
-        #expect(GiveUp.unknownOutcome.code.description == "unknown-outcome")
+        #expect(GiveUp.unknownOutcome.outcome == .undeliverable)
+        #expect(GiveUp.unknownOutcome.cause == .answerLost)
     }
 
     @Test func authenticationAndConnectionNameTheirRemedy() {
@@ -77,6 +78,12 @@ import Testing
         #expect(waits.count == 100)
         #expect((waits.max() ?? 0) > 50_000)
         #expect((waits.max() ?? 0) <= 60_000)
+    }
+
+    @Test func expirationsBecomeDeadlines() {
+        #expect(policy.deadlineMilliseconds(.unspecified, firstAttemptMilliseconds: 7) == nil)
+        #expect(policy.deadlineMilliseconds(.at(.max), firstAttemptMilliseconds: 7) == 4_294_967_295_000)
+        #expect(policy.deadlineMilliseconds(.once, firstAttemptMilliseconds: 7) == 30_007)
     }
 
     @Test func attemptsAreBounded() {

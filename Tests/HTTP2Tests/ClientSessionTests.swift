@@ -5,7 +5,8 @@ import Testing
 
 /// Bytes of frames as a server would send them.
 enum Raw {
-    static func frame(_ type: UInt8, flags: UInt8 = 0, stream: UInt32 = 0, _ payload: [UInt8] = []) -> [UInt8] {
+    static func frame(_ type: UInt8, flags: UInt8 = 0, stream: UInt32 = 0, _ payload: [UInt8] = []) -> [UInt8]
+    {
         let length = UInt32(payload.count)
         return [UInt8(length >> 16), UInt8(length >> 8 & 255), UInt8(length & 255), type, flags]
             + word(stream) + payload
@@ -187,7 +188,8 @@ final class Harness {
         #expect(harness.submit(1) == .submitted)
         harness.receive(Raw.frame(1, flags: 0x4, stream: 1, [0x08, 3] + Array("103".utf8)))
         harness.receive(Raw.frame(1, flags: 0x4, stream: 1, [0x88]))
-        harness.receive(Raw.frame(1, flags: 0x5, stream: 1, [0x00, 1] + Array("x".utf8) + [1] + Array("y".utf8)))
+        harness.receive(
+            Raw.frame(1, flags: 0x5, stream: 1, [0x00, 1] + Array("x".utf8) + [1] + Array("y".utf8)))
         #expect(harness.log == ["settings", "1: 200 "])
     }
 
@@ -298,19 +300,28 @@ final class Harness {
     }
 
     static let violations: [Violation] = [
-        .init(testDescription: "oversized frame", bytes: [0, 0x40, 1, 0, 0] + Raw.word(1), code: .frameSizeError),
-        .init(testDescription: "push promise", bytes: Raw.frame(5, stream: 1, [0, 0, 0, 2]), code: .protocolError),
+        .init(
+            testDescription: "oversized frame", bytes: [0, 0x40, 1, 0, 0] + Raw.word(1), code: .frameSizeError
+        ),
+        .init(
+            testDescription: "push promise", bytes: Raw.frame(5, stream: 1, [0, 0, 0, 2]),
+            code: .protocolError),
         .init(testDescription: "headers on stream 0", bytes: Raw.ok(0), code: .protocolError),
         .init(testDescription: "headers on an idle stream", bytes: Raw.ok(99), code: .protocolError),
         .init(testDescription: "headers on an even stream", bytes: Raw.ok(2), code: .protocolError),
         .init(testDescription: "data on an idle stream", bytes: Raw.data(99, ""), code: .protocolError),
-        .init(testDescription: "bad padding", bytes: Raw.frame(0, flags: 8, stream: 1, [9, 0]), code: .protocolError),
-        .init(testDescription: "no pad length", bytes: Raw.frame(0, flags: 8, stream: 1), code: .frameSizeError),
         .init(
-            testDescription: "bad header block", bytes: Raw.frame(1, flags: 5, stream: 1, [0xff, 0xff, 0xff]),
+            testDescription: "bad padding", bytes: Raw.frame(0, flags: 8, stream: 1, [9, 0]),
+            code: .protocolError),
+        .init(
+            testDescription: "no pad length", bytes: Raw.frame(0, flags: 8, stream: 1), code: .frameSizeError),
+        .init(
+            testDescription: "bad header block",
+            bytes: Raw.frame(1, flags: 5, stream: 1, [0xff, 0xff, 0xff]),
             code: .compressionError),
         .init(
-            testDescription: "header block interrupted", bytes: Raw.frame(1, stream: 1, [0x88]) + Raw.settings(),
+            testDescription: "header block interrupted",
+            bytes: Raw.frame(1, stream: 1, [0x88]) + Raw.settings(),
             code: .protocolError),
         .init(
             testDescription: "continuation of nothing", bytes: Raw.frame(9, flags: 4, stream: 1, [0x88]),
@@ -329,20 +340,29 @@ final class Harness {
         .init(testDescription: "settings of 5 bytes", bytes: Raw.frame(4, zeros(5)), code: .frameSizeError),
         .init(testDescription: "settings on a stream", bytes: Raw.frame(4, stream: 1), code: .protocolError),
         .init(testDescription: "server enables push", bytes: Raw.settings([(2, 1)]), code: .protocolError),
-        .init(testDescription: "window too large", bytes: Raw.settings([(4, 1 << 31)]), code: .flowControlError),
+        .init(
+            testDescription: "window too large", bytes: Raw.settings([(4, 1 << 31)]), code: .flowControlError),
         .init(testDescription: "frame size too small", bytes: Raw.settings([(5, 100)]), code: .protocolError),
         .init(
             testDescription: "acknowledgement with content", bytes: Raw.frame(4, flags: 1, zeros(6)),
             code: .frameSizeError),
         .init(testDescription: "window update by 0", bytes: Raw.windowUpdate(0, 0), code: .protocolError),
         .init(
-            testDescription: "window overflow", bytes: Raw.windowUpdate(0, 0x7fff_ffff), code: .flowControlError),
-        .init(testDescription: "window update of 3 bytes", bytes: Raw.frame(8, zeros(3)), code: .frameSizeError),
+            testDescription: "window overflow", bytes: Raw.windowUpdate(0, 0x7fff_ffff),
+            code: .flowControlError),
+        .init(
+            testDescription: "window update of 3 bytes", bytes: Raw.frame(8, zeros(3)), code: .frameSizeError),
         .init(testDescription: "reset of an idle stream", bytes: Raw.reset(99, 0), code: .protocolError),
-        .init(testDescription: "reset of 5 bytes", bytes: Raw.frame(3, stream: 1, zeros(5)), code: .frameSizeError),
+        .init(
+            testDescription: "reset of 5 bytes", bytes: Raw.frame(3, stream: 1, zeros(5)),
+            code: .frameSizeError),
         .init(testDescription: "ping of 7 bytes", bytes: Raw.frame(6, zeros(7)), code: .frameSizeError),
-        .init(testDescription: "ping on a stream", bytes: Raw.frame(6, stream: 1, zeros(8)), code: .protocolError),
-        .init(testDescription: "goaway on a stream", bytes: Raw.frame(7, stream: 1, zeros(8)), code: .protocolError),
+        .init(
+            testDescription: "ping on a stream", bytes: Raw.frame(6, stream: 1, zeros(8)),
+            code: .protocolError),
+        .init(
+            testDescription: "goaway on a stream", bytes: Raw.frame(7, stream: 1, zeros(8)),
+            code: .protocolError),
         .init(testDescription: "goaway of 7 bytes", bytes: Raw.frame(7, zeros(7)), code: .frameSizeError),
         .init(
             testDescription: "ping flood", bytes: (0..<10_001).flatMap { _ in Raw.frame(6, zeros(8)) },
@@ -396,7 +416,8 @@ final class Harness {
             for _ in 0..<random(4) where harness.submit(UInt32(submitted)) == .submitted { submitted += 1 }
             let payload = (0..<random(30)).map { _ in UInt8(random(256)) }
             let bytes = Raw.frame(
-                UInt8(random(11)), flags: UInt8(random(64)), stream: UInt32(random(2 * submitted + 4)), payload)
+                UInt8(random(11)), flags: UInt8(random(64)), stream: UInt32(random(2 * submitted + 4)),
+                payload)
             if harness.receive(bytes) != nil { break }
         }
         harness.session.abandonStreams()

@@ -160,7 +160,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     /// Requests that it takes now.
     public var availableStreams: Int {
-        state == .open && !isDraining && session.output.count < Self.outputLimit ? session.availableStreams : 0
+        state == .open && !isDraining && session.output.count < Self.outputLimit
+            ? session.availableStreams : 0
     }
 
     public var openStreams: Int { session.openStreams }
@@ -168,7 +169,9 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     public var sendWindow: Int { session.sendWindow }
 
     /// True when it takes no more requests for good: draining, GOAWAY, ids used up, or closed.
-    public var isEnding: Bool { isDraining || state == .closed || (state == .open && !session.canOpenStreams) }
+    public var isEnding: Bool {
+        isDraining || state == .closed || (state == .open && !session.canOpenStreams)
+    }
 
     /// Whether requests may be placed on it.
     public var isOpen: Bool { state == .open && !isEnding }

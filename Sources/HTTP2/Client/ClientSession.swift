@@ -35,7 +35,7 @@ public struct ClientSession: ~Copyable {
 
     var encoder: HeaderBlockEncoder
     var decoder = HeaderBlockDecoder()
-    var streams: StreamTable
+    var streams: ClientStreamTable
     let configuration: Configuration
 
     var nextID: UInt32 = 1
@@ -66,7 +66,7 @@ public struct ClientSession: ~Copyable {
     public init(configuration: Configuration, fields: StableFields) {
         self.configuration = configuration
         encoder = HeaderBlockEncoder(fields: fields)
-        streams = StreamTable(streams: configuration.maximumStreams)
+        streams = ClientStreamTable(streams: configuration.maximumStreams)
         authenticated = !configuration.waitsForAuthentication
         let preface: StaticString = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         output.append(UnsafeRawBufferPointer(start: preface.utf8Start, count: preface.utf8CodeUnitCount))
@@ -146,7 +146,7 @@ public struct ClientSession: ~Copyable {
         output.commit(FrameHeader.size + blockLength)
         nextID = id + 2
 
-        var cell = StreamTable.Cell()
+        var cell = ClientStreamTable.Cell()
         cell.id = id
         cell.tag = tag
         cell.deadline = deadline

@@ -8,14 +8,16 @@ public enum PoolEvent: Sendable {
     /// The server announced the end of a connection; `debugData` at most 256 bytes of its reason.
     case goAway(connection: UInt32, code: HTTP2ErrorCode, debugData: [UInt8])
     case resolveFailed(ResolverError)
-    /// No connection will be opened any more; see ``ConnectionPool/stop(reason:)``.
+    /// No connection will be opened for a while; see ``ConnectionPool/stop(reason:retryAfter:)``.
     case stopped(reason: String)
 }
 
 /// Told what a pool's connections bring. Loop's thread.
 public protocol ConnectionPoolDelegate: AnyObject {
     /// Ends of requests, as one batch a read; tags are the scheduler's slots. Valid during the call.
-    func pool(_ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>)
+    func pool(
+        _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>,
+        on connection: ClientConnection)
     /// There may be room for requests again: take assignments at the end of this turn.
     func poolHasCapacity(_ pool: ConnectionPool)
     func pool(_ pool: ConnectionPool, happened event: PoolEvent)
@@ -52,7 +54,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     public let fields: StableFields
     /// What waits and where it goes.
     public var scheduler: StreamScheduler
-    /// Set while no connection will be opened any more.
+    /// Why no connection is opened for the time being.
     public private(set) var stopReason: String?
 
     private let context: TLSContext
@@ -107,18 +109,12 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         for connection in connections { connection?.close() }
     }
 
-    /// Stops opening connections, as it would not help (a certificate that the server refuses); ``resume()``
-    /// ends that.
-    public func stop(reason: String) {
-        guard stopReason == nil else { return }
+    /// Stops opening connections, as it would not help (a certificate that the server refuses), until `retryAfter`
+    /// has passed: someone may have mended it by then.
+    public func stop(reason: String, retryAfter: Duration) {
         stopReason = reason
+        notBefore = loop.now + retryAfter
         delegate.pool(self, happened: .stopped(reason: reason))
-    }
-
-    public func resume() {
-        stopReason = nil
-        failures = 0
-        notBefore = nil
         maintain()
     }
 
@@ -135,14 +131,13 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     // MARK: Placing
 
     /// The next waiting slot and the connection it goes to; nil when nothing waits or nothing has room. The
-    /// caller submits it there at once, and gives it back with ``returned(_:priority:bytes:)`` if that fails.
+    /// caller submits it there at once; if that fails it calls ``noCapacity(on:)`` and enqueues the slot again.
     public func nextAssignment() -> (slot: UInt32, connection: ClientConnection)? {
-        while let assignment = scheduler.nextAssignment() {
-            if let connection = connections[Int(assignment.connection)] {
-                return (assignment.slot, connection)
-            }
+        guard let assignment = scheduler.nextAssignment() else { return nil }
+        guard let connection = connections[Int(assignment.connection)] else {
+            preconditionFailure("the scheduler knows connection \(assignment.connection), the pool does not")
         }
-        return nil
+        return (assignment.slot, connection)
     }
 
     /// A submission that the connection had no room for: the connection's report was out of date.
@@ -170,7 +165,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     // MARK: Opening
 
     private func maintain() {
-        guard !isClosing, stopReason == nil else { return }
+        guard !isClosing else { return }
         let live = connections.reduce(resolving) { count, connection in
             count + ((connection.map { !$0.isEnding } ?? false) ? 1 : 0)
         }
@@ -178,9 +173,11 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         let paced = lastOpening.map { $0 + configuration.openInterval } ?? loop.now
         let earliest = max(paced, notBefore ?? paced)
         guard earliest <= loop.now else {
-            if timer == nil { timer = loop.schedule(at: earliest, handler: self) }
+            if let timer { loop.cancel(timer) }
+            timer = loop.schedule(at: earliest, handler: self)
             return
         }
+        stopReason = nil
         lastOpening = loop.now
         resolving += 1
         // The closure runs on this loop, which owns the pool; the box only carries the reference there.
@@ -198,7 +195,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
 
     private func resolved(_ result: Result<[SocketAddress], ResolverError>) {
         resolving -= 1
-        guard !isClosing, stopReason == nil else { return }
+        guard !isClosing else { return }
         switch result {
         case .failure(let error):
             openingFailed()
@@ -220,6 +217,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
 
     private func openingFailed() {
         failures += 1
+        guard stopReason == nil else { return }
         let step = min(failures - 1, 20)
         let initial = configuration.reconnectInitial.wholeNanoseconds
         let window = min(initial << UInt64(step), configuration.reconnectMaximum.wholeNanoseconds)
@@ -231,12 +229,13 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
 
     public func connectionOpened(_ connection: ClientConnection) {
         failures = 0
-        notBefore = nil
+        if stopReason == nil { notBefore = nil }
         report(connection)
         delegate.pool(
             self,
             happened: .opened(
-                connection: connection.number, address: "\(connection.address)", tls: connection.tlsDescription,
+                connection: connection.number, address: "\(connection.address)",
+                tls: connection.tlsDescription,
                 handshakeNanoseconds: loop.now.nanoseconds(since: openingStarted[Int(connection.number)])))
         delegate.poolHasCapacity(self)
     }
@@ -254,7 +253,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
                     debugData: Array(event.body.prefix(256))))
         }
         report(connection)
-        delegate.pool(self, received: events)
+        delegate.pool(self, received: events, on: connection)
         delegate.poolHasCapacity(self)
         if isGoingAway { maintain() }
     }

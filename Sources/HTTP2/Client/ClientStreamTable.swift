@@ -1,7 +1,7 @@
 /// The open streams of a client connection, in preallocated cells. A stream's cell follows from its id, so
 /// that nothing is searched; an id whose cell is still taken by a slow older stream is skipped, which the
 /// protocol allows (RFC 9113 §5.1.1). The open streams are also a list in the order of their start.
-struct StreamTable: ~Copyable {
+struct ClientStreamTable: ~Copyable {
     struct Cell {
         /// 0 when free.
         var id: UInt32 = 0

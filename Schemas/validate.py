@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Holds documents against the schemas of this directory.
+
+    validate.py check              the schemas, and every example of asyncapi.yaml against its schema
+    validate.py documents SCHEMA   one document per input line, in hexadecimal; one line each: "valid" or why not
+    validate.py asyncapi           asyncapi.yaml as JSON, references left as they are
+
+SCHEMA is job, outcome or dead-letter. Needs jsonschema 4.10 or later and PyYAML (on Debian:
+apt-get install python3-jsonschema python3-yaml). Exit status: 0, 1 when a check failed, 3 when a module is missing.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+try:
+    import yaml
+    from jsonschema import Draft202012Validator, validators
+    from jsonschema.exceptions import ValidationError
+except ImportError as error:
+    print(f"{error}. On Debian: apt-get install python3-jsonschema python3-yaml", file=sys.stderr)
+    sys.exit(3)
+
+DIRECTORY = Path(__file__).resolve().parent
+NAMES = ["job", "outcome", "dead-letter"]
+
+
+def load(name):
+    return json.loads((DIRECTORY / f"{name}.schema.json").read_text())
+
+
+def ecma_pattern(validator, pattern, instance, schema):
+    """As JSON Schema has it: in ECMA-262 a $ matches at the very end only, in Python also before a newline."""
+    if validator.is_type(instance, "string") and not re.search(re.sub(r"(?<!\\)\$", r"\\Z", pattern), instance):
+        yield ValidationError(f"does not match {pattern}")
+
+
+Validator = validators.extend(Draft202012Validator, {"pattern": ecma_pattern})
+
+
+class Document(dict):
+    """A JSON object that remembers whether a member was there twice."""
+
+    doubled = None
+
+    def __init__(self, pairs):
+        super().__init__(pairs)
+        names = [name for name, _ in pairs]
+        self.doubled = next((name for name in names if names.count(name) > 1), None)
+
+
+def parse(data):
+    def refuse(constant):
+        raise ValueError(f"{constant} is not JSON")
+
+    return json.loads(data.decode("utf-8"), object_pairs_hook=Document, parse_constant=refuse)
+
+
+def verdict(validator, data):
+    try:
+        document = parse(data)
+    except ValueError as error:
+        return f"json: {error}"
+    if isinstance(document, Document) and document.doubled is not None:
+        return f"doubled: {document.doubled}"
+    error = next(validator.iter_errors(document), None)
+    if error is None:
+        return "valid"
+    return f"schema: {'/'.join(map(str, error.absolute_path))}: {error.message[:200]}"
+
+
+def documents(name):
+    validator = Validator(load(name))
+    for line in sys.stdin:
+        print(verdict(validator, bytes.fromhex(line.strip())).replace("\n", " "))
+
+
+def asyncapi():
+    return yaml.safe_load((DIRECTORY / "asyncapi.yaml").read_text())
+
+
+def inlined(node, document):
+    """A copy of `node`, which is part of `document`, with what its references name in their place."""
+    if isinstance(node, list):
+        return [inlined(child, document) for child in node]
+    if not isinstance(node, dict):
+        return node
+    copy = {key: inlined(child, document) for key, child in node.items() if key not in ("$ref", "$id", "$schema")}
+    if not isinstance(node.get("$ref"), str):
+        return copy
+    file, _, pointer = node["$ref"].partition("#")
+    target = document if file == "" else json.loads((DIRECTORY / file).read_text())
+    part = target
+    for step in pointer.split("/")[1:]:
+        part = part[step]
+    return {"allOf": [inlined(part, target), copy]} if copy else inlined(part, target)
+
+
+def check():
+    failures = []
+    for name in NAMES:
+        Validator.check_schema(load(name))
+    api = asyncapi()
+    inlined(api["channels"], api)
+    inlined(api["operations"], api)
+
+    examples = 0
+    for name, message in api["components"]["messages"].items():
+        schemas = {part: inlined(message[part], api) for part in ["headers", "payload"] if part in message}
+        for schema in schemas.values():
+            Validator.check_schema(schema)
+        for example in message["examples"]:
+            for part in ["headers", "payload"]:
+                if part not in example:
+                    continue
+                examples += 1
+                if part not in schemas:
+                    failures.append(f"{name}/{example['name']}: {part} without a schema")
+                    continue
+                for error in Validator(schemas[part]).iter_errors(example[part]):
+                    failures.append(f"{name}/{example['name']}/{part}: {error.message}")
+    for failure in failures:
+        print(failure)
+    print(f"{len(NAMES)} schemas, {examples} examples, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+def main():
+    match sys.argv[1:]:
+        case ["check"]:
+            return check()
+        case ["documents", name] if name in NAMES:
+            return documents(name)
+        case ["asyncapi"]:
+            return print(json.dumps(asyncapi()))
+    print(__doc__)
+    return 64
+
+
+if __name__ == "__main__":
+    sys.exit(main())

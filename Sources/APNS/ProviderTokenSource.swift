@@ -1,0 +1,130 @@
+import Glibc
+import Synchronization
+
+/// The provider tokens of one signing key and team, shared by all connections and event loops: APNs wants one
+/// token per key everywhere, renewed between every 20 and every 60 minutes.
+///
+/// Readers keep the ``ProviderToken`` they have and ask ``renewed(since:at:)`` once per loop turn or before a batch:
+/// four atomic loads, no lock, unless there is something to do. The lock is held while a token is signed
+/// (less than a millisecond, once in 50 minutes).
+public final class ProviderTokenSource: Sendable {
+    private struct State {
+        var policy: ProviderTokenPolicy
+        var token: ProviderToken?
+        var failure: SigningKeyError?
+    }
+
+    /// What follows from ExpiredProviderToken.
+    public enum Expiry: Sendable, Equatable {
+        /// A newer token is there already, or the next ``renewed(since:at:)`` brings one.
+        case renewed
+        /// The token is too young to have expired: compare the clocks. It may be renewed in so many seconds.
+        case tooYoung(seconds: Int64)
+    }
+
+    public let credential: TokenCredential
+
+    private let state: Mutex<State>
+    // Written under the lock, read without. A reader that sees some of them old and some new decides at worst to
+    // take the lock for nothing, or to look again at its next turn.
+    private let currentGeneration = Atomic<UInt64>(0)
+    private let quietUntil = Atomic<Int64>(.min)
+    private let monotonicDeadline = Atomic<Int64>(.min)
+    private let wallFrom = Atomic<Int64>(0)
+    private let wallUntil = Atomic<Int64>(0)
+
+    public init(_ credential: TokenCredential, settings: ProviderTokenPolicy.Settings = .init()) {
+        self.credential = credential
+        state = Mutex(State(policy: ProviderTokenPolicy(settings)))
+    }
+
+    /// The generation of the newest token; 0 before the first.
+    public var generation: UInt64 { currentGeneration.load(ordering: .acquiring) }
+
+    /// The token to use now; signs one if it is time. Takes the lock.
+    ///
+    /// Throws only when there is no token at all; a failure to renew keeps the old one and is told by ``failure``.
+    public func current(at now: ClockReading) throws(SigningKeyError) -> ProviderToken {
+        let result = state.withLock { state -> Result<ProviderToken, SigningKeyError> in
+            if state.policy.decide(at: now) == .mint { mint(&state, at: now) }
+            if let token = state.token { return .success(token) }
+            return .failure(state.failure ?? SigningKeyError(.signingFailed("no token yet")))
+        }
+        return try result.get()
+    }
+
+    /// A token newer than `generation`, or nil when that is still the one to use. No lock in the second case.
+    public func renewed(
+        since generation: UInt64, at now: ClockReading
+    ) throws(SigningKeyError) -> ProviderToken? {
+        if generation == self.generation, generation != 0, isQuiet(at: now) { return nil }
+        let token = try current(at: now)
+        return token.generation == generation ? nil : token
+    }
+
+    /// APNs answered ExpiredProviderToken to a request with the token of `generation`. The connection is unusable then
+    /// and must be replaced; the request is sent again with the token that ``renewed(since:at:)`` gives.
+    public func expired(generation: UInt64, at now: ClockReading) -> Expiry {
+        state.withLock { state in
+            guard state.token?.generation == generation else { return .renewed }
+            let refusal = state.policy.refusedAsExpired(at: now)
+            publish(state)
+            return switch refusal {
+            case .renew: .renewed
+            case .tooYoung(let seconds): .tooYoung(seconds: seconds)
+            }
+        }
+    }
+
+    /// APNs answered TooManyProviderTokenUpdates: the token stays; the connection needs a rest or a replacement.
+    public func tooManyUpdates(at now: ClockReading) {
+        state.withLock { state in
+            state.policy.tooManyUpdates(at: now)
+            publish(state)
+        }
+    }
+
+    /// Why the last attempt to sign failed; nil when it did not.
+    public var failure: SigningKeyError? { state.withLock { $0.failure } }
+
+    private func isQuiet(at now: ClockReading) -> Bool {
+        if now.monotonicSeconds < quietUntil.load(ordering: .relaxed) { return true }
+        return now.monotonicSeconds < monotonicDeadline.load(ordering: .relaxed)
+            && now.wallSeconds >= wallFrom.load(ordering: .relaxed)
+            && now.wallSeconds < wallUntil.load(ordering: .relaxed)
+    }
+
+    private func mint(_ state: inout State, at now: ClockReading) {
+        let generation = (state.token?.generation ?? 0) + 1
+        do throws(SigningKeyError) {
+            state.token = try ProviderToken(
+                credential: credential, issuedAtSeconds: now.wallSeconds, generation: generation)
+            state.failure = nil
+            state.policy.minted(at: now)
+        } catch {
+            state.failure = error
+            state.policy.mintFailed(at: now)
+        }
+        publish(state)
+    }
+
+    private func publish(_ state: State) {
+        let validity = state.policy.validity
+        quietUntil.store(validity.quietUntil, ordering: .relaxed)
+        monotonicDeadline.store(validity.monotonicDeadline, ordering: .relaxed)
+        wallFrom.store(validity.wall.lowerBound, ordering: .relaxed)
+        wallUntil.store(validity.wall.upperBound, ordering: .relaxed)
+        currentGeneration.store(state.token?.generation ?? 0, ordering: .releasing)
+    }
+}
+
+extension ClockReading {
+    /// Both clocks of this machine, now.
+    public static func now() -> ClockReading {
+        var wall = timespec()
+        var monotonic = timespec()
+        clock_gettime(CLOCK_REALTIME, &wall)
+        clock_gettime(CLOCK_BOOTTIME, &monotonic)
+        return ClockReading(wallSeconds: Int64(wall.tv_sec), monotonicSeconds: Int64(monotonic.tv_sec))
+    }
+}

@@ -1,0 +1,166 @@
+import EventLoop
+import Kafka
+import Logging
+import SluiceModel
+
+/// Which record an outcome is for, packed into the producer's opaque word: the delivery report brings it back.
+struct OutcomeSource {
+    var partitionSlot: UInt16
+    var offset: Int64
+
+    private static let offsetBits: UInt = 48
+
+    init(record: ConsumedRecord, partitionSlot: UInt16) {
+        self.partitionSlot = partitionSlot
+        offset = record.offset
+    }
+
+    init(opaque: UInt) {
+        partitionSlot = UInt16(truncatingIfNeeded: opaque >> Self.offsetBits)
+        offset = Int64(opaque & (1 << Self.offsetBits - 1))
+    }
+
+    var opaque: UInt { UInt(partitionSlot) << Self.offsetBits | UInt(offset) }
+}
+
+/// Produces one shard's outcomes and dead letters. When the producer's queue is full they wait here, and the shard
+/// sends nothing until it has room again. Shard's thread only.
+final class OutcomeWriter: TimerHandler {
+    private let producer: KafkaProducer
+    private let outcomes: KafkaTopic
+    private let deadLetters: KafkaTopic
+    private let logger: Logger
+    /// A produce call that can't succeed ends the worker: an outcome must not be lost.
+    private let fail: @Sendable (String) -> Void
+    private unowned var loop: EventLoop!
+    private var writer = ByteWriter()
+    private var timer: TimerID?
+
+    /// Called when a blocked writer has room again.
+    var resume: () -> Void = {}
+
+    private struct Pending {
+        var topic: KafkaTopic
+        var key: [UInt8]?
+        var value: [UInt8]?
+        var headers: [(name: String, value: [UInt8]?)]
+        var opaque: UInt
+    }
+    private var pending: [Pending] = []
+
+    init(
+        producer: KafkaProducer, outcomes: KafkaTopic, deadLetters: KafkaTopic, logger: Logger,
+        fail: @escaping @Sendable (String) -> Void
+    ) {
+        self.producer = producer
+        self.outcomes = outcomes
+        self.deadLetters = deadLetters
+        self.logger = logger
+        self.fail = fail
+    }
+
+    func attach(to loop: EventLoop) {
+        self.loop = loop
+    }
+
+    /// The producer takes nothing at the moment.
+    var isBlocked: Bool { !pending.isEmpty }
+
+    func write(_ outcome: borrowing Outcome, source: OutcomeSource) {
+        writer.removeAll()
+        OutcomeEncoder.encode(outcome, into: &writer)
+        if pending.isEmpty {
+            switch producer.produce(
+                outcomes, key: outcome.deviceToken, value: writer.bytes, opaque: source.opaque)
+            {
+            case .queued: return
+            case .queueFull: break
+            case .failed(let error): return fail("an outcome can't be produced: \(error)")
+            }
+        }
+        wait(
+            Pending(
+                topic: outcomes, key: Array(outcome.deviceToken), value: Array(writer.bytes), headers: [],
+                opaque: source.opaque))
+    }
+
+    func deadLetter(_ record: JobRecord, error: JobError, source: OutcomeSource) {
+        var headers: [(name: String, value: [UInt8]?)] = record.headers.compactMap { header in
+            DeadLetter.isOwnHeader(header.name)
+                ? nil : (String(decoding: header.name, as: UTF8.self), header.value.map { Array($0) })
+        }
+        headers += DeadLetter.headers(for: error, record: record).map { ($0.name, Optional($0.value)) }
+        logger.debug(
+            "not a job, dead-lettered",
+            metadata: [
+                "partition": "\(record.partition)", "offset": "\(record.offset)", "field": "\(error.field)",
+                "rule": "\(error.rule.rawValue)",
+            ])
+        let letter = Pending(
+            topic: deadLetters, key: record.key.map { Array($0) }, value: record.value.map { Array($0) },
+            headers: headers, opaque: source.opaque)
+        guard pending.isEmpty else { return wait(letter) }
+        switch produce(letter) {
+        case .queued: return
+        case .queueFull: wait(letter)
+        case .failed(let error):
+            // Larger with its headers than the broker takes: without its value it must fit.
+            var shorter = letter
+            shorter.value = nil
+            shorter.headers.append(("sluice-error-value-omitted", Array("\(error.name)".utf8)))
+            switch produce(shorter) {
+            case .queued: return
+            case .queueFull: wait(shorter)
+            case .failed(let error): fail("a dead letter can't be produced: \(error)")
+            }
+        }
+    }
+
+    private func produce(_ letter: Pending) -> ProduceResult {
+        withBytes(letter.key) { key in
+            withBytes(letter.value) { value in
+                letter.headers.isEmpty
+                    ? producer.produce(letter.topic, key: key, value: value, opaque: letter.opaque)
+                    : producer.produce(
+                        letter.topic, key: key, value: value, headers: letter.headers, opaque: letter.opaque)
+            }
+        }
+    }
+
+    private func wait(_ letter: Pending) {
+        pending.append(letter)
+        armTimer()
+    }
+
+    private func armTimer() {
+        guard timer == nil else { return }
+        timer = loop.schedule(after: .milliseconds(5), handler: self)
+    }
+
+    func timerFired(_ timer: TimerID) {
+        self.timer = nil
+        flushPending()
+        if pending.isEmpty { resume() } else { armTimer() }
+    }
+
+    /// Produces what waits, as far as there is room.
+    func flushPending() {
+        guard !pending.isEmpty else { return }
+        var done = 0
+        loop: for letter in pending {
+            switch produce(letter) {
+            case .queued: done += 1
+            case .queueFull: break loop
+            case .failed(let error):
+                fail("an outcome can't be produced: \(error)")
+                break loop
+            }
+        }
+        pending.removeFirst(done)
+    }
+}
+
+func withBytes<Result>(_ bytes: [UInt8]?, _ body: (UnsafeRawBufferPointer?) -> Result) -> Result {
+    guard let bytes else { return body(nil) }
+    return bytes.withUnsafeBytes { body($0) }
+}

@@ -1,0 +1,77 @@
+import APNS
+import SluiceModel
+
+/// Finds the lane of a job's topic without turning the topic into a `String`: topics that were seen are kept in
+/// an open hash table of their bytes.
+struct RouteTable: ~Copyable {
+    struct Route {
+        var lane: UInt16
+        var topic: PushRequestEncoder.Topic
+    }
+
+    private struct Entry {
+        var hash: UInt64
+        var name: UnsafeRawBufferPointer
+        var route: Route
+    }
+
+    /// Lane by bundle identifier (or whole topic, for MDM).
+    private let lanes: [String: UInt16]
+    private var entries: [Entry?]
+    private var count = 0
+
+    init(lanes: [String: UInt16]) {
+        self.lanes = lanes
+        // Each bundle has at most as many topics as there are suffixes; half full at the most.
+        var size = 64
+        while size < 2 * lanes.count * PushType.allCases.count { size *= 2 }
+        entries = Array(repeating: nil, count: size)
+    }
+
+    deinit {
+        for case let entry? in entries { entry.name.deallocate() }
+    }
+
+    /// The route of a valid job, or nil when no app has its topic.
+    mutating func route(
+        of push: borrowing PushJob, makeTopic: (UInt16, UnsafeRawBufferPointer) -> PushRequestEncoder.Topic
+    ) -> Route? {
+        let hash = fnv1a(push.topic)
+        var index = Int(truncatingIfNeeded: hash) & (entries.count - 1)
+        while let entry = entries[index] {
+            if entry.hash == hash, entry.name.elementsEqual(push.topic) { return entry.route }
+            index = (index + 1) & (entries.count - 1)
+        }
+        guard count < entries.count / 2, let lane = lane(of: push) else { return nil }
+        let name = UnsafeMutableRawBufferPointer.allocate(byteCount: push.topic.count, alignment: 1)
+        name.copyMemory(from: push.topic)
+        let route = Route(lane: lane, topic: makeTopic(lane, push.topic))
+        entries[index] = Entry(hash: hash, name: UnsafeRawBufferPointer(name), route: route)
+        count += 1
+        return route
+    }
+
+    private func lane(of push: borrowing PushJob) -> UInt16? {
+        let topic = String(decoding: push.topic, as: UTF8.self)
+        let suffix = push.pushType.topicSuffix.description
+        guard topic.hasSuffix(suffix) else { return nil }
+        return lanes[String(topic.dropLast(suffix.count))]
+    }
+}
+
+/// FNV-1a, for tables of short byte strings whose keys come from our own configuration.
+func fnv1a(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
+    var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+    for byte in bytes { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 }
+    return hash
+}
+
+/// Which shard owns a device: the same for a token in upper and lower case.
+func shardIndex(ofKey key: UnsafeRawBufferPointer?, partition: Int32, shards: Int) -> Int {
+    guard shards > 1 else { return 0 }
+    guard let key else { return Int(UInt32(bitPattern: partition)) % shards }
+    var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+    for byte in key { hash = (hash ^ UInt64(byte | 0x20)) &* 0x100_0000_01b3 }
+    // The low bits of FNV are weak.
+    return Int(truncatingIfNeeded: (hash >> 32) % UInt64(shards))
+}

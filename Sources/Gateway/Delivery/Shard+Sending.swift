@@ -1,0 +1,210 @@
+import APNS
+import DeliveryCore
+import EventLoop
+import HTTP2
+import Logging
+import SluiceModel
+
+extension Shard {
+    /// Puts an item into its lane's queue.
+    func enqueue(_ slot: UInt32, atFront: Bool) {
+        let item = items.item(slot)
+        items.setState(slot, .waiting)
+        lanes[Int(item.pointee.lane)].pool.scheduler.enqueue(
+            slot: slot, priority: item.pointee.push.priority, bytes: item.pointee.push.payload.count,
+            now: loop.now.nanoseconds, atFront: atFront)
+    }
+
+    /// Sends what the connections take; the requests leave together at the end of the turn.
+    func sendAll() {
+        for lane in lanes where lane.pool.scheduler.waiting > 0 {
+            guard lane.refreshToken(logger: logger) else { continue }
+            while let (slot, connection) = lane.pool.nextAssignment() {
+                if expireIfDue(slot) { continue }
+                send(slot, on: connection, of: lane)
+            }
+        }
+    }
+
+    private func send(_ slot: UInt32, on connection: ClientConnection, of lane: Lane) {
+        let item = items.item(slot)
+        let result = connection.submit(tag: slot, body: item.pointee.push.payload) { block in
+            lane.encoder.encode(item.pointee.push, topic: item.pointee.topic, into: &block)
+        }
+        switch result {
+        case .submitted:
+            items.setState(slot, .inFlight)
+            item.pointee.attempts += 1
+            item.pointee.tokenGeneration = lane.tokenGeneration
+            if item.pointee.firstSentMilliseconds == 0 {
+                item.pointee.firstSentMilliseconds = wallMilliseconds
+            }
+            counters.sent += 1
+        case .noCapacity:
+            lane.pool.noCapacity(on: connection)
+            enqueue(slot, atFront: true)
+        case .headersTooLarge:
+            // No valid job's headers are that long; the connection's header table is out of step now.
+            logger.critical("a request's headers did not fit", metadata: ["credential": "\(lane.name)"])
+            enqueue(slot, atFront: true)
+            connection.close()
+        }
+    }
+
+    // MARK: Answers
+
+    func pool(
+        _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>,
+        on connection: ClientConnection
+    ) {
+        guard !hasEnded else { return }
+        wallMilliseconds = wallClockMilliseconds()
+        for event in events {
+            switch event.kind {
+            case .response:
+                if event.status == 200 {
+                    finish(event.tag, .accepted, verdict: Self.accepted)
+                } else {
+                    answered(event, on: connection)
+                }
+            case .failed:
+                counters.unanswered += 1
+                let item = items.item(event.tag)
+                if event.processed == .no {
+                    item.pointee.attempts -= 1
+                    item.pointee.refusals += 1
+                    retry(event.tag, .notProcessed)
+                } else {
+                    retry(event.tag, .unknownOutcome(item.pointee.push.duplicates))
+                }
+            case .settingsChanged, .goAway, .pingAnswered: break
+            }
+        }
+    }
+
+    private static let accepted = ResponseVerdict.classify(
+        status: 200, body: UnsafeRawBufferPointer(start: nil, count: 0))
+
+    private func answered(_ event: ClientEvent, on connection: ClientConnection) {
+        let verdict = ResponseVerdict.classify(status: event.status, body: event.body)
+        counters.reasons[Int(verdict.reason.rawValue)] += 1
+        let lane = lanes[Int(items.item(event.tag).pointee.lane)]
+        items.item(event.tag).pointee.refusals = 0
+        if verdict.reason == .tooManyProviderTokenUpdates { lane.tooManyTokenUpdates() }
+        if verdict.class == .configuration { warn(of: verdict, lane) }
+        if verdict.reason.replacesConnection { lane.pool.replace(connection.number) }
+        retry(
+            event.tag, .answered(verdict.class), verdict: verdict,
+            retryAfterMilliseconds: Int64(event.retryAfterSeconds) * 1000)
+    }
+
+    /// A credential or topic that APNs refuses is for a person to mend; said once a minute.
+    private func warn(of verdict: ResponseVerdict, _ lane: Lane) {
+        guard loop.now.nanoseconds(since: lastConfigurationWarning) > 60_000_000_000 else { return }
+        lastConfigurationWarning = loop.now
+        logger.error(
+            "APNs refuses the credential or topic; its jobs are retried with long pauses until that is mended",
+            metadata: [
+                "credential": "\(lane.name)", "status": "\(verdict.status)",
+                "reason": "\(verdict.reason.name)",
+                "action": "\(verdict.reason.action)",
+            ])
+    }
+
+    // MARK: Again or never
+
+    private func retry(
+        _ slot: UInt32, _ failure: AttemptFailure, verdict: ResponseVerdict? = nil,
+        retryAfterMilliseconds: Int64 = 0
+    ) {
+        let item = items.item(slot)
+        let decision = plan.retry.decide(
+            failure, attempt: item.pointee.attempts, refusals: item.pointee.refusals,
+            retryAfterMilliseconds: retryAfterMilliseconds > 0 ? retryAfterMilliseconds : nil,
+            expirationMilliseconds: lastMoment(of: item), nowMilliseconds: wallMilliseconds,
+            using: &generator)
+        if case .giveUp = decision {
+        } else if isDraining || endingPartitions.contains(item.pointee.partitionSlot) {
+            // Kafka has it still: whoever takes the partition over does it again.
+            counters.abandoned += 1
+            gaveBack(item.pointee.partitionSlot)
+            return release(slot)
+        }
+        switch decision {
+        case .giveUp(let reason): finish(slot, reason.outcome, verdict: verdict, cause: reason.cause)
+        case .now(let remedy, _):
+            apply(remedy, slot)
+            counters.retried += 1
+            enqueue(slot, atFront: true)
+        case .after(let milliseconds, let remedy, _):
+            apply(remedy, slot)
+            counters.retried += 1
+            items.setState(slot, .retrying)
+            due.insert(slot, due: loop.now.nanoseconds + UInt64(max(milliseconds, 0)) * 1_000_000)
+        }
+    }
+
+    private func apply(_ remedy: Remedy, _ slot: UInt32) {
+        // The connection itself was replaced when the answer came.
+        guard remedy == .newToken else { return }
+        let item = items.item(slot)
+        lanes[Int(item.pointee.lane)].tokenExpired(generation: item.pointee.tokenGeneration, logger: logger)
+    }
+
+    /// Until when a retry makes sense: the expiration, or a short while for a push that APNs itself must not keep;
+    /// at most the configured maximum.
+    private func lastMoment(of item: UnsafeMutablePointer<Item>) -> Int64 {
+        let push = item.pointee.push
+        let first =
+            item.pointee.firstSentMilliseconds > 0 ? item.pointee.firstSentMilliseconds : wallMilliseconds
+        let bound = push.createdMilliseconds + plan.maximumExpirationMilliseconds
+        return min(
+            plan.retry.deadlineMilliseconds(push.expiration, firstAttemptMilliseconds: first) ?? bound, bound)
+    }
+
+    // MARK: Pools
+
+    func poolHasCapacity(_ pool: ConnectionPool) {
+        askForTurnEnd()
+    }
+
+    func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
+        let name = lanes.first { $0.pool === pool }?.name ?? "unknown"
+        switch event {
+        case .opened(let connection, let address, let tls, let nanoseconds):
+            logger.info(
+                "connection open",
+                metadata: [
+                    "credential": "\(name)", "connection": "\(connection)", "address": "\(address)",
+                    "tls": "\(tls)",
+                    "milliseconds": "\(nanoseconds / 1_000_000)",
+                ])
+        case .closed(let connection, let reason):
+            let expected: Bool
+            switch reason {
+            case .drained, .closed: expected = true
+            default: expected = isDraining
+            }
+            logger.log(
+                level: expected ? .info : .warning, "connection closed",
+                metadata: ["credential": "\(name)", "connection": "\(connection)", "reason": "\(reason)"])
+        case .goAway(let connection, let code, let debugData):
+            let reason = debugData.withUnsafeBytes { ReasonBody($0) }
+            logger.notice(
+                "APNs ends a connection",
+                metadata: [
+                    "credential": "\(name)", "connection": "\(connection)", "code": "\(code)",
+                    "reason": "\(reason.reason.name)",
+                ])
+            if reason.reason.class == .configuration {
+                pool.stop(reason: "\(reason.reason.name)", retryAfter: .seconds(300))
+            }
+        case .resolveFailed(let error):
+            logger.error("cannot find APNs", metadata: ["credential": "\(name)", "error": "\(error)"])
+        case .stopped(let reason):
+            logger.critical(
+                "APNs refuses this credential: nothing is sent with it; opened again in 5 minutes",
+                metadata: ["credential": "\(name)", "reason": "\(reason)"])
+        }
+    }
+}

@@ -1,0 +1,361 @@
+import APNS
+import DeliveryCore
+import EventLoop
+import HTTP2
+import Kafka
+import Logging
+import SluiceModel
+import Synchronization
+
+/// A record on its way from the intake to a shard.
+struct IncomingRecord: BitwiseCopyable {
+    /// Of a ``ConsumedRecord``, which the receiver owns.
+    var pointer: UnsafeMutableRawPointer
+    var partitionSlot: UInt16
+}
+
+/// What a shard is made from.
+struct ShardPlan: Sendable {
+    var index: Int
+    var shards: Int
+    var capacity: Int
+    var retry: RetryBackoff
+    var maximumExpirationMilliseconds: Int64
+    var lanes: [LanePlan]
+    var laneByBundle: [String: UInt16]
+}
+
+/// One event-loop thread of a worker: it owns the jobs of its devices from decoding to outcome, and the
+/// connections that carry them. It shares nothing with the other shards but the producer.
+// Sendable: everything but the ring, the wakeup, the loop and the producer, which are made for several threads,
+// is only touched on the loop's thread.
+final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchecked Sendable {
+    let loop: EventLoop
+    /// Records from the intake.
+    let ring: SingleProducerRing<IncomingRecord>
+    /// Signalled by the intake after it has filled the ring.
+    private(set) var wakeup: Wakeup!
+
+    let plan: ShardPlan
+    let outcomes: OutcomeWriter
+    let logger: Logger
+    /// Bytes of records held by the worker; the shard takes off what it frees.
+    private let bytesInFlight: InFlightBytes
+
+    var items: ItemTable
+    var decoder = JobDecoder()
+    var headers: UnsafeMutableBufferPointer<RecordHeader>
+    var lanes: [Lane] = []
+    var routes: RouteTable
+    var due: DueQueue
+    var generator: SeededGenerator
+    var counters = ShardCounters()
+    /// Wall clock, read once per batch of work.
+    var wallMilliseconds: Int64 = 0
+    var lastConfigurationWarning = MonotonicTime(nanoseconds: 0)
+    private var freedBytes = 0
+    private var turnEndAsked = false
+    private var dueTimer: TimerID?
+    private var dueTimerAt = UInt64.max
+    /// Set while the worker ends: nothing new is sent.
+    private(set) var isDraining = false
+    /// Partitions that the group has taken away: what fails is not tried again.
+    private(set) var endingPartitions: Set<UInt16> = []
+    /// Tells the intake of a job that was in flight and is given back after all.
+    var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
+    /// Answers that still come are nobody's.
+    private(set) var hasEnded = false
+
+    /// Records taken from the ring in one turn, so that answers are not held up.
+    private static let recordsPerTurn = 2048
+
+    init(
+        plan: ShardPlan, outcomes: OutcomeWriter, bytesInFlight: InFlightBytes, logger: Logger
+    ) throws(SystemError) {
+        self.plan = plan
+        self.outcomes = outcomes
+        self.bytesInFlight = bytesInFlight
+        self.logger = logger
+        loop = try EventLoop(name: "shard-\(plan.index)")
+        ring = SingleProducerRing(capacity: plan.capacity)
+        items = ItemTable(capacity: plan.capacity)
+        headers = .allocate(capacity: 64)
+        routes = RouteTable(lanes: plan.laneByBundle)
+        due = DueQueue(capacity: plan.capacity)
+        generator = SeededGenerator(seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index))
+        wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
+        outcomes.resume = { [unowned self] in askForTurnEnd() }
+        outcomes.attach(to: loop)
+    }
+
+    deinit {
+        while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
+        headers.deallocate()
+    }
+
+    /// Starts the thread and begins to open connections.
+    func start() {
+        loop.start()
+        loop.execute { [self] in
+            for (index, lanePlan) in plan.lanes.enumerated() {
+                let lane = Lane(
+                    index: UInt16(index), plan: lanePlan, slots: plan.capacity,
+                    seed: UInt64(plan.index) << 32 | UInt64(index) + 1, loop: loop, delegate: self)
+                lanes.append(lane)
+            }
+            for lane in lanes { lane.pool.start() }
+        }
+    }
+
+    // MARK: Records in
+
+    /// Takes records from the ring, decodes them and puts them in their queues.
+    func takeRecords() {
+        wallMilliseconds = wallClockMilliseconds()
+        var budget = Self.recordsPerTurn
+        while budget > 0, let incoming = ring.pop() {
+            take(ConsumedRecord(rawPointer: incoming.pointer), partitionSlot: incoming.partitionSlot)
+            budget -= 1
+        }
+        if budget == 0 { wakeup.signal() }
+        askForTurnEnd()
+    }
+
+    private func take(_ record: ConsumedRecord, partitionSlot: UInt16) {
+        counters.records += 1
+        let source = OutcomeSource(record: record, partitionSlot: partitionSlot)
+        let jobRecord = jobRecord(of: record)
+        let job: DecodedJob
+        do throws(JobError) {
+            job = try decoder.decode(jobRecord, nowMilliseconds: wallMilliseconds)
+        } catch {
+            counters.deadLetters += 1
+            outcomes.deadLetter(jobRecord, error: error, source: source)
+            free(record)
+            return
+        }
+        switch job {
+        case .unsupported(let control):
+            let outcome = Outcome(
+                notSupported: control, sourceTopic: record.topicName, partition: record.partition,
+                offset: record.offset, polledMilliseconds: wallMilliseconds,
+                finishedMilliseconds: wallMilliseconds)
+            write(outcome, source: source)
+            control.release()
+            free(record)
+        case .push(let push):
+            place(push, record, source)
+        }
+    }
+
+    private func place(_ push: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource) {
+        if push.expiration.isPast(atMilliseconds: wallMilliseconds) {
+            return refuse(push, record, source, .expired)
+        }
+        if let feature = push.unsupportedFeature(nowMilliseconds: wallMilliseconds) {
+            return refuse(push, record, source, .undeliverable, cause: .notSupported, unsupported: feature)
+        }
+        guard
+            let route = routes.route(
+                of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
+        else { return refuse(push, record, source, .undeliverable, cause: .noCredential) }
+        let item = Item(
+            push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
+            lane: route.lane,
+            partitionSlot: source.partitionSlot)
+        guard let slot = items.insert(item) else {
+            // The intake never hands out more than there are slots.
+            preconditionFailure("shard \(plan.index): more than \(plan.capacity) jobs at once")
+        }
+        enqueue(slot, atFront: false)
+    }
+
+    /// Ends a push that never gets into the table.
+    private func refuse(
+        _ push: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource, _ kind: OutcomeKind,
+        cause: OutcomeCause? = nil, unsupported: UnsupportedFeature? = nil
+    ) {
+        var outcome = Outcome(
+            kind, of: push, sourceTopic: record.topicName, partition: record.partition, offset: record.offset,
+            polledMilliseconds: wallMilliseconds, finishedMilliseconds: wallMilliseconds)
+        outcome.cause = cause
+        outcome.unsupported = unsupported
+        write(outcome, source: source)
+        push.release()
+        free(record)
+    }
+
+    private func jobRecord(of record: ConsumedRecord) -> JobRecord {
+        let count = record.headerCount
+        if count > headers.count {
+            headers.deallocate()
+            headers = .allocate(capacity: 2 * count)
+        }
+        var filled = 0
+        record.forEachHeader { name, value in
+            headers.initializeElement(at: filled, to: RecordHeader(name: name, value: value))
+            filled += 1
+        }
+        return JobRecord(
+            key: record.key, value: record.value,
+            headers: UnsafeBufferPointer(start: headers.baseAddress, count: filled), topic: record.topicName,
+            partition: record.partition, offset: record.offset,
+            timestampMilliseconds: record.timestampMilliseconds)
+    }
+
+    // MARK: Ends
+
+    func write(_ outcome: borrowing Outcome, source: OutcomeSource) {
+        counters.outcomes[Int(outcome.kind.rawValue)] += 1
+        outcomes.write(outcome, source: source)
+    }
+
+    /// Gives the outcome of an item and frees its slot.
+    func finish(
+        _ slot: UInt32, _ kind: OutcomeKind, verdict: ResponseVerdict? = nil, cause: OutcomeCause? = nil
+    ) {
+        let item = items.item(slot)
+        let record = item.pointee.record
+        var outcome = Outcome(
+            kind, of: item.pointee.push, sourceTopic: record.topicName, partition: record.partition,
+            offset: record.offset, polledMilliseconds: item.pointee.polledMilliseconds,
+            finishedMilliseconds: wallMilliseconds)
+        outcome.attempts = item.pointee.attempts
+        if item.pointee.firstSentMilliseconds > 0 {
+            outcome.firstSentMilliseconds = item.pointee.firstSentMilliseconds
+        }
+        if let verdict {
+            outcome.apply(verdict, registeredAtMilliseconds: item.pointee.push.registeredAtMilliseconds)
+        }
+        outcome.cause = cause
+        write(outcome, source: OutcomeSource(record: record, partitionSlot: item.pointee.partitionSlot))
+        release(slot)
+    }
+
+    func release(_ slot: UInt32) {
+        freedBytes += InFlightBytes.size(of: items.item(slot).pointee.record)
+        items.release(slot)
+    }
+
+    private func free(_ record: ConsumedRecord) {
+        freedBytes += InFlightBytes.size(of: record)
+        record.destroy()
+    }
+
+    // MARK: Turns
+
+    func askForTurnEnd() {
+        guard !turnEndAsked else { return }
+        turnEndAsked = true
+        loop.atTurnEnd(self)
+    }
+
+    func turnEnded() {
+        turnEndAsked = false
+        outcomes.flushPending()
+        if !isDraining, !outcomes.isBlocked { sendAll() }
+        if freedBytes > 0 {
+            bytesInFlight.subtract(freedBytes)
+            freedBytes = 0
+        }
+        armDueTimer()
+    }
+
+    private func armDueTimer() {
+        guard let next = due.nextDue else { return }
+        if let dueTimer {
+            guard next < dueTimerAt else { return }
+            loop.cancel(dueTimer)
+        }
+        dueTimerAt = next
+        dueTimer = loop.schedule(at: MonotonicTime(nanoseconds: next), handler: self)
+    }
+
+    func timerFired(_ timer: TimerID) {
+        dueTimer = nil
+        dueTimerAt = .max
+        wallMilliseconds = wallClockMilliseconds()
+        while let slot = due.popDue(now: loop.now.nanoseconds) {
+            if expireIfDue(slot) { continue }
+            enqueue(slot, atFront: false)
+        }
+        askForTurnEnd()
+    }
+
+    /// Nothing is sent after its expiration: ends the item as `expired` if that has come.
+    func expireIfDue(_ slot: UInt32) -> Bool {
+        guard items.item(slot).pointee.push.expiration.isPast(atMilliseconds: wallMilliseconds) else {
+            return false
+        }
+        finish(slot, .expired)
+        return true
+    }
+
+    // MARK: Giving back
+
+    /// Gives the jobs of a partition back that are not in flight: Kafka has them still. Returns how many.
+    func abandon(partitionSlot: UInt16?) -> Int {
+        repeat { takeRecords() } while ring.count > 0
+        if let partitionSlot { endingPartitions.insert(partitionSlot) }
+        var abandoned = 0
+        for index in 0..<items.capacity {
+            let slot = UInt32(index)
+            let state = items.state(slot)
+            guard state == .waiting || state == .retrying else { continue }
+            guard partitionSlot == nil || items.item(slot).pointee.partitionSlot == partitionSlot else {
+                continue
+            }
+            if state == .waiting {
+                lanes[Int(items.item(slot).pointee.lane)].pool.scheduler.remove(slot: slot)
+            } else {
+                due.remove(slot)
+            }
+            release(slot)
+            abandoned += 1
+        }
+        counters.abandoned += abandoned
+        askForTurnEnd()
+        return abandoned
+    }
+
+    /// Ends sending: waits for what is in flight only. Returns how many jobs were given back.
+    func drain() -> Int {
+        isDraining = true
+        return abandon(partitionSlot: nil)
+    }
+
+    /// Closes all connections at once and gives up what is still on them, without an outcome.
+    func end() {
+        hasEnded = true
+        for lane in lanes { lane.pool.close() }
+        while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
+        for index in 0..<items.capacity where items.state(UInt32(index)) != .free {
+            counters.abandoned += 1
+            release(UInt32(index))
+        }
+    }
+
+    /// Counters with the state of this moment.
+    func snapshot() -> ShardCounters {
+        var snapshot = counters
+        snapshot.waiting = lanes.reduce(0) { $0 + $1.pool.scheduler.waiting }
+        snapshot.inFlight = lanes.reduce(0) { $0 + $1.pool.inFlight }
+        snapshot.retrying = due.count
+        snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
+        return snapshot
+    }
+}
+
+/// Bytes of the records that a worker holds.
+final class InFlightBytes: Sendable {
+    private let value = Atomic<Int>(0)
+
+    var count: Int { value.load(ordering: .relaxed) }
+    func add(_ bytes: Int) { value.add(bytes, ordering: .relaxed) }
+    func subtract(_ bytes: Int) { value.subtract(bytes, ordering: .relaxed) }
+
+    /// What a record counts for: key, value, and a round sum for headers and bookkeeping.
+    static func size(of record: ConsumedRecord) -> Int {
+        (record.key?.count ?? 0) + (record.value?.count ?? 0) + 512
+    }
+}

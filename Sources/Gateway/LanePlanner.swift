@@ -1,0 +1,81 @@
+import APNS
+import DeliveryCore
+import HTTP2
+import SluiceModel
+
+/// Turns the configuration's credentials and apps into lanes, and checks files on the way.
+struct LanePlanner {
+    private let configuration: Configuration
+
+    init(_ configuration: Configuration) {
+        self.configuration = configuration
+    }
+
+    /// The lanes, and which of them an app's bundle identifiers take.
+    func plan() throws(WorkerError) -> (lanes: [LanePlan], laneByBundle: [String: UInt16]) {
+        var lanes: [LanePlan] = []
+        var indexByCredential: [String: UInt16] = [:]
+        var laneByBundle: [String: UInt16] = [:]
+        let sources = ProviderTokenSources()
+        for app in configuration.apps {
+            guard let credential = configuration.credential(of: app) else {
+                throw .credential("apps.\(app.name).credential: there is no credential “\(app.credential)”")
+            }
+            let index: UInt16
+            if let known = indexByCredential[credential.name] {
+                index = known
+            } else {
+                index = UInt16(lanes.count)
+                indexByCredential[credential.name] = index
+                lanes.append(try lane(for: credential, sources))
+            }
+            for topic in app.topics { laneByBundle[topic] = index }
+        }
+        return (lanes, laneByBundle)
+    }
+
+    private func lane(
+        for credential: Configuration.Credential, _ sources: ProviderTokenSources
+    ) throws(WorkerError) -> LanePlan {
+        let apns = configuration.apns
+        var options = ClientTLSOptions()
+        if let file = apns.caFile { options.trust = .authorities(.file(file)) }
+        options.minimumVersion = apns.tlsMinimum == .tls13 ? .tls13 : .tls12
+        var tokens: ProviderTokenSource?
+        do {
+            switch credential.kind {
+            case .token(let keyFile, let keyID, let teamID):
+                let key = try TokenCredential(
+                    keyID: KeyID(keyID), teamID: TeamID(teamID), key: SigningKey(path: keyFile))
+                tokens = try sources.source(for: key)
+            case .certificate(let certificateFile, let keyFile):
+                options.identity = TLSIdentity(
+                    certificateChain: .file(certificateFile), privateKey: .file(keyFile))
+            }
+            var pool = ConnectionPool.Configuration(host: apns.host, port: UInt16(apns.port))
+            pool.connections = credential.connections ?? apns.connections
+            pool.connection.connectTimeout = apns.connectTimeout
+            pool.connection.requestTimeout = apns.requestTimeout
+            pool.connection.pingInterval = apns.pingInterval
+            pool.connection.session.waitsForAuthentication = tokens != nil
+            return LanePlan(
+                name: credential.name, authority: apns.port == 443 ? apns.host : "\(apns.host):\(apns.port)",
+                pool: pool, context: try TLSContext.client(options), tokens: tokens)
+        } catch {
+            throw .credential("credentials.\(credential.name): \(error)")
+        }
+    }
+
+    static func retry(_ retry: Configuration.Delivery.Retry) throws(WorkerError) -> RetryBackoff {
+        do throws(RetryPolicyError) {
+            let initial = Int64(retry.initial / .milliseconds(1))
+            let maximum = Int64(retry.maximum / .milliseconds(1))
+            return RetryBackoff(
+                later: try ExponentialBackoff(
+                    baseMilliseconds: initial, capMilliseconds: maximum, multiplier: retry.multiplier),
+                maximumAttempts: UInt32(clamping: retry.maxAttempts))
+        } catch {
+            throw .credential("delivery.retry: \(error)")
+        }
+    }
+}

@@ -1,0 +1,198 @@
+import APNS
+import DeliveryCore
+import EventLoop
+import HTTP2
+import Kafka
+import Logging
+import SluiceModel
+import Synchronization
+
+/// Why a worker could not start: what, where, and what to do.
+public enum WorkerError: Error, Sendable, CustomStringConvertible {
+    /// A key, certificate or other file that the configuration names is not usable.
+    case credential(String)
+    /// Kafka could not be reached, or does not have what the worker needs.
+    case kafka(String)
+    /// The system refused something, descriptors for instance.
+    case system(String)
+
+    public var description: String {
+        switch self {
+        case .credential(let text), .kafka(let text), .system(let text): text
+        }
+    }
+}
+
+/// How a worker ended.
+public struct WorkerResult: Sendable {
+    /// Nil after an orderly stop; else why the worker had to stop.
+    public var failure: String?
+    public var totals: WorkerSnapshot
+}
+
+/// What a worker has done and holds.
+public struct WorkerSnapshot: Sendable {
+    public var intake: IntakeCounters
+    public var shards: ShardCounters
+    /// Jobs taken from Kafka whose outcome is not yet there.
+    public var outstanding: Int
+    public var bytesInFlight: Int
+    public var assignedPartitions: Int
+}
+
+/// One gateway process: it consumes jobs, pushes them and produces their outcomes, until it is asked to stop.
+///
+/// ```
+/// let worker = try Worker(configuration: configuration, logger: logger)
+/// try worker.start()
+/// let result = worker.waitUntilStopped()   // requestStop() from a signal handler's thread
+/// ```
+public final class Worker: Sendable {
+    private let configuration: Configuration
+    private let logger: Logger
+    private let intake: Intake
+    private let shards: [Shard]
+    private let bytesInFlight: InFlightBytes
+    private let stopped = BlockingFlag()
+    private let failure: FailureBox
+
+    private final class FailureBox: Sendable {
+        let text = Mutex<String?>(nil)
+    }
+
+    /// Makes everything and checks it: keys, certificates, Kafka and its topics. Blocks for as long as Kafka takes to
+    /// answer, at most some ten seconds.
+    public init(configuration: Configuration, logger: Logger) throws {
+        self.configuration = configuration
+        self.logger = logger
+        let failure = FailureBox()
+        let bytesInFlight = InFlightBytes()
+        self.failure = failure
+        self.bytesInFlight = bytesInFlight
+
+        let (lanes, laneByBundle) = try LanePlanner(configuration).plan()
+        let properties = KafkaSetup(configuration.kafka)
+        try properties.prepareTopics(logger: logger)
+
+        let weakIntake = IntakeReference()
+        do {
+            let log = logger
+            let producer = try KafkaProducer(properties: properties.producer) { event in
+                Worker.log(event, log) { weakIntake.fail($0) }
+            }
+            let outcomes = try producer.topic(configuration.kafka.topics.outcomes)
+            let deadLetters = try producer.topic(configuration.kafka.topics.deadLetters)
+            let delivery = configuration.delivery
+            // A shard may hold all jobs, and a batch of records is polled past the limit at most.
+            let capacity = delivery.maxInFlight + 1024
+            shards = try (0..<delivery.shards).map { index in
+                let plan = ShardPlan(
+                    index: index, shards: delivery.shards, capacity: capacity,
+                    retry: try LanePlanner.retry(delivery.retry),
+                    maximumExpirationMilliseconds: Int64(delivery.maxExpiration.components.seconds) * 1000,
+                    lanes: lanes, laneByBundle: laneByBundle)
+                let writer = OutcomeWriter(
+                    producer: producer, outcomes: outcomes, deadLetters: deadLetters, logger: logger
+                ) { weakIntake.fail($0) }
+                return try Shard(plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, logger: logger)
+            }
+            let stopped = stopped
+            intake = try Intake(
+                settings: .init(
+                    maximumInFlight: delivery.maxInFlight, maximumBytes: delivery.maxInFlightBytes,
+                    commitInterval: delivery.commitInterval, drainDeadline: delivery.drainDeadline),
+                consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
+                producer: producer, shards: shards, bytesInFlight: bytesInFlight,
+                loop: EventLoop(name: "kafka"), logger: logger
+            ) { reason in
+                failure.text.withLock { $0 = reason }
+                stopped.set()
+            }
+            weakIntake.set(intake)
+        } catch let error as KafkaError {
+            throw WorkerError.kafka("\(error)")
+        } catch let error as SystemError {
+            throw WorkerError.system("\(error)")
+        }
+    }
+
+    /// Starts the threads. Once.
+    public func start() {
+        for shard in shards { shard.start() }
+        intake.start()
+        logger.info(
+            "worker started",
+            metadata: [
+                "shards": "\(shards.count)", "apps": "\(configuration.apps.count)",
+                "jobs-topic": "\(configuration.kafka.topics.jobs)", "group": "\(configuration.kafka.groupID)",
+                "apns": "\(configuration.apns.host):\(configuration.apns.port)",
+            ])
+    }
+
+    /// Asks for an orderly stop: what is in flight ends within the drain deadline, offsets are committed, the group
+    /// is left. Any thread; returns at once.
+    public func requestStop() {
+        intake.loop.execute { [intake] in intake.beginDrain() }
+    }
+
+    /// Waits for the end, whoever asked for it, and ends the threads.
+    public func waitUntilStopped() -> WorkerResult {
+        stopped.wait()
+        let totals = snapshot()
+        for shard in shards {
+            shard.loop.stop()
+            shard.loop.join()
+        }
+        intake.loop.stop()
+        intake.loop.join()
+        return WorkerResult(failure: failure.text.withLock { $0 }, totals: totals)
+    }
+
+    /// Counters and state of this moment. Blocks for a turn of each loop; not from a loop's thread. Between
+    /// ``start()`` and the return of ``waitUntilStopped()``.
+    public func snapshot() -> WorkerSnapshot {
+        let sum = shards.map { shard in shard.loop.runBlocking { shard.snapshot() } }.reduce(
+            ShardCounters(), +)
+        let bytes = bytesInFlight.count
+        return intake.loop.runBlocking { [intake] in
+            WorkerSnapshot(
+                intake: intake.counters, shards: sum, outstanding: intake.outstanding, bytesInFlight: bytes,
+                assignedPartitions: intake.partitions.states.count)
+        }
+    }
+
+    private static func log(_ event: KafkaProducerEvent, _ logger: Logger, fail: (String) -> Void) {
+        switch event {
+        case .error(let error):
+            if error.isFatal {
+                fail("the producer has failed: \(error)")
+            } else {
+                logger.warning("Kafka producer", metadata: ["error": "\(error)"])
+            }
+        case .log(let line):
+            logger.log(
+                level: line.level <= 3
+                    ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
+                "librdkafka producer",
+                metadata: ["facility": "\(line.facility)", "message": "\(line.message)"])
+        case .statistics: break
+        }
+    }
+}
+
+/// Lets producers report a failure to the intake, which is made after them.
+private final class IntakeReference: Sendable {
+    private struct Weak {
+        weak var intake: Intake?
+    }
+    private let reference = Mutex(Weak())
+
+    func set(_ intake: Intake) {
+        reference.withLock { $0.intake = intake }
+    }
+
+    func fail(_ reason: String) {
+        guard let intake = reference.withLock({ $0.intake }) else { return }
+        intake.loop.execute { intake.fail(reason) }
+    }
+}

@@ -1,0 +1,145 @@
+import CRdkafka
+
+/// Builds librdkafka's configuration object: Sluice's defaults, the user's properties, the rules that
+/// guarantees rest on; then creates the client.
+final class ClientConfiguration {
+    enum Kind { case consumer, producer, admin, embedded }
+
+    /// A property that a guarantee rests on: only these values are accepted.
+    struct Rule {
+        let names: [String]
+        let accepted: [String]
+        let why: String
+    }
+
+    /// Owned until `rd_kafka_new` takes it over (`nil` then); freed by `deinit` otherwise.
+    private var handle: OpaquePointer?
+    private let kind: Kind
+
+    private static let all = ["all", "-1"]
+    private static let falseValues = ["false", "0", "f", "F"]
+    private static let trueValues = ["true", "1", "t", "T"]
+
+    static let consumerRules: [Rule] = [
+        Rule(
+            names: ["enable.auto.commit", "auto.commit.enable", "enable.auto.offset.store"],
+            accepted: falseValues,
+            why: "an offset is committed only when its job has a terminal outcome"),
+        Rule(
+            names: ["log.queue"], accepted: trueValues,
+            why: "log lines are handed over by poll"),
+    ]
+
+    static let producerRules: [Rule] = [
+        Rule(
+            names: ["enable.idempotence"], accepted: trueValues,
+            why: "a retry inside the producer must not publish an outcome twice"),
+        Rule(
+            names: ["acks", "request.required.acks"], accepted: all,
+            why: "an offset is committed only behind outcomes that every in-sync replica has"),
+        Rule(
+            names: ["delivery.report.only.error"], accepted: falseValues,
+            why: "the delivery report completes a job's offset"),
+        Rule(
+            names: ["transactional.id"], accepted: [],
+            why: "this producer does not run transactions"),
+        Rule(
+            names: ["log.queue"], accepted: trueValues,
+            why: "log lines are handed over with the delivery reports"),
+    ]
+
+    /// What Sluice sets when the user does not.
+    static func defaults(_ kind: Kind) -> [(String, String)] {
+        var common = [("client.id", "sluice")]
+        switch kind {
+        case .consumer:
+            common += [
+                ("partition.assignment.strategy", "cooperative-sticky"),
+                ("auto.offset.reset", "earliest"),
+                ("enable.auto.commit", "false"),
+                ("enable.auto.offset.store", "false"),
+                ("log.queue", "true"),
+                // A record that is held keeps the whole fetch response it came in: 50 MB unless told.
+                ("fetch.max.bytes", "4194304"),
+            ]
+        case .producer:
+            common += [
+                ("enable.idempotence", "true"),
+                ("acks", "all"),
+                ("log.queue", "true"),
+            ]
+        case .admin:
+            // Only a client of the consumer type heeds this.
+            common += [("allow.auto.create.topics", "false")]
+        case .embedded:
+            break
+        }
+        return common
+    }
+
+    /// - Throws: an error that names the property that is unknown, has a bad value or may not be changed.
+    init(_ kind: Kind, _ properties: KafkaProperties) throws(KafkaError) {
+        handle = rd_kafka_conf_new()
+        self.kind = kind
+        if (properties["bootstrap.servers"] ?? properties["metadata.broker.list"] ?? "").isEmpty,
+            properties["test.mock.num.brokers"] == nil
+        {
+            throw .invalid("kafka property \"bootstrap.servers\" is missing: name at least one host:port")
+        }
+        for (name, value) in Self.defaults(kind) { try set(name, value) }
+        let rules =
+            switch kind {
+            case .consumer: Self.consumerRules
+            case .producer: Self.producerRules
+            case .admin, .embedded: [Rule]()
+            }
+        for (name, value) in properties.pairs {
+            if let rule = rules.first(where: { $0.names.contains(name) }), !rule.accepted.contains(value) {
+                let allowed =
+                    rule.accepted.first.map { "it must stay \"\($0)\"" } ?? "it must not be set"
+                throw .invalid("kafka property \"\(name)\": \(allowed), because \(rule.why)")
+            }
+            try set(name, value)
+        }
+    }
+
+    deinit {
+        if let handle { rd_kafka_conf_destroy(handle) }
+    }
+
+    private func set(_ name: String, _ value: String) throws(KafkaError) {
+        var reason = [CChar](repeating: 0, count: 512)
+        guard rd_kafka_conf_set(handle, name, value, &reason, reason.count) != RD_KAFKA_CONF_OK else {
+            return
+        }
+        let text = Self.text(reason)
+        // librdkafka repeats a bad value in its message.
+        let shown = KafkaProperties.isSecret(name) ? "the value is not acceptable" : text
+        throw .invalid("kafka property \"\(name)\": \(shown)")
+    }
+
+    /// Lets the caller install callbacks before the client exists.
+    func configure(_ body: (OpaquePointer) -> Void) {
+        if let handle { body(handle) }
+    }
+
+    /// Creates the client, once. The configuration object is librdkafka's afterwards.
+    func create() throws(KafkaError) -> OpaquePointer {
+        var reason = [CChar](repeating: 0, count: 512)
+        let type = kind == .consumer || kind == .admin ? RD_KAFKA_CONSUMER : RD_KAFKA_PRODUCER
+        // Without a callback librdkafka writes to standard error; these clients tell by their results.
+        if kind == .admin || kind == .embedded { rd_kafka_conf_set_log_cb(handle, nil) }
+        guard let client = rd_kafka_new(type, handle, &reason, reason.count) else {
+            let code = rd_kafka_last_error()
+            throw KafkaError(
+                code: code.rawValue, message: "cannot create the Kafka client: \(Self.text(reason))")
+        }
+        self.handle = nil
+        return client
+    }
+
+    /// The C string in `buffer`.
+    static func text(_ buffer: [CChar]) -> String {
+        String(decoding: buffer.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+}

@@ -1,0 +1,102 @@
+import CRdkafka
+
+/// One consumed record: a pointer into librdkafka's buffers, the size of a pointer, without reference
+/// counting.
+///
+/// Lifetime: the holder calls `destroy()` exactly once, on any thread; every borrowed slice (key, value,
+/// topic name, header names and values) dies with it. All records must be destroyed before the
+/// `KafkaConsumer` they came from goes away: its last step waits for them.
+///
+/// Memory: a record keeps the fetch response it came in (up to `fetch.max.bytes`, Sluice's default 4 MB; for
+/// a compressed batch its decompressed copy), so a few records held for long can weigh more than their sizes
+/// say.
+///
+/// Thread rule: a record may move between threads, and is used by one thread at a time.
+// @unchecked: a message is an independent heap object whose only shared parts (fetch buffer, partition)
+// librdkafka counts atomically; the holder alone uses it, by the rule above.
+public struct ConsumedRecord: @unchecked Sendable {
+    let message: UnsafeMutablePointer<rd_kafka_message_t>
+
+    init(_ message: UnsafeMutablePointer<rd_kafka_message_t>) { self.message = message }
+
+    /// The record as a raw pointer, to go through a ring of pointers.
+    public var rawPointer: UnsafeMutableRawPointer { UnsafeMutableRawPointer(message) }
+
+    /// The record behind a pointer that came from `rawPointer`; nothing else is valid.
+    public init(rawPointer: UnsafeMutableRawPointer) {
+        message = rawPointer.assumingMemoryBound(to: rd_kafka_message_t.self)
+    }
+
+    public var partition: Int32 { message.pointee.partition }
+    public var offset: Int64 { message.pointee.offset }
+
+    /// `nil`: the record has no key.
+    public var key: UnsafeRawBufferPointer? {
+        guard let key = message.pointee.key else { return nil }
+        return UnsafeRawBufferPointer(start: key, count: message.pointee.key_len)
+    }
+
+    /// `nil`: the record's value is null (a tombstone). An empty value is an empty slice.
+    public var value: UnsafeRawBufferPointer? {
+        guard let value = message.pointee.payload else { return nil }
+        return UnsafeRawBufferPointer(start: value, count: message.pointee.len)
+    }
+
+    /// Create time or log append time (the topic's `message.timestamp.type`), in ms since 1970. -1: none.
+    public var timestampMilliseconds: Int64 { rd_kafka_message_timestamp(message, nil) }
+
+    /// The topic's name, borrowed.
+    public var topicName: UnsafeRawBufferPointer {
+        guard let name = rd_kafka_topic_name(message.pointee.rkt) else {
+            return UnsafeRawBufferPointer(start: nil, count: 0)
+        }
+        return UnsafeRawBufferPointer(start: name, count: cStringLength(name))
+    }
+
+    /// Equal for records of the same topic of the same consumer, while the topic exists: cheaper to compare
+    /// than its name. A topic that is deleted and created again gets another one.
+    public var topicIdentity: UnsafeRawPointer { UnsafeRawPointer(message.pointee.rkt) }
+
+    /// Calls `body` for each header in the order of the record. Name and value are borrowed; a value may be
+    /// null. The first call parses the headers (one small C allocation per header, freed with the record).
+    ///
+    /// A name ends at its first zero byte, because librdkafka hands names over as C strings.
+    @inlinable
+    public func forEachHeader<Failure: Error>(
+        _ body: (_ name: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?) throws(Failure) -> Void
+    ) throws(Failure) {
+        guard let headers = parsedHeaders() else { return }
+        var index = 0
+        while let header = Self.header(headers, index) {
+            try body(header.name, header.value)
+            index += 1
+        }
+    }
+
+    /// How many headers the record has.
+    public var headerCount: Int { parsedHeaders().map { rd_kafka_header_cnt($0) } ?? 0 }
+
+    /// Frees the record. Exactly once.
+    public func destroy() { rd_kafka_message_destroy(message) }
+
+    @usableFromInline func parsedHeaders() -> OpaquePointer? {
+        var headers: OpaquePointer?
+        guard rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR else { return nil }
+        return headers
+    }
+
+    @usableFromInline static func header(
+        _ headers: OpaquePointer, _ index: Int
+    ) -> (name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?)? {
+        var name: UnsafePointer<CChar>?
+        var value: UnsafeRawPointer?
+        var size = 0
+        guard rd_kafka_header_get_all(headers, index, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR,
+            let name
+        else { return nil }
+        return (
+            UnsafeRawBufferPointer(start: name, count: cStringLength(name)),
+            value.map { UnsafeRawBufferPointer(start: $0, count: size) }
+        )
+    }
+}

@@ -1,0 +1,242 @@
+import CRdkafka
+import Glibc
+
+/// A topic to create.
+public struct NewTopic: Sendable {
+    public var name: String
+    public var partitions: Int
+    /// -1: the broker's default (Kafka 2.4 or later).
+    public var replicationFactor: Int
+    /// Topic configuration, for example `cleanup.policy=compact`.
+    public var configuration: [(name: String, value: String)]
+
+    public init(
+        _ name: String, partitions: Int, replicationFactor: Int = -1,
+        configuration: [(name: String, value: String)] = []
+    ) {
+        self.name = name
+        self.partitions = partitions
+        self.replicationFactor = replicationFactor
+        self.configuration = configuration
+    }
+}
+
+/// What the brokers say about themselves and their topics.
+public struct ClusterMetadata: Sendable {
+    public struct Broker: Sendable, Hashable {
+        public let identifier: Int32
+        public let host: String
+        public let port: Int32
+    }
+
+    public struct Topic: Sendable {
+        public let name: String
+        public let partitionCount: Int
+        /// Partitions that have no leader now; records for them wait.
+        public let leaderless: [Int32]
+        /// For example `UNKNOWN_TOPIC_OR_PART` or `TOPIC_AUTHORIZATION_FAILED`.
+        public let error: KafkaError?
+    }
+
+    public let brokers: [Broker]
+    public let topics: [Topic]
+}
+
+/// Creates and describes topics. Calls block until the brokers have answered or the time is over: not for a
+/// loop's thread. Any thread, one call at a time.
+public final class KafkaAdmin {
+    public enum Creation: Sendable, Equatable {
+        case created
+        /// The topic was there before, with whatever partitions and configuration it has.
+        case alreadyExists
+    }
+
+    /// Freed in `deinit`; every other handle here lives within one call.
+    private let client: OpaquePointer
+
+    /// - Throws: an error that names the property that is missing, unknown or bad.
+    public init(properties: KafkaProperties) throws(KafkaError) {
+        let configuration = try ClientConfiguration(.admin, properties)
+        client = try configuration.create()
+    }
+
+    deinit { rd_kafka_destroy(client) }
+
+    /// Creates topics; those that exist are left as they are.
+    ///
+    /// - Returns: per topic, in the order given, what happened.
+    /// - Throws: when a topic is refused, or the cluster has no topic administration (`sluice kafka` has
+    ///   none). Other topics of the same call may have been created.
+    @discardableResult
+    public func createTopics(
+        _ topics: [NewTopic], timeoutMilliseconds: Int32 = 15_000
+    ) throws(KafkaError) -> [Creation] {
+        guard !topics.isEmpty else { return [] }
+        var handles: [OpaquePointer?] = []
+        defer { handles.forEach { rd_kafka_NewTopic_destroy($0) } }
+        for topic in topics { handles.append(try Self.handle(for: topic)) }
+        let event = try run(RD_KAFKA_ADMIN_OP_CREATETOPICS, "create topics", timeoutMilliseconds) {
+            options, queue in
+            rd_kafka_CreateTopics(client, &handles, handles.count, options, queue)
+        }
+        defer { rd_kafka_event_destroy(event) }
+        var count = 0
+        guard let answer = rd_kafka_event_CreateTopics_result(event),
+            let results = rd_kafka_CreateTopics_result_topics(answer, &count)
+        else { throw .system("create topics: librdkafka gave no result") }
+        var outcome: [String: Creation] = [:]
+        for result in UnsafeBufferPointer(start: results, count: count) {
+            guard let result else { continue }
+            let name = String(cString: rd_kafka_topic_result_name(result))
+            switch rd_kafka_topic_result_error(result) {
+            case RD_KAFKA_RESP_ERR_NO_ERROR: outcome[name] = .created
+            case RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS: outcome[name] = .alreadyExists
+            case let code:
+                let detail = rd_kafka_topic_result_error_string(result).map { String(cString: $0) }
+                throw KafkaError(code, "create topic \"\(name)\"", detail: detail)
+            }
+        }
+        return topics.map { outcome[$0.name] ?? .created }
+    }
+
+    /// Deletes topics; those that do not exist are passed over.
+    public func deleteTopics(_ names: [String], timeoutMilliseconds: Int32 = 15_000) throws(KafkaError) {
+        guard !names.isEmpty else { return }
+        var handles = names.map { rd_kafka_DeleteTopic_new($0) }
+        defer { handles.forEach { rd_kafka_DeleteTopic_destroy($0) } }
+        let event = try run(RD_KAFKA_ADMIN_OP_DELETETOPICS, "delete topics", timeoutMilliseconds) {
+            options, queue in
+            rd_kafka_DeleteTopics(client, &handles, handles.count, options, queue)
+        }
+        defer { rd_kafka_event_destroy(event) }
+        var count = 0
+        guard let answer = rd_kafka_event_DeleteTopics_result(event),
+            let results = rd_kafka_DeleteTopics_result_topics(answer, &count)
+        else { return }
+        for result in UnsafeBufferPointer(start: results, count: count) {
+            guard let result else { continue }
+            let code = rd_kafka_topic_result_error(result)
+            guard code != RD_KAFKA_RESP_ERR_NO_ERROR, code != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART else {
+                continue
+            }
+            throw KafkaError(code, "delete topic \"\(String(cString: rd_kafka_topic_result_name(result)))\"")
+        }
+    }
+
+    /// Brokers and topics: all topics, or only the one named. Asking does not create a topic, save in an
+    /// `EmbeddedCluster`.
+    public func metadata(
+        topic: String? = nil, timeoutMilliseconds: Int32 = 10_000
+    ) throws(KafkaError) -> ClusterMetadata {
+        var handle: OpaquePointer?
+        if let topic {
+            handle = rd_kafka_topic_new(client, topic, nil)
+            guard handle != nil else { throw KafkaError(rd_kafka_last_error(), "topic \"\(topic)\"") }
+        }
+        defer { if let handle { rd_kafka_topic_destroy(handle) } }
+        var answer: UnsafePointer<rd_kafka_metadata>?
+        let code = rd_kafka_metadata(client, topic == nil ? 1 : 0, handle, &answer, timeoutMilliseconds)
+        guard code == RD_KAFKA_RESP_ERR_NO_ERROR, let answer else {
+            throw KafkaError(code, "ask the brokers for metadata")
+        }
+        defer { rd_kafka_metadata_destroy(answer) }
+        return ClusterMetadata(answer.pointee)
+    }
+
+    /// How many partitions a topic has; `nil` when it does not exist.
+    public func partitionCount(
+        of topic: String, timeoutMilliseconds: Int32 = 10_000
+    ) throws(KafkaError) -> Int? {
+        let metadata = try metadata(topic: topic, timeoutMilliseconds: timeoutMilliseconds)
+        guard let entry = metadata.topics.first(where: { $0.name == topic }) else { return nil }
+        if let error = entry.error {
+            let unknown = [RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC]
+            if unknown.contains(where: { $0.rawValue == error.code }) { return nil }
+            throw error
+        }
+        return entry.partitionCount
+    }
+
+    /// A partition's watermarks, asked of its leader.
+    public func watermarks(
+        of partition: TopicPartition, timeoutMilliseconds: Int32 = 10_000
+    ) throws(KafkaError) -> Watermarks {
+        try queryWatermarkOffsets(client, partition, timeoutMilliseconds)
+    }
+
+    private static func handle(for topic: NewTopic) throws(KafkaError) -> OpaquePointer? {
+        var reason = [CChar](repeating: 0, count: 256)
+        guard
+            let handle = rd_kafka_NewTopic_new(
+                topic.name, Int32(topic.partitions), Int32(topic.replicationFactor), &reason, reason.count)
+        else { throw .invalid("create topic \"\(topic.name)\": \(ClientConfiguration.text(reason))") }
+        for (name, value) in topic.configuration {
+            let code = rd_kafka_NewTopic_set_config(handle, name, value)
+            guard code == RD_KAFKA_RESP_ERR_NO_ERROR else {
+                rd_kafka_NewTopic_destroy(handle)
+                throw KafkaError(code, "create topic \"\(topic.name)\": configuration \"\(name)\"")
+            }
+        }
+        return handle
+    }
+
+    /// Sends an administrative request and waits for its event, which the caller destroys.
+    private func run(
+        _ operation: rd_kafka_admin_op_t, _ what: String, _ timeoutMilliseconds: Int32,
+        _ send: (_ options: OpaquePointer, _ queue: OpaquePointer) -> Void
+    ) throws(KafkaError) -> OpaquePointer {
+        try requireController(what, min(timeoutMilliseconds, 2_000))
+        let options = rd_kafka_AdminOptions_new(client, operation)!
+        let queue = rd_kafka_queue_new(client)!
+        defer {
+            rd_kafka_queue_destroy(queue)
+            rd_kafka_AdminOptions_destroy(options)
+        }
+        _ = rd_kafka_AdminOptions_set_request_timeout(options, timeoutMilliseconds, nil, 0)
+        _ = rd_kafka_AdminOptions_set_operation_timeout(options, timeoutMilliseconds, nil, 0)
+        send(options, queue)
+        guard let event = rd_kafka_queue_poll(queue, timeoutMilliseconds + 1_000) else {
+            throw KafkaError(
+                RD_KAFKA_RESP_ERR__TIMED_OUT, what, detail: "no answer within \(timeoutMilliseconds) ms")
+        }
+        let code = rd_kafka_event_error(event)
+        guard code != RD_KAFKA_RESP_ERR_NO_ERROR else { return event }
+        defer { rd_kafka_event_destroy(event) }
+        throw KafkaError(code, what, detail: rd_kafka_event_error_string(event).map { String(cString: $0) })
+    }
+
+    /// Topics are administered by the cluster's controller. librdkafka's mock cluster names one that is none
+    /// of its brokers; without this check its clients would wait the whole time for it, and say only that.
+    private func requireController(_ what: String, _ timeoutMilliseconds: Int32) throws(KafkaError) {
+        let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
+        repeat {
+            let brokers = try metadata(timeoutMilliseconds: max(1_000, timeoutMilliseconds)).brokers
+            let controller = rd_kafka_controllerid(client, max(1, deadline.remainingMilliseconds))
+            if brokers.contains(where: { $0.identifier == controller }) { return }
+            usleep(50_000)
+        } while !deadline.hasPassed
+        throw KafkaError(
+            RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE, what,
+            detail:
+                "the brokers name no controller, so this cluster has no topic administration. The "
+                + "embedded cluster of `sluice kafka` has none: name its topics and partitions when you start "
+                + "it. A Kafka cluster that is choosing a controller has one again soon")
+    }
+}
+
+extension ClusterMetadata {
+    init(_ metadata: rd_kafka_metadata) {
+        brokers = UnsafeBufferPointer(start: metadata.brokers, count: Int(metadata.broker_cnt)).map {
+            Broker(identifier: $0.id, host: String(cString: $0.host), port: $0.port)
+        }
+        topics = UnsafeBufferPointer(start: metadata.topics, count: Int(metadata.topic_cnt)).map { topic in
+            let name = String(cString: topic.topic)
+            let partitions = UnsafeBufferPointer(start: topic.partitions, count: Int(topic.partition_cnt))
+            return Topic(
+                name: name, partitionCount: partitions.count,
+                leaderless: partitions.filter { $0.leader < 0 }.map(\.id),
+                error: topic.err == RD_KAFKA_RESP_ERR_NO_ERROR
+                    ? nil : KafkaError(topic.err, "topic \"\(name)\""))
+        }
+    }
+}

@@ -1,0 +1,153 @@
+import CRdkafka
+
+extension KafkaConsumer {
+    /// What this consumer reads now: answered assignments without answered revocations.
+    public var assignment: [TopicPartition] { context.table.assigned }
+
+    /// Whether the group has taken the partitions away already, so that a commit would fail.
+    public var isAssignmentLost: Bool { rd_kafka_assignment_lost(client) != 0 }
+
+    /// Answers `KafkaConsumerEvent.assigned`: exactly its partitions, each with the place to begin. Reading
+    /// begins, and the other partitions of this consumer go on. Also valid within the event.
+    ///
+    /// In a consumer without topics: reads exactly these partitions from now on.
+    /// - Throws: when no assignment waits for an answer, the partitions differ, or librdkafka refuses.
+    public func assign(_ partitions: [TopicPartitionOffset]) throws(KafkaError) {
+        guard !isClosed else { throw .invalid("assign: the consumer is closed") }
+        if subscribes {
+            guard case .assign(let expected) = context.pending else {
+                throw .invalid("assign: no assignment waits for an answer")
+            }
+            guard Set(partitions.map(\.topicPartition)) == expected else {
+                throw .invalid(
+                    "assign: the answer must name exactly the partitions of the event: "
+                        + expected.sorted().map(\.description).joined(separator: ", "))
+            }
+        }
+        if let error = context.answer(assign: partitions) { throw error }
+    }
+
+    /// Answers `KafkaConsumerEvent.revoked` or `.lost`: exactly its partitions. They are gone with this call:
+    /// commit before. No record of them is returned any more. Also valid within the event.
+    ///
+    /// In a consumer without topics: stops reading all partitions.
+    /// - Throws: when no revocation waits for an answer, the partitions differ, or librdkafka refuses.
+    public func unassign(_ partitions: [TopicPartition]) throws(KafkaError) {
+        guard !isClosed else { throw .invalid("unassign: the consumer is closed") }
+        if subscribes {
+            guard case .revoke(let expected) = context.pending else {
+                throw .invalid("unassign: no revocation waits for an answer")
+            }
+            guard Set(partitions) == expected else {
+                throw .invalid(
+                    "unassign: the answer must name exactly the partitions of the event: "
+                        + expected.sorted().map(\.description).joined(separator: ", "))
+            }
+        }
+        // The mark of a pause outlives an assignment in librdkafka: the partition would come back silent.
+        let stillPaused = partitions.filter { paused.contains($0) }
+        if !stillPaused.isEmpty { try resume(stillPaused) }
+        if let error = context.answer(unassign: partitions) { throw error }
+    }
+
+    // MARK: Pausing
+
+    /// Stops handing out records of these partitions; those already returned are unaffected. What librdkafka
+    /// has fetched ahead is thrown away and fetched again after `resume`: for a short break it is cheaper not
+    /// to poll.
+    public func pause(_ partitions: [TopicPartition]) throws(KafkaError) {
+        guard !partitions.isEmpty else { return }
+        let list = PartitionList(partitions)
+        let code = rd_kafka_pause_partitions(client, list.pointer)
+        guard code == RD_KAFKA_RESP_ERR_NO_ERROR else { throw KafkaError(code, "pause partitions") }
+        if let error = list.firstError("pause") { throw error }
+        paused.formUnion(partitions)
+    }
+
+    /// Goes on behind the last record that was returned. Partitions that are not paused are left alone.
+    public func resume(_ partitions: [TopicPartition]) throws(KafkaError) {
+        let partitions = partitions.filter { paused.contains($0) }
+        guard !partitions.isEmpty else { return }
+        let list = PartitionList(partitions)
+        let code = rd_kafka_resume_partitions(client, list.pointer)
+        guard code == RD_KAFKA_RESP_ERR_NO_ERROR else { throw KafkaError(code, "resume partitions") }
+        paused.subtract(partitions)
+        if let error = list.firstError("resume") { throw error }
+    }
+
+    public var pausedPartitions: Set<TopicPartition> { paused }
+}
+
+extension ConsumerContext {
+    /// librdkafka's callback. Answered later, by the owner; until then librdkafka keeps the group waiting.
+    func rebalance(
+        _ client: OpaquePointer, _ code: rd_kafka_resp_err_t,
+        _ list: UnsafeMutablePointer<rd_kafka_topic_partition_list_t>
+    ) {
+        hasRebalanced = true
+        // The list is librdkafka's and valid only now.
+        let partitions = PartitionList.elements(list).map { TopicPartition($0) }
+        switch code {
+        case RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
+            pending = .assign(Set(partitions))
+            if isClosing {
+                _ = answer(assign: partitions.map { TopicPartitionOffset($0) })
+            } else {
+                emit(.assigned(partitions))
+            }
+        case RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
+            pending = .revoke(Set(partitions))
+            if isClosing {
+                _ = answer(unassign: partitions)
+            } else {
+                emit(rd_kafka_assignment_lost(client) != 0 ? .lost(partitions) : .revoked(partitions))
+            }
+        default:
+            emit(.error(KafkaError(code, "rebalance")))
+            rd_kafka_assign(client, nil)
+            table.removeAll()
+            pending = .none
+        }
+    }
+
+    /// Whether the group's assignor moves partitions one by one. Otherwise (`range`, `roundrobin`) each
+    /// rebalance takes all and gives all.
+    private func isCooperative(_ client: OpaquePointer) -> Bool {
+        guard let name = rd_kafka_rebalance_protocol(client) else { return false }
+        return String(cString: name) == "COOPERATIVE"
+    }
+
+    func answer(assign partitions: [TopicPartitionOffset]) -> KafkaError? {
+        guard let client else { return nil }
+        let list = PartitionList(partitions)
+        if isCooperative(client) {
+            if let error = rd_kafka_incremental_assign(client, list.pointer) {
+                return KafkaError(consuming: error, "assign partitions")
+            }
+        } else {
+            let code = rd_kafka_assign(client, list.pointer)
+            if code != RD_KAFKA_RESP_ERR_NO_ERROR { return KafkaError(code, "assign partitions") }
+            table.removeAll()
+        }
+        for partition in partitions { table.assign(partition.topicPartition) }
+        pending = .none
+        return nil
+    }
+
+    func answer(unassign partitions: [TopicPartition]) -> KafkaError? {
+        guard let client else { return nil }
+        if isCooperative(client) {
+            let list = PartitionList(partitions)
+            if let error = rd_kafka_incremental_unassign(client, list.pointer) {
+                return KafkaError(consuming: error, "give partitions back")
+            }
+            for partition in partitions { table.unassign(partition) }
+        } else {
+            let code = rd_kafka_assign(client, nil)
+            if code != RD_KAFKA_RESP_ERR_NO_ERROR { return KafkaError(code, "give partitions back") }
+            table.removeAll()
+        }
+        pending = .none
+        return nil
+    }
+}

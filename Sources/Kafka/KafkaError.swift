@@ -1,0 +1,88 @@
+import CRdkafka
+
+/// An error of a Kafka client, an answer of a broker, or a property that is not acceptable.
+///
+/// `message` says what failed and where (topic, partition, property) and, where this module knows it, what to
+/// do. It never contains a record's key or value, nor a password of the configuration.
+public struct KafkaError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// librdkafka's code: positive from the broker (Kafka protocol, error codes), negative from the client.
+    public let code: Int32
+    /// The code's name, for example `UNKNOWN_TOPIC_OR_PART` or `_TRANSPORT` (the underscore marks the
+    /// client's own).
+    public let name: String
+    /// For people: what, where, and what to do.
+    public let message: String
+    /// The client is unusable from now on and must be closed; only a new one (a new process) helps.
+    public let isFatal: Bool
+    /// The same call may succeed later.
+    public let isRetriable: Bool
+
+    init(code: Int32, message: String, isFatal: Bool = false, isRetriable: Bool = false) {
+        self.code = code
+        self.name = Self.name(of: code)
+        self.message = message
+        self.isFatal = isFatal
+        self.isRetriable = isRetriable
+    }
+
+    public var description: String { "\(message) (\(name))" }
+
+    /// No error occurred: for internal use where C returns a code.
+    static func name(of code: Int32) -> String {
+        guard let name = rd_kafka_err2name(rd_kafka_resp_err_t(rawValue: code)) else { return "\(code)" }
+        return String(cString: name)
+    }
+}
+
+extension KafkaError {
+    /// An error of `code` while doing `what` ("commit offsets of group g").
+    init(_ code: rd_kafka_resp_err_t, _ what: String, detail: String? = nil) {
+        let reason = detail ?? String(cString: rd_kafka_err2str(code))
+        self.init(
+            code: code.rawValue, message: "\(what): \(reason)",
+            isFatal: code == RD_KAFKA_RESP_ERR__FATAL, isRetriable: Self.isRetriable(code))
+    }
+
+    /// Takes over a C error object and frees it.
+    init(consuming error: OpaquePointer, _ what: String) {
+        defer { rd_kafka_error_destroy(error) }
+        self.init(
+            code: rd_kafka_error_code(error).rawValue,
+            message: "\(what): \(String(cString: rd_kafka_error_string(error)))",
+            isFatal: rd_kafka_error_is_fatal(error) != 0,
+            isRetriable: rd_kafka_error_is_retriable(error) != 0)
+    }
+
+    /// A request of the caller that cannot be carried out.
+    static func invalid(_ message: String) -> KafkaError {
+        KafkaError(code: RD_KAFKA_RESP_ERR__INVALID_ARG.rawValue, message: message)
+    }
+
+    /// Something the operating system refused.
+    static func system(_ message: String) -> KafkaError {
+        KafkaError(code: RD_KAFKA_RESP_ERR__FAIL.rawValue, message: message)
+    }
+
+    /// The codes after which the same request makes sense again (Kafka protocol, "retriable").
+    static func isRetriable(_ code: rd_kafka_resp_err_t) -> Bool {
+        switch code {
+        case RD_KAFKA_RESP_ERR__TRANSPORT, RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN, RD_KAFKA_RESP_ERR__TIMED_OUT,
+            RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE, RD_KAFKA_RESP_ERR__MSG_TIMED_OUT,
+            RD_KAFKA_RESP_ERR__QUEUE_FULL,
+            RD_KAFKA_RESP_ERR__WAIT_COORD, RD_KAFKA_RESP_ERR__RETRY, RD_KAFKA_RESP_ERR__IN_PROGRESS,
+            RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS, RD_KAFKA_RESP_ERR__WAIT_CACHE, RD_KAFKA_RESP_ERR__RESOLVE,
+            RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE, RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+            RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT, RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE,
+            RD_KAFKA_RESP_ERR_REPLICA_NOT_AVAILABLE, RD_KAFKA_RESP_ERR_NETWORK_EXCEPTION,
+            RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS, RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE,
+            RD_KAFKA_RESP_ERR_NOT_COORDINATOR, RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS,
+            RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS, RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            RD_KAFKA_RESP_ERR_NOT_CONTROLLER, RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR,
+            RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT, RD_KAFKA_RESP_ERR_OFFSET_NOT_AVAILABLE,
+            RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH, RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH:
+            true
+        default:
+            false
+        }
+    }
+}

@@ -1,0 +1,29 @@
+import CRdkafka
+
+/// The librdkafka this process is linked with.
+public enum KafkaLibrary {
+    /// For example `2.0.2`.
+    public static var version: String { String(cString: rd_kafka_version_str()) }
+
+    /// The features it was built with, for example `ssl`, `sasl_scram`, `zstd`. A property that needs a
+    /// missing one is refused when a client is created.
+    public static var features: [String] {
+        guard let configuration = rd_kafka_conf_new() else { return [] }
+        defer { rd_kafka_conf_destroy(configuration) }
+        var size = 0
+        guard rd_kafka_conf_get(configuration, "builtin.features", nil, &size) == RD_KAFKA_CONF_OK, size > 0
+        else { return [] }
+        return withUnsafeTemporaryAllocation(of: CChar.self, capacity: size) { buffer in
+            guard
+                rd_kafka_conf_get(configuration, "builtin.features", buffer.baseAddress, &size)
+                    == RD_KAFKA_CONF_OK, let start = buffer.baseAddress
+            else { return [] }
+            return String(cString: start).split(separator: ",").map(String.init)
+        }
+    }
+
+    /// Whether the linked library is older than the given release.
+    static func isOlder(thanMajor major: Int32, minor: Int32) -> Bool {
+        rd_kafka_version() < (major << 24) | (minor << 16)
+    }
+}

@@ -1,0 +1,167 @@
+import CRdkafka
+
+/// What became of a record that was handed to the producer. `queued` is a promise of a `DeliveryReport`, the
+/// other two are final: no report follows.
+public enum ProduceResult: Sendable {
+    /// In the producer's queue. Exactly one delivery report will follow.
+    case queued
+    /// The queue is at its limit (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`). Poll
+    /// delivery reports and try again.
+    case queueFull
+    /// Not accepted, for example because the record is larger than `message.max.bytes`.
+    case failed(KafkaError)
+}
+
+/// An idempotent producer (`enable.idempotence`, `acks=all`): per partition the order of `produce` calls,
+/// each record once, whatever is retried inside.
+///
+/// Threads: `topic` and `produce` are called on any thread, at the same time. `pollDeliveryReports`, `flush`,
+/// `notify` and `close` belong to one thread at a time, as the events closure does.
+///
+/// Order of ending: stop producing, `flush`, `close`, let go. A record that is still queued when the producer
+/// goes away is lost without a report.
+public final class KafkaProducer: Sendable {
+    /// Freed when the producer and all its topics are gone.
+    let client: ProducerClient
+
+    /// Creates the client. Connections are made in the background: a broker that cannot be reached is an
+    /// event.
+    ///
+    /// - Parameter events: errors, statistics and log lines, handed over inside `pollDeliveryReports` and
+    ///   `flush`, on the thread that calls them.
+    /// - Throws: an error that names the property that is missing, unknown, bad or not to be changed.
+    public init(
+        properties: KafkaProperties, events: @escaping @Sendable (KafkaProducerEvent) -> Void = { _ in }
+    ) throws(KafkaError) {
+        client = try ProducerClient(properties, events)
+    }
+
+    /// A handle to produce to `name` with; make it once and keep it. It keeps the client alive.
+    /// - Throws: when the name is not one: 1 to 249 of the characters `a-z A-Z 0-9 . _ -` (Kafka's rule).
+    public func topic(_ name: String) throws(KafkaError) -> KafkaTopic {
+        guard TopicPartition.isTopicName(name) else {
+            throw .invalid(
+                "topic \"\(name)\": a name has 1 to 249 characters of a-z, A-Z, 0-9, dot, underscore, hyphen"
+            )
+        }
+        guard let handle = rd_kafka_topic_new(client.handle, name, nil) else {
+            throw KafkaError(rd_kafka_last_error(), "topic \"\(name)\"")
+        }
+        return KafkaTopic(handle: handle, name: name, client: client)
+    }
+
+    /// Queues one record; key and value are copied. No Swift memory is allocated unless it fails.
+    ///
+    /// - Parameters:
+    ///   - key: decides the partition (`partitioner`, default `consistent_random`: CRC32 of the key); `nil`
+    ///     is no key.
+    ///   - value: `nil` is a null value (a tombstone in a compacted topic), an empty one is an empty value.
+    ///   - opaque: comes back in the delivery report.
+    ///   - partition: -1 leaves the choice to the partitioner.
+    public func produce(
+        _ topic: KafkaTopic, key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, opaque: UInt,
+        partition: Int32 = -1
+    ) -> ProduceResult {
+        let (keyStart, keyCount) = Self.bytes(key)
+        let (valueStart, valueCount) = Self.bytes(value)
+        let answer = rd_kafka_produce(
+            topic.handle, partition, RD_KAFKA_MSG_F_COPY, UnsafeMutableRawPointer(mutating: valueStart),
+            valueCount,
+            keyStart, keyCount, UnsafeMutableRawPointer(bitPattern: opaque))
+        if answer == 0 { return .queued }
+        return Self.refusal(rd_kafka_last_error(), topic)
+    }
+
+    /// Queues one record with headers, in their order; a header's value may be `nil`. Everything is copied.
+    /// For dead letters and tools: it allocates.
+    public func produce(
+        _ topic: KafkaTopic, key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?,
+        headers: [(name: String, value: [UInt8]?)], opaque: UInt, partition: Int32 = -1
+    ) -> ProduceResult {
+        let list = headers.isEmpty ? nil : rd_kafka_headers_new(headers.count)
+        for header in headers { Self.add(header.name, header.value, to: list) }
+        let (keyStart, keyCount) = Self.bytes(key)
+        let (valueStart, valueCount) = Self.bytes(value)
+        let code = sluice_produce_with_headers(
+            client.handle, topic.handle, partition, keyStart, keyCount, valueStart, valueCount, list,
+            UnsafeMutableRawPointer(bitPattern: opaque))
+        if code == RD_KAFKA_RESP_ERR_NO_ERROR { return .queued }
+        if let list { rd_kafka_headers_destroy(list) }
+        return Self.refusal(code, topic)
+    }
+
+    private static func add(_ name: String, _ value: [UInt8]?, to list: OpaquePointer?) {
+        var name = name
+        name.withUTF8 { name in
+            let start = UnsafeRawPointer(name.baseAddress)?.assumingMemoryBound(to: CChar.self)
+            guard let value else {
+                _ = rd_kafka_header_add(list, start, name.count, nil, 0)
+                return
+            }
+            value.withUnsafeBytes { value in
+                let (valueStart, valueCount) = bytes(value)
+                _ = rd_kafka_header_add(list, start, name.count, valueStart, valueCount)
+            }
+        }
+    }
+
+    /// librdkafka tells null from empty by the pointer, so an empty slice needs one.
+    @inline(__always)
+    private static func bytes(_ slice: UnsafeRawBufferPointer?) -> (UnsafeRawPointer?, Int) {
+        guard let slice else { return (nil, 0) }
+        return (slice.baseAddress ?? UnsafeRawPointer(bitPattern: 1), slice.count)
+    }
+
+    @inline(never)
+    private static func refusal(_ code: rd_kafka_resp_err_t, _ topic: KafkaTopic) -> ProduceResult {
+        if code == RD_KAFKA_RESP_ERR__QUEUE_FULL { return .queueFull }
+        return .failed(KafkaError(code, "produce to \(topic.name)"))
+    }
+}
+
+/// A topic to produce to.
+public final class KafkaTopic: Sendable {
+    public let name: String
+    // nonisolated(unsafe): a librdkafka topic handle is thread-safe; it is set once and freed in deinit.
+    nonisolated(unsafe) let handle: OpaquePointer
+    /// Keeps the client alive: its topic handles must be freed before it.
+    private let client: ProducerClient
+
+    init(handle: OpaquePointer, name: String, client: ProducerClient) {
+        self.handle = handle
+        self.name = name
+        self.client = client
+    }
+
+    deinit { rd_kafka_topic_destroy(handle) }
+}
+
+/// Owns the C client and its queue of delivery reports and events.
+final class ProducerClient: Sendable {
+    // nonisolated(unsafe): librdkafka's client and queue handles are thread-safe; set once, freed in deinit.
+    nonisolated(unsafe) let handle: OpaquePointer
+    // nonisolated(unsafe): as above. Freed before the client it belongs to.
+    nonisolated(unsafe) let queue: OpaquePointer
+    let events: @Sendable (KafkaProducerEvent) -> Void
+
+    init(
+        _ properties: KafkaProperties, _ events: @escaping @Sendable (KafkaProducerEvent) -> Void
+    ) throws(KafkaError) {
+        let configuration = try ClientConfiguration(.producer, properties)
+        configuration.configure {
+            rd_kafka_conf_set_events(
+                $0,
+                RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_STATS | RD_KAFKA_EVENT_LOG)
+        }
+        handle = try configuration.create()
+        queue = rd_kafka_queue_get_main(handle)
+        _ = rd_kafka_set_log_queue(handle, queue)
+        self.events = events
+    }
+
+    deinit {
+        rd_kafka_queue_io_event_enable(queue, -1, nil, 0)
+        rd_kafka_queue_destroy(queue)
+        rd_kafka_destroy(handle)
+    }
+}

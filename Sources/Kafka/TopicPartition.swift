@@ -1,0 +1,104 @@
+import CRdkafka
+
+/// One partition of one topic.
+public struct TopicPartition: Hashable, Sendable, Comparable, CustomStringConvertible {
+    public var topic: String
+    public var partition: Int32
+
+    public init(_ topic: String, _ partition: Int32) {
+        self.topic = topic
+        self.partition = partition
+    }
+
+    public var description: String { "\(topic)[\(partition)]" }
+
+    /// Whether Kafka takes this as a topic's name: 1 to 249 of the characters `a-z A-Z 0-9 . _ -`, not `.` or
+    /// `..`.
+    public static func isTopicName(_ name: String) -> Bool {
+        guard (1...249).contains(name.utf8.count), name != ".", name != ".." else { return false }
+        return name.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "_"),
+                UInt8(ascii: "-"):
+                true
+            default: false
+            }
+        }
+    }
+
+    public static func < (left: TopicPartition, right: TopicPartition) -> Bool {
+        (left.topic, left.partition) < (right.topic, right.partition)
+    }
+}
+
+/// Where reading a partition begins.
+public enum StartOffset: Hashable, Sendable {
+    /// The record with this offset, or the next one that still exists.
+    case offset(Int64)
+    /// The group's committed offset; without one, `auto.offset.reset` decides (Sluice's default: `earliest`).
+    case committed
+    case beginning
+    case end
+
+    var value: Int64 {
+        switch self {
+        case .offset(let offset): offset
+        case .committed: Int64(RD_KAFKA_OFFSET_INVALID)
+        case .beginning: Int64(RD_KAFKA_OFFSET_BEGINNING)
+        case .end: Int64(RD_KAFKA_OFFSET_END)
+        }
+    }
+}
+
+/// A partition that is taken over, and where reading it begins.
+public struct TopicPartitionOffset: Hashable, Sendable {
+    public var topicPartition: TopicPartition
+    public var start: StartOffset
+
+    public init(_ topicPartition: TopicPartition, _ start: StartOffset = .committed) {
+        self.topicPartition = topicPartition
+        self.start = start
+    }
+
+    public init(topic: String, partition: Int32, start: StartOffset = .committed) {
+        self.init(TopicPartition(topic, partition), start)
+    }
+}
+
+/// An offset to commit: the first one that is not done yet, that is, the last done one plus one.
+public struct OffsetCommit: Hashable, Sendable {
+    public var topicPartition: TopicPartition
+    public var offset: Int64
+    /// Kept by the broker beside the offset. A broker refuses more than `offset.metadata.max.bytes` (default
+    /// 4096 bytes) with `OFFSET_METADATA_TOO_LARGE`.
+    public var metadata: String
+
+    public init(topic: String, partition: Int32, offset: Int64, metadata: String = "") {
+        self.topicPartition = TopicPartition(topic, partition)
+        self.offset = offset
+        self.metadata = metadata
+    }
+}
+
+/// What a group has committed for one partition.
+public struct CommittedOffset: Hashable, Sendable {
+    public let topicPartition: TopicPartition
+    /// `nil`: the group has committed nothing for this partition.
+    public let offset: Int64?
+    public let metadata: String
+}
+
+/// The first offset that still exists and the offset the next record will get.
+public struct Watermarks: Hashable, Sendable {
+    public let low: Int64
+    public let high: Int64
+
+    public init(low: Int64, high: Int64) {
+        self.low = low
+        self.high = high
+    }
+
+    /// How many records a reader has before it whose next one is `offset`.
+    public func lag(at offset: Int64) -> Int64 { max(0, high - max(offset, low)) }
+}

@@ -1,0 +1,159 @@
+import DeliveryCore
+import Foundation
+import SluiceModel
+
+/// The demo's jobs: what a company with four apps might send on a busy evening. The same seed gives the same jobs.
+struct DemoLoad {
+    /// What has to become of a job.
+    enum Expectation: UInt8 {
+        case outcome
+        case deadLetter
+    }
+
+    struct Job {
+        var key: [UInt8]
+        var value: [UInt8]
+        var headers: [(name: String, value: [UInt8]?)]
+        var expectation: Expectation
+    }
+
+    struct App {
+        var name: String
+        var bundle: String
+        /// Share of the jobs, in percent.
+        var share: Int
+        var texts: [String]
+    }
+
+    static let apps = [
+        App(
+            name: "news", bundle: "com.example.news", share: 40,
+            texts: [
+                "Storm warning for the coast", "Polls have closed", "Tonight: meteor shower over the north",
+            ]),
+        App(
+            name: "chat", bundle: "com.example.chat", share: 30,
+            texts: ["Ada: are you there?", "Grace sent a photo", "Missed call from Alan"]),
+        App(
+            name: "shop", bundle: "com.example.shop", share: 20,
+            texts: ["Your parcel is on its way", "Back in stock: the green one", "Thank you for your order"]),
+        App(
+            name: "transit", bundle: "com.example.transit", share: 10,
+            texts: ["Line 7 is delayed by 10 minutes", "Your train leaves from platform 4"]),
+    ]
+
+    /// Device tokens that begin so are answered like this by the demo's simulator.
+    static let deviceRules = "dead=Unregistered,bad0=BadDeviceToken"
+    /// Answers that ask for another attempt.
+    static let errors = "InternalServerError=0.008,ServiceUnavailable=0.004,TooManyRequests=0.003"
+
+    private var random: SeededGenerator
+    private let devices: [String]
+
+    init(seed: UInt64, devices count: Int) {
+        var random = SeededGenerator(seed: seed)
+        devices = (0..<count).map { _ in
+            let token = DemoLoad.token(&random)
+            // About one device in sixty has been wiped or sold, one in two hundred was never right.
+            switch Int.random(in: 0..<600, using: &random) {
+            case 0..<10: return "dead" + token.dropFirst(4)
+            case 10..<13: return "bad0" + token.dropFirst(4)
+            default: return token
+            }
+        }
+        self.random = random
+    }
+
+    private static func token(_ random: inout SeededGenerator) -> String {
+        var token = ""
+        for _ in 0..<4 {
+            let part = String(UInt64.random(in: .min ... .max, using: &random), radix: 16)
+            token += String(repeating: "0", count: 16 - part.count) + part
+        }
+        // The prefixes with a meaning are given on purpose only.
+        return token.hasPrefix("dead") || token.hasPrefix("bad0") ? "0000" + token.dropFirst(4) : token
+    }
+
+    mutating func next(number: Int) -> Job {
+        // One in two hundred comes from a service with a bug.
+        if Int.random(in: 0..<200, using: &random) == 0 { return malformed(number) }
+        let push = push(number)
+        let job =
+            Int.random(in: 0..<100, using: &random) < 15
+            ? JobEncoder.structured(push) : JobEncoder.binary(push)
+        return Job(
+            key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) },
+            expectation: .outcome)
+    }
+
+    private mutating func push(_ number: Int) -> PushDescription {
+        var choice = Int.random(in: 0..<100, using: &random)
+        let app =
+            DemoLoad.apps.first { app in
+                choice -= app.share
+                return choice < 0
+            } ?? DemoLoad.apps[0]
+        let text = app.texts.randomElement(using: &random) ?? ""
+        let device = devices.randomElement(using: &random) ?? ""
+        var push = PushDescription(
+            deviceToken: device, topic: app.bundle,
+            payload: Array(
+                #"{"aps":{"alert":{"title":"\#(app.name)","body":"\#(text)"},"sound":"default"},"n":\#(number)}"#
+                    .utf8))
+        switch Int.random(in: 0..<100, using: &random) {
+        case 0..<55: push.priority = 10
+        case 55..<80: push.priority = 5
+        case 80..<88: push.priority = 1
+        case 88..<95:
+            push.pushType = "background"
+            push.priority = 5
+            push.payload = Array(#"{"aps":{"content-available":1},"n":\#(number)}"#.utf8)
+        case 95..<98:
+            push.pushType = "liveactivity"
+            push.topic = app.bundle + ".push-type.liveactivity"
+            push.priority = 10
+            push.payload = Array(
+                #"{"aps":{"timestamp":\#(time(nil)),"event":"update","content-state":{"score":\#(number)}}}"#
+                    .utf8)
+        default:
+            push.pushType = "voip"
+            push.topic = app.bundle + ".voip"
+            push.priority = 10
+            push.expiration = 0
+        }
+        if push.pushType == "alert", Int.random(in: 0..<100, using: &random) < 35 {
+            push.collapseIdentifier = "\(app.name)-\(Int.random(in: 0..<20, using: &random))"
+        }
+        switch Int.random(in: 0..<200, using: &random) {
+        // Stuck somewhere for too long: it has expired before the worker sees it.
+        case 0 where push.expiration == nil: push.expiration = Int64(time(nil)) - 60
+        case 1..<80 where push.expiration == nil: push.ttl = 3_600
+        default: break
+        }
+        return push
+    }
+
+    /// Mistakes as they happen.
+    private mutating func malformed(_ number: Int) -> Job {
+        var push = push(number)
+        push.pushType = "alert"
+        push.topic = DemoLoad.apps[0].bundle
+        push.priority = 10
+        switch Int.random(in: 0..<8, using: &random) {
+        case 0: push.deviceToken = "not a token"
+        case 1: push.payload = Array(#"{"aps":{"alert":"cut off"#.utf8)
+        case 2: push.pushType = "allert"
+        case 3: push.priority = 7
+        case 4: push.collapseIdentifier = String(repeating: "x", count: 65)
+        case 5: push.payload = Array(#"{"aps":{"alert":"\#(String(repeating: "long ", count: 900))"}}"#.utf8)
+        case 6:
+            push.pushType = "background"
+            push.priority = 10
+        default: push.apnsID = "42"
+        }
+        let job = JobEncoder.binary(push)
+        return Job(
+            key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) },
+            expectation: .deadLetter)
+    }
+}

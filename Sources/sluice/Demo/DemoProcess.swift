@@ -1,0 +1,122 @@
+import Foundation
+
+/// One of the demo's processes: this executable again, with another command.
+///
+/// It never outlives the demo. It is stopped by its identifier; and its standard input is a socket whose other end
+/// only the demo holds, so that it stops by itself (`--stop-with-input`) even if the demo is killed.
+final class DemoProcess {
+    let name: String
+    let identifier: pid_t
+    /// Standard output and standard error.
+    let logPath: String
+    private let lifeline: Int32
+    private var status: Int32?
+
+    init(_ name: String, _ arguments: [String], directory: String) throws(CommandFailure) {
+        self.name = name
+        logPath = "\(directory)/\(name).log"
+        var ends: [Int32] = [-1, -1]
+        // Close-on-exec from the beginning: no other child inherits an end and keeps it open.
+        let type = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
+        guard socketpair(AF_UNIX, type, 0, &ends) == 0 else {
+            throw CommandFailure(
+                .internalError, "can't make a socket pair: \(String(cString: strerror(errno)))")
+        }
+        lifeline = ends[0]
+
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 0)
+        posix_spawn_file_actions_addopen(&actions, 1, logPath, O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        posix_spawn_file_actions_adddup2(&actions, 1, 2)
+        // A process group of its own: Ctrl-C reaches the demo alone, which then stops the others in order. And
+        // nothing blocked: the demo's threads block the signals it takes.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        var none = sigset_t()
+        sigemptyset(&none)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        posix_spawnattr_setpgroup(&attributes, 0)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP))
+        // SLUICE_ variables are a worker's settings: the demo's worker has its own.
+        let environment = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("SLUICE_") }
+        var argv: [UnsafeMutablePointer<CChar>?] = (["sluice"] + arguments).map { strdup($0) } + [nil]
+        var envp: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0)=\($1)") } + [nil]
+        var identifier: pid_t = 0
+        let result = posix_spawn(&identifier, "/proc/self/exe", &actions, &attributes, &argv, &envp)
+        for text in argv + envp { free(text) }
+        posix_spawn_file_actions_destroy(&actions)
+        posix_spawnattr_destroy(&attributes)
+        close(ends[1])
+        self.identifier = identifier
+        guard result == 0 else {
+            status = 0
+            throw CommandFailure(.internalError, "can't start \(name): \(String(cString: strerror(result)))")
+        }
+    }
+
+    deinit {
+        if exitStatus() == nil {
+            kill(identifier, SIGKILL)
+            var status: Int32 = 0
+            while waitpid(identifier, &status, 0) == -1, errno == EINTR {}
+        }
+        close(lifeline)
+    }
+
+    /// The wait status; nil while it runs.
+    func exitStatus() -> Int32? {
+        if let status { return status }
+        var raw: Int32 = 0
+        if waitpid(identifier, &raw, WNOHANG) == identifier { status = raw }
+        return status
+    }
+
+    /// How it ended, for people.
+    var ending: String {
+        guard let status = exitStatus() else { return "is running" }
+        let signal = status & 0x7f
+        return signal == 0 ? "ended with status \((status >> 8) & 0xff)" : "was killed by signal \(signal)"
+    }
+
+    func requestStop() {
+        if exitStatus() == nil { kill(identifier, SIGTERM) }
+    }
+
+    /// Asks it to stop and waits. Kills it when the time is over.
+    /// - Returns: whether it ended by itself, with status 0.
+    @discardableResult
+    func stop(within limit: Duration) -> Bool {
+        requestStop()
+        let deadline = ContinuousClock.now + limit
+        while exitStatus() == nil, ContinuousClock.now < deadline { usleep(5_000) }
+        if exitStatus() == nil { kill(identifier, SIGKILL) }
+        while exitStatus() == nil { usleep(1_000) }
+        return exitStatus() == 0
+    }
+
+    /// Waits for a file that it writes when it is ready.
+    /// - Returns: the first line of the file; nil when a stop was requested meanwhile.
+    func waitUntilReady(
+        _ path: String, within limit: Duration, stop: StopSignals
+    ) throws(CommandFailure) -> String? {
+        let deadline = ContinuousClock.now + limit
+        while !stop.isRequested {
+            if let text = try? String(contentsOfFile: path, encoding: .utf8) {
+                return text.split(separator: "\n").first.map(String.init) ?? ""
+            }
+            if exitStatus() != nil { throw CommandFailure(.failure, "\(name) \(ending)\n\(logTail)") }
+            if ContinuousClock.now > deadline {
+                throw CommandFailure(.failure, "\(name) was not ready within \(limit)\n\(logTail)")
+            }
+            usleep(5_000)
+        }
+        return nil
+    }
+
+    /// The last lines of its log.
+    var logTail: String {
+        let text = (try? String(contentsOfFile: logPath, encoding: .utf8)) ?? ""
+        return text.split(separator: "\n").suffix(15).map { "  \(name): \($0)" }.joined(separator: "\n")
+    }
+}

@@ -1,0 +1,99 @@
+import ArgumentParser
+import Kafka
+
+struct KafkaCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "kafka",
+        abstract: "Run an embedded Kafka cluster for development and tests.",
+        discussion: """
+            librdkafka's mock cluster in a process of its own. Any Kafka client on this machine can use it: sluice, \
+            kcat, your service. It listens on 127.0.0.1 only, keeps everything in memory, and loses all of it when it \
+            stops.
+
+            LIMITS
+              - A partition keeps about 5 MB. The oldest records are dropped beyond that, read or not. For larger \
+            loads give topics more partitions and pace the producer (sluice produce --rate).
+              - There is no topic administration: name the topics here. A topic that isn't named comes into being \
+            with 4 partitions when somebody produces to it.
+              - A fetch that finds nothing answers after fetch.wait.max.ms (default 500 ms) even if a record arrives \
+            meanwhile; set it low (10) in consumers where latency matters.
+              - The first member of a group waits 3 seconds for others.
+              - No replication, TLS, SASL, access control, compaction or retention by time.
+              - Never for production.
+            """)
+
+    @Option(
+        help: ArgumentHelp(
+            "A topic and its number of partitions. Repeat for more. Without it, sluice's own: sluice.jobs:4, "
+                + "sluice.outcomes:4, sluice.dead-letters:1.",
+            valueName: "name:partitions"))
+    var topic: [EmbeddedTopic] = []
+
+    @Option(help: "How many brokers, 1 to 16.")
+    var brokers = 1
+
+    @Option(help: "Port of 127.0.0.1 to be found under. 0: the system chooses.")
+    var port: UInt16 = 9092
+
+    @Option(
+        help: ArgumentHelp(
+            "Write the bootstrap servers to this file once the cluster is ready; it is removed at the end.",
+            valueName: "path"))
+    var readyFile: String?
+
+    @OptionGroup var lifetime: LifetimeOptions
+
+    func validate() throws {
+        guard (1...16).contains(brokers) else { throw ValidationError("--brokers: 1 to 16, not \(brokers)") }
+        let names = topic.map(\.name)
+        if let twice = names.first(where: { name in names.filter { $0 == name }.count > 1 }) {
+            throw ValidationError("--topic: \(twice) is given twice")
+        }
+    }
+
+    func run() throws {
+        let stop = StopSignals(watchesInput: lifetime.stopWithInput)
+        let topics = topic.isEmpty ? EmbeddedTopic.defaults : topic
+        let cluster: EmbeddedCluster
+        do {
+            cluster = try EmbeddedCluster(
+                brokers: brokers, topics: topics.map { ($0.name, $0.partitions) }, port: port)
+        } catch {
+            throw CommandFailure(.unavailable, error.message)
+        }
+        var table = TextTable()
+        for topic in topics {
+            table.add(topic.name, "\(topic.partitions) partition\(topic.partitions == 1 ? "" : "s")")
+        }
+        Terminal.output("embedded Kafka is ready, in memory: bootstrap servers \(cluster.bootstrapServers)")
+        for line in table.lines(indent: 2) { Terminal.output(line) }
+        if let readyFile { try ReadyFile.write(cluster.bootstrapServers, to: readyFile) }
+        stop.wait()
+        if let readyFile { ReadyFile.remove(readyFile) }
+        withExtendedLifetime(cluster) {}
+    }
+}
+
+/// `name:partitions` of the command line.
+struct EmbeddedTopic: ExpressibleByArgument {
+    var name: String
+    var partitions: Int
+
+    static let defaults = [
+        EmbeddedTopic(name: "sluice.jobs", partitions: 4),
+        EmbeddedTopic(name: "sluice.outcomes", partitions: 4),
+        EmbeddedTopic(name: "sluice.dead-letters", partitions: 1),
+    ]
+
+    init(name: String, partitions: Int) {
+        self.name = name
+        self.partitions = partitions
+    }
+
+    init?(argument: String) {
+        guard let colon = argument.lastIndex(of: ":"), colon != argument.startIndex,
+            let partitions = Int(argument[argument.index(after: colon)...]), (1...10_000).contains(partitions)
+        else { return nil }
+        self.init(name: String(argument[..<colon]), partitions: partitions)
+    }
+}

@@ -1,0 +1,73 @@
+import ArgumentParser
+import Kafka
+
+/// How to reach a cluster, for the tools.
+struct KafkaOptions: ParsableArguments {
+    @Option(
+        name: [.customShort("b"), .long],
+        help: ArgumentHelp("Brokers to ask for the cluster's layout.", valueName: "host:port,…"))
+    var bootstrapServers = "127.0.0.1:9092"
+
+    @Option(
+        name: [.customShort("X"), .long],
+        help: ArgumentHelp(
+            "A librdkafka property, such as security.protocol=SASL_SSL. Repeat for more.",
+            valueName: "name=value"))
+    var property: [String] = []
+
+    func validate() throws {
+        for pair in property where !pair.contains("=") {
+            throw ValidationError("-X \(pair): expected name=value")
+        }
+    }
+
+    /// The cluster these options name.
+    var cluster: KafkaCluster {
+        var cluster = KafkaCluster(bootstrapServers: bootstrapServers)
+        for pair in property {
+            let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            cluster.properties[String(parts[0])] = parts.count > 1 ? String(parts[1]) : ""
+        }
+        return cluster
+    }
+}
+
+/// A cluster as tools see it.
+struct KafkaCluster {
+    let bootstrapServers: String
+    var properties: KafkaProperties
+
+    init(bootstrapServers: String) {
+        self.bootstrapServers = bootstrapServers
+        properties = KafkaProperties(bootstrapServers: bootstrapServers)
+        // A tool says itself what went wrong.
+        properties["log_level"] = "0"
+    }
+
+    /// Makes sure that a topic is there before anything depends on it.
+    /// - Returns: its number of partitions.
+    func partitionCount(of topic: String) throws(CommandFailure) -> Int {
+        let count: Int?
+        do throws(KafkaError) {
+            count = try KafkaAdmin(properties: properties)
+                .partitionCount(of: topic, timeoutMilliseconds: 5_000)
+        } catch {
+            let failure = CommandFailure(kafka: error)
+            if failure.status == .configuration { throw failure }
+            throw CommandFailure(.unavailable, "can't ask \(bootstrapServers) for topic \(topic): \(error)")
+        }
+        guard let count else {
+            throw CommandFailure(
+                .unavailable, "there is no topic \(topic) on \(bootstrapServers); create it first")
+        }
+        return count
+    }
+}
+
+extension CommandFailure {
+    /// An error of Kafka: the command line's when a property is wrong, otherwise something that can't be reached.
+    init(kafka error: KafkaError) {
+        let isOurs = error.name == "_INVALID_ARG"
+        self.init(isOurs ? .configuration : .unavailable, "Kafka: \(error)")
+    }
+}

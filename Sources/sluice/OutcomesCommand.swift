@@ -1,0 +1,157 @@
+import ArgumentParser
+import Foundation
+import Kafka
+import SluiceModel
+
+struct OutcomesCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "outcomes",
+        abstract: "Show outcomes as they come, or dead letters.",
+        discussion: """
+            One line for each: when, what became of it, APNs' answer, the app's topic, the push type, the device (the \
+            first characters of its token), attempts, and the time from the job's creation to its outcome.
+
+            Reads without a consumer group: workers and other readers are not disturbed.
+            """)
+
+    @OptionGroup var kafka: KafkaOptions
+
+    @Option(
+        help: ArgumentHelp(
+            "Kafka topic to read (default: sluice.outcomes, or sluice.dead-letters with --dead-letters).",
+            valueName: "name"))
+    var from: String?
+
+    @Flag(help: "Show dead letters: the records that are no valid jobs, and why.")
+    var deadLetters = false
+
+    @Flag(help: "Begin with the oldest one, not with the next.")
+    var fromBeginning = false
+
+    @Flag(help: "Stop when everything that is there has been shown.")
+    var untilEnd = false
+
+    @Option(name: [.short, .long], help: ArgumentHelp("Stop after so many.", valueName: "n"))
+    var count: Int?
+
+    @Flag(help: "One JSON document on each line.")
+    var json = false
+
+    func validate() throws {
+        if let count, count < 1 { throw ValidationError("--count must be at least 1") }
+    }
+
+    func run() throws {
+        let stop = StopSignals()
+        let topic = from ?? (deadLetters ? "sluice.dead-letters" : "sluice.outcomes")
+        let reader = try TopicReader(
+            topic: topic, start: fromBeginning ? .beginning : .end, stopsAtEnd: untilEnd,
+            cluster: kafka.cluster)
+        defer { reader.close() }
+        var shown = 0
+        var hasReader = true
+        while !stop.isRequested, hasReader, shown < count ?? .max, !(untilEnd && reader.isAtEnd) {
+            try reader.poll(timeoutMilliseconds: 100) { record in
+                guard hasReader, shown < count ?? .max else { return }
+                shown += 1
+                hasReader = Terminal.output(line(for: record))
+            }
+        }
+    }
+
+    private func line(for record: ConsumedRecord) -> String {
+        if deadLetters {
+            let letter = DeadLetterView(record)
+            return json ? letter.json : letter.line
+        }
+        let bytes = record.value.map { Array($0) } ?? []
+        if json { return String(decoding: bytes, as: UTF8.self) }
+        guard let outcome = OutcomeSummary(json: bytes) else {
+            return "partition \(record.partition), offset \(record.offset): is not an outcome"
+        }
+        return outcome.line
+    }
+}
+
+extension OutcomeSummary {
+    /// The outcome in columns.
+    var line: String {
+        var detail = headline
+        if deleteToken { detail += " (delete the token)" }
+        let latency = Double(finishedMilliseconds - createdMilliseconds)
+        let cells: [(String, Int)] = [
+            (clockTime(milliseconds: finishedMilliseconds), 12),
+            (detail, 28),
+            (topic ?? "-", 24),
+            (pushType ?? "-", 10),
+            (abbreviated(deviceToken), 9),
+            (attempts == 1 ? "1 attempt" : "\(attempts) attempts", 10),
+            (Numbers.milliseconds(latency), 8),
+            ("\(sourceTopic)[\(partition)]@\(offset)", 0),
+        ]
+        return cells.map { text, width in text + String(repeating: " ", count: max(0, width - text.count)) }
+            .joined(separator: "  ")
+    }
+}
+
+/// A dead letter as it is shown. The record's value is shown only in JSON.
+struct DeadLetterView {
+    private var headers: [String: String] = [:]
+    private let key: String
+    private let value: [UInt8]
+    private let timestamp: Int64
+
+    init(_ record: ConsumedRecord) {
+        var headers: [String: String] = [:]
+        record.forEachHeader { name, value in
+            headers[String(decoding: name, as: UTF8.self)] = value.map { String(decoding: $0, as: UTF8.self) }
+        }
+        self.headers = headers
+        key = record.key.map { String(decoding: $0, as: UTF8.self) } ?? ""
+        value = record.value.map { Array($0) } ?? []
+        timestamp = record.timestampMilliseconds
+    }
+
+    private subscript(_ header: DeadLetter.Header) -> String { headers[header.rawValue] ?? "?" }
+
+    var line: String {
+        let place = "\(self[.sourceTopic])[\(self[.sourcePartition])]@\(self[.sourceOffset])"
+        return
+            "\(clockTime(milliseconds: timestamp))  \(place)  \(self[.field]): \(self[.message]) [\(self[.rule])]  "
+            + "key \(abbreviated(key)), \(value.count) bytes"
+    }
+
+    var json: String {
+        var writer = ByteWriter()
+        func member(_ name: String, _ text: String, first: Bool = false) {
+            writer.append(first ? "{" : ",")
+            writer.append("\"\(name)\":")
+            var text = text
+            text.withUTF8 { writer.append(jsonString: UnsafeRawBufferPointer($0)) }
+        }
+        member("field", self[.field], first: true)
+        member("rule", self[.rule])
+        member("message", self[.message])
+        member("source-topic", self[.sourceTopic])
+        writer.append(",\"source-partition\":\(Int(self[.sourcePartition]) ?? -1)")
+        writer.append(",\"source-offset\":\(Int(self[.sourceOffset]) ?? -1)")
+        member("key", key)
+        member("value-base64", Data(value).base64EncodedString())
+        writer.append("}")
+        return String(decoding: writer.bytes, as: UTF8.self)
+    }
+}
+
+/// The first characters of a device token: enough to tell two apart, not enough to push with.
+func abbreviated(_ token: String) -> String {
+    token.count <= 8 ? token : "\(token.prefix(8))…"
+}
+
+/// Local time of day with milliseconds.
+func clockTime(milliseconds: Int64) -> String {
+    var seconds = time_t(milliseconds / 1_000)
+    var parts = tm()
+    localtime_r(&seconds, &parts)
+    return String(
+        format: "%02d:%02d:%02d.%03d", parts.tm_hour, parts.tm_min, parts.tm_sec, Int32(milliseconds % 1_000))
+}

@@ -1,0 +1,294 @@
+import ArgumentParser
+import Foundation
+import Kafka
+import SluiceModel
+
+struct ProduceCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "produce",
+        abstract: "Produce notification jobs: one from options, or a file of JSON lines.",
+        discussion: """
+            One job:
+              sluice produce --device-token $TOKEN --topic com.example.news --alert "Hello"
+
+            Many, each line a job in structured mode, `-` for standard input:
+              sluice produce --file jobs.jsonl --rate 5000
+              {"kind":"push","device-token":"…","topic":"com.example.news","push-type":"alert","payload":{"aps":{"alert":"Hi"}}}
+
+            Jobs are checked by the worker's own rules before they are produced; --no-check produces them \
+            nevertheless, to see their dead letters.
+
+            EXIT STATUS
+              0   every record was acknowledged by Kafka
+              1   a record was not acknowledged (the summary says how many)
+              65  a job is not valid; lines that are not were left out
+              69  Kafka or the topic can't be reached
+            """)
+
+    @OptionGroup var kafka: KafkaOptions
+
+    @Option(help: "Kafka topic of the jobs.")
+    var jobsTopic = "sluice.jobs"
+
+    @Option(
+        name: [.short, .long],
+        help: ArgumentHelp(
+            "Jobs in structured mode, one on each line; `-`: standard input.", valueName: "path"))
+    var file: String?
+
+    @Option(help: ArgumentHelp("At most so many jobs per second.", valueName: "jobs/s"))
+    var rate: Double?
+
+    @Flag(inversion: .prefixedNo, help: "Check jobs before they are produced.")
+    var check = true
+
+    @Option(help: ArgumentHelp("How long to wait for acknowledgements at the end.", valueName: "seconds"))
+    var timeout: Int = 30
+
+    @OptionGroup(title: "One job") var job: JobOptions
+
+    func validate() throws {
+        if file != nil, job.isGiven {
+            throw ValidationError("--file and the options of one job exclude each other")
+        }
+        if file == nil { try job.validateComplete() }
+        if let rate, rate <= 0 { throw ValidationError("--rate must be greater than 0") }
+        guard (1...3_600).contains(timeout) else { throw ValidationError("--timeout: 1 to 3600 seconds") }
+    }
+
+    func run() throws {
+        let stop = StopSignals()
+        // A mistake in a single job is found before anything is connected.
+        let single = try file == nil ? job.encoded() : nil
+        let rules = JobCheck()
+        if check, let single, let error = rules.error(in: single) {
+            throw CommandFailure(.dataError, "the job is not valid: \(error)")
+        }
+        let cluster = kafka.cluster
+        let partitions = try cluster.partitionCount(of: jobsTopic)
+        let producer = try RecordProducer(topic: jobsTopic, properties: cluster.properties) { error in
+            Terminal.error("sluice: Kafka: \(error)")
+        }
+        if let single {
+            try producer.produce(single)
+            producer.finish(timeoutMilliseconds: Int32(timeout) * 1_000)
+            if let position = producer.lastPosition {
+                Terminal.output(
+                    "produced to \(jobsTopic), partition \(position.partition), offset \(position.offset)")
+            }
+            try account(producer, invalid: 0)
+            return
+        }
+        let invalid = try produceFile(producer, partitions: partitions, stop: stop)
+        try account(producer, invalid: invalid)
+    }
+
+    /// - Returns: how many lines are no valid jobs.
+    private func produceFile(_ producer: RecordProducer, partitions: Int, stop: StopSignals) throws -> Int {
+        guard let file, let lines = LineReader(path: file) else {
+            throw CommandFailure(.dataError, "can't read \(file ?? "")")
+        }
+        let check = JobCheck()
+        var progress = Progress()
+        var pace = Pace(perSecond: rate)
+        var invalid = 0
+        let begin = ContinuousClock.now
+        func state() -> String {
+            let elapsed = ContinuousClock.now - begin
+            return
+                "\(Numbers.grouped(producer.produced)) produced, \(Numbers.grouped(producer.acknowledged)) "
+                + "acknowledged, \(Numbers.rate(producer.acknowledged, over: elapsed))"
+        }
+        while !stop.isRequested, let line = lines.next() {
+            if line.allSatisfy({ $0 == 0x20 || $0 == 0x09 || $0 == 0x0d }) { continue }
+            guard let job = valid(line, number: lines.number, check, &progress) else {
+                invalid += 1
+                continue
+            }
+            if pace.wait(stop) { break }
+            try producer.produce(job)
+            producer.poll()
+            progress.show(fraction: lines.fraction, state)
+        }
+        producer.finish(timeoutMilliseconds: Int32(timeout) * 1_000)
+        progress.finish(fraction: stop.isRequested ? lines.fraction : 1, state())
+        let elapsed = ContinuousClock.now - begin
+        Terminal.output(
+            "\(Numbers.grouped(producer.acknowledged)) jobs to \(jobsTopic) (\(partitions) partitions) "
+                + "in \(Numbers.milliseconds(elapsed / .milliseconds(1)))")
+        return invalid
+    }
+
+    private func valid(
+        _ line: [UInt8], number: Int, _ check: JobCheck, _ progress: inout Progress
+    ) -> EncodedJob? {
+        func complain(_ text: String) {
+            progress.clear()
+            Terminal.error("\(file ?? ""):\(number): \(text)")
+        }
+        guard let job = JobEncoder.document(line) else {
+            complain("is not a JSON object with `device-token` (or `channel-id` of a broadcast); left out")
+            return nil
+        }
+        if self.check, let error = check.error(in: job) {
+            complain("\(error); left out")
+            return nil
+        }
+        return job
+    }
+
+    private func account(_ producer: RecordProducer, invalid: Int) throws {
+        if producer.acknowledged < producer.produced {
+            let reason = producer.firstError.map { ": \($0)" } ?? ""
+            throw CommandFailure(
+                .failure,
+                "\(Numbers.grouped(producer.produced - producer.acknowledged)) of "
+                    + "\(Numbers.grouped(producer.produced)) records were not acknowledged\(reason)")
+        }
+        if invalid > 0 {
+            throw CommandFailure(
+                .dataError, "\(Numbers.grouped(invalid)) lines are not valid jobs and were left out")
+        }
+    }
+}
+
+/// The worker's rules, asked before a job is produced.
+final class JobCheck {
+    private var decoder = JobDecoder()
+
+    init() {}
+
+    /// What the worker would say; nil when the job is valid.
+    func error(in job: EncodedJob) -> JobError? {
+        job.key.withUnsafeBytes { key in
+            job.value.withUnsafeBytes { value in
+                withHeaders(job.headers) { headers in
+                    let record = JobRecord(
+                        key: key, value: value, headers: headers,
+                        topic: UnsafeRawBufferPointer(start: nil, count: 0),
+                        partition: 0, offset: 0, timestampMilliseconds: -1)
+                    do throws(JobError) {
+                        switch try decoder.decode(record, nowMilliseconds: 0) {
+                        case .push(let push): push.release()
+                        case .unsupported(let control): control.release()
+                        }
+                        return nil
+                    } catch {
+                        return error
+                    }
+                }
+            }
+        }
+    }
+
+    private func withHeaders(
+        _ headers: [(name: String, value: [UInt8])],
+        _ body: (UnsafeBufferPointer<RecordHeader>) -> JobError?
+    ) -> JobError? {
+        // All names and values in one buffer, so that one pointer's scope covers them.
+        var bytes: [UInt8] = []
+        var ranges: [(name: Range<Int>, value: Range<Int>)] = []
+        for header in headers {
+            let name = bytes.count..<bytes.count + header.name.utf8.count
+            bytes += header.name.utf8
+            let value = bytes.count..<bytes.count + header.value.count
+            bytes += header.value
+            ranges.append((name, value))
+        }
+        return bytes.withUnsafeBytes { buffer in
+            let views = ranges.map { range in
+                RecordHeader(
+                    name: UnsafeRawBufferPointer(rebasing: buffer[range.name]),
+                    value: UnsafeRawBufferPointer(rebasing: buffer[range.value]))
+            }
+            return views.withUnsafeBufferPointer { body($0) }
+        }
+    }
+}
+
+/// Keeps a rate: job n isn't produced before n / rate seconds have passed.
+struct Pace {
+    private let perSecond: Double?
+    private let begin = ContinuousClock.now
+    private var count = 0
+
+    init(perSecond: Double?) { self.perSecond = perSecond }
+
+    /// Waits for the next job's turn. True when a stop was requested meanwhile.
+    mutating func wait(_ stop: StopSignals) -> Bool {
+        guard let perSecond else { return stop.isRequested }
+        let due = begin + .nanoseconds(Int64(Double(count) / perSecond * 1e9))
+        count += 1
+        let remaining = due - ContinuousClock.now
+        return remaining > .zero ? stop.wait(for: remaining) : stop.isRequested
+    }
+}
+
+/// Reads lines of a file or of standard input.
+final class LineReader {
+    private let descriptor: Int32
+    private let size: Int?
+    private var buffer: [UInt8] = []
+    private var start = 0
+    private var bytesRead = 0
+    private var isAtEnd = false
+    /// Number of the line that was returned last, from 1.
+    private(set) var number = 0
+
+    /// - Parameter path: `-` is standard input.
+    init?(path: String) {
+        descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { return nil }
+        var status = stat()
+        let isFile = fstat(descriptor, &status) == 0 && status.st_mode & S_IFMT == S_IFREG
+        size = isFile ? Int(status.st_size) : nil
+    }
+
+    deinit {
+        if descriptor != STDIN_FILENO { close(descriptor) }
+    }
+
+    /// How much has been returned; nil where the size isn't known.
+    var fraction: Double? {
+        guard let size, size > 0 else { return nil }
+        return Double(bytesRead - (buffer.count - start)) / Double(size)
+    }
+
+    /// The next line without its end, or nil.
+    func next() -> [UInt8]? {
+        var searched = start
+        while true {
+            if let end = buffer[searched...].firstIndex(of: 0x0a) {
+                defer { start = end + 1 }
+                number += 1
+                return Array(buffer[start..<end])
+            }
+            searched = buffer.count
+            if isAtEnd {
+                guard start < buffer.count else { return nil }
+                defer { start = buffer.count }
+                number += 1
+                return Array(buffer[start...])
+            }
+            buffer.removeFirst(start)
+            searched -= start
+            start = 0
+            fill()
+        }
+    }
+
+    private func fill() {
+        var chunk = [UInt8](repeating: 0, count: 64 << 10)
+        while true {
+            let count = read(descriptor, &chunk, chunk.count)
+            if count < 0, errno == EINTR { continue }
+            if count <= 0 {
+                isAtEnd = true
+            } else {
+                buffer += chunk[..<count]
+                bytesRead += count
+            }
+            return
+        }
+    }
+}

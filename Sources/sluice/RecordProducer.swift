@@ -1,0 +1,94 @@
+import Kafka
+import SluiceModel
+
+/// A producer that keeps accounts: every record that was taken is acknowledged or failed in the end.
+final class RecordProducer {
+    private let producer: KafkaProducer
+    private let topic: KafkaTopic
+    private(set) var produced = 0
+    private(set) var acknowledged = 0
+    private(set) var failed = 0
+    /// Why the first record failed.
+    private(set) var firstError: KafkaError?
+    /// Partition and offset of the last acknowledged record.
+    private(set) var lastPosition: (partition: Int32, offset: Int64)?
+
+    /// Is told of each acknowledged record: what was given to `produce`, its partition and its offset.
+    var onAcknowledgement: ((_ opaque: UInt, _ partition: Int32, _ offset: Int64) -> Void)?
+
+    init(
+        topic: String, properties: KafkaProperties, report: @escaping @Sendable (KafkaError) -> Void
+    ) throws(CommandFailure) {
+        do {
+            producer = try KafkaProducer(properties: properties) { event in
+                if case .error(let error) = event { report(error) }
+            }
+            self.topic = try producer.topic(topic)
+        } catch {
+            throw CommandFailure(kafka: error)
+        }
+    }
+
+    /// Hands a record over; waits for room when the queue is full.
+    func produce(_ job: EncodedJob) throws(CommandFailure) {
+        try produce(key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) })
+    }
+
+    func produce(
+        key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)], opaque: UInt = 0
+    ) throws(CommandFailure) {
+        while true {
+            let result = withBytes(key) { key in
+                withBytes(value) { value in
+                    producer.produce(topic, key: key, value: value, headers: headers, opaque: opaque)
+                }
+            }
+            switch result {
+            case .queued:
+                produced += 1
+                return
+            case .queueFull:
+                poll(timeoutMilliseconds: 50)
+            case .failed(let error):
+                throw CommandFailure(kafka: error)
+            }
+        }
+    }
+
+    /// Takes the delivery reports that have come, or waits for one.
+    func poll(timeoutMilliseconds: Int32 = 0) {
+        producer.pollDeliveryReports(timeoutMilliseconds: timeoutMilliseconds) { account($0) }
+    }
+
+    /// Records without a delivery report.
+    var outstanding: Int { produced - acknowledged - failed }
+
+    /// Waits until every record has its report; what has none after the given time has failed.
+    func finish(timeoutMilliseconds: Int32) {
+        do {
+            try producer.flush(timeoutMilliseconds: timeoutMilliseconds) { account($0) }
+        } catch {
+            if firstError == nil { firstError = error }
+            producer.purge { account($0) }
+        }
+        producer.close()
+    }
+
+    private func account(_ report: borrowing DeliveryReport) {
+        if report.isDelivered {
+            acknowledged += 1
+            lastPosition = (report.partition, report.offset)
+            onAcknowledgement?(report.opaque, report.partition, report.offset)
+        } else {
+            failed += 1
+            if firstError == nil { firstError = report.error }
+        }
+    }
+
+    private func withBytes<Result>(
+        _ bytes: [UInt8]?, _ body: (UnsafeRawBufferPointer?) -> Result
+    ) -> Result {
+        guard let bytes else { return body(nil) }
+        return bytes.withUnsafeBytes { body($0) }
+    }
+}

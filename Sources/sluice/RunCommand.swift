@@ -1,0 +1,140 @@
+import ArgumentParser
+import Foundation
+import Gateway
+import Logging
+import SluiceModel
+import Synchronization
+
+struct RunCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "run",
+        abstract: "Run a worker: take jobs from Kafka, push them, produce their outcomes.",
+        discussion: """
+            Any number of workers with the same kafka.group-id share the partitions of the jobs topic.
+
+            SIGTERM or SIGINT stops it cleanly: it takes no more jobs, what is in flight has delivery.drain-deadline to \
+            finish, outcomes are flushed, offsets committed, and the group is left. A second signal ends it at once; \
+            what was in flight is then done again by another worker.
+
+            Logs go to standard error (log.level, log.format), never with device tokens, provider tokens or payloads.
+
+            EXIT STATUS
+              0   stopped on request, nothing left in flight
+              69  Kafka can't be reached, lacks a topic, or failed for good
+              70  the system refused something
+              75  stopped on request, and the drain deadline came first
+              78  the configuration is wrong, or a key or certificate it names is
+            """)
+
+    @Option(
+        name: [.short, .long],
+        help: ArgumentHelp(
+            "Configuration file, YAML or JSON; SLUICE_ variables override it. Without it everything comes from the "
+                + "environment.",
+            valueName: "path"))
+    var config: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Write `ready` to this file once the worker has partitions; it is removed at the end.",
+            valueName: "path"))
+    var readyFile: String?
+
+    @OptionGroup var lifetime: LifetimeOptions
+
+    func run() throws {
+        let configuration = try loadConfiguration(config)
+        let stop = StopSignals(watchesInput: lifetime.stopWithInput)
+        let logger = Logger(label: "sluice") { _ in LineLogHandler(configuration.log) }
+        let worker: Worker
+        do {
+            worker = try Worker(configuration: configuration, logger: logger)
+        } catch let error as WorkerError {
+            throw CommandFailure(error)
+        } catch {
+            throw CommandFailure(.internalError, "\(error)")
+        }
+        worker.start()
+        let reporter = WorkerReporter(
+            worker: worker, logger: logger, interval: configuration.metrics.statsInterval,
+            readyFile: readyFile)
+        stop.onRequest {
+            // No snapshot may be under way when the worker ends.
+            reporter.stop()
+            worker.requestStop()
+        }
+        let result = worker.waitUntilStopped()
+        reporter.stop()
+        if let readyFile { ReadyFile.remove(readyFile) }
+        logger.notice("worker stopped", metadata: WorkerReporter.metadata(result.totals))
+        if let failure = result.failure { throw CommandFailure(.unavailable, failure) }
+        if result.totals.outstanding > 0 {
+            throw CommandFailure(
+                .unfinished,
+                "the drain deadline came with \(result.totals.outstanding) jobs in flight; they will be done again"
+            )
+        }
+    }
+}
+
+extension CommandFailure {
+    init(_ error: WorkerError) {
+        switch error {
+        case .credential(let text): self.init(.configuration, text)
+        case .kafka(let text): self.init(.unavailable, text)
+        case .system(let text): self.init(.internalError, text)
+        }
+    }
+}
+
+/// Logs a worker's counters now and then, and notices when it has partitions.
+final class WorkerReporter: Sendable {
+    private let isStopped = Mutex(false)
+
+    /// - Parameter interval: Time between two reports; zero means none.
+    init(worker: Worker, logger: Logger, interval: Duration, readyFile: String?) {
+        let thread = Thread { [self] in
+            var nextReport = ContinuousClock.now + interval
+            var isReady = readyFile == nil
+            while true {
+                usleep(isReady ? 200_000 : 20_000)
+                let reports = interval > .zero && ContinuousClock.now >= nextReport
+                if isReady, !reports, !isStopped.withLock({ $0 }) { continue }
+                // Holding the lock keeps the worker from ending meanwhile.
+                let snapshot = isStopped.withLock { $0 ? nil : worker.snapshot() }
+                guard let snapshot else { return }
+                if let readyFile, !isReady, snapshot.assignedPartitions > 0 {
+                    isReady = true
+                    try? ReadyFile.write("ready", to: readyFile)
+                }
+                if reports {
+                    nextReport += interval
+                    logger.info("worker", metadata: WorkerReporter.metadata(snapshot))
+                }
+            }
+        }
+        thread.name = "reporter"
+        thread.start()
+    }
+
+    /// Returns when no snapshot is under way any more.
+    func stop() { isStopped.withLock { $0 = true } }
+
+    static func metadata(_ snapshot: WorkerSnapshot) -> Logger.Metadata {
+        var metadata: Logger.Metadata = [
+            "partitions": "\(snapshot.assignedPartitions)",
+            "jobs": "\(snapshot.intake.records)",
+            "finished": "\(snapshot.intake.finished)",
+            "outstanding": "\(snapshot.outstanding)",
+            "bytes-in-flight": "\(snapshot.bytesInFlight)",
+            "pushes": "\(snapshot.shards.sent)",
+            "retries": "\(snapshot.shards.retried)",
+            "dead-letters": "\(snapshot.shards.deadLetters)",
+            "connections": "\(snapshot.shards.openConnections)",
+        ]
+        for kind in OutcomeKind.allCases where snapshot.shards.count(of: kind) > 0 {
+            metadata["\(kind.name)"] = "\(snapshot.shards.count(of: kind))"
+        }
+        return metadata
+    }
+}

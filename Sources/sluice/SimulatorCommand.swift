@@ -1,0 +1,237 @@
+import APNSSimulator
+import ArgumentParser
+import Foundation
+import HTTP2
+
+struct SimulatorCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "simulator",
+        abstract: "Run an APNs server for development, tests and measurements.",
+        discussion: """
+            Speaks the provider API over HTTP/2 and TLS with APNs' checks, limits and reasons. Point a worker at it:
+
+              apns: {environment: custom, host: localhost, port: 8443, ca-file: DIRECTORY/ca.pem}
+
+            or any client:
+
+              curl --http2 --cacert DIRECTORY/ca.pem -H 'authorization: bearer …' \\
+                -H 'apns-topic: com.example.news' -H 'apns-push-type: alert' -d '{"aps":{"alert":"Hi"}}' \\
+                https://localhost:8443/3/device/…
+
+            It forgets every push: devices, their state and what they would show come later. It prints what it has \
+            counted when it stops.
+            """)
+
+    @Option(help: "Port to listen on. 0: the system chooses.")
+    var port: UInt16 = 8443
+
+    @Option(help: ArgumentHelp("IP address to listen on.", valueName: "address"))
+    var address = "127.0.0.1"
+
+    @Option(
+        help: ArgumentHelp(
+            "Where ca.pem, server.pem and their keys are written. An authority that is there is used again. Without it "
+                + "they stay in memory.",
+            valueName: "path"))
+    var directory: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Write host:port to this file once it listens; it is removed at the end.", valueName: "path"))
+    var readyFile: String?
+
+    @Option(
+        help: ArgumentHelp("Write the counts to this file, as JSON, when it stops.", valueName: "path"))
+    var summaryFile: String?
+
+    @Flag(help: "Answer 200 as cheaply as possible and look at nothing: for measuring clients.")
+    var null = false
+
+    @Option(help: "Threads; connections are spread over them.")
+    var threads = 1
+
+    @OptionGroup(title: "Who may push") var access: AccessOptions
+    @OptionGroup(title: "How it answers") var answers: AnswerOptions
+    @OptionGroup(title: "Connections") var connections: ConnectionOptions
+    @OptionGroup var lifetime: LifetimeOptions
+
+    func run() throws {
+        let stop = StopSignals(watchesInput: lifetime.stopWithInput)
+        let simulator: Simulator
+        do {
+            simulator = try Simulator(options: try options())
+        } catch let failure as CommandFailure {
+            throw failure
+        } catch let error as SimulatorError {
+            throw CommandFailure(.configuration, error.description)
+        } catch {
+            throw CommandFailure(.unavailable, "can't listen on \(address):\(port): \(error)")
+        }
+        let bound = simulator.start()
+        Terminal.output("APNs simulator is ready: \(address):\(bound)\(null ? ", null mode" : "")")
+        if let directory { Terminal.output("  authority for clients: \(directory)/ca.pem") }
+        if let readyFile { try ReadyFile.write("\(address):\(bound)", to: readyFile) }
+        stop.wait()
+        simulator.stop()
+        if let readyFile { ReadyFile.remove(readyFile) }
+        let summary = simulator.summary
+        Terminal.output("\(summary)")
+        if let summaryFile { try ReadyFile.write(SimulatorCounts(summary).json, to: summaryFile) }
+    }
+
+    func validate() throws {
+        guard (1...64).contains(threads) else { throw ValidationError("--threads: 1 to 64, not \(threads)") }
+    }
+
+    private func options() throws -> SimulatorOptions {
+        var options = null ? SimulatorOptions.null : SimulatorOptions()
+        options.address = address
+        options.port = port
+        options.threads = threads
+        options.certificateDirectory = directory
+        try access.apply(to: &options)
+        try answers.apply(to: &options)
+        connections.apply(to: &options)
+        return options
+    }
+
+    struct AccessOptions: ParsableArguments {
+        @Option(
+            help: ArgumentHelp(
+                "A provider key that is known. Repeat for more. Without any, every well-formed provider token is accepted "
+                    + "and no signature is checked.",
+                valueName: "key-id:team-id:path.p8"))
+        var key: [SimulatorKeyArgument] = []
+
+        @Option(
+            help: ArgumentHelp(
+                "A bundle identifier that exists. Repeat for more. Without any, every one does.",
+                valueName: "bundle-id"))
+        var app: [String] = []
+
+        @Flag(help: "Be the development environment (sandbox): keys of production only are refused.")
+        var sandbox = false
+
+        @Flag(inversion: .prefixedNo, help: "Accept push certificates of the simulator's authority.")
+        var certificates = true
+
+        func apply(to options: inout SimulatorOptions) throws {
+            if !key.isEmpty { options.providerTokens = .keys(key.map(\.key)) }
+            if !app.isEmpty { options.topics = app }
+            options.environment = sandbox ? .sandbox : .production
+            options.acceptsClientCertificates = certificates
+        }
+    }
+
+    struct AnswerOptions: ParsableArguments {
+        @Option(help: ArgumentHelp("Answer this long after the request.", valueName: "ms"))
+        var latency = 0.0
+
+        @Option(help: ArgumentHelp("And up to so much later, evenly distributed.", valueName: "ms"))
+        var jitter = 0.0
+
+        @Option(
+            help: ArgumentHelp(
+                "Answer this share of good pushes with an error, e.g. InternalServerError=0.01,TooManyRequests=0.005.",
+                valueName: "reason=share,…"))
+        var errors: String?
+
+        @Option(
+            help: ArgumentHelp(
+                "Answer device tokens that begin so with a reason, e.g. dead=Unregistered,bad0=BadDeviceToken.",
+                valueName: "hex=reason,…"))
+        var devices: String?
+
+        @Option(
+            help: ArgumentHelp(
+                "Pushes that a device may get in a second before TooManyRequests.", valueName: "n"))
+        var perDevice: Int?
+
+        @Option(help: "Seed of the random choices.")
+        var seed: UInt64 = 1
+
+        @Option(
+            help: ArgumentHelp(
+                "Write one line of JSON for each push to this file, with a hash in place of the device token.",
+                valueName: "path"))
+        var log: String?
+
+        @Flag(help: "Write device tokens to the log as they are.")
+        var logTokens = false
+
+        func validate() throws {
+            for (name, value) in [("--latency", latency), ("--jitter", jitter)]
+            where value < 0 || value > 600_000 {
+                throw ValidationError("\(name): 0 to 600000 milliseconds")
+            }
+        }
+
+        func apply(to options: inout SimulatorOptions) throws {
+            options.latency = .microseconds(Int64(latency * 1_000))
+            options.jitter = .microseconds(Int64(jitter * 1_000))
+            if let errors { options.faults = try SimulatorOptions.parseFaults(errors) }
+            if let devices { options.deviceRules = try SimulatorOptions.parseDeviceRules(devices) }
+            options.requestsPerDeviceSecond = perDevice
+            options.seed = seed
+            if let log { options.pushLog = SimulatorOptions.PushLog(path: log, showsTokens: logTokens) }
+        }
+    }
+
+    struct ConnectionOptions: ParsableArguments {
+        @Option(help: ArgumentHelp("Concurrent streams of a connection.", valueName: "n"))
+        var streams: UInt32?
+
+        @Option(help: ArgumentHelp("Streams until the first provider token was accepted.", valueName: "n"))
+        var streamsBeforeToken: UInt32?
+
+        @Option(help: ArgumentHelp("Connections at a time.", valueName: "n"))
+        var maximumConnections: Int?
+
+        func apply(to options: inout SimulatorOptions) {
+            if let streams { options.maximumStreams = streams }
+            if let streamsBeforeToken { options.streamsBeforeToken = streamsBeforeToken }
+            if let maximumConnections { options.maximumConnections = maximumConnections }
+        }
+    }
+}
+
+/// `key-id:team-id:path` of the command line.
+struct SimulatorKeyArgument: ExpressibleByArgument {
+    let key: SimulatorKey
+
+    init?(argument: String) {
+        let parts = argument.split(separator: ":", maxSplits: 2).map(String.init)
+        guard parts.count == 3, parts[0].utf8.count == 10, parts[1].utf8.count == 10 else { return nil }
+        key = SimulatorKey(keyID: parts[0], teamID: parts[1], key: .file(parts[2]))
+    }
+}
+
+/// A simulator's summary as a file, for whoever started it.
+struct SimulatorCounts: Codable {
+    var requests: UInt64
+    var accepted: UInt64
+    var rejected: [String: UInt64]
+    var cancelled: UInt64
+    var connections: UInt64
+
+    init(_ summary: SimulatorSummary) {
+        requests = summary.requests
+        accepted = summary.accepted
+        rejected = Dictionary(uniqueKeysWithValues: summary.rejected.map { ("\($0.key.name)", $0.value) })
+        cancelled = summary.cancelled
+        connections = summary.connections
+    }
+
+    var json: String {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys]
+        return (try? encoder.encode(self)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
+    }
+
+    init?(file: String) {
+        guard let data = FileManager.default.contents(atPath: file),
+            let counts = try? JSONDecoder().decode(SimulatorCounts.self, from: data)
+        else { return nil }
+        self = counts
+    }
+}

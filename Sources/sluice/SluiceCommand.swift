@@ -1,0 +1,76 @@
+import ArgumentParser
+import Foundation
+
+/// The command line's root: parses, runs, and turns failures into exit statuses.
+@main
+enum Entry {
+    static func main() {
+        // A reader that goes away (`sluice outcomes | head`) is an error of the write, not the process's death.
+        signal(SIGPIPE, SIG_IGN)
+        do {
+            var command = try SluiceCommand.parseAsRoot()
+            try command.run()
+        } catch let failure as CommandFailure {
+            if !failure.message.isEmpty { Terminal.error("sluice: \(failure.message)") }
+            exit(failure.status.rawValue)
+        } catch {
+            SluiceCommand.exit(withError: error)
+        }
+    }
+}
+
+struct SluiceCommand: ParsableCommand {
+    static let version = "0.1.0"
+
+    static let configuration = CommandConfiguration(
+        commandName: "sluice",
+        abstract: "A push gateway between Kafka and the Apple Push Notification service.",
+        discussion: """
+            Services produce notification jobs to a Kafka topic; workers (`sluice run`) push them to APNs and \
+            produce one outcome for each. `sluice kafka` and `sluice simulator` stand in for a cluster and for \
+            APNs on a developer's machine; `sluice demo` shows all of it at work.
+
+            EXIT STATUS
+              0    done, or stopped on request with everything finished
+              1    it ran and failed: records not acknowledged, counts that don't add up
+              64   the command line is wrong
+              65   the input is wrong: a file of jobs that isn't JSON lines
+              69   something that is needed can't be reached: Kafka, a topic, a port
+              70   an error inside of sluice
+              75   stopped before everything was finished (the rest is redelivered)
+              78   the configuration is wrong
+              130, 143  stopped at once by a second SIGINT or SIGTERM
+
+            SIGINT (Ctrl-C) and SIGTERM ask a command to finish what it is doing; a second one stops it at once.
+            """,
+        version: version,
+        subcommands: subcommands
+    )
+
+    private static let subcommands: [any ParsableCommand.Type] = [
+        RunCommand.self, DemoCommand.self, SimulatorCommand.self, KafkaCommand.self, ProduceCommand.self,
+        OutcomesCommand.self, ConfigCommand.self,
+    ]
+}
+
+/// Exit statuses, with the names of sysexits.h. `SluiceCommand`'s help documents them.
+enum ExitStatus: Int32 {
+    case failure = 1
+    case dataError = 65
+    case unavailable = 69
+    case internalError = 70
+    case unfinished = 75
+    case configuration = 78
+}
+
+/// Ends a command with a status and a message on standard error.
+struct CommandFailure: Error {
+    var status: ExitStatus
+    /// What, where and what to do; empty when everything has been said.
+    var message: String
+
+    init(_ status: ExitStatus, _ message: String = "") {
+        self.status = status
+        self.message = message
+    }
+}

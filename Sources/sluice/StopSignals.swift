@@ -1,0 +1,111 @@
+import ArgumentParser
+import Foundation
+import Synchronization
+
+/// SIGINT and SIGTERM, as requests.
+///
+/// Both are blocked in the calling thread, and so in every thread it starts afterwards (librdkafka's too), and
+/// taken by a thread of their own: nothing runs inside a signal handler. The first one is a request; the second
+/// one ends the process at once, with status 128 + signal.
+final class StopSignals: Sendable {
+    private struct State {
+        var isRequested = false
+        var handlers: [@Sendable () -> Void] = []
+    }
+
+    private let state = Mutex(State())
+    private let requested = DispatchSemaphore(value: 0)
+
+    /// Call this on the main thread before anything starts a thread.
+    ///
+    /// - Parameter watchesInput: The end of standard input is a request as well.
+    init(watchesInput: Bool = false) {
+        var signals = StopSignals.signalSet
+        pthread_sigmask(SIG_BLOCK, &signals, nil)
+        let thread = Thread { [self] in
+            while true {
+                var signals = StopSignals.signalSet
+                var signal: Int32 = 0
+                guard sigwait(&signals, &signal) == 0 else { continue }
+                if !request() { _exit(128 + signal) }
+            }
+        }
+        thread.name = "signals"
+        thread.start()
+        if watchesInput { watchInput() }
+    }
+
+    private static var signalSet: sigset_t {
+        var set = sigset_t()
+        sigemptyset(&set)
+        sigaddset(&set, SIGINT)
+        sigaddset(&set, SIGTERM)
+        return set
+    }
+
+    private func watchInput() {
+        let thread = Thread { [self] in
+            var buffer = [UInt8](repeating: 0, count: 256)
+            while true {
+                let count = read(STDIN_FILENO, &buffer, buffer.count)
+                if count > 0 || (count < 0 && errno == EINTR) { continue }
+                _ = request()
+                return
+            }
+        }
+        thread.name = "input"
+        thread.start()
+    }
+
+    /// Asks to stop. False when that had been asked before.
+    @discardableResult
+    func request() -> Bool {
+        let handlers: [@Sendable () -> Void]? = state.withLock { state in
+            if state.isRequested { return nil }
+            state.isRequested = true
+            return state.handlers
+        }
+        guard let handlers else { return false }
+        for handler in handlers { handler() }
+        requested.signal()
+        return true
+    }
+
+    var isRequested: Bool { state.withLock { $0.isRequested } }
+
+    /// Runs a closure, on another thread, when a stop is requested; at once when it was already.
+    func onRequest(_ handler: @escaping @Sendable () -> Void) {
+        let runsNow = state.withLock { state in
+            if !state.isRequested { state.handlers.append(handler) }
+            return state.isRequested
+        }
+        if runsNow { handler() }
+    }
+
+    /// Blocks until a stop is requested or the time is over. True when it is requested.
+    @discardableResult
+    func wait(for duration: Duration? = nil) -> Bool {
+        if isRequested { return true }
+        guard let duration else {
+            requested.wait()
+            requested.signal()
+            return true
+        }
+        let nanoseconds = Int(duration / .nanoseconds(1))
+        if requested.wait(timeout: .now() + .nanoseconds(nanoseconds)) == .success {
+            requested.signal()
+            return true
+        }
+        return false
+    }
+}
+
+/// Options of commands that run until they are stopped.
+struct LifetimeOptions: ParsableArguments {
+    @Flag(
+        help: """
+            Stop when standard input ends. A supervisor that holds the other end of a pipe can so be sure that \
+            nothing is left behind, even if it crashes.
+            """)
+    var stopWithInput = false
+}

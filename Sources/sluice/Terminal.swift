@@ -1,0 +1,68 @@
+import Foundation
+
+/// Writing to standard output and standard error, and what is known about them.
+enum Terminal {
+    /// Whether standard error, where progress goes, is a terminal that can redraw a line.
+    static let isInteractive: Bool =
+        isatty(STDERR_FILENO) == 1 && ProcessInfo.processInfo.environment["TERM"] != "dumb"
+
+    /// Columns of the terminal; 80 when it doesn't say.
+    static var columns: Int {
+        var size = winsize()
+        guard ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }
+        return Int(size.ws_col)
+    }
+
+    /// A line on standard error.
+    static func error(_ line: String) {
+        write(line + "\n", to: STDERR_FILENO)
+    }
+
+    /// A line on standard output. False when nobody reads it any more.
+    @discardableResult
+    static func output(_ line: String) -> Bool {
+        write(line + "\n", to: STDOUT_FILENO)
+    }
+
+    /// Text as it is. False when it could not be written.
+    @discardableResult
+    static func write(_ text: String, to descriptor: Int32) -> Bool {
+        var text = text
+        return text.withUTF8 { bytes in
+            var rest = UnsafeRawBufferPointer(bytes)
+            while !rest.isEmpty {
+                let count = Glibc.write(descriptor, rest.baseAddress, rest.count)
+                if count < 0, errno == EINTR { continue }
+                if count <= 0 { return false }
+                rest = UnsafeRawBufferPointer(rebasing: rest[count...])
+            }
+            return true
+        }
+    }
+}
+
+/// Text in columns, each as wide as its widest cell.
+struct TextTable {
+    private var rows: [[String]] = []
+    /// Columns of numbers, which are aligned to the right.
+    var rightAligned: Set<Int> = []
+
+    mutating func add(_ cells: String...) { rows.append(cells) }
+
+    func lines(indent: Int = 0) -> [String] {
+        let columns = rows.map(\.count).max() ?? 0
+        let widths = (0..<columns).map { column in
+            rows.map { column < $0.count ? $0[column].count : 0 }.max() ?? 0
+        }
+        return rows.map { row in
+            var line = String(repeating: " ", count: indent)
+            for (column, cell) in row.enumerated() {
+                let padding = String(repeating: " ", count: widths[column] - cell.count)
+                line += rightAligned.contains(column) ? padding + cell : cell + padding
+                line += "  "
+            }
+            while line.last == " " { line.removeLast() }
+            return line
+        }
+    }
+}

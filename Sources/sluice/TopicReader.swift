@@ -1,0 +1,65 @@
+import Kafka
+
+/// Reads all partitions of a topic without joining a group: it disturbs nobody.
+final class TopicReader {
+    enum Start { case beginning, end }
+
+    private let consumer: KafkaConsumer
+    private let unfinished: Unfinished
+    private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 500)
+
+    /// What the events of `poll` change.
+    private final class Unfinished {
+        var partitions: Set<Int32> = []
+        var error: KafkaError?
+    }
+
+    /// - Parameter stopsAtEnd: makes `isAtEnd` true when every partition was read to its end.
+    init(topic: String, start: Start, stopsAtEnd: Bool, cluster: KafkaCluster) throws(CommandFailure) {
+        let count = try cluster.partitionCount(of: topic)
+        var properties = cluster.properties
+        properties["group.id"] = "sluice-tools"
+        properties["enable.partition.eof"] = stopsAtEnd ? "true" : "false"
+        if properties["fetch.wait.max.ms"] == nil { properties["fetch.wait.max.ms"] = "50" }
+        let unfinished = Unfinished()
+        unfinished.partitions = Set(0..<Int32(count))
+        self.unfinished = unfinished
+        do throws(KafkaError) {
+            consumer = try KafkaConsumer(properties: properties, topics: []) { event in
+                switch event {
+                case .endOfPartition(let partition, _): unfinished.partitions.remove(partition.partition)
+                case .partitionError(_, let error): unfinished.error = error
+                case .error(let error): Terminal.error("sluice: Kafka: \(error)")
+                default: break
+                }
+            }
+            try consumer.assign(
+                (0..<Int32(count)).map {
+                    TopicPartitionOffset(
+                        topic: topic, partition: $0, start: start == .beginning ? .beginning : .end)
+                })
+        } catch {
+            throw CommandFailure(kafka: error)
+        }
+    }
+
+    deinit { buffer.deallocate() }
+
+    /// Records handed over so far.
+    private(set) var count = 0
+
+    var isAtEnd: Bool { unfinished.partitions.isEmpty }
+
+    /// Hands over the records that have come within the time. A record is valid inside of `body` only.
+    func poll(timeoutMilliseconds: Int32, _ body: (ConsumedRecord) -> Void) throws(CommandFailure) {
+        let polled = consumer.poll(into: buffer, timeoutMilliseconds: timeoutMilliseconds)
+        count += polled
+        for index in 0..<polled {
+            body(buffer[index])
+            buffer[index].destroy()
+        }
+        if let error = unfinished.error { throw CommandFailure(kafka: error) }
+    }
+
+    func close() { consumer.close() }
+}

@@ -1,0 +1,133 @@
+import APNS
+import Testing
+
+/// Scripts: a time, what happens, what is decided.
+@Suite struct ProviderTokenPolicyTests {
+    private static let epoch: Int64 = 1_700_000_000
+
+    /// Minutes after the start by both clocks, the wall clock `stepped` minutes off.
+    private func at(_ minutes: Int64, stepped: Int64 = 0) -> ClockReading {
+        ClockReading(
+            wallSeconds: Self.epoch + 60 * (minutes + stepped), monotonicSeconds: 5000 + 60 * minutes)
+    }
+
+    private func minted() -> ProviderTokenPolicy {
+        var policy = ProviderTokenPolicy()
+        policy.minted(at: at(0))
+        return policy
+    }
+
+    @Test func renewsAtFiftyMinutes() {
+        var policy = ProviderTokenPolicy()
+        #expect(policy.decide(at: at(0)) == .mint)
+        policy.minted(at: at(0))
+        for minute in Int64(0)..<50 { #expect(policy.decide(at: at(minute)) == .keep, "minute \(minute)") }
+        #expect(policy.decide(at: at(50)) == .mint)
+        policy.minted(at: at(50))
+        #expect(policy.decide(at: at(99)) == .keep)
+        #expect(policy.decide(at: at(100)) == .mint)
+    }
+
+    @Test func refusedTokenIsRenewedAfterTwentyMinutes() {
+        var policy = minted()
+        let refusal = policy.refusedAsExpired(at: at(25))
+        #expect(refusal == .renew)
+        #expect(policy.decide(at: at(25)) == .mint)
+        policy.minted(at: at(25))
+        #expect(policy.decide(at: at(26)) == .keep)
+    }
+
+    @Test func youngTokenIsNotRenewedWhateverAPNsSays() {
+        var policy = minted()
+        let refusal = policy.refusedAsExpired(at: at(5))
+        #expect(refusal == .tooYoung(seconds: 900))
+        for minute in Int64(5)..<20 { #expect(policy.decide(at: at(minute)) == .keep, "minute \(minute)") }
+        #expect(policy.decide(at: at(20)) == .mint)
+    }
+
+    @Test func tooManyUpdatesKeepsTheTokenButNotUntilItDies() {
+        var early = minted()
+        early.tooManyUpdates(at: at(10))
+        #expect(early.decide(at: at(49)) == .keep)
+        #expect(early.decide(at: at(50)) == .mint)
+
+        var late = minted()
+        late.tooManyUpdates(at: at(45))
+        #expect(late.decide(at: at(54)) == .keep)
+        #expect(late.decide(at: at(55)) == .mint)
+        late.tooManyUpdates(at: at(56))
+        #expect(late.decide(at: at(56)) == .mint)
+
+        var refused = minted()
+        _ = refused.refusedAsExpired(at: at(15))
+        refused.tooManyUpdates(at: at(15))
+        #expect(refused.decide(at: at(34)) == .keep)
+        #expect(refused.decide(at: at(35)) == .mint)
+    }
+
+    @Test func clockStepForwardRenewsEarlyButNotTooEarly() {
+        let policy = minted()
+        // Two hours forward after five minutes: the token looks dead, but the last renewal was just now.
+        #expect(policy.decide(at: at(5, stepped: 120)) == .keep)
+        #expect(policy.decide(at: at(19, stepped: 120)) == .keep)
+        #expect(policy.decide(at: at(20, stepped: 120)) == .mint)
+        // Twenty minutes forward: fifty by the wall clock are thirty by the other.
+        #expect(policy.decide(at: at(29, stepped: 20)) == .keep)
+        #expect(policy.decide(at: at(30, stepped: 20)) == .mint)
+    }
+
+    @Test func clockStepBackRenewsWhenTheTokenIsDatedInTheFuture() {
+        let policy = minted()
+        #expect(policy.decide(at: at(10, stepped: -600)) == .keep)
+        #expect(policy.decide(at: at(20, stepped: -600)) == .mint)
+        // A small step back changes nothing.
+        #expect(policy.decide(at: at(21, stepped: -25)) == .keep)
+        #expect(policy.decide(at: at(49, stepped: -25)) == .keep)
+        #expect(policy.decide(at: at(50, stepped: -25)) == .mint)
+    }
+
+    @Test func wildClocksNeverRenewMoreOftenThanEveryTwentyMinutes() {
+        // A fixed walk of wall clock steps, with APNs complaining all the time.
+        var policy = ProviderTokenPolicy()
+        var lastMint: Int64?
+        var mints = 0
+        var state: UInt64 = 88_172_645_463_325_252
+        for second in stride(from: Int64(0), to: 24 * 3600, by: 7) {
+            state ^= state << 13
+            state ^= state >> 7
+            state ^= state << 17
+            let wall = Self.epoch + second + Int64(bitPattern: state) % 20_000
+            let now = ClockReading(wallSeconds: wall, monotonicSeconds: second)
+            if state % 5 == 0 { _ = policy.refusedAsExpired(at: now) }
+            if state % 11 == 0 { policy.tooManyUpdates(at: now) }
+            if policy.decide(at: now) == .mint {
+                if let lastMint { #expect(second - lastMint >= 20 * 60) }
+                lastMint = second
+                mints += 1
+                policy.minted(at: now)
+            }
+        }
+        #expect(mints > 20)
+    }
+
+    @Test func failedSigningIsTriedAgainAfterHalfAMinute() {
+        var policy = ProviderTokenPolicy()
+        policy.mintFailed(at: at(0))
+        #expect(policy.decide(at: at(0)) == .keep)
+        #expect(policy.decide(at: at(1)) == .mint)
+        var holding = minted()
+        holding.mintFailed(at: at(50))
+        #expect(holding.decide(at: at(50)) == .keep)
+        #expect(holding.validity.covers(at(50)))
+        #expect(holding.decide(at: at(51)) == .mint)
+    }
+
+    @Test func validityNeverCoversADecisionToMint() {
+        var policy = minted()
+        _ = policy.refusedAsExpired(at: at(3))
+        for (minute, step) in [(3, 0), (19, 90), (20, 0), (40, 0), (60, -200)] as [(Int64, Int64)] {
+            let now = at(minute, stepped: step)
+            #expect(policy.validity.covers(now) == (policy.decide(at: now) == .keep), "minute \(minute)")
+        }
+    }
+}

@@ -1,0 +1,221 @@
+import Kafka
+import Testing
+
+@Suite struct GroupTests {
+    @Test func aCommitWithMetadataIsReadBackByTheNextMember() async throws {
+        let bed = try KafkaTestBed(partitions: 2)
+        try bed.fill(0, with: (0..<10).map { "\($0)" })
+        let metadata = "1:3,5-7;ä"
+        do {
+            let member = try Member(bed.consumerProperties(), topics: [bed.topic])
+            try await wait("ten records") {
+                member.poll()
+                return member.records.count == 10
+            }
+            try member.consumer.commit(
+                [OffsetCommit(topic: bed.topic, partition: 0, offset: 4, metadata: metadata)],
+                synchronous: true)
+            let reference = try member.consumer.commit([
+                OffsetCommit(topic: bed.topic, partition: 1, offset: 0, metadata: "")
+            ])
+            try await wait("the commit's event") {
+                member.poll()
+                return !member.commits.isEmpty
+            }
+            #expect(member.commits.map(\.reference) == [reference])
+            #expect(member.commits[0].error == nil)
+            #expect(member.commits[0].partitions.map(\.topicPartition) == [bed.partition(1)])
+            #expect(member.consumer.close())
+        }
+        let next = try Member(bed.consumerProperties(), topics: [bed.topic])
+        try await wait("the records behind the commit") {
+            next.poll()
+            return next.records.count >= 6
+        }
+        #expect(next.records.map(\.offset) == [4, 5, 6, 7, 8, 9])
+        let committed = try next.consumer.committed([bed.partition(0), bed.partition(1)])
+        #expect(committed.map(\.offset) == [4, 0])
+        #expect(committed.map(\.metadata) == [metadata, ""])
+        #expect(next.consumer.close())
+    }
+
+    @Test(arguments: ["cooperative-sticky", "range"])
+    func aRevocationWaitsForItsAnswer(strategy: String) async throws {
+        let bed = try KafkaTestBed(partitions: 4)
+        let properties = bed.consumerProperties([("partition.assignment.strategy", strategy)])
+        for partition in 0..<Int32(4) { try bed.fill(partition, with: ["a", "b"]) }
+        let first = try Member(properties, topics: [bed.topic], answers: .byTest)
+        try await wait("the first assignment") {
+            first.poll()
+            return !first.assigned.isEmpty
+        }
+        #expect(first.assigned[0].sorted() == (0..<4).map { bed.partition($0) })
+        #expect(first.consumer.assignment.isEmpty)
+        try first.consumer.assign(first.assigned[0].map { TopicPartitionOffset($0) })
+        try await wait("all records") {
+            first.poll()
+            return first.records.count == 8
+        }
+
+        let second = try Member(properties, topics: [bed.topic])
+        try await wait("the revocation") {
+            first.poll()
+            second.poll()
+            // A cooperative group has settled by now, its other member waits; an eager one is still joining.
+            return !first.revoked.isEmpty && (strategy == "range" || !second.assigned.isEmpty)
+        }
+        let taken = first.revoked[0]
+        #expect(taken.count == (strategy == "range" ? 4 : 2))
+        // The work on what is taken away ends and is committed while the group waits.
+        for _ in 0..<200 {
+            first.poll()
+            second.poll()
+        }
+        #expect(second.records.isEmpty)
+        #expect(second.consumer.assignment.isEmpty)
+        #expect(!first.consumer.isAssignmentLost)
+        let commits = taken.map {
+            OffsetCommit(topic: $0.topic, partition: $0.partition, offset: 2, metadata: "drained")
+        }
+        if strategy == "range" && KafkaTestBed.realBrokers == nil {
+            // The embedded cluster refuses commits while a group is joining; Kafka takes them.
+            #expect(throws: KafkaError.self) { try first.consumer.commit(commits, synchronous: true) }
+        } else {
+            try first.consumer.commit(commits, synchronous: true)
+        }
+        #expect(throws: KafkaError.self) { try first.consumer.unassign([]) }
+        first.answers = .atOnce
+        try first.consumer.unassign(taken)
+
+        try await wait("two members with two partitions each") {
+            first.poll()
+            second.poll()
+            return first.consumer.assignment.count == 2 && second.consumer.assignment.count == 2
+        }
+        let all = first.consumer.assignment + second.consumer.assignment
+        #expect(all.sorted() == (0..<4).map { bed.partition($0) })
+        #expect(first.lost.isEmpty)
+        // The new owner goes on behind the commit, if there was one.
+        let moved = second.consumer.assignment[0]
+        let committed = try second.consumer.committed([moved])[0]
+        try bed.fill(moved.partition, with: ["c"])
+        try await wait("the record for the new owner") {
+            first.poll()
+            second.poll()
+            return second.records.contains { $0.partition == moved.partition && $0.offset == 2 }
+        }
+        let expected: [Int64] = committed.metadata == "drained" ? [2] : [0, 1, 2]
+        #expect(second.records.filter { $0.partition == moved.partition }.map(\.offset) == expected)
+        #expect(first.consumer.close())
+        #expect(second.consumer.close())
+    }
+
+    @Test func closingAnswersAPendingAssignment() async throws {
+        let bed = try KafkaTestBed(partitions: 2)
+        let member = try Member(bed.consumerProperties(), topics: [bed.topic], answers: .byTest)
+        try await wait("the assignment") {
+            member.poll()
+            return !member.assigned.isEmpty
+        }
+        #expect(member.consumer.close())
+        #expect(member.consumer.assignment.isEmpty)
+        #expect(throws: KafkaError.self) { try member.consumer.assign([]) }
+    }
+
+    @Test func closingAnswersAPendingRevocation() async throws {
+        let bed = try KafkaTestBed(partitions: 2)
+        let first = try Member(bed.consumerProperties(), topics: [bed.topic])
+        try await wait("the first assignment") {
+            first.poll()
+            return first.consumer.assignment.count == 2
+        }
+        first.answers = .byTest
+        let second = try Member(bed.consumerProperties(), topics: [bed.topic])
+        try await wait("the revocation") {
+            first.poll()
+            second.poll()
+            return !first.revoked.isEmpty
+        }
+        #expect(first.consumer.close())
+        try await wait("the other member to have all") {
+            second.poll()
+            return second.consumer.assignment.count == 2
+        }
+        #expect(second.consumer.close())
+    }
+
+    @Test func closingWhileJoiningEnds() async throws {
+        let bed = try KafkaTestBed()
+        let member = try Member(bed.consumerProperties(), topics: [bed.topic])
+        try await wait("a member identifier") {
+            member.poll()
+            return member.consumer.memberID != nil || !member.assigned.isEmpty
+        }
+        #expect(member.consumer.close())
+    }
+
+    @Test func closingWithoutBrokersEnds() throws {
+        var properties = KafkaProperties(bootstrapServers: "127.0.0.1:1")
+        properties["group.id"] = "alone"
+        let member = try Member(properties, topics: ["nowhere"])
+        member.poll()
+        #expect(member.consumer.close())
+        #expect(member.consumer.close())
+        #expect(member.poll() == 0)
+    }
+
+    @Test func pausedPartitionsAreSilentAndGoOnWhereTheyStopped() async throws {
+        let bed = try KafkaTestBed(partitions: 2)
+        try bed.fill(0, with: (0..<50).map { "a\($0)" })
+        try bed.fill(1, with: (0..<5).map { "b\($0)" })
+        let reader = try Member(bed.consumerProperties(), topics: [])
+        try reader.consumer.assign([
+            TopicPartitionOffset(bed.partition(0), .beginning),
+            TopicPartitionOffset(bed.partition(1), .beginning),
+        ])
+        try await wait("some records of partition 0") {
+            reader.poll(limit: 1)
+            return reader.records.contains { $0.partition == 0 }
+        }
+        try reader.consumer.pause([bed.partition(0)])
+        let before = reader.records.filter { $0.partition == 0 }.count
+        try await wait("partition 1") {
+            reader.poll(limit: 1)
+            return reader.records.filter { $0.partition == 1 }.count == 5
+        }
+        try bed.fill(1, with: ["b5"])
+        try await wait("partition 1 to go on") {
+            reader.poll()
+            return reader.records.filter { $0.partition == 1 }.count == 6
+        }
+        #expect(reader.records.filter { $0.partition == 0 }.count == before)
+        #expect(reader.consumer.pausedPartitions == [bed.partition(0)])
+        // Resuming what is not paused is nothing; librdkafka alone would start partition 1 over.
+        try reader.consumer.resume([bed.partition(0), bed.partition(1)])
+        try await wait("the rest of partition 0") {
+            reader.poll()
+            return reader.records.filter { $0.partition == 0 }.count >= 50
+        }
+        #expect(reader.records.filter { $0.partition == 0 }.map(\.offset) == Array(0..<50))
+        #expect(reader.records.filter { $0.partition == 1 }.count == 6)
+        #expect(reader.consumer.droppedRecords == 0)
+        reader.consumer.close()
+    }
+
+    @Test func aPartitionThatWasPausedWhenItLeftComesBackAwake() async throws {
+        let bed = try KafkaTestBed(partitions: 1)
+        try bed.fill(with: ["a"])
+        let reader = try Member(bed.consumerProperties(), topics: [])
+        for round in 1...2 {
+            try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
+            try await wait("the record, round \(round)") {
+                reader.poll()
+                return reader.records.count == round
+            }
+            try reader.consumer.pause([bed.partition(0)])
+            try reader.consumer.unassign([bed.partition(0)])
+        }
+        #expect(reader.consumer.pausedPartitions.isEmpty)
+        reader.consumer.close()
+    }
+}

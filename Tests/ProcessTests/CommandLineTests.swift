@@ -1,0 +1,256 @@
+import Foundation
+import Kafka
+import TestSupport
+import Testing
+
+/// Runs `sluice` to its end.
+func sluice(
+    _ arguments: String..., input: String = "", environment: [String: String] = [:]
+) throws -> (exit: ChildProcess.Exit, standardOutput: String, standardError: String) {
+    try ChildProcess.run(Executables.sluice, arguments, input: input, environment: environment)
+}
+
+let deviceToken = String(repeating: "0a", count: 32)
+
+@Suite("Command line")
+struct CommandLineTests {
+    @Test("exit statuses are those of the help")
+    func exitStatuses() throws {
+        let help = try sluice("--help")
+        #expect(help.exit == .status(0))
+        for status in ["0", "1", "64", "65", "69", "70", "75", "78"] {
+            #expect(help.standardOutput.contains("\n  \(status) "), "\(status) is not documented")
+        }
+        #expect(try sluice("--version").standardOutput == "0.1.0\n")
+        #expect(try sluice("nonsense").exit == .status(64))
+        #expect(try sluice("produce").exit == .status(64))
+        #expect(try sluice("kafka", "--topic", "a:0").exit == .status(64))
+        #expect(try sluice("kafka", "--topic", "a:1", "--topic", "a:2").exit == .status(64))
+    }
+
+    @Test("every command has help that says what it is for")
+    func help() throws {
+        let root = try sluice("--help").standardOutput
+        let names = root.split(separator: "\n").drop { $0 != "SUBCOMMANDS:" }.dropFirst()
+            .filter { $0.hasPrefix("  ") && !$0.hasPrefix("   ") && !$0.contains("See 'sluice") }
+            .compactMap { $0.split(separator: " ").first.map(String.init) }
+        #expect(names.contains("config") && names.contains("kafka"))
+        for name in names {
+            let result = try sluice("help", name)
+            #expect(result.exit == .status(0))
+            #expect(result.standardOutput.hasPrefix("OVERVIEW: "), "\(name)")
+        }
+    }
+
+    @Test("config check tells every mistake on standard error and exits with 78")
+    func configCheck() throws {
+        let directory = try TemporaryDirectory("config")
+        let wrong = try directory.write("kafka: {bootstrap-servers: a:1}\nlogs: {}\n", to: "wrong.yaml")
+        let refused = try sluice("config", "check", wrong)
+        #expect(refused.exit == .status(78))
+        #expect(refused.standardOutput == "")
+        #expect(
+            refused.standardError.contains(
+                "\(wrong):2:1: logs: there is no such setting (did you mean `log`?)"))
+        #expect(refused.standardError.contains("apps: is required"))
+        #expect(refused.standardError.contains("2 mistakes"))
+
+        try directory.write("key", to: "team.p8")
+        let right = try directory.write(
+            """
+            kafka: {bootstrap-servers: "a:1"}
+            apps:
+              - name: news
+                topics: [com.example.news]
+                credential: {type: token, key-file: team.p8, key-id: ABC123DEFG, team-id: DEF123GHIJ}
+            """, to: "right.yaml")
+        let accepted = try sluice("config", "check", right)
+        #expect(accepted.exit == .status(0))
+        #expect(accepted.standardOutput.hasPrefix("\(right): ok\n"))
+        let overridden = try sluice("config", "check", right, environment: ["SLUICE_LOG__LEVEL": "shout"])
+        #expect(overridden.exit == .status(78))
+        #expect(
+            overridden.standardError.contains("environment variable SLUICE_LOG__LEVEL: log.level: `shout`"))
+    }
+
+    @Test("produce refuses what no worker would take, before it connects")
+    func produceChecks() throws {
+        let result = try sluice(
+            "produce", "--device-token", deviceToken, "--topic", "com.example.news", "--payload", "[1]")
+        #expect(result.exit == .status(65))
+        #expect(result.standardError.contains("payload: must be a JSON object [json-object]"))
+    }
+
+    @Test("an unreachable cluster is status 69, and its address is named")
+    func unreachable() throws {
+        let result = try sluice(
+            "produce", "-b", "127.0.0.1:1", "--device-token", deviceToken, "--topic", "com.example.news",
+            "--alert", "Hi", "-X", "socket.connection.setup.timeout.ms=1000")
+        #expect(result.exit == .status(69))
+        #expect(result.standardError.contains("127.0.0.1:1"))
+        let property = try sluice("outcomes", "-X", "no.such.property=1")
+        #expect(property.exit == .status(78))
+        #expect(property.standardError.contains("no.such.property"))
+    }
+}
+
+@Suite("Command line: Kafka tools")
+struct KafkaToolTests {
+    @Test("kafka serves until it is stopped, and its ready file goes with it")
+    func kafka() throws {
+        let directory = try TemporaryDirectory("kafka")
+        let ready = directory.file("ready")
+        let kafka = try ChildProcess(
+            Executables.sluice,
+            ["kafka", "--port", "0", "--topic", "a:3", "--brokers", "2", "--ready-file", ready])
+        try kafka.waits(for: "ready file") { directory.read("ready") != nil }
+        let servers = try #require(directory.read("ready")).split(separator: "\n")[0]
+        #expect(servers.split(separator: ",").count == 2)
+        let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: String(servers)))
+        #expect(try admin.partitionCount(of: "a") == 3)
+        #expect(try admin.metadata().brokers.count == 2)
+        #expect(try kafka.stop() == .status(0))
+        #expect(directory.read("ready") == nil)
+        #expect(kafka.standardOutput.contains("a  3 partitions"))
+    }
+
+    @Test("kafka stops with its input when it is told to, and not otherwise")
+    func stopsWithInput() throws {
+        let directory = try TemporaryDirectory("kafka")
+        let bound = try ChildProcess(
+            Executables.sluice,
+            ["kafka", "--port", "0", "--stop-with-input", "--ready-file", directory.file("a")])
+        let free = try ChildProcess(
+            Executables.sluice, ["kafka", "--port", "0", "--ready-file", directory.file("b")])
+        try bound.waits(for: "ready") { directory.read("a") != nil }
+        try free.waits(for: "ready") { directory.read("b") != nil }
+        bound.closeInput()
+        free.closeInput()
+        #expect(try bound.wait() == .status(0))
+        #expect(free.isRunning)
+        free.signal(SIGINT)
+        #expect(try free.wait() == .status(0))
+    }
+
+    @Test("a taken port is status 69 and named")
+    func takenPort() throws {
+        let directory = try TemporaryDirectory("kafka")
+        let port = try freePort()
+        let first = try ChildProcess(
+            Executables.sluice, ["kafka", "--port", "\(port)", "--ready-file", directory.file("ready")])
+        try first.waits(for: "ready") { directory.read("ready") == "127.0.0.1:\(port)\n" }
+        let second = try sluice("kafka", "--port", "\(port)")
+        #expect(second.exit == .status(69))
+        #expect(second.standardError.contains("127.0.0.1:\(port)"))
+        #expect(try first.stop() == .status(0))
+    }
+
+    @Test("produce sends a job in both modes; a file's wrong lines are left out and named")
+    func produce() throws {
+        let cluster = try EmbeddedCluster(topics: [("sluice.jobs", 2)])
+        let servers = cluster.bootstrapServers
+        for mode in ["binary", "structured"] {
+            let result = try sluice(
+                "produce", "-b", servers, "--mode", mode, "--device-token", deviceToken, "--topic",
+                "com.example.news",
+                "--alert", "Say \"hi\"", "--priority", "5", "--collapse-id", "c", "--ttl", "60")
+            #expect(result.exit == .status(0), "\(result.standardError)")
+            #expect(result.standardOutput.hasPrefix("produced to sluice.jobs, partition "))
+        }
+        let job = """
+            {"kind":"push","device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","payload":{}}
+            """
+        let lines = [job, "", "nonsense", job, #"{"kind":"push","device-token":"xyz"}"#, job]
+        let result = try sluice(
+            "produce", "-b", servers, "--file", "-", input: lines.joined(separator: "\n"))
+        #expect(result.exit == .status(65))
+        #expect(result.standardError.contains("-:3: is not a JSON object"))
+        #expect(result.standardError.contains("-:5: "))
+        #expect(result.standardError.contains("2 lines are not valid jobs"))
+        #expect(result.standardOutput.hasPrefix("3 jobs to sluice.jobs (2 partitions)"))
+
+        let records = try sluice(
+            "outcomes", "-b", servers, "--from", "sluice.jobs", "--from-beginning", "--until-end", "--json")
+        #expect(records.exit == .status(0))
+        let values = records.standardOutput.split(separator: "\n").sorted()
+        #expect(values.count == 5)
+        #expect(values.contains(#"{"aps":{"alert":"Say \"hi\""}}"#))
+        #expect(values.contains { $0.contains(#""priority":5,"ttl":60,"collapse-id":"c""#) })
+    }
+
+    @Test("produce exits with 1 when a record is not acknowledged")
+    func notAcknowledged() throws {
+        let cluster = try EmbeddedCluster(topics: [("sluice.jobs", 1)])
+        // MESSAGE_TOO_LARGE (Kafka protocol, error 10) is final.
+        cluster.failProduceRequests(with: [10])
+        let result = try sluice(
+            "produce", "-b", cluster.bootstrapServers, "--device-token", deviceToken, "--topic", "a.b",
+            "--alert", "Hi")
+        #expect(result.exit == .status(1))
+        #expect(result.standardError.contains("1 of 1 records were not acknowledged"))
+    }
+
+    @Test("outcomes and dead letters are readable, and counted")
+    func outcomes() throws {
+        let cluster = try EmbeddedCluster(topics: [("sluice.outcomes", 2), ("sluice.dead-letters", 1)])
+        let producer = try KafkaProducer(
+            properties: KafkaProperties(bootstrapServers: cluster.bootstrapServers))
+        let topic = try producer.topic("sluice.outcomes")
+        let outcome = """
+            {"outcome":"rejected","device-token":"\(deviceToken)","topic":"com.example.news","push-type":"alert",\
+            "apns-id":"123e4567-e89b-12d3-a456-426614174000","status":410,"reason":"Unregistered",\
+            "reason-class":"token","delete-token":true,"attempts":1,\
+            "source":{"topic":"sluice.jobs","partition":3,"offset":17},\
+            "created-at":1795231185422,"polled-at":1795231185423,"finished-at":1795231185450}
+            """
+        for partition in [Int32(0), 1] {
+            let value = Array(outcome.utf8)
+            value.withUnsafeBytes {
+                _ = producer.produce(topic, key: nil, value: $0, opaque: 0, partition: partition)
+            }
+        }
+        let letters = try producer.topic("sluice.dead-letters")
+        let headers: [(name: String, value: [UInt8]?)] = [
+            ("sluice-error-field", Array("apns-priority".utf8)), ("sluice-error-rule", Array("choice".utf8)),
+            ("sluice-error-message", Array("must be 10, 5 or 1".utf8)),
+            ("sluice-source-topic", Array("sluice.jobs".utf8)), ("sluice-source-partition", Array("1".utf8)),
+            ("sluice-source-offset", Array("42".utf8)),
+        ]
+        _ = producer.produce(letters, key: nil, value: nil, headers: headers, opaque: 0)
+        try producer.flush(timeoutMilliseconds: 10_000)
+        producer.close()
+
+        let servers = cluster.bootstrapServers
+        let all = try sluice("outcomes", "-b", servers, "--from-beginning", "--until-end")
+        let lines = all.standardOutput.split(separator: "\n")
+        #expect(lines.count == 2)
+        for line in lines {
+            #expect(line.contains("rejected: 410 Unregistered (delete the token)"))
+            #expect(line.contains("0a0a0a0a…") && !line.contains("0a0a0a0a0a"))
+            #expect(line.contains("28 ms") && line.contains("sluice.jobs[3]@17"))
+        }
+        let one = try sluice("outcomes", "-b", servers, "--from-beginning", "--count", "1", "--json")
+        #expect(one.standardOutput == outcome + "\n")
+        let letter = try sluice(
+            "outcomes", "-b", servers, "--dead-letters", "--from-beginning", "--until-end")
+        #expect(
+            letter.standardOutput.contains("sluice.jobs[1]@42  apns-priority: must be 10, 5 or 1 [choice]"))
+    }
+
+    @Test("outcomes waits for new ones and stops on SIGINT")
+    func tail() throws {
+        let cluster = try EmbeddedCluster(topics: [("sluice.outcomes", 1)])
+        let tail = try ChildProcess(
+            Executables.sluice, ["outcomes", "-b", cluster.bootstrapServers, "--json", "--from-beginning"])
+        let producer = try KafkaProducer(
+            properties: KafkaProperties(bootstrapServers: cluster.bootstrapServers))
+        let topic = try producer.topic("sluice.outcomes")
+        let value = Array("{}".utf8)
+        value.withUnsafeBytes { _ = producer.produce(topic, key: nil, value: $0, opaque: 0) }
+        try producer.flush(timeoutMilliseconds: 10_000)
+        try tail.waitForOutput("{}\n")
+        tail.signal(SIGINT)
+        #expect(try tail.wait() == .status(0))
+        producer.close()
+    }
+}
