@@ -42,7 +42,7 @@ struct ConnectionCredential {
         if let reason = checkAge(token, shard) ?? checkKey(token, shard) ?? checkTopic(topic, token, shard) {
             return reason
         }
-        let interval = shard.options.tokenUpdateInterval.wholeNanoseconds
+        let interval = shard.tokenUpdateInterval
         let key = shard.key(of: token)
         let isTooSoon = seen.contains { entry in
             let isCountedApart = key?.topics.isEmpty == false && entry.token.keyID != token.keyID
@@ -56,8 +56,8 @@ struct ConnectionCredential {
 
     private func checkAge(_ token: VerifiedToken, _ shard: SimulatorShard) -> Reason? {
         let age = wallClockMilliseconds() / 1_000 - token.issuedAt
-        if age > shard.options.maximumTokenAge.components.seconds { return .expiredProviderToken }
-        if -age > shard.options.futureTolerance.components.seconds { return .invalidProviderToken }
+        if age > shard.maximumTokenAge { return .expiredProviderToken }
+        if -age > shard.futureTolerance { return .invalidProviderToken }
         return nil
     }
 

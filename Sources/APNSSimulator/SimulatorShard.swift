@@ -24,6 +24,13 @@ final class SimulatorShard: @unchecked Sendable {
     private let fields: UnsafeMutablePointer<ResponseField>
     private let texts: UnsafeMutableRawPointer
 
+    /// Options in the units they are used in.
+    private let latency: UInt64
+    private let jitter: UInt64
+    let tokenUpdateInterval: UInt64
+    let maximumTokenAge: Int64
+    let futureTolerance: Int64
+
     private static let verifiedLimit = 1_000
 
     init(options: SimulatorOptions, index: Int, port: UInt16, tls: TLSContext) throws {
@@ -40,6 +47,11 @@ final class SimulatorShard: @unchecked Sendable {
             deviceRate = nil
         }
         deviceRules = options.deviceRules.map { (Array($0.prefix.utf8), $0.reason) }
+        latency = options.latency.wholeNanoseconds
+        jitter = options.jitter.wholeNanoseconds
+        tokenUpdateInterval = options.tokenUpdateInterval.wholeNanoseconds
+        maximumTokenAge = options.maximumTokenAge.components.seconds
+        futureTolerance = options.futureTolerance.components.seconds
         bodies = ErrorBodies(timestamp: wallClockMilliseconds())
         fields = .allocate(capacity: 3)
         texts = .allocate(byteCount: 2 * APNSID.textLength, alignment: 16)
@@ -103,8 +115,7 @@ final class SimulatorShard: @unchecked Sendable {
 
     /// When an answer is due; nil for at once.
     func answerTime() -> UInt64? {
-        var delay = options.latency.wholeNanoseconds
-        let jitter = options.jitter.wholeNanoseconds
+        var delay = latency
         if jitter > 0 { delay += UInt64(random.fraction() * Double(jitter)) }
         return delay == 0 ? nil : loop.now.nanoseconds + delay
     }

@@ -27,8 +27,9 @@ struct RequestStorage {
     private(set) var path = Range()
     private(set) var authority = Range()
 
-    private(set) var body: UnsafeMutableRawPointer
-    private var bodyCapacity: Int
+    /// nil until a first body is kept.
+    private(set) var body: UnsafeMutableRawPointer?
+    private var bodyCapacity = 0
     private let bodyLimit: Int
     private(set) var bodyCount = 0
     private(set) var bodyLength = 0
@@ -41,14 +42,12 @@ struct RequestStorage {
         text = .allocate(byteCount: max(textCapacity, 1), alignment: 16)
         fields = .allocate(capacity: fieldCapacity)
         self.bodyLimit = bodyLimit
-        bodyCapacity = min(bodyLimit, 4_096)
-        body = .allocate(byteCount: max(bodyCapacity, 1), alignment: 16)
     }
 
     func deallocate() {
         text.deallocate()
         fields.deallocate()
-        body.deallocate()
+        body?.deallocate()
     }
 
     mutating func reset() {
@@ -98,18 +97,25 @@ struct RequestStorage {
     mutating func append(body bytes: UnsafePointer<UInt8>, _ count: Int) -> Bool {
         bodyLength += count
         let kept = min(count, bodyLimit - bodyCount)
-        if kept > bodyCapacity - bodyCount {
-            while bodyCapacity - bodyCount < kept { bodyCapacity = min(bodyCapacity * 2, bodyLimit) }
-            let grown = UnsafeMutableRawPointer.allocate(byteCount: bodyCapacity, alignment: 16)
-            memcpy(grown, body, bodyCount)
-            body.deallocate()
-            body = grown
-        }
-        memcpy(body + bodyCount, bytes, kept)
+        if kept > bodyCapacity - bodyCount { makeRoom(bodyCount + kept) }
+        if let body { memcpy(body + bodyCount, bytes, kept) }
         bodyCount += kept
         return !isBodyCutOff
     }
 
-    /// Counts a piece of a body that is not kept.
-    mutating func countBody(_ count: Int) { bodyLength += count }
+    /// Counts a piece of a body that is not kept. False once the body exceeds the limit.
+    mutating func count(body count: Int) -> Bool {
+        bodyLength += count
+        return !isBodyCutOff
+    }
+
+    private mutating func makeRoom(_ size: Int) {
+        bodyCapacity = min(max(bodyCapacity * 2, size, 4_096), bodyLimit)
+        let grown = UnsafeMutableRawPointer.allocate(byteCount: bodyCapacity, alignment: 16)
+        if let body {
+            memcpy(grown, body, bodyCount)
+            body.deallocate()
+        }
+        body = grown
+    }
 }

@@ -16,8 +16,8 @@ public struct ServerOptions: Sendable {
     /// SETTINGS_MAX_HEADER_LIST_SIZE: bytes of names and values plus 32 for each field. A longer list is answered
     /// with status 431 (RFC 6585 §5).
     public var maximumHeaderListSize: UInt32 = 8_000
-    /// Bytes of a request body that are kept. A longer one is handed to the handler at once, marked as cut off, and
-    /// the rest is dropped.
+    /// Bytes that a request body may have. A longer one is handed to the handler at once, marked as cut off, and the
+    /// rest is dropped.
     public var maximumBodySize = 65_536
     /// What of a request the handler looks at; the rest is not copied.
     public var requestParts: RequestParts = .all

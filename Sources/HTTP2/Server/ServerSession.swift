@@ -140,12 +140,10 @@ private func dataReceived(
 ) -> Int32 {
     let table = table(userData)
     guard let slot = slot(stream, table, session), let request = slot.pointee.request else { return 0 }
-    if !table.pointee.parts.contains(.body) {
-        request.pointee.countBody(count)
-    } else if !request.pointee.append(body: bytes.unsafelyUnwrapped, count), slot.pointee.phase == .receiving
-    {
-        handOver(slot, table)
-    }
+    let isWithinLimit =
+        table.pointee.parts.contains(.body)
+        ? request.pointee.append(body: bytes.unsafelyUnwrapped, count) : request.pointee.count(body: count)
+    if !isWithinLimit, slot.pointee.phase == .receiving { handOver(slot, table) }
     return 0
 }
 
