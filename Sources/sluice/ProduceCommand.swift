@@ -147,7 +147,10 @@ struct ProduceCommand: ParsableCommand {
         }
         if invalid > 0 {
             throw CommandFailure(
-                .dataError, "\(Numbers.grouped(invalid)) lines are not valid jobs and were left out")
+                .dataError,
+                invalid == 1
+                    ? "a line is not a valid job and was left out"
+                    : "\(Numbers.grouped(invalid)) lines are not valid jobs and were left out")
         }
     }
 }

@@ -173,7 +173,7 @@ final class OutcomeTail {
 
     /// Waits until so many jobs have an outcome.
     func wait(for count: Int, of worker: ChildProcess, timeout: Duration = .seconds(120)) throws {
-        try worker.waits(for: "\(count) jobs have an outcome (\(jobs.count) have)", timeout: timeout) {
+        try worker.waits(for: "\(count) jobs have an outcome", timeout: timeout) {
             poll()
             return outcomes.count >= count && jobs.count >= count
         }

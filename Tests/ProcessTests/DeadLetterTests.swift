@@ -1,0 +1,202 @@
+import Kafka
+import SluiceModel
+import TestSupport
+import Testing
+
+/// A record that is no valid job, and what its dead letter must say.
+private struct Malformed {
+    var key: String?
+    var headers: [(name: String, value: String)]
+    var value: String?
+    var field: String
+    var rule: String
+
+    /// A valid record with something changed.
+    init(
+        _ field: String, _ rule: String, key: String? = deviceToken,
+        change: (name: String, value: String?)? = nil,
+        add: (name: String, value: String)? = nil, value: String? = #"{"aps":{"alert":"Hi"}}"#
+    ) {
+        var headers = [
+            (name: "apns-topic", value: "com.example.news"), (name: "apns-push-type", value: "alert"),
+        ]
+        if let change {
+            headers.removeAll { $0.name == change.name }
+            if let text = change.value { headers.append((change.name, text)) }
+        }
+        if let add { headers.append(add) }
+        self.key = key
+        self.headers = headers
+        self.value = value
+        self.field = field
+        self.rule = rule
+    }
+
+    init(_ field: String, _ rule: String, key: String = deviceToken, document: String) {
+        self.key = key
+        headers = [("content-type", "application/json")]
+        value = document
+        self.field = field
+        self.rule = rule
+    }
+}
+
+private let long = String(repeating: "x", count: 5_000)
+
+private let malformed: [Malformed] = [
+    Malformed("key", "required", key: nil),
+    Malformed("key", "hex", key: "not a device token at all, but long"),
+    Malformed("key", "even-length", key: deviceToken + "a"),
+    Malformed("key", "length", key: "0a0a"),
+    Malformed("apns-topic", "required", change: ("apns-topic", nil)),
+    Malformed("apns-topic", "charset", change: ("apns-topic", "com example")),
+    Malformed("apns-topic", "topic-suffix", change: ("apns-push-type", "complication")),
+    Malformed("apns-push-type", "required", change: ("apns-push-type", nil)),
+    Malformed("apns-push-type", "choice", change: ("apns-push-type", "allert")),
+    Malformed("apns-priority", "choice", add: ("apns-priority", "7")),
+    Malformed("apns-expiration", "number", add: ("apns-expiration", "soon")),
+    Malformed("apns-expiration", "range", add: ("apns-expiration", "17952311854220")),
+    Malformed("apns-collapse-id", "length", add: ("apns-collapse-id", String(long.prefix(65)))),
+    Malformed("apns-id", "uuid", add: ("apns-id", "42")),
+    Malformed("apns-topic", "doubled", add: ("apns-topic", "com.example.news")),
+    Malformed("apns-colour", "unknown", add: ("apns-colour", "red")),
+    Malformed("content-type", "content-type", add: ("content-type", "text/plain")),
+    Malformed("payload", "required", value: nil),
+    Malformed("payload", "json", value: #"{"aps":{"alert":"cut off"#),
+    Malformed("payload", "json-object", value: "[]"),
+    Malformed("payload", "payload-size", value: #"{"aps":{"alert":"\#(long)"}}"#),
+    Malformed("kind", "choice", document: #"{"kind":"shove","device-token":"\#(deviceToken)"}"#),
+    Malformed(
+        "colour", "unknown",
+        document: """
+            {"kind":"push","device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","payload":{},"colour":1}
+            """),
+    Malformed(
+        "payload", "type",
+        document: """
+            {"kind":"push","device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","payload":"text"}
+            """),
+    Malformed("document", "json", document: #"{"kind":"push""#),
+]
+
+@Suite("Dead letters, as a process")
+struct DeadLetterTests {
+    private struct Letter {
+        var key: String?
+        var value: String?
+        var headers: [(name: String, value: String)]
+
+        subscript(_ header: DeadLetter.Header) -> String? {
+            headers.first { $0.name == header.rawValue }?.value
+        }
+    }
+
+    @Test("each malformed record becomes a dead letter that names what is wrong, and the worker goes on")
+    func deadLetters() throws {
+        let installation = try Installation(partitions: 1)
+        let worker = try installation.startWorker()
+        try produce(malformed, installation)
+        var random = SeededRandom(seed: 1)
+        try installation.produce([Installation.job(&random, number: 0)])
+
+        let tail = try OutcomeTail(installation)
+        try tail.wait(for: 1, of: worker)
+        let letters = try readLetters(installation, count: malformed.count, worker)
+        #expect(tail.outcomes.map(\.headline) == ["accepted"], "no malformed record has an outcome")
+        for (index, expected) in malformed.enumerated() {
+            let letter = try #require(
+                letters[Int64(index)], "record \(index), \(expected.field): \(expected.rule)")
+            #expect(letter[.field] == expected.field, "record \(index): \(letter[.message] ?? "")")
+            #expect(letter[.rule] == expected.rule, "record \(index): \(letter[.message] ?? "")")
+            #expect((letter[.message] ?? "").isEmpty == false)
+            #expect(letter[.sourceTopic] == "sluice.jobs" && letter[.sourcePartition] == "0")
+            // The record itself is as it was.
+            #expect(letter.key == expected.key && letter.value == expected.value)
+            let original = letter.headers.prefix(expected.headers.count)
+            #expect(original.map(\.name) == expected.headers.map(\.name))
+            #expect(original.map(\.value) == expected.headers.map(\.value))
+            #expect(letter[.message]?.contains(deviceToken) == false)
+        }
+        let shown = try sluice(
+            "outcomes", "-b", installation.cluster.bootstrapServers, "--dead-letters", "--from-beginning",
+            "--until-end")
+        #expect(shown.standardOutput.split(separator: "\n").count == malformed.count)
+        #expect(worker.isRunning)
+        #expect(try worker.stop() == .status(0))
+    }
+
+    @Test("kinds that are not supported yet are answered as such")
+    func notSupported() throws {
+        let installation = try Installation(partitions: 1)
+        let worker = try installation.startWorker()
+        let documents = [
+            #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
+            #"{"kind":"device","device-token":"\#(deviceToken)","event":"offline"}"#,
+            """
+            {"kind":"push","device-token":"\(deviceToken)","topic":"com.example.news","push-type":"alert",\
+            "delivery":"hold-while-offline","payload":{}}
+            """,
+        ]
+        try installation.produce(documents.compactMap { JobEncoder.document(Array($0.utf8)) })
+        let tail = try OutcomeTail(installation)
+        try tail.wait(for: documents.count, of: worker)
+        #expect(
+            tail.outcomes.map(\.headline) == [
+                "undeliverable: not supported yet (kind: cancel)",
+                "undeliverable: not supported yet (kind: device)",
+                "undeliverable: not supported yet (delivery: hold-while-offline)",
+            ])
+        #expect(try worker.stop() == .status(0))
+        #expect(installation.pushes().isEmpty)
+    }
+
+    private func produce(_ records: [Malformed], _ installation: Installation) throws {
+        let producer = try installation.producer()
+        let topic = try producer.topic("sluice.jobs")
+        for record in records {
+            let headers = record.headers.map { (name: $0.name, value: Optional(Array($0.value.utf8))) }
+            let key = record.key.map { Array($0.utf8) }
+            let value = record.value.map { Array($0.utf8) }
+            withOptionalBytes(key) { key in
+                withOptionalBytes(value) { value in
+                    _ = producer.produce(topic, key: key, value: value, headers: headers, opaque: 0)
+                }
+            }
+        }
+        try producer.flush(timeoutMilliseconds: 30_000)
+        producer.close()
+    }
+
+    private func withOptionalBytes(_ bytes: [UInt8]?, _ body: (UnsafeRawBufferPointer?) -> Void) {
+        guard let bytes else { return body(nil) }
+        bytes.withUnsafeBytes { body($0) }
+    }
+
+    /// The dead letters by the offset of the record they are about.
+    private func readLetters(
+        _ installation: Installation, count: Int, _ worker: ChildProcess
+    ) throws -> [Int64: Letter] {
+        let tail = try TopicTail(installation.cluster, "sluice.dead-letters")
+        var letters: [Int64: Letter] = [:]
+        try worker.waits(for: "\(count) dead letters") {
+            tail.poll { record in
+                var letter = Letter(
+                    key: record.key.map { String(decoding: $0, as: UTF8.self) },
+                    value: record.value.map { String(decoding: $0, as: UTF8.self) }, headers: [])
+                record.forEachHeader { name, value in
+                    letter.headers.append(
+                        (
+                            String(decoding: name, as: UTF8.self),
+                            value.map { String(decoding: $0, as: UTF8.self) } ?? ""
+                        ))
+                }
+                let offset = letter[.sourceOffset].flatMap { Int64($0) } ?? -1
+                #expect(
+                    letters.updateValue(letter, forKey: offset) == nil,
+                    "offset \(offset) has two dead letters")
+            }
+            return letters.count >= count
+        }
+        return letters
+    }
+}
