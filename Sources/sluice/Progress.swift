@@ -50,7 +50,7 @@ struct Progress {
         let columns = Terminal.columns - 1
         var line = ""
         if let fraction {
-            let width = max(10, min(40, columns - text.count - 10))
+            let width = max(10, min(40, columns - 65))
             let filled = Int((Double(width) * min(max(fraction, 0), 1)).rounded())
             let percent = "\(Int(fraction * 100))"
             line +=
