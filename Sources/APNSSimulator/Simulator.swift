@@ -28,7 +28,8 @@ public final class Simulator: Sendable {
             throw SimulatorError("the stream limits must be greater than 0")
         }
         try SimulatorOptions.checkShares(options.faults)
-        for reason in options.faults.map(\.reason) + options.deviceRules.map(\.reason) where reason.status < 400 {
+        let reasons = options.faults.map(\.reason) + options.deviceRules.map(\.reason)
+        for reason in reasons where reason.status < 400 {
             throw SimulatorError("“\(reason)” is no reason that a push can be answered with")
         }
         self.options = options
