@@ -60,6 +60,12 @@ private final class ForwarderLoop: @unchecked Sendable {
     func start() throws(KafkaError) {
         // The thread holds a counted reference, released when it ends.
         let unmanaged = Unmanaged.passRetained(self)
+        // Signals are for the threads that wait for them; a new thread inherits the mask.
+        var all = sigset_t()
+        var previous = sigset_t()
+        sigfillset(&all)
+        pthread_sigmask(SIG_SETMASK, &all, &previous)
+        defer { pthread_sigmask(SIG_SETMASK, &previous, nil) }
         let code = pthread_create(
             &thread, nil,
             { argument in

@@ -219,8 +219,8 @@ public final class KafkaAdmin {
             RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE, what,
             detail:
                 "the brokers name no controller, so this cluster has no topic administration. The "
-                + "embedded cluster of `sluice kafka` has none: name its topics and partitions when you start "
-                + "it. A Kafka cluster that is choosing a controller has one again soon")
+                + "embedded cluster of `sluice kafka` has none: name its topics and partitions when you "
+                + "start it. A Kafka cluster that is choosing a controller has one again soon")
     }
 }
 

@@ -1,5 +1,4 @@
 import CRdkafka
-import Glibc
 
 extension KafkaConsumer {
     /// Brings the group membership into a state from which librdkafka can close: a pending assignment is
@@ -9,7 +8,8 @@ extension KafkaConsumer {
         if case .assign(let partitions) = context.pending {
             _ = context.answer(assign: partitions.map { TopicPartitionOffset($0) })
         }
-        serve(timeoutMilliseconds: 0)
+        // What waits now and not more: records may come in as fast as they are taken out.
+        if let queue { Self.serve(queue, context, 0, atMost: rd_kafka_queue_length(queue) + 1) }
     }
 
     /// Whether this may be the moment between the answers to JoinGroup and SyncGroup of the very first
@@ -22,17 +22,15 @@ extension KafkaConsumer {
     }
 
     /// Serves events; records that come with them are not wanted any more.
-    private func serve(timeoutMilliseconds: Int32) {
-        guard let queue else { return }
-        Self.serve(queue, context, timeoutMilliseconds)
-    }
-
     private static func serve(
-        _ queue: OpaquePointer, _ context: ConsumerContext, _ timeoutMilliseconds: Int32
+        _ queue: OpaquePointer, _ context: ConsumerContext, _ timeoutMilliseconds: Int32, atMost limit: Int
     ) {
         var taken: UnsafeMutablePointer<rd_kafka_message_t>?
         var timeout = timeoutMilliseconds
-        while rd_kafka_consume_batch_queue(queue, timeout, &taken, 1) == 1, let message = taken {
+        for _ in 0..<limit {
+            guard rd_kafka_consume_batch_queue(queue, timeout, &taken, 1) == 1, let message = taken else {
+                return
+            }
             if message.pointee.err != RD_KAFKA_RESP_ERR_NO_ERROR { context.report(message) }
             rd_kafka_message_destroy(message)
             timeout = 0
@@ -53,32 +51,9 @@ extension KafkaConsumer {
         if case .revoke(let partitions) = context.pending { _ = context.answer(unassign: Array(partitions)) }
         while rd_kafka_consumer_closed(client) == 0 {
             if deadline.hasPassed { return false }
-            Self.serve(closing, context, 20)
+            Self.serve(closing, context, 20, atMost: 1_000)
         }
-        Self.serve(closing, context, 0)
+        Self.serve(closing, context, 0, atMost: 1_000)
         return true
-    }
-}
-
-/// A point on the monotonic clock.
-struct MonotonicDeadline {
-    private let nanoseconds: UInt64
-
-    init(milliseconds: Int32) { nanoseconds = Self.now + UInt64(max(0, milliseconds)) * 1_000_000 }
-
-    var hasPassed: Bool { Self.now >= nanoseconds }
-
-    /// Rounded up; 0 when the deadline has passed.
-    var remainingMilliseconds: Int32 {
-        let now = Self.now
-        return now >= nanoseconds ? 0 : Int32((nanoseconds - now + 999_999) / 1_000_000)
-    }
-
-    private static var now: UInt64 { clock_gettime_nsec(CLOCK_MONOTONIC) }
-
-    private static func clock_gettime_nsec(_ clock: clockid_t) -> UInt64 {
-        var time = timespec()
-        clock_gettime(clock, &time)
-        return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
     }
 }

@@ -233,10 +233,10 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.send(0..<200)
         try answered(client, 200)
         let ends = client.read { $0.ends.values.map { $0[0] } }
-        // The server's GOAWAY says of the last few that they were not processed; they are sent again.
-        let unknown = 60 - client.read { $0.refusals }
-        #expect(unknown >= 50)
-        #expect(ends.count { $0 == 0 } == unknown)
+        // Fifty had no answer. Of the ten behind them some were answered before the cut, or refused by a GOAWAY and
+        // sent again, or neither, as TCP decides.
+        let unknown = ends.count { $0 == 0 }
+        #expect((50...60).contains(unknown))
         #expect(ends.count { $0 == 200 } == 200 - unknown)
         #expect(client.read { $0.happened.filter { $0 == "opened" }.count } == 2)
         client.stop()

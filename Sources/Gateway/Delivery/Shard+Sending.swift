@@ -92,7 +92,11 @@ extension Shard {
         items.item(event.tag).pointee.refusals = 0
         if verdict.reason == .tooManyProviderTokenUpdates { lane.tooManyTokenUpdates() }
         if verdict.class == .configuration { warn(of: verdict, lane) }
-        if verdict.reason.replacesConnection { lane.pool.replace(connection.number) }
+        switch verdict.reason {
+        case .internalServerError, .shutdown: lane.pool.replace(connection.number, .whenSuccessorIsOpen)
+        case let reason where reason.replacesConnection: lane.pool.replace(connection.number, .now)
+        default: break
+        }
         retry(
             event.tag, .answered(verdict.class), verdict: verdict,
             retryAfterMilliseconds: Int64(event.retryAfterSeconds) * 1000)

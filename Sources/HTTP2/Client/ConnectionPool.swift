@@ -37,6 +37,8 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         /// Before an opening is tried again after a failure: doubled each time, with full jitter, up to the maximum.
         public var reconnectInitial: Duration = .milliseconds(250)
         public var reconnectMaximum: Duration = .seconds(30)
+        /// A connection is not replaced for mere suspicion before this age.
+        public var leastAgeToReplace: Duration = .seconds(30)
         public var connection = ClientConnection.Configuration()
         /// Slots of the scheduler: requests that may wait or be in flight.
         public var slots = 10_000
@@ -63,6 +65,8 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     /// By number; twice as many as are kept, so that draining ones have room beside their successors.
     private var connections: [ClientConnection?]
     private var openingStarted: [MonotonicTime]
+    /// Connections that serve until their successor is open.
+    private var retiring: [Bool]
     private var resolving = 0
     private var isClosing = false
     private var failures = 0
@@ -85,6 +89,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         scheduler = StreamScheduler(.init(slots: configuration.slots, connections: numbers))
         connections = Array(repeating: nil, count: numbers)
         openingStarted = Array(repeating: loop.now, count: numbers)
+        retiring = Array(repeating: false, count: numbers)
         generator = SeededGenerator(seed: configuration.seed)
     }
 
@@ -145,13 +150,37 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         report(connection)
     }
 
-    /// Drains one connection, for instance because its credential's state on the server is spoilt; another
-    /// is opened in its place.
-    public func replace(_ number: UInt32) {
-        guard let connection = connections[Int(number)] else { return }
+    /// How soon a connection that is to be replaced stops taking requests.
+    public enum Replacement: Sendable {
+        /// At once: it is of no more use, as its credential's state on the server is spoilt.
+        case now
+        /// When its successor is open: it may be worn out (a server error, a server about to shut down). Left
+        /// alone while it is young, as a fresh one was no better.
+        case whenSuccessorIsOpen
+    }
+
+    /// Drains one connection and opens another in its place.
+    public func replace(_ number: UInt32, _ replacement: Replacement) {
+        guard let connection = connections[Int(number)], !connection.isEnding else { return }
+        switch replacement {
+        case .now:
+            connection.drain()
+            report(connection)
+        case .whenSuccessorIsOpen:
+            let age = loop.now.nanoseconds(since: openingStarted[Int(number)])
+            guard age >= configuration.leastAgeToReplace.wholeNanoseconds else { return }
+            retiring[Int(number)] = true
+        }
+        maintain()
+    }
+
+    /// A new connection is open: one that was to be replaced has done its service.
+    private func drainRetired() {
+        guard let number = retiring.firstIndex(of: true) else { return }
+        retiring[number] = false
+        guard let connection = connections[number] else { return }
         connection.drain()
         report(connection)
-        maintain()
     }
 
     private func report(_ connection: ClientConnection) {
@@ -166,8 +195,9 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
 
     private func maintain() {
         guard !isClosing else { return }
-        let live = connections.reduce(resolving) { count, connection in
-            count + ((connection.map { !$0.isEnding } ?? false) ? 1 : 0)
+        var live = resolving
+        for (connection, isRetiring) in zip(connections, retiring) {
+            if let connection, !connection.isEnding, !isRetiring { live += 1 }
         }
         guard live < configuration.connections, connections.contains(where: { $0 == nil }) else { return }
         let paced = lastOpening.map { $0 + configuration.openInterval } ?? loop.now
@@ -230,6 +260,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     public func connectionOpened(_ connection: ClientConnection) {
         failures = 0
         if stopReason == nil { notBefore = nil }
+        drainRetired()
         report(connection)
         delegate.pool(
             self,
@@ -260,6 +291,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
 
     public func connectionClosed(_ connection: ClientConnection, reason: ConnectionCloseReason) {
         connections[Int(connection.number)] = nil
+        retiring[Int(connection.number)] = false
         scheduler.connectionRemoved(connection.number)
         if !connection.hasBeenOpen { openingFailed() }
         delegate.pool(self, happened: .closed(connection: connection.number, reason: reason))

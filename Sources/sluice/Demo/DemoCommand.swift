@@ -20,7 +20,7 @@ struct DemoCommand: ParsableCommand {
             """)
 
     @Option(help: ArgumentHelp("How many jobs.", valueName: "n"))
-    var jobs = 40_000
+    var jobs = 60_000
 
     @Option(help: ArgumentHelp("How many devices they are for.", valueName: "n"))
     var devices = 10_000

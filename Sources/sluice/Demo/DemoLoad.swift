@@ -44,8 +44,8 @@ struct DemoLoad {
 
     /// Device tokens that begin so are answered like this by the demo's simulator.
     static let deviceRules = "dead=Unregistered,bad0=BadDeviceToken"
-    /// Answers that ask for another attempt.
-    static let errors = "InternalServerError=0.008,ServiceUnavailable=0.004,TooManyRequests=0.003"
+    /// Answers that ask for another attempt. An internal error costs its connection as well, and is rare.
+    static let errors = "ServiceUnavailable=0.01,TooManyRequests=0.005,InternalServerError=0.0001"
 
     private var random: SeededGenerator
     private let devices: [String]
