@@ -77,6 +77,9 @@ let package = Package(
 
         // Tests.
         .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
+        .target(
+            name: "KafkaTestSupport", dependencies: ["Kafka", "TestSupport"], path: "Tests/KafkaTestSupport",
+            swiftSettings: strict),
         .testTarget(
             name: "SluiceModelTests", dependencies: ["SluiceModel", "TestSupport"],
             swiftSettings: strict),
@@ -93,12 +96,14 @@ let package = Package(
         .testTarget(
             name: "KafkaTests", dependencies: ["Kafka", "TestSupport"], swiftSettings: strict),
         .testTarget(
-            name: "GatewayTests", dependencies: ["Gateway", "TestSupport"], swiftSettings: strict),
+            name: "GatewayTests",
+            dependencies: ["Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport", "sluice"],
+            swiftSettings: strict),
         .testTarget(
             name: "APNSSimulatorTests", dependencies: ["APNSSimulator", "TestSupport"],
             swiftSettings: strict),
         .testTarget(
-            name: "ProcessTests", dependencies: ["sluice", "Kafka", "TestSupport"],
+            name: "ProcessTests", dependencies: ["sluice", "Kafka", "KafkaTestSupport", "TestSupport"],
             swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17

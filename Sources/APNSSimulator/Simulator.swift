@@ -28,6 +28,10 @@ public final class Simulator: Sendable {
             throw SimulatorError("the stream limits must be greater than 0")
         }
         try SimulatorOptions.checkShares(options.faults)
+        let reasons = options.faults.map(\.reason) + options.deviceRules.map(\.reason)
+        for reason in reasons where reason.status < 400 {
+            throw SimulatorError("“\(reason)” is no reason that a push can be answered with")
+        }
         self.options = options
         let certificates = try SimulatorCertificates(
             directory: options.certificateDirectory, names: options.serverNames)

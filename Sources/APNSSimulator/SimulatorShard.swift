@@ -46,7 +46,7 @@ final class SimulatorShard: @unchecked Sendable {
         } else {
             deviceRate = nil
         }
-        deviceRules = options.deviceRules.map { (Array($0.prefix.utf8), $0.reason) }
+        deviceRules = options.deviceRules.map { (Array($0.prefix.lowercased().utf8), $0.reason) }
         latency = options.latency.wholeNanoseconds
         jitter = options.jitter.wholeNanoseconds
         tokenUpdateInterval = options.tokenUpdateInterval.wholeNanoseconds

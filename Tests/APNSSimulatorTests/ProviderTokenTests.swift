@@ -57,6 +57,12 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
         TokenCase("iat that is no time", "InvalidProviderToken") {
             $0.claims = #"{"iss":"TEAM123456","iat":"yesterday"}"#
         },
+        TokenCase("iat before all times", "InvalidProviderToken") {
+            $0.claims = #"{"iss":"TEAM123456","iat":-9223372036854775808}"#
+        },
+        TokenCase("iat after all times", "InvalidProviderToken") {
+            $0.claims = #"{"iss":"TEAM123456","iat":9223372036854775807}"#
+        },
         TokenCase("no JSON", "InvalidProviderToken") { $0.claims = "iss=TEAM123456" },
         TokenCase("member twice", "InvalidProviderToken") {
             $0.header = #"{"alg":"ES256","alg":"ES256","kid":"KEY1234567"}"#

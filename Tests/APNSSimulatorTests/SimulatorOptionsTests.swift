@@ -46,6 +46,8 @@ import Testing
         #expect(refused { $0.threads = 0 })
         #expect(refused { $0.streamsBeforeToken = 0 })
         #expect(refused { $0.faults = [.init(reason: .shutdown, share: 2)] })
+        #expect(refused { $0.faults = [.init(reason: .unknown, share: 0.1)] })
+        #expect(refused { $0.deviceRules = [.init(prefix: "00", reason: .absent)] })
         #expect(refused { $0.address = "no address" })
         #expect(refused { $0.certificateDirectory = "/nonexistent/directory" })
         #expect(refused { $0.pushLog = .init(path: "/nonexistent/directory/log") })

@@ -201,6 +201,47 @@ private typealias Frame = RawClient.Frame
         }
     }
 
+    @Test func handlerMayResetAStream() throws {
+        let server = try ServerFixture(respond: { request, connection in
+            connection.reset(stream: request.stream, errorCode: 7)
+        })
+        let client = try server.connect()
+        try client.begin()
+        try client.send(RawClient.request(1, body: "{}"))
+        let reset = try #require(try client.next(Frame.reset))
+        #expect(reset.stream == 1)
+        #expect(reset.errorCode == 7)
+    }
+
+    /// Random frames may end their connection, but never the server.
+    @Test func randomFramesHarmNobodyElse() throws {
+        var random = SeededRandom(seed: 20_240_601)
+        let server = try ServerFixture()
+        for _ in 0..<60 {
+            let client = try server.connect()
+            try client.begin()
+            var bytes: [UInt8] = []
+            for _ in 0..<20 {
+                let payload = (0..<Int.random(in: 0...60, using: &random)).map { _ in
+                    UInt8.random(in: .min ... .max, using: &random)
+                }
+                bytes += RawClient.frame(
+                    .random(in: 0...10, using: &random), .random(in: .min ... .max, using: &random),
+                    .random(in: 0...9, using: &random), payload)
+            }
+            // The server may close before everything is sent.
+            try? client.send(bytes)
+            client.transport.close()
+        }
+        let client = try server.connect()
+        try client.begin()
+        try client.send(RawClient.request(1, path: "/last", body: "{}"))
+        #expect(try client.next(Frame.headers)?.status == 200)
+        #expect(server.log.requests.last?.path == "/last")
+        client.transport.close()
+        try eventually("all connections ended") { server.log.closed.count == 61 }
+    }
+
     /// A client that does not read stops the server from reading, and gets everything once it reads again.
     @Test func unreadAnswersStopTheReading() throws {
         let body = [UInt8](repeating: 0x61, count: 4_000)

@@ -14,11 +14,12 @@ struct RequestStorage {
         var value = Range()
     }
 
-    /// Names and values, one after another.
-    private(set) var text: UnsafeMutableRawPointer
-    private(set) var fields: UnsafeMutablePointer<Field>
-    private let textCapacity: Int
-    private let fieldCapacity: Int
+    /// Names and values, one after another; nil until the first.
+    private var text: UnsafeMutableRawPointer?
+    private var textCapacity = 0
+    private var fields: UnsafeMutablePointer<Field>?
+    private var fieldCapacity = 0
+    private let headerListLimit: Int
     private var textCount = 0
     private(set) var fieldCount = 0
     /// The size of the header list by RFC 9113 §6.5.2.
@@ -35,18 +36,17 @@ struct RequestStorage {
     private(set) var bodyLength = 0
     var isBodyCutOff: Bool { bodyLength > bodyLimit }
 
-    /// Room for a header list of `headerListSize` by the measure of HTTP/2, which counts 32 bytes for each field.
+    /// - Parameters:
+    ///   - headerListSize: the longest header list by the measure of HTTP/2, which counts 32 bytes for each field.
+    ///   - bodyLimit: the longest body.
     init(headerListSize: Int, bodyLimit: Int) {
-        textCapacity = headerListSize
-        fieldCapacity = headerListSize / 32 + 1
-        text = .allocate(byteCount: max(textCapacity, 1), alignment: 16)
-        fields = .allocate(capacity: fieldCapacity)
+        headerListLimit = headerListSize
         self.bodyLimit = bodyLimit
     }
 
     func deallocate() {
-        text.deallocate()
-        fields.deallocate()
+        text?.deallocate()
+        fields?.deallocate()
         body?.deallocate()
     }
 
@@ -62,7 +62,13 @@ struct RequestStorage {
     }
 
     func bytes(_ range: Range) -> UnsafeRawBufferPointer {
-        UnsafeRawBufferPointer(start: text + Int(range.offset), count: Int(range.count))
+        guard let text else { return UnsafeRawBufferPointer(start: nil, count: 0) }
+        return UnsafeRawBufferPointer(start: text + Int(range.offset), count: Int(range.count))
+    }
+
+    func field(_ index: Int) -> Field {
+        precondition(index >= 0 && index < fieldCount, "no header field \(index)")
+        return fields.unsafelyUnwrapped[index]
     }
 
     /// Takes a field in. False if the list grows too long; the field is dropped then.
@@ -70,7 +76,7 @@ struct RequestStorage {
         name: UnsafePointer<UInt8>, _ nameCount: Int, value: UnsafePointer<UInt8>, _ valueCount: Int
     ) -> Bool {
         headerListSize += nameCount + valueCount + 32
-        guard headerListSize <= textCapacity else { return false }
+        guard headerListSize <= headerListLimit else { return false }
         if nameCount > 0, name[0] == UInt8(ascii: ":") {
             // A handler sees three of the pseudo-headers; `:scheme` tells it nothing.
             if nameCount == 5 {
@@ -82,15 +88,38 @@ struct RequestStorage {
             }
             return true
         }
-        fields[fieldCount] = Field(name: store(name, nameCount), value: store(value, valueCount))
+        if fieldCount == fieldCapacity { growFields() }
+        fields.unsafelyUnwrapped[fieldCount] = Field(
+            name: store(name, nameCount), value: store(value, valueCount))
         fieldCount += 1
         return true
     }
 
+    private mutating func growFields() {
+        let grown = UnsafeMutablePointer<Field>.allocate(capacity: max(fieldCapacity * 2, 16))
+        fieldCapacity = max(fieldCapacity * 2, 16)
+        if let fields {
+            grown.initialize(from: fields, count: fieldCount)
+            fields.deallocate()
+        }
+        fields = grown
+    }
+
     private mutating func store(_ bytes: UnsafePointer<UInt8>, _ count: Int) -> Range {
-        memcpy(text + textCount, bytes, count)
+        if textCapacity - textCount < count { growText(textCount + count) }
+        if let text { memcpy(text + textCount, bytes, count) }
         defer { textCount += count }
         return Range(offset: UInt32(textCount), count: UInt32(count))
+    }
+
+    private mutating func growText(_ size: Int) {
+        textCapacity = max(textCapacity * 2, size, 1_024)
+        let grown = UnsafeMutableRawPointer.allocate(byteCount: textCapacity, alignment: 16)
+        if let text {
+            memcpy(grown, text, textCount)
+            text.deallocate()
+        }
+        text = grown
     }
 
     /// Takes a piece of the body in, as far as the limit allows. False once the body exceeds it.

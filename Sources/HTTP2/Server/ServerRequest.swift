@@ -19,7 +19,7 @@ public struct ServerRequest {
 
     /// The header field at `index`, in the order of arrival.
     public func header(_ index: Int) -> Field {
-        let field = storage.pointee.fields[index]
+        let field = storage.pointee.field(index)
         return (storage.pointee.bytes(field.name), storage.pointee.bytes(field.value))
     }
 

@@ -1,0 +1,145 @@
+import Foundation
+import Kafka
+import TestSupport
+
+/// The Kafka that a test works against: `sluice kafka` as a process of its own, or the brokers that
+/// `SLUICE_TEST_BOOTSTRAP_SERVERS` names. Topics and groups have names of their own, so that tests do not meet.
+public final class TestKafka {
+    public let bootstrapServers: String
+    public let suffix: String
+    private let cluster: ChildProcess?
+
+    public static var realBrokers: String? {
+        ProcessInfo.processInfo.environment["SLUICE_TEST_BOOTSTRAP_SERVERS"]
+    }
+
+    /// - Parameter topics: base names with their partitions; ``topic(_:)`` gives the real names.
+    public init(_ topics: [(name: String, partitions: Int)]) throws {
+        let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
+        self.suffix = suffix
+        if let brokers = Self.realBrokers {
+            bootstrapServers = brokers
+            cluster = nil
+            let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: brokers))
+            try admin.createTopics(
+                topics.map {
+                    NewTopic("\($0.name)-\(suffix)", partitions: $0.partitions, replicationFactor: 1)
+                })
+            return
+        }
+        let directory = try TemporaryDirectory("kafka")
+        let cluster = try ChildProcess(
+            Executables.sluice,
+            ["kafka", "--port", "0", "--stop-with-input", "--ready-file", directory.file("ready")]
+                + topics.flatMap { ["--topic", "\($0.name)-\(suffix):\($0.partitions)"] })
+        try cluster.waits(for: "the embedded cluster is ready") { directory.read("ready") != nil }
+        bootstrapServers = (directory.read("ready") ?? "").trimmingCharacters(in: .whitespacesAndNewlines)
+        self.cluster = cluster
+    }
+
+    public func topic(_ name: String) -> String { "\(name)-\(suffix)" }
+
+    /// Properties of a client with short waits.
+    public var clientProperties: KafkaProperties {
+        var properties = KafkaProperties(bootstrapServers: bootstrapServers)
+        properties["group.id"] = "reader-\(suffix)"
+        properties["fetch.wait.max.ms"] = "10"
+        return properties
+    }
+
+    /// Produces records and waits until Kafka has them.
+    public func produce(
+        to topic: String,
+        _ records: [(key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)])]
+    ) throws {
+        let producer = try KafkaProducer(properties: KafkaProperties(bootstrapServers: bootstrapServers))
+        let handle = try producer.topic(self.topic(topic))
+        var failed: [KafkaError] = []
+        for record in records {
+            while true {
+                let result = Self.withBytes(record.key) { key in
+                    Self.withBytes(record.value) { value in
+                        producer.produce(handle, key: key, value: value, headers: record.headers, opaque: 0)
+                    }
+                }
+                if case .queued = result { break }
+                if case .failed(let error) = result { throw error }
+                producer.pollDeliveryReports(timeoutMilliseconds: 20) {
+                    if let error = $0.error { failed.append(error) }
+                }
+            }
+        }
+        try producer.flush(timeoutMilliseconds: 60_000) { if let error = $0.error { failed.append(error) } }
+        producer.close()
+        if let error = failed.first { throw error }
+    }
+
+    private static func withBytes<Result>(
+        _ bytes: [UInt8]?, _ body: (UnsafeRawBufferPointer?) throws -> Result
+    ) rethrows -> Result {
+        guard let bytes else { return try body(nil) }
+        return try bytes.withUnsafeBytes { try body($0) }
+    }
+
+    /// What a group has committed for a topic: the sum of the offsets.
+    public func committed(group: String, topic: String, partitions: Int) throws -> Int64 {
+        var properties = clientProperties
+        properties["group.id"] = group
+        let consumer = try KafkaConsumer(properties: properties, topics: []) { _ in }
+        defer { consumer.close() }
+        let offsets = try consumer.committed(
+            (0..<Int32(partitions)).map { TopicPartition(self.topic(topic), $0) })
+        return offsets.reduce(0) { $0 + ($1.offset ?? 0) }
+    }
+}
+
+/// A copy of a consumed record.
+public struct ReadRecord: Sendable {
+    public var key: [UInt8]?
+    public var value: [UInt8]?
+    public var headers: [(name: String, value: [UInt8]?)] = []
+    public var partition: Int32
+    public var offset: Int64
+
+    /// The text of the last header of that name.
+    public func header(_ name: String) -> String? {
+        headers.last { $0.name == name }?.value.map { String(decoding: $0, as: UTF8.self) }
+    }
+}
+
+/// Reads a topic from its beginning, as records come.
+public final class TopicReader {
+    private let consumer: KafkaConsumer
+    private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1000)
+    public private(set) var records: [ReadRecord] = []
+
+    public init(_ kafka: TestKafka, _ topic: String, partitions: Int) throws {
+        consumer = try KafkaConsumer(properties: kafka.clientProperties, topics: []) { _ in }
+        try consumer.assign(
+            (0..<Int32(partitions)).map {
+                TopicPartitionOffset(topic: kafka.topic(topic), partition: $0, start: .beginning)
+            })
+    }
+
+    deinit {
+        consumer.close()
+        buffer.deallocate()
+    }
+
+    /// Takes what has come into ``records``.
+    public func poll() {
+        let count = consumer.poll(into: buffer, timeoutMilliseconds: 20)
+        for index in 0..<count {
+            let record = buffer[index]
+            var copy = ReadRecord(
+                key: record.key.map { Array($0) }, value: record.value.map { Array($0) },
+                partition: record.partition,
+                offset: record.offset)
+            record.forEachHeader { name, value in
+                copy.headers.append((String(decoding: name, as: UTF8.self), value.map { Array($0) }))
+            }
+            records.append(copy)
+            record.destroy()
+        }
+    }
+}
