@@ -69,10 +69,11 @@ let package = Package(
         .executableTarget(
             name: "sluice-bench",
             dependencies: [
-                "APNS", "HTTP2", "EventLoop", "SluiceModel", "DeliveryCore",
+                "Gateway", "APNS", "HTTP2", "EventLoop", "Kafka", "SluiceModel", "DeliveryCore",
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
-            path: "Benchmarks/ConnectionBenchmark",
+            path: "Benchmarks/SluiceBench",
             swiftSettings: strict),
 
         // Tests.
