@@ -74,6 +74,16 @@ struct CommandLineTests {
             overridden.standardError.contains("environment variable SLUICE_LOG__LEVEL: log.level: `shout`"))
     }
 
+    @Test("the README's table of settings is the reference")
+    func readme() throws {
+        let table = try sluice("config", "reference", "--markdown")
+        #expect(table.exit == .status(0))
+        #expect(table.standardOutput.split(separator: "\n").count > 30)
+        #expect(try Repository.read("README.md").contains(table.standardOutput))
+        let list = try sluice("config", "reference")
+        #expect(list.standardOutput.contains("SLUICE_KAFKA__BOOTSTRAP_SERVERS"))
+    }
+
     @Test("produce refuses what no worker would take, before it connects")
     func produceChecks() throws {
         let result = try sluice(

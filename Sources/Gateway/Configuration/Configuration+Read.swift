@@ -114,26 +114,6 @@ extension Configuration {
 
     private static func readDelivery(_ section: SectionReader) -> Delivery {
         let defaults = Delivery()
-        let retryDefaults = Delivery.Retry()
-        let retry = section.section("retry") { section in
-            let retry = Delivery.Retry(
-                initial: section.duration(
-                    "initial", .milliseconds(1)...minutes(60), default: retryDefaults.initial,
-                    help: "longest wait before the second attempt"),
-                maximum: section.duration(
-                    "maximum", .milliseconds(1)...minutes(24 * 60), default: retryDefaults.maximum,
-                    help: "longest wait between attempts"),
-                multiplier: section.number(
-                    "multiplier", 1...100, default: retryDefaults.multiplier,
-                    help: "each wait is this many times the one before"),
-                maxAttempts: section.integer(
-                    "max-attempts", 1...1_000, default: retryDefaults.maxAttempts,
-                    help: "attempts in all; then the job is undeliverable")!)
-            if retry.initial > retry.maximum {
-                section.problem("initial", "must not be longer than delivery.retry.maximum")
-            }
-            return retry
-        }
         return Delivery(
             maxInFlight: section.integer(
                 "max-in-flight", 1...10_000_000, default: defaults.maxInFlight,
@@ -145,7 +125,7 @@ extension Configuration {
                 "shards", 1...256, default: defaults.shards,
                 help: "threads that push; each has its own connections"
             )!,
-            retry: retry,
+            retry: section.section("retry") { readRetry($0) },
             maxExpiration: section.duration(
                 "max-expiration", .seconds(1)...minutes(30 * 24 * 60), default: defaults.maxExpiration,
                 help: "a job's longer expiration is shortened to this"),
@@ -155,6 +135,27 @@ extension Configuration {
             commitInterval: section.duration(
                 "commit-interval", .milliseconds(10)...minutes(5), default: defaults.commitInterval,
                 help: "how often offsets are committed"))
+    }
+
+    private static func readRetry(_ section: SectionReader) -> Delivery.Retry {
+        let defaults = Delivery.Retry()
+        let retry = Delivery.Retry(
+            initial: section.duration(
+                "initial", .milliseconds(1)...minutes(60), default: defaults.initial,
+                help: "longest wait before the second attempt"),
+            maximum: section.duration(
+                "maximum", .milliseconds(1)...minutes(24 * 60), default: defaults.maximum,
+                help: "longest wait between attempts"),
+            multiplier: section.number(
+                "multiplier", 1...100, default: defaults.multiplier,
+                help: "each wait is this many times the one before"),
+            maxAttempts: section.integer(
+                "max-attempts", 1...1_000, default: defaults.maxAttempts,
+                help: "attempts in all; then the job is undeliverable")!)
+        if retry.initial > retry.maximum {
+            section.problem("initial", "must not be longer than delivery.retry.maximum")
+        }
+        return retry
     }
 
     private static func readLog(_ section: SectionReader) -> Log {
