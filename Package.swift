@@ -93,7 +93,7 @@ let package = Package(
         .testTarget(
             name: "HTTP2Tests", dependencies: ["HTTP2", "TestSupport"], swiftSettings: strict),
         .testTarget(
-            name: "APNSTests", dependencies: ["APNS", "TestSupport"], swiftSettings: strict),
+            name: "APNSTests", dependencies: ["APNS", "CNghttp2", "TestSupport"], swiftSettings: strict),
         .testTarget(
             name: "KafkaTests", dependencies: ["Kafka", "TestSupport"], swiftSettings: strict),
         .testTarget(
