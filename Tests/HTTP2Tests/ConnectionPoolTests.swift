@@ -54,8 +54,9 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         loop.join()
     }
 
-    func send(_ numbers: Range<UInt32>) {
+    func send(_ numbers: Range<UInt32>, before: @escaping @Sendable () -> Void = {}) {
         loop.runBlocking { [self] in
+            before()
             for number in numbers { enqueue(number) }
             poolHasCapacity(pool)
         }
