@@ -28,6 +28,7 @@ test: toolchain test-dependencies
 	@$(SWIFT) test $(ARGS)
 
 bench: toolchain test-dependencies
+	@$(SWIFT) build -c release
 	@Benchmarks/run $(ARGS)
 
 format: toolchain

@@ -69,10 +69,11 @@ let package = Package(
         .executableTarget(
             name: "sluice-bench",
             dependencies: [
-                "APNS", "HTTP2", "EventLoop", "SluiceModel", "DeliveryCore",
+                "Gateway", "APNS", "HTTP2", "EventLoop", "Kafka", "SluiceModel", "DeliveryCore",
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
-            path: "Benchmarks/ConnectionBenchmark",
+            path: "Benchmarks/SluiceBench",
             swiftSettings: strict),
 
         // Tests.
@@ -92,7 +93,7 @@ let package = Package(
         .testTarget(
             name: "HTTP2Tests", dependencies: ["HTTP2", "TestSupport"], swiftSettings: strict),
         .testTarget(
-            name: "APNSTests", dependencies: ["APNS", "TestSupport"], swiftSettings: strict),
+            name: "APNSTests", dependencies: ["APNS", "CNghttp2", "TestSupport"], swiftSettings: strict),
         .testTarget(
             name: "KafkaTests", dependencies: ["Kafka", "TestSupport"], swiftSettings: strict),
         .testTarget(

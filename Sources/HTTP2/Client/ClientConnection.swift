@@ -144,6 +144,11 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         guard socket >= 0 else { return closeSoon(.connectFailed(SystemError(call: "socket"))) }
         var one: Int32 = 1
         setsockopt(socket, Int32(IPPROTO_TCP), TCP_NODELAY, &one, socklen_t(MemoryLayout<Int32>.size))
+        // What was sent and is not acknowledged for so long ends the connection, whatever the system's retries say.
+        var patience = Int32(
+            clamping: (configuration.requestTimeout + configuration.pingTimeout).wholeNanoseconds / 1_000_000)
+        setsockopt(
+            socket, Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, &patience, socklen_t(MemoryLayout<Int32>.size))
         let result = address.withPointer { Glibc.connect(socket, $0, $1) }
         guard result == 0 || errno == EINPROGRESS else {
             return closeSoon(.connectFailed(SystemError(call: "connect to \(address)")))

@@ -5,7 +5,7 @@ import ArgumentParser
 struct BenchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sluice-bench", abstract: "Measurements of Sluice's parts.",
-        subcommands: [Connection.self])
+        subcommands: [Connection.self, Gateway.self])
 
     struct Connection: ParsableCommand {
         static let configuration = CommandConfiguration(
@@ -38,6 +38,36 @@ struct BenchCommand: ParsableCommand {
                 "unanswered":\(result.unanswered),"seconds":\(result.seconds),"cpu_seconds":\(result.cpuSeconds),\
                 "pushes_per_second":\(Int(result.pushesPerSecond)),\
                 "cpu_us_per_push":\(result.cpuMicrosecondsPerPush)}
+                """)
+        }
+    }
+
+    struct Gateway: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Take a backlog of jobs from Kafka to outcomes with a worker; prints one line of JSON.")
+
+        @Option(help: "Kafka's bootstrap servers, with the topics sluice.jobs, sluice.outcomes, sluice.dead-letters.")
+        var bootstrapServers: String
+        @Option(help: "Port of the APNs simulator.") var port: UInt16
+        @Option(help: "PEM file of the simulator's authority.") var caFile: String
+        @Option(help: "A .p8 key.") var keyFile: String
+        @Option(help: "Jobs.") var jobs = 100_000
+        @Option(help: "Payload bytes.") var payload = 250
+        @Option(help: "Connections to APNs.") var connections = 2
+
+        func run() throws {
+            var load = GatewayLoad(
+                bootstrapServers: bootstrapServers, port: port, caFile: caFile, keyFile: keyFile)
+            load.jobs = jobs
+            load.payloadBytes = payload
+            load.connections = connections
+            let result = try load.run()
+            print(
+                """
+                {"jobs":\(result.jobs),"accepted":\(result.accepted),"seconds":\(result.seconds),\
+                "cpu_seconds":\(result.cpuSeconds),"jobs_per_second":\(Int(Double(result.jobs) / result.seconds)),\
+                "cpu_us_per_job":\(result.cpuSeconds * 1e6 / Double(result.jobs)),\
+                "max_resident_mb":\(result.residentMegabytes)}
                 """)
         }
     }

@@ -1,0 +1,101 @@
+import DeliveryCore
+import Gateway
+import Glibc
+import Kafka
+import Logging
+import SluiceModel
+
+/// The whole gateway: a backlog of jobs is put into Kafka, then a worker in this process takes it to outcomes.
+struct GatewayLoad {
+    var bootstrapServers: String
+    var port: UInt16
+    var caFile: String
+    var keyFile: String
+    var jobs = 100_000
+    var payloadBytes = 250
+    var connections = 2
+
+    struct Result {
+        var jobs: Int
+        var seconds: Double
+        var cpuSeconds: Double
+        var accepted: Int
+        var residentMegabytes: Double
+    }
+
+    func run() throws -> Result {
+        try produce()
+        var configuration = Configuration(
+            kafka: .init(bootstrapServers: bootstrapServers, groupID: "benchmark"),
+            apns: .init(
+                environment: .custom, host: "localhost", port: Int(port), caFile: caFile, connections: connections),
+            credentials: [
+                .init(name: "team", kind: .token(keyFile: keyFile, keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
+            ],
+            apps: (0..<4).map { .init(name: "app\($0)", topics: ["com.example.app\($0)"], credential: "team") })
+        configuration.kafka.properties = [.init(name: "fetch.wait.max.ms", value: "10")]
+        let logger = Logger(label: "bench", factory: { _ in SwiftLogNoOpLogHandler() })
+        let worker = try Worker(configuration: configuration, logger: logger)
+        worker.start()
+        // The group's first assignment takes seconds; the measurement begins with the first finished jobs.
+        while worker.snapshot().intake.finished < jobs / 20 { usleep(1000) }
+        let from = (count: worker.snapshot().intake.finished, cpu: PushLoad.cpuSeconds(), time: Self.now())
+        var finished = from.count
+        while finished < jobs {
+            usleep(1000)
+            finished = worker.snapshot().intake.finished
+        }
+        let until = (cpu: PushLoad.cpuSeconds(), time: Self.now())
+        worker.requestStop()
+        let ended = worker.waitUntilStopped()
+        return Result(
+            jobs: finished - from.count, seconds: until.time - from.time, cpuSeconds: until.cpu - from.cpu,
+            accepted: ended.totals.shards.count(of: .accepted), residentMegabytes: Self.residentMegabytes())
+    }
+
+    /// Binary mode with the headers of a real sender, distinct device tokens.
+    private func produce() throws {
+        let producer = try KafkaProducer(properties: KafkaProperties(bootstrapServers: bootstrapServers))
+        let topic = try producer.topic("sluice.jobs")
+        var random = SeededGenerator(seed: 11)
+        let start = #"{"aps":{"alert":{"title":"Benchmark","body":""#
+        let payload = Array(
+            (start + String(repeating: "x", count: max(0, payloadBytes - start.utf8.count - 4)) + "\"}}}").utf8)
+        let digits = Array("0123456789abcdef".utf8)
+        for number in 0..<jobs {
+            let token = (0..<64).map { _ in digits[Int(random.next() & 15)] }
+            let identifier = APNSID(high: random.next(), low: random.next())
+            let headers: [(name: String, value: [UInt8]?)] = [
+                ("apns-topic", Array("com.example.app\(number % 4)".utf8)), ("apns-push-type", Array("alert".utf8)),
+                ("apns-priority", Array("10".utf8)), ("apns-expiration", Array("1900000000".utf8)),
+                ("apns-collapse-id", Array("score-\(number % 1000)".utf8)), ("apns-id", Array("\(identifier)".utf8)),
+            ]
+            while true {
+                let result = token.withUnsafeBytes { token in
+                    payload.withUnsafeBytes { payload in
+                        producer.produce(topic, key: token, value: payload, headers: headers, opaque: 0)
+                    }
+                }
+                if case .queued = result { break }
+                if case .failed(let error) = result { throw error }
+                producer.pollDeliveryReports(timeoutMilliseconds: 10) { _ in }
+            }
+            if number % 1000 == 0 { producer.pollDeliveryReports { _ in } }
+        }
+        try producer.flush(timeoutMilliseconds: 60_000)
+        producer.close()
+    }
+
+    private static func now() -> Double {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+    }
+
+    /// The largest resident size of this process.
+    private static func residentMegabytes() -> Double {
+        var usage = rusage()
+        getrusage(RUSAGE_SELF.rawValue, &usage)
+        return Double(usage.ru_maxrss) / 1024
+    }
+}
