@@ -175,7 +175,8 @@ struct WorkerTests {
     func logs() throws {
         let installation = try Installation()
         let path = try installation.directory.write(
-            installation.configuration() + "\nlog: {format: json, level: debug}\nmetrics: {stats-interval: 100ms}",
+            installation.configuration()
+                + "\nlog: {format: json, level: debug}\nmetrics: {stats-interval: 100ms}",
             to: "json.yaml")
         let worker = try ChildProcess(Executables.sluice, ["run", "-c", path, "--stop-with-input"])
         try worker.waitForOutput(#""message":"partitions assigned""#)
