@@ -11,15 +11,18 @@ struct KafkaCommand: ParsableCommand {
             stops.
 
             LIMITS
-              - A partition keeps about 5 MB. The oldest records are dropped beyond that, read or not. For larger \
-            loads give topics more partitions and pace the producer (sluice produce --rate).
-              - There is no topic administration: name the topics here. A topic that isn't named comes into being \
-            with 4 partitions when somebody produces to it.
-              - A fetch that finds nothing answers after fetch.wait.max.ms (default 500 ms) even if a record arrives \
-            meanwhile; set it low (10) in consumers where latency matters.
+              - A partition keeps about 5 MB. The oldest records are dropped beyond
+                that, read or not. For larger loads give topics more partitions and
+                pace the producer (sluice produce --rate).
+              - There is no topic administration: name the topics here. A topic that
+                isn't named comes into being with 4 partitions when somebody produces
+                to it.
+              - A fetch that finds nothing answers after fetch.wait.max.ms (default
+                500 ms) even if a record arrives meanwhile; set it low (10) in
+                consumers where latency matters.
               - The first member of a group waits 3 seconds for others.
-              - No replication, TLS, SASL, access control, compaction or retention by time.
-              - Never for production.
+              - No replication, TLS, SASL, access control, compaction or retention by
+                time. Never for production.
             """)
 
     @Option(

@@ -13,7 +13,8 @@ struct ProduceCommand: ParsableCommand {
 
             Many, each line a job in structured mode, `-` for standard input:
               sluice produce --file jobs.jsonl --rate 5000
-              {"kind":"push","device-token":"…","topic":"com.example.news","push-type":"alert","payload":{"aps":{"alert":"Hi"}}}
+              {"kind":"push","device-token":"…","topic":"com.example.news",
+               "push-type":"alert","payload":{"aps":{"alert":"Hi"}}}   (on one line)
 
             Jobs are checked by the worker's own rules before they are produced; --no-check produces them \
             nevertheless, to see their dead letters.
@@ -23,6 +24,7 @@ struct ProduceCommand: ParsableCommand {
               1   a record was not acknowledged (the summary says how many)
               65  a job is not valid; lines that are not were left out
               69  Kafka or the topic can't be reached
+              78  a property given with -X is wrong
             """)
 
     @OptionGroup var kafka: KafkaOptions

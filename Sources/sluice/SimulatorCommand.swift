@@ -10,13 +10,14 @@ struct SimulatorCommand: ParsableCommand {
         discussion: """
             Speaks the provider API over HTTP/2 and TLS with APNs' checks, limits and reasons. Point a worker at it:
 
-              apns: {environment: custom, host: localhost, port: 8443, ca-file: DIRECTORY/ca.pem}
+              apns:
+                {environment: custom, host: localhost, port: 8443, ca-file: DIR/ca.pem}
 
             or any client:
 
-              curl --http2 --cacert DIRECTORY/ca.pem -H 'authorization: bearer …' \\
-                -H 'apns-topic: com.example.news' -H 'apns-push-type: alert' -d '{"aps":{"alert":"Hi"}}' \\
-                https://localhost:8443/3/device/…
+              curl --http2 --cacert DIR/ca.pem -H 'authorization: bearer …' \\
+                -H 'apns-topic: com.example.news' -H 'apns-push-type: alert' \\
+                -d '{"aps":{"alert":"Hi"}}' https://localhost:8443/3/device/…
 
             It forgets every push: devices, their state and what they would show come later. It prints what it has \
             counted when it stops.

@@ -146,6 +146,54 @@ struct WorkerTests {
         #expect(repeated > 0 && repeated <= 4 * limit)
     }
 
+    @Test("when the drain deadline comes first, the status says so and the jobs are done again")
+    func drainDeadline() throws {
+        let installation = try Installation(simulatorOptions: ["--latency", "60000"])
+        let first = try installation.startWorker(delivery: "{drain-deadline: 100ms}")
+        var random = SeededRandom(seed: 5)
+        try installation.produce((0..<10).map { Installation.job(&random, number: $0) })
+        try first.waits(for: "pushes are in flight") { !installation.pushes().isEmpty }
+        first.signal(SIGTERM)
+        #expect(try first.wait() == .status(75))
+        #expect(first.standardError.contains("will be done again"))
+    }
+
+    @Test("a second signal ends a worker at once")
+    func secondSignal() throws {
+        let installation = try Installation(simulatorOptions: ["--latency", "60000"])
+        let worker = try installation.startWorker(delivery: "{drain-deadline: 10m}")
+        var random = SeededRandom(seed: 6)
+        try installation.produce([Installation.job(&random, number: 0)])
+        try worker.waits(for: "a push is in flight") { !installation.pushes().isEmpty }
+        worker.signal(SIGTERM)
+        try worker.waitForOutput("draining")
+        worker.signal(SIGTERM)
+        #expect(try worker.wait() == .status(128 + SIGTERM))
+    }
+
+    @Test("logs as JSON are one object on each line, with time, level and message")
+    func logs() throws {
+        let installation = try Installation()
+        let path = try installation.directory.write(
+            installation.configuration()
+                + "\nlog: {format: json, level: debug}\nmetrics: {stats-interval: 100ms}",
+            to: "json.yaml")
+        let worker = try ChildProcess(Executables.sluice, ["run", "-c", path, "--stop-with-input"])
+        try worker.waitForOutput(#""message":"partitions assigned""#)
+        try worker.waitForOutput(#""message":"worker","#)
+        #expect(try worker.stop() == .status(0))
+        let lines = worker.standardError.split(separator: "\n")
+        #expect(lines.count > 3)
+        for line in lines {
+            let object = try #require(
+                try? JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any], "\(line)")
+            let time = try #require(object["time"] as? String)
+            #expect(time.wholeMatch(of: /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/) != nil)
+            #expect(["debug", "info", "notice", "warning", "error"].contains(object["level"] as? String))
+            #expect(object["message"] is String)
+        }
+    }
+
     @Test("a worker that can't start says why, with the status for it")
     func cannotStart() throws {
         let directory = try TemporaryDirectory("cannot")

@@ -10,6 +10,19 @@ struct DemoAudit {
         var expectation: DemoLoad.Expectation?
         var outcomes: UInt8 = 0
         var deadLetters: UInt8 = 0
+
+        /// What this place counts as; nil where there is nothing.
+        var counter: WritableKeyPath<Verdict, Int>? {
+            switch (expectation, Int(outcomes) + Int(deadLetters)) {
+            case (nil, 0): nil
+            case (nil, _): \.unknown
+            case (_, 0): \.missing
+            case (.outcome, 1) where outcomes == 1: \.right
+            case (.deadLetter, 1) where deadLetters == 1: \.right
+            case (_, 1): \.wrongKind
+            default: \.doubled
+            }
+        }
     }
 
     private var places: [[Place]]
@@ -85,19 +98,9 @@ struct DemoAudit {
 
     func verdict() -> Verdict {
         var verdict = Verdict()
-        for partition in places {
-            for place in partition {
-                let results = Int(place.outcomes) + Int(place.deadLetters)
-                switch (place.expectation, results) {
-                case (nil, 0): break
-                case (nil, _): verdict.unknown += 1
-                case (_, 0): verdict.missing += 1
-                case (.outcome, 1): place.outcomes == 1 ? (verdict.right += 1) : (verdict.wrongKind += 1)
-                case (.deadLetter, 1):
-                    place.deadLetters == 1 ? (verdict.right += 1) : (verdict.wrongKind += 1)
-                default: verdict.doubled += 1
-                }
-            }
+        for place in places.joined() {
+            guard let count = place.counter else { continue }
+            verdict[keyPath: count] += 1
         }
         return verdict
     }
