@@ -123,7 +123,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, @unchecked Sendabl
                 encoder.encode(push, topic: topics[topic], into: &block)
             }
             guard sent == .submitted else {
-                pool.noCapacity(on: connection)
+                pool.reportCapacity(of: connection)
                 pool.scheduler.enqueue(
                     slot: slot, priority: .immediate, bytes: payload.count, now: loop.now.nanoseconds,
                     atFront: true)

@@ -128,13 +128,21 @@ public final class EventLoop: @unchecked Sendable {
 
     /// Runs `body` on the loop and waits for its result. The loop must be running; not from its own thread.
     public func runBlocking<T: Sendable>(_ body: @escaping @Sendable () -> T) -> T {
+        guard let result = runBlockingIfRunning(body) else {
+            preconditionFailure("event loop \(name) has ended")
+        }
+        return result
+    }
+
+    /// The same for a loop that may have ended; nil if it has.
+    public func runBlockingIfRunning<T: Sendable>(_ body: @escaping @Sendable () -> T) -> T? {
         let result = ResultBox<T>()
         let accepted = execute {
             let value = body()
             result.value.withLock { $0 = value }
             result.done.set()
         }
-        precondition(accepted, "event loop \(name) has ended")
+        guard accepted else { return nil }
         result.done.wait()
         return result.value.withLock { $0! }
     }

@@ -34,7 +34,8 @@ public final class Wakeup: ReadinessHandler, @unchecked Sendable {
     public func ready(_ readiness: Readiness) {
         var value: UInt64 = 0
         _ = read(fileDescriptor, &value, 8)
-        pending.store(false, ordering: .sequentiallyConsistent)
+        // An exchange, so that it synchronises with a signaller that found the flag set.
+        _ = pending.exchange(false, ordering: .acquiringAndReleasing)
         handler?()
     }
 

@@ -55,6 +55,11 @@ public final class Worker: Sendable {
     private let bytesInFlight: InFlightBytes
     private let stopped = BlockingFlag()
     private let failure: FailureBox
+    private let lastSnapshot = SnapshotBox()
+
+    private final class SnapshotBox: Sendable {
+        let snapshot = Mutex<WorkerSnapshot?>(nil)
+    }
 
     private final class FailureBox: Sendable {
         let text = Mutex<String?>(nil)
@@ -100,9 +105,11 @@ public final class Worker: Sendable {
             intake = try Intake(
                 settings: .init(
                     maximumInFlight: delivery.maxInFlight, maximumBytes: delivery.maxInFlightBytes,
-                    commitInterval: delivery.commitInterval, drainDeadline: delivery.drainDeadline),
+                    commitInterval: delivery.commitInterval, drainDeadline: delivery.drainDeadline,
+                    revokeDeadline: min(delivery.drainDeadline, .seconds(10))),
                 consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
-                producer: producer, shards: shards, bytesInFlight: bytesInFlight,
+                deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer, shards: shards,
+                bytesInFlight: bytesInFlight,
                 loop: EventLoop(name: "kafka"), logger: logger
             ) { reason in
                 failure.text.withLock { $0 = reason }
@@ -139,6 +146,7 @@ public final class Worker: Sendable {
     public func waitUntilStopped() -> WorkerResult {
         stopped.wait()
         let totals = snapshot()
+        lastSnapshot.snapshot.withLock { $0 = totals }
         for shard in shards {
             shard.loop.stop()
             shard.loop.join()
@@ -148,17 +156,31 @@ public final class Worker: Sendable {
         return WorkerResult(failure: failure.text.withLock { $0 }, totals: totals)
     }
 
-    /// Counters and state of this moment. Blocks for a turn of each loop; not from a loop's thread. Between
-    /// ``start()`` and the return of ``waitUntilStopped()``.
+    /// Counters and state of this moment, or of the end if that has come. Blocks for a turn of each loop; from any
+    /// thread but a loop's, after ``start()``.
     public func snapshot() -> WorkerSnapshot {
-        let sum = shards.map { shard in shard.loop.runBlocking { shard.snapshot() } }.reduce(
-            ShardCounters(), +)
+        var sum = ShardCounters()
+        for shard in shards {
+            guard let counters = shard.loop.runBlockingIfRunning({ shard.snapshot() }) else { return ended() }
+            sum = sum + counters
+        }
         let bytes = bytesInFlight.count
-        return intake.loop.runBlocking { [intake] in
+        let shardCounters = sum
+        let snapshot = intake.loop.runBlockingIfRunning { [intake] in
             WorkerSnapshot(
-                intake: intake.counters, shards: sum, outstanding: intake.outstanding, bytesInFlight: bytes,
+                intake: intake.counters, shards: shardCounters, outstanding: intake.outstanding,
+                bytesInFlight: bytes,
                 assignedPartitions: intake.partitions.states.count)
         }
+        return snapshot ?? ended()
+    }
+
+    /// The totals, which are taken before the loops end.
+    private func ended() -> WorkerSnapshot {
+        guard let totals = lastSnapshot.snapshot.withLock({ $0 }) else {
+            preconditionFailure("the loops of a worker end after its totals are taken")
+        }
+        return totals
     }
 
     private static func log(_ event: KafkaProducerEvent, _ logger: Logger, fail: (String) -> Void) {

@@ -9,7 +9,7 @@ import Testing
     /// their streams when the worker takes new jobs up to its limit.
     @Test func jobsOfAPartitionThatWentAwayStillTakeRoom() throws {
         let bed = try WorkerBed { options in
-            options.latency = .seconds(45)
+            options.latency = .seconds(30)
         }
         func change(_ configuration: inout Configuration) {
             configuration.apns.connections = 6

@@ -100,7 +100,7 @@ final class Harness {
             case .failed:
                 let code = HTTP2ErrorCode(rawValue: event.code)
                 log.append("\(event.tag): \(event.processed == .no ? "not processed" : "unknown") \(code)")
-            case .settingsChanged: log.append("settings")
+            case .capacityChanged: log.append("settings")
             case .goAway:
                 log.append("goaway \(event.code) \(String(decoding: event.body, as: UTF8.self))")
             case .pingAnswered: log.append("pong \(event.code)")

@@ -86,7 +86,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
                 block.stable(topic)
             }
             if result != .submitted {
-                pool.noCapacity(on: connection)
+                pool.reportCapacity(of: connection)
                 enqueue(slot, atFront: true)
             }
         }
@@ -255,7 +255,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.send(0..<5)
         try answered(client, 5)
         try eventually("the connection is given up") {
-            client.read { $0.happened.contains { $0.contains("no answer to a PING") } }
+            client.read { $0.happened.contains { $0.contains("unresponsive") } }
         }
         #expect(client.read { $0.ends.values.allSatisfy { $0 == [0] } })
         release.set()

@@ -36,7 +36,8 @@ final class ScriptedServer: @unchecked Sendable {
             write(
                 [
                     UInt8(length >> 16), UInt8(length >> 8 & 255), UInt8(length & 255), type, flags,
-                    UInt8(stream >> 24), UInt8(stream >> 16 & 255), UInt8(stream >> 8 & 255), UInt8(stream & 255),
+                    UInt8(stream >> 24), UInt8(stream >> 16 & 255), UInt8(stream >> 8 & 255),
+                    UInt8(stream & 255),
                 ] + payload)
         }
 
@@ -62,7 +63,8 @@ final class ScriptedServer: @unchecked Sendable {
             guard let payload = take(length) else { return nil }
             return Frame(
                 type: head[3], flags: head[4],
-                stream: UInt32(head[5]) << 24 | UInt32(head[6]) << 16 | UInt32(head[7]) << 8 | UInt32(head[8]),
+                stream: UInt32(head[5]) << 24 | UInt32(head[6]) << 16 | UInt32(head[7]) << 8
+                    | UInt32(head[8]),
                 payload: payload)
         }
 

@@ -103,20 +103,26 @@ final class OutcomeWriter: TimerHandler {
         switch produce(letter) {
         case .queued: return
         case .queueFull: wait(letter)
-        case .failed(let error):
-            // Larger with its headers than the broker takes: without its value it must fit.
-            var shorter = letter
-            shorter.value = nil
-            shorter.headers.append(("sluice-error-value-omitted", Array("\(error.name)".utf8)))
-            switch produce(shorter) {
-            case .queued: return
-            case .queueFull: wait(shorter)
-            case .failed(let error): fail("a dead letter can't be produced: \(error)")
-            }
+        case .failed(let error): fail("a dead letter can't be produced: \(error)")
         }
     }
 
+    /// Header of a dead letter that was too large with its value; holds Kafka's name of the error.
+    static let valueOmittedHeader = "sluice-error-value-omitted"
+
     private func produce(_ letter: Pending) -> ProduceResult {
+        let result = tryProduce(letter)
+        guard case .failed(let error) = result, letter.topic === deadLetters, letter.value != nil else {
+            return result
+        }
+        // Larger with its headers than the producer takes: without its value it must fit.
+        var shorter = letter
+        shorter.value = nil
+        shorter.headers.append((Self.valueOmittedHeader, Array(error.name.utf8)))
+        return tryProduce(shorter)
+    }
+
+    private func tryProduce(_ letter: Pending) -> ProduceResult {
         withBytes(letter.key) { key in
             withBytes(letter.value) { value in
                 letter.headers.isEmpty

@@ -20,7 +20,11 @@ extension Shard {
         for lane in lanes where lane.pool.scheduler.waiting > 0 {
             guard lane.refreshToken(logger: logger) else { continue }
             while let (slot, connection) = lane.pool.nextAssignment() {
-                if expireIfDue(slot) { continue }
+                if expireIfDue(slot) {
+                    // The scheduler has booked a stream that is not used.
+                    lane.pool.reportCapacity(of: connection)
+                    continue
+                }
                 send(slot, on: connection, of: lane)
             }
         }
@@ -41,7 +45,7 @@ extension Shard {
             }
             counters.sent += 1
         case .noCapacity:
-            lane.pool.noCapacity(on: connection)
+            lane.pool.reportCapacity(of: connection)
             enqueue(slot, atFront: true)
         case .headersTooLarge:
             // No valid job's headers are that long; the connection's header table is out of step now.
@@ -59,6 +63,7 @@ extension Shard {
     ) {
         guard !hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
+        var anyFailed = false
         for event in events {
             switch event.kind {
             case .response:
@@ -67,18 +72,23 @@ extension Shard {
                 } else {
                     answered(event, on: connection)
                 }
-            case .failed:
-                counters.unanswered += 1
-                let item = items.item(event.tag)
-                if event.processed == .no {
-                    item.pointee.attempts -= 1
-                    item.pointee.refusals += 1
-                    retry(event.tag, .notProcessed)
-                } else {
-                    retry(event.tag, .unknownOutcome(item.pointee.push.duplicates))
-                }
-            case .settingsChanged, .goAway, .pingAnswered: break
+            case .failed: anyFailed = true
+            case .capacityChanged, .goAway, .pingAnswered: break
             }
+        }
+        // Last first: each goes to the front of its queue, so that they are sent again in their order.
+        if anyFailed { for event in events.reversed() where event.kind == .failed { failed(event) } }
+    }
+
+    private func failed(_ event: ClientEvent) {
+        counters.unanswered += 1
+        let item = items.item(event.tag)
+        if event.processed == .no {
+            item.pointee.attempts -= 1
+            item.pointee.refusals += 1
+            retry(event.tag, .notProcessed)
+        } else {
+            retry(event.tag, .unknownOutcome(item.pointee.push.duplicates))
         }
     }
 
@@ -161,7 +171,8 @@ extension Shard {
         let push = item.pointee.push
         let first =
             item.pointee.firstSentMilliseconds > 0 ? item.pointee.firstSentMilliseconds : wallMilliseconds
-        let bound = push.createdMilliseconds + plan.maximumExpirationMilliseconds
+        // Counted from when it was polled: a record's own timestamp may be anything.
+        let bound = item.pointee.polledMilliseconds + plan.maximumExpirationMilliseconds
         return min(
             plan.retry.deadlineMilliseconds(push.expiration, firstAttemptMilliseconds: first) ?? bound, bound)
     }

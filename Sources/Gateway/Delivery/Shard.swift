@@ -252,6 +252,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     func turnEnded() {
         turnEndAsked = false
+        wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
         if !isDraining, !outcomes.isBlocked { sendAll() }
         if freedBytes > 0 {
@@ -293,6 +294,11 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     // MARK: Giving back
 
+    /// A partition begins under a slot that an earlier one may have had.
+    func begin(partitionSlot: UInt16) {
+        endingPartitions.remove(partitionSlot)
+    }
+
     /// Gives the jobs of a partition back that are not in flight: Kafka has them still. Returns how many.
     func abandon(partitionSlot: UInt16?) -> Int {
         repeat { takeRecords() } while ring.count > 0
@@ -329,10 +335,19 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         hasEnded = true
         for lane in lanes { lane.pool.close() }
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
-        for index in 0..<items.capacity where items.state(UInt32(index)) != .free {
-            counters.abandoned += 1
-            release(UInt32(index))
+        wallMilliseconds = wallClockMilliseconds()
+        for index in 0..<items.capacity {
+            let slot = UInt32(index)
+            let state = items.state(slot)
+            if state == .inFlight, items.item(slot).pointee.push.duplicates == .avoid {
+                // Kafka would bring it again, and APNs may have it.
+                finish(slot, .undeliverable, cause: .answerLost)
+            } else if state != .free {
+                counters.abandoned += 1
+                release(slot)
+            }
         }
+        outcomes.flushPending()
     }
 
     /// Counters with the state of this moment.

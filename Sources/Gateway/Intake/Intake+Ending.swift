@@ -7,8 +7,8 @@ import Logging
 struct Revocation {
     var partitions: [TopicPartition]
     var deadline: MonotonicTime
-    /// Shards that have not yet given back what they have not sent.
-    var awaitedShards: Int
+    /// Answers of shards, one for each partition, about what they have not sent and give back.
+    var awaited: Int
 }
 
 /// The end of the worker: what is in flight ends first.
@@ -32,6 +32,7 @@ extension Intake {
         do throws(KafkaError) {
             let committed = try consumer.committed(assigned)
             var begins: [TopicPartitionOffset] = []
+            var states: [PartitionState] = []
             for offset in committed {
                 let decoded = CommitMetadata.decode(offset.metadata, committedOffset: offset.offset ?? 0)
                 if let problem = decoded.problem, !offset.metadata.isEmpty {
@@ -39,7 +40,7 @@ extension Intake {
                         "the commit's metadata is not ours; what was finished above it is done again",
                         metadata: ["partition": "\(offset.topicPartition)", "problem": "\(problem)"])
                 }
-                partitions.insert(
+                states.append(
                     PartitionState(
                         topicPartition: offset.topicPartition,
                         tracker: OffsetTracker(
@@ -48,8 +49,12 @@ extension Intake {
                     TopicPartitionOffset(
                         offset.topicPartition, offset.offset.map { .offset($0) } ?? .committed))
             }
-            pendingAssignment = []
             try consumer.assign(begins)
+            pendingAssignment = []
+            for state in states {
+                let slot = partitions.insert(state)
+                for shard in shards { shard.loop.execute { shard.begin(partitionSlot: slot) } }
+            }
             if isPausedForLimit { try consumer.pause(assigned) }
             logger.info(
                 "partitions assigned",
@@ -77,31 +82,54 @@ extension Intake {
             partitions[slot]?.held = []
         }
         // Also of a lost partition nothing more is sent that isn't on its way.
+        giveBack(slots)
+        revocation = Revocation(
+            partitions: revoked, deadline: loop.now + settings.revokeDeadline,
+            awaited: shards.count * slots.count)
+        if isLost { finishRevocation(commits: false) }
+    }
+
+    /// Has the shards give back what they have not sent of these partitions.
+    func giveBack(_ slots: [UInt16]) {
         for shard in shards {
             shard.loop.execute { [self] in
                 let abandoned = slots.map { (slot: $0, count: shard.abandon(partitionSlot: $0)) }
                 loop.execute { [self] in shardGaveBack(abandoned) }
             }
         }
-        revocation = Revocation(
-            partitions: revoked, deadline: loop.now + settings.revokeDeadline, awaitedShards: shards.count)
-        if isLost { finishRevocation(commits: false) }
     }
 
     private func shardGaveBack(_ abandoned: [(slot: UInt16, count: Int)]) {
-        for (slot, count) in abandoned where partitions[slot] != nil {
-            partitions[slot]?.abandoned += count
-            outstanding -= count
+        for (slot, count) in abandoned {
+            if partitions[slot] != nil {
+                partitions[slot]?.abandoned += count
+                outstanding -= count
+            } else {
+                orphaned -= count
+            }
+            if let partition = partitions[slot]?.topicPartition,
+                revocation?.partitions.contains(partition) == true
+            {
+                revocation?.awaited -= 1
+            }
         }
-        revocation?.awaitedShards -= 1
         checkRevocation()
+    }
+
+    /// A partition is gone: its jobs in the shards are nobody's from here on.
+    func letGo(_ state: PartitionState) {
+        outstanding -= state.remaining
+        orphaned += state.remaining
     }
 
     /// A job that was in flight failed, and is not tried again here.
     func jobGaveBack(_ slot: UInt16) {
-        guard partitions[slot] != nil else { return }
-        partitions[slot]?.abandoned += 1
-        outstanding -= 1
+        if partitions[slot] != nil {
+            partitions[slot]?.abandoned += 1
+            outstanding -= 1
+        } else {
+            orphaned -= 1
+        }
         checkRevocation()
         checkDrain()
     }
@@ -111,7 +139,7 @@ extension Intake {
         let remaining = revocation.partitions.reduce(0) { sum, partition in
             sum + (partitions.slot(of: partition).flatMap { partitions[$0]?.remaining } ?? 0)
         }
-        guard (remaining == 0 && revocation.awaitedShards <= 0) || loop.now >= revocation.deadline else {
+        guard (remaining == 0 && revocation.awaited <= 0) || loop.now >= revocation.deadline else {
             return
         }
         finishRevocation(commits: true)
@@ -123,12 +151,12 @@ extension Intake {
         let slots = revocation.partitions.compactMap { partitions.slot(of: $0) }
         if commits { commitNow(slots) }
         for slot in slots {
-            if let state = partitions.remove(slot) { outstanding -= state.remaining }
+            if let state = partitions.remove(slot) { letGo(state) }
         }
         attempt("give partitions back") { () throws(KafkaError) in
             try consumer.unassign(revocation.partitions)
         }
-        pollRecords()
+        pollSoon()
     }
 
     // MARK: Commits
@@ -154,6 +182,7 @@ extension Intake {
         }
         guard !commits.isEmpty else { return }
         attempt("commit") { () throws(KafkaError) in commitUnderWay = try consumer.commit(commits) }
+        if commitUnderWay == nil { commitAllAgain() }
     }
 
     func committed(_ result: CommitResult) {
@@ -162,6 +191,10 @@ extension Intake {
         guard let error = result.error else { return }
         counters.commitErrors += 1
         logger.warning("offsets were not committed; tried again", metadata: ["error": "\(error)"])
+        commitAllAgain()
+    }
+
+    private func commitAllAgain() {
         for slot in Array(partitions.slots) {
             partitions[slot]?.committed = nil
             partitions[slot]?.isDirty = true
@@ -178,7 +211,7 @@ extension Intake {
         }
         guard !commits.isEmpty else { return }
         do throws(KafkaError) {
-            try consumer.commit(commits, synchronous: true, timeoutMilliseconds: 5_000)
+            try consumer.commit(commits, synchronous: true, timeoutMilliseconds: 2_000)
             counters.commits += 1
         } catch {
             counters.commitErrors += 1
@@ -194,8 +227,13 @@ extension Intake {
     func beginDrain() {
         guard phase == .running else { return }
         phase = .draining
-        drain = Drain(deadline: loop.now + settings.drainDeadline, awaitedShards: shards.count)
+        // A part of the time is for outcomes, offsets and leaving the group.
+        let forTheEnd = min(settings.drainDeadline / 5, .seconds(5))
+        drain = Drain(deadline: loop.now + (settings.drainDeadline - forTheEnd), awaitedShards: shards.count)
         logger.info("draining", metadata: ["jobs": "\(outstanding)"])
+        attempt("pause") { () throws(KafkaError) in
+            try consumer.pause(partitions.states.values.map(\.topicPartition))
+        }
         for slot in Array(partitions.slots) {
             for record in partitions[slot]?.held ?? [] { record.destroy() }
             partitions[slot]?.held = []
@@ -214,7 +252,7 @@ extension Intake {
 
     func checkDrain() {
         guard phase == .draining, let drain else { return }
-        let done = drain.awaitedShards <= 0 && outstanding <= 0
+        let done = drain.awaitedShards <= 0 && outstanding + orphaned <= 0
         guard done || loop.now >= drain.deadline else { return }
         phase = .ended
         self.drain = nil
@@ -244,14 +282,14 @@ extension Intake {
 
     private func endKafka() {
         do throws(KafkaError) {
-            try producer.flush(timeoutMilliseconds: 5_000) { report in take(report) }
+            try producer.flush(timeoutMilliseconds: 2_000) { report in take(report) }
         } catch {
             logger.error(
                 "outcomes are not acknowledged; their jobs will be done again",
                 metadata: ["error": "\(error)"])
         }
         commitNow(Array(partitions.slots))
-        if !consumer.close() {
+        if !consumer.close(timeoutMilliseconds: 3_000) {
             logger.warning("the group could not be left in time; it notices by the session timeout")
         }
         producer.close()

@@ -21,7 +21,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         var commitInterval: Duration
         var drainDeadline: Duration
         /// How long a revocation may wait for what is in flight.
-        var revokeDeadline: Duration = .seconds(10)
+        var revokeDeadline: Duration
     }
 
     let loop: EventLoop
@@ -31,7 +31,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     let shards: [Shard]
     let bytesInFlight: InFlightBytes
     let logger: Logger
-    let jobsTopic: String
+    private let deadLettersTopic: String
     /// Called once, on the loop's thread, when the intake has ended.
     let ended: (String?) -> Void
 
@@ -39,6 +39,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var partitions = PartitionSlots()
     /// Jobs taken and not finished.
     var outstanding = 0
+    /// Jobs of partitions that went away, which the shards still hold: nobody waits for them, but they take room.
+    var orphaned = 0
     var counters = IntakeCounters()
     var failure: String?
 
@@ -50,6 +52,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private var lastAssignmentTry: MonotonicTime
     private var stalledSince: MonotonicTime?
     var isPausedForLimit = false
+    /// Events are handled inside of a poll, whose buffer must not be filled again meanwhile.
+    private var isPolling = false
     private var recordsWakeup: Wakeup!
     private var reportsWakeup: Wakeup!
     private let batch: UnsafeMutableBufferPointer<ConsumedRecord>
@@ -62,7 +66,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private static let stallBeforePause: Duration = .milliseconds(500)
 
     init(
-        settings: Settings, consumerProperties: KafkaProperties, jobsTopic: String, producer: KafkaProducer,
+        settings: Settings, consumerProperties: KafkaProperties, jobsTopic: String, deadLettersTopic: String,
+        producer: KafkaProducer,
         shards: [Shard], bytesInFlight: InFlightBytes, loop: EventLoop, logger: Logger,
         ended: @escaping (String?) -> Void
     ) throws {
@@ -71,7 +76,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         self.shards = shards
         self.bytesInFlight = bytesInFlight
         self.logger = logger
-        self.jobsTopic = jobsTopic
+        self.deadLettersTopic = deadLettersTopic
         self.ended = ended
         self.loop = loop
         batch = .allocate(capacity: Self.batchSize)
@@ -113,21 +118,35 @@ final class Intake: TimerHandler, @unchecked Sendable {
     // MARK: Records
 
     private var isAtLimit: Bool {
-        outstanding >= settings.maximumInFlight || bytesInFlight.count >= settings.maximumBytes
+        outstanding + orphaned >= settings.maximumInFlight || bytesInFlight.count >= settings.maximumBytes
     }
 
     func pollRecords() {
-        guard phase == .running else { return }
+        guard phase == .running, !isPolling else { return }
         if isAtLimit, !isPausedForLimit {
             if stalledSince == nil { stalledSince = loop.now }
             return
         }
-        let room = isPausedForLimit ? 1 : min(Self.batchSize, settings.maximumInFlight - outstanding)
+        let room =
+            isPausedForLimit ? 1 : min(Self.batchSize, settings.maximumInFlight - outstanding - orphaned)
+        isPolling = true
         let count = consumer.poll(into: UnsafeMutableBufferPointer(rebasing: batch[..<room]))
+        isPolling = false
         for index in 0..<count { take(batch[index]) }
         signalShards()
         // The descriptor stays silent until a poll finds the queue empty.
         if count == room { recordsWakeup.signal() }
+    }
+
+    /// Serves the consumer's events alone; what records come are left to the next worker.
+    private func serveEvents() {
+        let count = consumer.poll(into: UnsafeMutableBufferPointer(rebasing: batch[..<1]))
+        for index in 0..<count { batch[index].destroy() }
+    }
+
+    /// Polls after this turn.
+    func pollSoon() {
+        recordsWakeup.signal()
     }
 
     private func signalShards() {
@@ -180,7 +199,11 @@ final class Intake: TimerHandler, @unchecked Sendable {
             metadata: [
                 "partition": "\(old.topicPartition)", "from": "\(old.tracker.end)", "to": "\(record.offset)",
             ])
-        outstanding -= old.remaining
+        letGo(old)
+        giveBack([slot])
+        if old.isPausedForSpan, !isPausedForLimit {
+            attempt("resume") { () throws(KafkaError) in try consumer.resume([old.topicPartition]) }
+        }
         partitions.insert(
             PartitionState(
                 topicPartition: old.topicPartition, tracker: OffsetTracker(nextOffset: record.offset)))
@@ -238,10 +261,20 @@ final class Intake: TimerHandler, @unchecked Sendable {
         logger.error(
             "an outcome did not reach Kafka; it is produced again",
             metadata: ["topic": "\(report.topic)", "error": "\(error)"])
+        var headers = report.headers
+        var value = report.value
+        if !error.isRetriable {
+            // Larger with its headers than the broker takes: a dead letter goes without its value then.
+            guard report.topic == deadLettersTopic, value != nil else {
+                return fail("Kafka refuses an outcome or dead letter: \(error)")
+            }
+            value = nil
+            headers.append((OutcomeWriter.valueOmittedHeader, Array(error.name.utf8)))
+        }
         do throws(KafkaError) {
             let topic = try producer.topic(report.topic)
             let result = producer.produce(
-                topic, key: report.key, value: report.value, headers: report.headers, opaque: report.opaque)
+                topic, key: report.key, value: value, headers: headers, opaque: report.opaque)
             if case .queued = result { return }
             // Its offset stays uncommitted, so a restart brings it again.
             fail("an outcome can't be produced again")
@@ -252,7 +285,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     private func complete(_ source: OutcomeSource) {
         // An outcome of a partition that went away meanwhile is nobody's any more.
-        guard partitions[source.partitionSlot] != nil else { return }
+        guard partitions[source.partitionSlot] != nil else {
+            orphaned -= 1
+            return
+        }
         switch partitions[source.partitionSlot]!.tracker.complete(source.offset) {
         case .advanced, .completed:
             outstanding -= 1
@@ -270,7 +306,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         checkDrain()
         guard phase == .running else { return }
         if isPausedForLimit {
-            guard outstanding <= settings.maximumInFlight / 2,
+            guard outstanding + orphaned <= settings.maximumInFlight / 2,
                 bytesInFlight.count <= settings.maximumBytes / 2
             else {
                 return
@@ -293,6 +329,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
         loop.schedule(after: Self.tick, handler: self)
         // Shards free bytes without a word; and a report may have been missed by nobody's fault.
         pollReports()
+        guard phase != .ended else { return }
+        if loop.now >= lastCommit + settings.commitInterval {
+            lastCommit = loop.now
+            // Also while draining: whatever happens then, what is finished stays finished.
+            if phase == .draining { serveEvents() }
+            commitDirty()
+        }
         guard phase == .running else { return }
         if let since = stalledSince, loop.now >= since + Self.stallBeforePause, !isPausedForLimit, isAtLimit {
             pauseForLimit()
@@ -301,10 +344,6 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if !pendingAssignment.isEmpty, loop.now >= lastAssignmentTry + .seconds(1) {
             lastAssignmentTry = loop.now
             answerAssignment()
-        }
-        if loop.now >= lastCommit + settings.commitInterval {
-            lastCommit = loop.now
-            commitDirty()
         }
     }
 

@@ -75,10 +75,17 @@ enum AddressResolver {
         pthread_detach(thread)
     }
 
+    private static func isNumeric(_ host: String) -> Bool {
+        host.utf8.allSatisfy { $0 == UInt8(ascii: ".") || ($0 >= 0x30 && $0 <= 0x39) }
+            || host.utf8.contains(0x3A)
+    }
+
     static func resolveBlocking(host: String, port: UInt16) -> Result<[SocketAddress], ResolverError> {
         var hints = addrinfo()
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+        // Only families that this host has an address of. Loopback does not count for that, and "localhost" is on it.
         hints.ai_flags = AI_NUMERICSERV
+        if !isNumeric(host), host != "localhost" { hints.ai_flags |= AI_ADDRCONFIG }
         var list: UnsafeMutablePointer<addrinfo>?
         let result = getaddrinfo(host, String(port), &hints, &list)
         guard result == 0 else {

@@ -11,7 +11,7 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
     case http2(HTTP2ConnectionError)
     /// The server closed it; `clean` when it said so in TLS.
     case closedByServer(clean: Bool)
-    /// No sign of life within the PING timeout.
+    /// No sign of life within the PING timeout, or several requests in a row without an answer.
     case unresponsive
     /// We ended it after its streams were done.
     case drained
@@ -26,7 +26,7 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
         case .http2(let error): "\(error)"
         case .closedByServer(clean: true): "closed by the server"
         case .closedByServer(clean: false): "cut by the server without close_notify"
-        case .unresponsive: "no answer to a PING"
+        case .unresponsive: "unresponsive: requests or PINGs had no answer in time"
         case .drained: "drained"
         case .closed: "closed"
         }
@@ -99,8 +99,12 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     private var lastRead: MonotonicTime
     private let started: MonotonicTime
 
-    /// Whether the server's SETTINGS ever came.
-    public private(set) var hasBeenOpen = false
+    /// Whether any request was ever answered.
+    public private(set) var hasAnswered = false
+    /// Requests that timed out since the last answer. While there are some, no new ones are placed until a PING is
+    /// answered; a connection that answers PINGs and nothing else is given up.
+    private var timeoutsSinceAnswer = 0
+    private static let maximumTimeouts = 3
     /// Version and cipher, once TLS is up.
     public private(set) var tlsDescription = ""
 
@@ -165,8 +169,10 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     /// Requests that it takes now.
     public var availableStreams: Int {
-        state == .open && !isDraining && session.output.count < Self.outputLimit
-            ? session.availableStreams : 0
+        guard state == .open, !isDraining, session.output.count < Self.outputLimit else { return 0 }
+        // Under suspicion until it shows a sign of life.
+        if timeoutsSinceAnswer > 0, pingSentAt != nil { return 0 }
+        return session.availableStreams
     }
 
     public var openStreams: Int { session.openStreams }
@@ -290,7 +296,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         }
         // More may wait in TLS, of which the socket knows nothing.
         if transport.hasBufferedInput {
-            resumeReading = loop.schedule(at: loop.now, handler: self)
+            resumeReading = loop.schedule(at: loop.now + .nanoseconds(1), handler: self)
         }
     }
 
@@ -307,7 +313,6 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         }
         if state == .negotiating, session.peerMaximumStreams != nil {
             state = .open
-            hasBeenOpen = true
             if let transport { tlsDescription = "\(transport.version) \(transport.cipher)" }
             if let timer { loop.cancel(timer) }
             scheduleHealthCheck()
@@ -324,8 +329,15 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         isDelivering = true
         while session.events.count > 0 {
             swap(&session.events, &delivering)
-            for index in 0..<delivering.count where delivering[index].kind == .pingAnswered {
-                if let sent = pingSent { roundTripNanoseconds = loop.now.nanoseconds(since: sent) }
+            for index in 0..<delivering.count {
+                switch delivering[index].kind {
+                case .response:
+                    hasAnswered = true
+                    timeoutsSinceAnswer = 0
+                case .pingAnswered:
+                    if let sent = pingSent { roundTripNanoseconds = loop.now.nanoseconds(since: sent) }
+                default: break
+                }
             }
             owner.connection(self, received: delivering.all)
             delivering.removeAll()
@@ -390,6 +402,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         if let pendingClose { return close(pendingClose) }
         let now = loop.now
         let expired = session.expire(now: now.nanoseconds)
+        timeoutsSinceAnswer += expired
+        if timeoutsSinceAnswer >= Self.maximumTimeouts { return close(.unresponsive) }
         if pingSentAt == nil {
             let silent = now.nanoseconds(since: lastRead)
             if expired > 0 || silent >= configuration.pingInterval.wholeNanoseconds {

@@ -6,8 +6,8 @@ public struct ClientEvent {
         case response
         /// The request ended without an answer; ``processed`` says whether the server may have acted on it.
         case failed
-        /// The server's SETTINGS were applied.
-        case settingsChanged
+        /// What the server takes has changed: its SETTINGS, or the connection's window.
+        case capacityChanged
         /// The server ends the connection in an orderly way; ``body`` is the frame's debug data.
         case goAway
         /// A PING of ours was answered; ``code`` holds its number.

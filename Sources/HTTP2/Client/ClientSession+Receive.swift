@@ -277,7 +277,7 @@ extension ClientSession {
             .write(to: room.baseAddress!)
         output.commit(FrameHeader.size)
         sendBlocked()
-        events.append(ClientEvent(.settingsChanged))
+        events.append(ClientEvent(.capacityChanged))
     }
 
     /// RFC 9113 §6.9.2: a change applies to the open streams too, whose windows may become negative.
@@ -310,6 +310,7 @@ extension ClientSession {
                     .flowControlError, "WINDOW_UPDATE overflows the connection's window")
             }
             sendBlocked()
+            events.append(ClientEvent(.capacityChanged))
             return
         }
         try checkStream(header.stream, "WINDOW_UPDATE")

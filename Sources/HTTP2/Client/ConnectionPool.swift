@@ -136,7 +136,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     // MARK: Placing
 
     /// The next waiting slot and the connection it goes to; nil when nothing waits or nothing has room. The
-    /// caller submits it there at once; if that fails it calls ``noCapacity(on:)`` and enqueues the slot again.
+    /// caller submits it there at once; if that fails it calls ``reportCapacity(of:)`` and enqueues the slot again.
     public func nextAssignment() -> (slot: UInt32, connection: ClientConnection)? {
         guard let assignment = scheduler.nextAssignment() else { return nil }
         guard let connection = connections[Int(assignment.connection)] else {
@@ -145,8 +145,8 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         return (assignment.slot, connection)
     }
 
-    /// A submission that the connection had no room for: the connection's report was out of date.
-    public func noCapacity(on connection: ClientConnection) {
+    /// Tells the scheduler anew what a connection takes: after an assignment that was not submitted.
+    public func reportCapacity(of connection: ClientConnection) {
         report(connection)
     }
 
@@ -258,8 +258,6 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     // MARK: Connections
 
     public func connectionOpened(_ connection: ClientConnection) {
-        failures = 0
-        if stopReason == nil { notBefore = nil }
         drainRetired()
         report(connection)
         delegate.pool(
@@ -283,6 +281,10 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
                     connection: connection.number, code: HTTP2ErrorCode(rawValue: event.code),
                     debugData: Array(event.body.prefix(256))))
         }
+        if failures > 0, connection.hasAnswered {
+            failures = 0
+            if stopReason == nil { notBefore = nil }
+        }
         report(connection)
         delegate.pool(self, received: events, on: connection)
         delegate.poolHasCapacity(self)
@@ -293,7 +295,9 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         connections[Int(connection.number)] = nil
         retiring[Int(connection.number)] = false
         scheduler.connectionRemoved(connection.number)
-        if !connection.hasBeenOpen { openingFailed() }
+        // A server that takes connections and ends them unused must not be called again and again.
+        let age = loop.now.nanoseconds(since: openingStarted[Int(connection.number)])
+        if !connection.hasAnswered, age < 60_000_000_000 { openingFailed() }
         delegate.pool(self, happened: .closed(connection: connection.number, reason: reason))
         maintain()
     }

@@ -48,6 +48,8 @@ public final class TLSTransport {
     private var isEstablished = false
     /// After a fatal error OpenSSL forbids further calls, `SSL_shutdown` included.
     private var isBroken = false
+    /// The same for output alone.
+    private var isOutputBroken = false
 
     /// The client's side of a connected socket.
     /// - Parameters:
@@ -192,7 +194,7 @@ public final class TLSTransport {
     /// After `wantRead` or `wantWrite` the next call must begin with the same bytes and hold at least as many; they
     /// may lie elsewhere in memory.
     public func write(_ buffer: UnsafeRawBufferPointer) -> TLSWrite {
-        guard let ssl, !isBroken else { return .failed(closedError("TLS write")) }
+        guard let ssl, !isBroken, !isOutputBroken else { return .failed(closedError("TLS write")) }
         guard buffer.count > 0 else { return .bytes(0) }
         ERR_clear_error()
         var count = 0
@@ -204,7 +206,8 @@ public final class TLSTransport {
         case SSL_ERROR_WANT_READ: return .wantRead
         case SSL_ERROR_WANT_WRITE: return .wantWrite
         case SSL_ERROR_SYSCALL:
-            isBroken = true
+            // The socket refuses output; what the peer sent before can still be read.
+            isOutputBroken = true
             return .failed(systemError(system, operation: "TLS write"))
         case SSL_ERROR_ZERO_RETURN:
             return .failed(.lost(operation: "TLS write", reason: "closed by the peer"))
@@ -244,7 +247,7 @@ public final class TLSTransport {
     }
 
     private func sendCloseNotify() {
-        guard let ssl, isEstablished, !isBroken else { return }
+        guard let ssl, isEstablished, !isBroken, !isOutputBroken else { return }
         ERR_clear_error()
         _ = SSL_shutdown(ssl)
         ERR_clear_error()
