@@ -60,7 +60,8 @@ let package = Package(
         .executableTarget(
             name: "sluice",
             dependencies: [
-                "Gateway", "APNSSimulator",
+                "Gateway", "APNSSimulator", "HTTP2", "Kafka", "SluiceModel", "DeliveryCore", "EventLoop",
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: strict),
@@ -104,7 +105,8 @@ let package = Package(
             name: "APNSSimulatorTests", dependencies: ["APNSSimulator", "TestSupport"],
             swiftSettings: strict),
         .testTarget(
-            name: "ProcessTests", dependencies: ["sluice", "Kafka", "KafkaTestSupport", "TestSupport"],
+            name: "ProcessTests",
+            dependencies: ["sluice", "HTTP2", "Kafka", "SluiceModel", "KafkaTestSupport", "TestSupport"],
             swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17

@@ -46,7 +46,10 @@ struct BenchCommand: ParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Take a backlog of jobs from Kafka to outcomes with a worker; prints one line of JSON.")
 
-        @Option(help: "Kafka's bootstrap servers, with the topics sluice.jobs, sluice.outcomes, sluice.dead-letters.")
+        @Option(
+            help:
+                "Kafka's bootstrap servers, with the topics sluice.jobs, sluice.outcomes, sluice.dead-letters."
+        )
         var bootstrapServers: String
         @Option(help: "Port of the APNs simulator.") var port: UInt16
         @Option(help: "PEM file of the simulator's authority.") var caFile: String

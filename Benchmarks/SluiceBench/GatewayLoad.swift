@@ -28,11 +28,14 @@ struct GatewayLoad {
         var configuration = Configuration(
             kafka: .init(bootstrapServers: bootstrapServers, groupID: "benchmark"),
             apns: .init(
-                environment: .custom, host: "localhost", port: Int(port), caFile: caFile, connections: connections),
+                environment: .custom, host: "localhost", port: Int(port), caFile: caFile,
+                connections: connections),
             credentials: [
                 .init(name: "team", kind: .token(keyFile: keyFile, keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
             ],
-            apps: (0..<4).map { .init(name: "app\($0)", topics: ["com.example.app\($0)"], credential: "team") })
+            apps: (0..<4).map {
+                .init(name: "app\($0)", topics: ["com.example.app\($0)"], credential: "team")
+            })
         configuration.kafka.properties = [.init(name: "fetch.wait.max.ms", value: "10")]
         let logger = Logger(label: "bench", factory: { _ in SwiftLogNoOpLogHandler() })
         let worker = try Worker(configuration: configuration, logger: logger)
@@ -60,15 +63,18 @@ struct GatewayLoad {
         var random = SeededGenerator(seed: 11)
         let start = #"{"aps":{"alert":{"title":"Benchmark","body":""#
         let payload = Array(
-            (start + String(repeating: "x", count: max(0, payloadBytes - start.utf8.count - 4)) + "\"}}}").utf8)
+            (start + String(repeating: "x", count: max(0, payloadBytes - start.utf8.count - 4)) + "\"}}}")
+                .utf8)
         let digits = Array("0123456789abcdef".utf8)
         for number in 0..<jobs {
             let token = (0..<64).map { _ in digits[Int(random.next() & 15)] }
             let identifier = APNSID(high: random.next(), low: random.next())
             let headers: [(name: String, value: [UInt8]?)] = [
-                ("apns-topic", Array("com.example.app\(number % 4)".utf8)), ("apns-push-type", Array("alert".utf8)),
+                ("apns-topic", Array("com.example.app\(number % 4)".utf8)),
+                ("apns-push-type", Array("alert".utf8)),
                 ("apns-priority", Array("10".utf8)), ("apns-expiration", Array("1900000000".utf8)),
-                ("apns-collapse-id", Array("score-\(number % 1000)".utf8)), ("apns-id", Array("\(identifier)".utf8)),
+                ("apns-collapse-id", Array("score-\(number % 1000)".utf8)),
+                ("apns-id", Array("\(identifier)".utf8)),
             ]
             while true {
                 let result = token.withUnsafeBytes { token in

@@ -254,7 +254,9 @@ private enum LoopbackSocket {
         return UInt16(bigEndian: address.sin_port)
     }
 
-    private static func withAddress(_ port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32)
+    private static func withAddress(
+        _ port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
+    )
         -> Int32
     {
         var address = sockaddr_in()

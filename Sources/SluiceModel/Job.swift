@@ -102,11 +102,15 @@ public struct PushJob {
 
     /// A push made in code. The slices must outlive it.
     public init(
-        deviceToken: UnsafeRawBufferPointer, topic: UnsafeRawBufferPointer, pushType: PushType, priority: Priority,
+        deviceToken: UnsafeRawBufferPointer, topic: UnsafeRawBufferPointer, pushType: PushType,
+        priority: Priority,
         apnsID: APNSID, expiration: Expiration, collapseIdentifier: UnsafeRawBufferPointer? = nil,
-        payload: UnsafeRawBufferPointer, deliverAtMilliseconds: Int64? = nil, delivery: DeliveryMode = .accept,
-        receiptTimeoutSeconds: UInt32 = JobLimits.defaultReceiptTimeout, registeredAtMilliseconds: Int64? = nil,
-        duplicates: DuplicatePolicy = .allow, createdMilliseconds: Int64, storage: UnsafeMutableRawPointer? = nil
+        payload: UnsafeRawBufferPointer, deliverAtMilliseconds: Int64? = nil,
+        delivery: DeliveryMode = .accept,
+        receiptTimeoutSeconds: UInt32 = JobLimits.defaultReceiptTimeout,
+        registeredAtMilliseconds: Int64? = nil,
+        duplicates: DuplicatePolicy = .allow, createdMilliseconds: Int64,
+        storage: UnsafeMutableRawPointer? = nil
     ) {
         self.deviceToken = deviceToken
         self.topic = topic

@@ -50,7 +50,9 @@ extension JobDecoder {
         return kind
     }
 
-    private func readMembers(of document: UnsafeRawBufferPointer, into fields: inout JobFields)
+    private func readMembers(
+        of document: UnsafeRawBufferPointer, into fields: inout JobFields
+    )
         throws(JobError)
     {
         var members = JSONMembers(document)
@@ -85,7 +87,9 @@ extension JobDecoder {
     }
 
     /// The key orders the jobs of a device, so it has to be the address in the document.
-    private func checkKey(of record: JobRecord, _ kind: JobKind, _ fields: borrowing JobFields)
+    private func checkKey(
+        of record: JobRecord, _ kind: JobKind, _ fields: borrowing JobFields
+    )
         throws(JobError)
     {
         let address: JobField = kind == .broadcast ? .channelIdentifier : .deviceToken

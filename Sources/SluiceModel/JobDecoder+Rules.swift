@@ -35,7 +35,9 @@ extension JobDecoder {
         }
     }
 
-    private func makePush(_ fields: borrowing JobFields, _ record: JobRecord, created: Int64) throws(JobError)
+    private func makePush(
+        _ fields: borrowing JobFields, _ record: JobRecord, created: Int64
+    ) throws(JobError)
         -> PushJob
     {
         let token = try fields.deviceToken(.deviceToken)

@@ -20,7 +20,8 @@ public struct JobDecoder: ~Copyable {
     /// - Returns: a job whose `release()` is to be called once.
     /// - Throws: the first rule that the record breaks.
     public mutating func decode(_ record: JobRecord, nowMilliseconds: Int64) throws(JobError) -> DecodedJob {
-        let created = JobLimits.instant.contains(record.timestampMilliseconds)
+        let created =
+            JobLimits.instant.contains(record.timestampMilliseconds)
             ? record.timestampMilliseconds : nowMilliseconds
         let isStructured = try isStructured(record)
         if let size = record.value?.count, size > JobLimits.maximumDocumentSize {

@@ -40,7 +40,9 @@ struct JobFields: ~Copyable {
     }
 
     /// A whole number within `range`, or nil where the record has none.
-    func integer(_ field: JobField, in range: ClosedRange<Int64>, _ meaning: StaticString) throws(JobError)
+    func integer(
+        _ field: JobField, in range: ClosedRange<Int64>, _ meaning: StaticString
+    ) throws(JobError)
         -> Int64?
     {
         guard let text = self[field] else { return nil }

@@ -32,8 +32,6 @@ public enum OutcomeKind: UInt8, CaseIterable, Sendable {
 public enum OutcomeCause: UInt8, CaseIterable, Sendable {
     /// The job asks for something that this version can't do.
     case notSupported
-    /// The record is malformed; the dead letter has it.
-    case malformed
     /// As many attempts as configured, and none was accepted.
     case attemptsExhausted
     /// The connection was lost before the answer, and the job says `duplicates: avoid`.
@@ -45,7 +43,6 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
     public var name: StaticString {
         switch self {
         case .notSupported: "not-supported"
-        case .malformed: "malformed"
         case .attemptsExhausted: "attempts-exhausted"
         case .answerLost: "answer-lost"
         case .noCredential: "no-credential"
@@ -56,7 +53,6 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
     public var message: StaticString {
         switch self {
         case .notSupported: "not supported yet"
-        case .malformed: "malformed, see the dead letter"
         case .attemptsExhausted: "no attempt was accepted"
         case .answerLost: "the connection was lost before the answer, and duplicates are to be avoided"
         case .noCredential: "no credential is configured for this topic"

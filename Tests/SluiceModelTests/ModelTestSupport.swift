@@ -66,7 +66,9 @@ struct TestRecord {
     static let payload = #"{"aps":{"alert":"Hello"}}"#
 
     /// A valid push in binary mode, with `changes` applied to its headers: nil removes one.
-    static func push(_ changes: [(String, String?)] = [], key: String? = token, value: String? = payload)
+    static func push(
+        _ changes: [(String, String?)] = [], key: String? = token, value: String? = payload
+    )
         -> TestRecord
     {
         var headers: [(String, String?)] = [("apns-topic", "com.example.app"), ("apns-push-type", "alert")]
