@@ -173,6 +173,8 @@ extension Intake {
     /// Commits what has moved since the last time; the result comes as an event.
     func commitDirty() {
         guard commitUnderWay == nil else { return }
+        lastCommit = loop.now
+        finishedSinceCommit = 0
         var commits: [OffsetCommit] = []
         for slot in Array(partitions.slots) {
             guard let commit = pendingCommit(slot), partitions[slot]?.isEnding == false else { continue }

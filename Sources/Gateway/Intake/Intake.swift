@@ -48,7 +48,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var revocation: Revocation?
     var drain: Drain?
     var commitUnderWay: UInt64?
-    private var lastCommit: MonotonicTime
+    var lastCommit: MonotonicTime
+    var finishedSinceCommit = 0
     private var lastAssignmentTry: MonotonicTime
     private var stalledSince: MonotonicTime?
     var isPausedForLimit = false
@@ -59,6 +60,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private let batch: UnsafeMutableBufferPointer<ConsumedRecord>
     private var touched: [Bool]
 
+    /// Under load offsets are committed more often than the interval asks for, so that a crash repeats little: what
+    /// was in flight and about so many jobs.
+    private static let jobsPerCommit = 1000
+    private static let leastCommitInterval: Duration = .milliseconds(20)
     /// Records of one poll; the loop sees to other work in between.
     private static let batchSize = 512
     private static let tick: Duration = .milliseconds(100)
@@ -293,6 +298,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .advanced, .completed:
             outstanding -= 1
             counters.finished += 1
+            finishedSinceCommit += 1
             partitions[source.partitionSlot]?.isDirty = true
             if partitions[source.partitionSlot]!.isPausedForSpan { resumeAfterSpan(source.partitionSlot) }
         case .notOutstanding, .unknown:
@@ -302,6 +308,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     /// Goes on with what waited for jobs to finish.
     private func afterProgress() {
+        if finishedSinceCommit >= Self.jobsPerCommit, loop.now >= lastCommit + Self.leastCommitInterval {
+            commitDirty()
+        }
         checkRevocation()
         checkDrain()
         guard phase == .running else { return }
@@ -331,7 +340,6 @@ final class Intake: TimerHandler, @unchecked Sendable {
         pollReports()
         guard phase != .ended else { return }
         if loop.now >= lastCommit + settings.commitInterval {
-            lastCommit = loop.now
             // Also while draining: whatever happens then, what is finished stays finished.
             if phase == .draining { serveEvents() }
             commitDirty()
