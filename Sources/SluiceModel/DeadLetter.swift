@@ -18,6 +18,10 @@ public enum DeadLetter {
         case sourceTimestamp = "sluice-source-timestamp"
     }
 
+    /// Added where the record with its new headers was larger than Kafka takes, so that its value was left out; holds
+    /// Kafka's name of the error.
+    public static let valueOmittedHeader = "sluice-error-value-omitted"
+
     /// The headers to add.
     public static func headers(for error: JobError, record: JobRecord) -> [(name: String, value: [UInt8])] {
         let values: [[UInt8]] = [

@@ -154,6 +154,43 @@ import Testing
         bed.simulator.stop()
     }
 
+    @Test func aDeadLetterTooLargeForKafkaGoesWithoutItsValue() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker { configuration in
+            // The record fits with its own headers, and not with the dead letter's.
+            configuration.kafka.producerProperties = [.init(name: "message.max.bytes", value: "2000")]
+        }
+        let key = Array(String(repeating: "ab", count: 32).utf8)
+        try bed.kafka.produce(
+            to: "jobs", [(key: key, value: [UInt8](repeating: UInt8(ascii: "x"), count: 1900), headers: [])])
+        try bed.produce(5, seed: 14)
+        try bed.waitForOutcomes(5)
+        try eventually("a dead letter") {
+            bed.deadLetters.poll()
+            return bed.deadLetters.records.count == 1
+        }
+        let letter = bed.deadLetters.records[0]
+        #expect(letter.key == key)
+        #expect(letter.value == nil)
+        #expect(letter.header(DeadLetter.valueOmittedHeader) == "MSG_SIZE_TOO_LARGE")
+        #expect(letter.header("sluice-error-field") != nil)
+        #expect(bed.stop(worker).failure == nil)
+        #expect(try bed.committed() == 6)
+        bed.simulator.stop()
+    }
+
+    @Test func aRecordFromTheEndOfTimeIsPushedLikeAnyOther() throws {
+        // The producer sets a record's timestamp; this one is far outside of what a clock shows.
+        let bed = try WorkerBed { $0.faults = [.init(reason: .serviceUnavailable, share: 0.5)] }
+        let worker = try bed.worker()
+        try bed.produce(20, seed: 15) { push, _ in push.createdAtMilliseconds = 4_294_967_294_000 }
+        let outcomes = try bed.waitForOutcomes(20)
+        #expect(outcomes.allSatisfy { $0.kind == .accepted })
+        #expect(outcomes.contains { $0.attempts > 1 })
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
     @Test func theLimitOfJobsInFlightHolds() throws {
         let bed = try WorkerBed { $0.latency = .milliseconds(20) }
         let worker = try bed.worker { $0.delivery.maxInFlight = 100 }

@@ -107,9 +107,6 @@ final class OutcomeWriter: TimerHandler {
         }
     }
 
-    /// Header of a dead letter that was too large with its value; holds Kafka's name of the error.
-    static let valueOmittedHeader = "sluice-error-value-omitted"
-
     private func produce(_ letter: Pending) -> ProduceResult {
         let result = tryProduce(letter)
         guard case .failed(let error) = result, letter.topic === deadLetters, letter.value != nil else {
@@ -118,7 +115,7 @@ final class OutcomeWriter: TimerHandler {
         // Larger with its headers than the producer takes: without its value it must fit.
         var shorter = letter
         shorter.value = nil
-        shorter.headers.append((Self.valueOmittedHeader, Array(error.name.utf8)))
+        shorter.headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8)))
         return tryProduce(shorter)
     }
 

@@ -274,7 +274,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 return fail("Kafka refuses an outcome or dead letter: \(error)")
             }
             value = nil
-            headers.append((OutcomeWriter.valueOmittedHeader, Array(error.name.utf8)))
+            headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8)))
         }
         do throws(KafkaError) {
             let topic = try producer.topic(report.topic)
