@@ -80,8 +80,8 @@ let package = Package(
         // Tests.
         .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
         .target(
-            name: "KafkaTestSupport", dependencies: ["Kafka", "TestSupport"], path: "Tests/KafkaTestSupport",
-            swiftSettings: strict),
+            name: "KafkaTestSupport", dependencies: ["Kafka", "SluiceModel", "TestSupport"],
+            path: "Tests/KafkaTestSupport", swiftSettings: strict),
         .testTarget(
             name: "SluiceModelTests", dependencies: ["SluiceModel", "TestSupport"],
             swiftSettings: strict),

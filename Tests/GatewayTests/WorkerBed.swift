@@ -34,12 +34,10 @@ final class WorkerBed {
         deadLetters = try TopicReader(kafka, "dead", partitions: 1)
     }
 
-    var group: String { "workers-\(kafka.suffix)" }
-
     func configuration(_ change: (inout Configuration) -> Void = { _ in }) -> Configuration {
         var configuration = Configuration(
             kafka: .init(
-                bootstrapServers: kafka.bootstrapServers, groupID: group,
+                bootstrapServers: kafka.bootstrapServers, groupID: kafka.group,
                 topics: .init(
                     jobs: kafka.topic("jobs"), outcomes: kafka.topic("outcomes"),
                     deadLetters: kafka.topic("dead")),
@@ -92,9 +90,7 @@ final class WorkerBed {
     }
 
     func produce(_ jobs: [EncodedJob]) throws {
-        try kafka.produce(
-            to: "jobs",
-            jobs.map { (key: $0.key, value: $0.value, headers: $0.headers.map { ($0.name, $0.value) }) })
+        try kafka.produce(to: "jobs", jobs.map { NewRecord($0) })
     }
 
     // MARK: Outcomes
@@ -124,6 +120,6 @@ final class WorkerBed {
     }
 
     func committed() throws -> Int64 {
-        try kafka.committed(group: group, topic: "jobs", partitions: Self.partitions)
+        try kafka.committed(group: kafka.group, topic: "jobs", partitions: Self.partitions)
     }
 }

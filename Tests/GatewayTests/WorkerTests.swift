@@ -123,16 +123,14 @@ import Testing
     @Test func malformedRecordsBecomeDeadLettersAndTheWorkerGoesOn() throws {
         let bed = try WorkerBed()
         let worker = try bed.worker()
-        let key = Array("not a token".utf8)
-        let value = Array("{".utf8)
+        let key = "not a token"
+        let value = "{"
         try bed.kafka.produce(
             to: "jobs",
             [
-                (
-                    key: key, value: value,
-                    headers: [("apns-topic", Array("com.example.news".utf8)), ("x-trace", nil)]
-                ),
-                (key: nil, value: nil, headers: []),
+                NewRecord(
+                    key: key, value: value, headers: [("apns-topic", "com.example.news"), ("x-trace", nil)]),
+                NewRecord(),
             ])
         try bed.produce(10, seed: 6)
         try bed.waitForOutcomes(10)
@@ -141,8 +139,8 @@ import Testing
             return bed.deadLetters.records.count == 2
         }
         let letter = try #require(bed.deadLetters.records.first { $0.key != nil })
-        #expect(letter.key == key)
-        #expect(letter.value == value)
+        #expect(letter.keyText == key)
+        #expect(letter.valueText == value)
         #expect(letter.headers.prefix(2).map(\.name) == ["apns-topic", "x-trace"])
         #expect(letter.header("sluice-error-field") != nil)
         #expect(letter.header("sluice-error-message") != nil)
@@ -160,9 +158,8 @@ import Testing
             // The record fits with its own headers, and not with the dead letter's.
             configuration.kafka.producerProperties = [.init(name: "message.max.bytes", value: "2000")]
         }
-        let key = Array(String(repeating: "ab", count: 32).utf8)
-        try bed.kafka.produce(
-            to: "jobs", [(key: key, value: [UInt8](repeating: UInt8(ascii: "x"), count: 1900), headers: [])])
+        let key = String(repeating: "ab", count: 32)
+        try bed.kafka.produce(to: "jobs", [NewRecord(key: key, value: String(repeating: "x", count: 1900))])
         try bed.produce(5, seed: 14)
         try bed.waitForOutcomes(5)
         try eventually("a dead letter") {
@@ -170,7 +167,7 @@ import Testing
             return bed.deadLetters.records.count == 1
         }
         let letter = bed.deadLetters.records[0]
-        #expect(letter.key == key)
+        #expect(letter.keyText == key)
         #expect(letter.value == nil)
         #expect(letter.header(DeadLetter.valueOmittedHeader) == "MSG_SIZE_TOO_LARGE")
         #expect(letter.header("sluice-error-field") != nil)

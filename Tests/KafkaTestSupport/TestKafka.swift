@@ -1,5 +1,6 @@
 import Foundation
 import Kafka
+import SluiceModel
 import TestSupport
 
 /// The Kafka that a test works against: `sluice kafka` as a process of its own, or the brokers that
@@ -13,11 +14,13 @@ public final class TestKafka {
         ProcessInfo.processInfo.environment["SLUICE_TEST_BOOTSTRAP_SERVERS"]
     }
 
-    /// - Parameter topics: base names with their partitions; ``topic(_:)`` gives the real names.
-    public init(_ topics: [(name: String, partitions: Int)]) throws {
+    /// - Parameters:
+    ///   - topics: base names with their partitions; ``topic(_:)`` gives the real names.
+    ///   - isOwn: never the brokers of the environment: for a test that does something to Kafka itself.
+    public init(_ topics: [(name: String, partitions: Int)], isOwn: Bool = false) throws {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
         self.suffix = suffix
-        if let brokers = Self.realBrokers {
+        if !isOwn, let brokers = Self.realBrokers {
             bootstrapServers = brokers
             cluster = nil
             let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: brokers))
@@ -25,6 +28,12 @@ public final class TestKafka {
                 topics.map {
                     NewTopic("\($0.name)-\(suffix)", partitions: $0.partitions, replicationFactor: 1)
                 })
+            for topic in topics {
+                let name = "\(topic.name)-\(suffix)"
+                try eventually("topic \(name) has its partitions") {
+                    try admin.partitionCount(of: name) == topic.partitions
+                }
+            }
             return
         }
         let directory = try TemporaryDirectory("kafka")
@@ -39,6 +48,15 @@ public final class TestKafka {
 
     public func topic(_ name: String) -> String { "\(name)-\(suffix)" }
 
+    /// The group of the test's workers.
+    public var group: String { "workers-\(suffix)" }
+
+    /// From now on Kafka takes what is sent to it and answers nothing. Only where it is the test's own.
+    public func suspend() {
+        precondition(cluster != nil, "other tests need these brokers")
+        cluster?.signal(SIGSTOP)
+    }
+
     /// Properties of a client with short waits.
     public var clientProperties: KafkaProperties {
         var properties = KafkaProperties(bootstrapServers: bootstrapServers)
@@ -48,10 +66,7 @@ public final class TestKafka {
     }
 
     /// Produces records and waits until Kafka has them.
-    public func produce(
-        to topic: String,
-        _ records: [(key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)])]
-    ) throws {
+    public func produce(to topic: String, _ records: [NewRecord]) throws {
         let producer = try KafkaProducer(properties: KafkaProperties(bootstrapServers: bootstrapServers))
         let handle = try producer.topic(self.topic(topic))
         var failed: [KafkaError] = []
@@ -59,7 +74,9 @@ public final class TestKafka {
             while true {
                 let result = Self.withBytes(record.key) { key in
                     Self.withBytes(record.value) { value in
-                        producer.produce(handle, key: key, value: value, headers: record.headers, opaque: 0)
+                        producer.produce(
+                            handle, key: key, value: value, headers: record.headers, opaque: 0,
+                            partition: record.partition)
                     }
                 }
                 if case .queued = result { break }
@@ -93,6 +110,31 @@ public final class TestKafka {
     }
 }
 
+/// A record to produce.
+public struct NewRecord: Sendable {
+    public var key: [UInt8]?
+    public var value: [UInt8]?
+    public var headers: [(name: String, value: [UInt8]?)]
+    /// -1 leaves the choice to the partitioner.
+    public var partition: Int32 = -1
+
+    public init(
+        key: String? = nil, value: String? = nil, headers: [(name: String, value: String?)] = [],
+        partition: Int32 = -1
+    ) {
+        self.key = key.map { Array($0.utf8) }
+        self.value = value.map { Array($0.utf8) }
+        self.headers = headers.map { ($0.name, $0.value.map { Array($0.utf8) }) }
+        self.partition = partition
+    }
+
+    public init(_ job: EncodedJob) {
+        key = job.key
+        value = job.value
+        headers = job.headers.map { ($0.name, $0.value) }
+    }
+}
+
 /// A copy of a consumed record.
 public struct ReadRecord: Sendable {
     public var key: [UInt8]?
@@ -100,6 +142,9 @@ public struct ReadRecord: Sendable {
     public var headers: [(name: String, value: [UInt8]?)] = []
     public var partition: Int32
     public var offset: Int64
+
+    public var keyText: String? { key.map { String(decoding: $0, as: UTF8.self) } }
+    public var valueText: String? { value.map { String(decoding: $0, as: UTF8.self) } }
 
     /// The text of the last header of that name.
     public func header(_ name: String) -> String? {

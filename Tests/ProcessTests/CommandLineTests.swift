@@ -1,6 +1,7 @@
 import Foundation
 import HTTP2
 import Kafka
+import KafkaTestSupport
 import TestSupport
 import Testing
 
@@ -156,32 +157,56 @@ struct KafkaToolTests {
         #expect(try first.stop() == .status(0))
     }
 
+    @Test("kafka without topics has those that the tools use without being told")
+    func defaultTopics() throws {
+        let directory = try TemporaryDirectory("kafka")
+        let kafka = try ChildProcess(
+            Executables.sluice, ["kafka", "--port", "0", "--ready-file", directory.file("ready")])
+        try kafka.waits(for: "ready") { directory.read("ready") != nil }
+        let servers = try #require(directory.read("ready")).trimmingCharacters(in: .whitespacesAndNewlines)
+        let job = ["-b", servers, "--device-token", deviceToken, "--topic", "a.b", "--payload", "{}"]
+        let produced = try ChildProcess.run(Executables.sluice, ["produce"] + job)
+        #expect(produced.standardOutput.hasPrefix("produced to sluice.jobs, partition "))
+        for topic in ["sluice.outcomes", "sluice.dead-letters"] {
+            let produced = try ChildProcess.run(Executables.sluice, ["produce", "--jobs-topic", topic] + job)
+            #expect(produced.exit == .status(0), "\(produced.standardError)")
+        }
+        let outcomes = try sluice("outcomes", "-b", servers, "--from-beginning", "--until-end", "--json")
+        #expect(outcomes.standardOutput == "{}\n")
+        let letters = try sluice(
+            "outcomes", "-b", servers, "--dead-letters", "--from-beginning", "--until-end", "--json")
+        #expect(letters.standardOutput.contains(#""key":"\#(deviceToken)""#))
+        #expect(try kafka.stop() == .status(0))
+    }
+
     @Test("produce sends a job in both modes; a file's wrong lines are left out and named")
     func produce() throws {
-        let cluster = try EmbeddedCluster(topics: [("sluice.jobs", 2)])
-        let servers = cluster.bootstrapServers
+        let kafka = try TestKafka([("jobs", 2)])
+        let servers = kafka.bootstrapServers
+        let topic = kafka.topic("jobs")
         for mode in ["binary", "structured"] {
             let result = try sluice(
-                "produce", "-b", servers, "--mode", mode, "--device-token", deviceToken, "--topic",
-                "com.example.news",
-                "--alert", "Say \"hi\"", "--priority", "5", "--collapse-id", "c", "--ttl", "60")
+                "produce", "-b", servers, "--jobs-topic", topic, "--mode", mode, "--device-token",
+                deviceToken, "--topic", "com.example.news", "--alert", "Say \"hi\"", "--priority", "5",
+                "--collapse-id", "c", "--ttl", "60")
             #expect(result.exit == .status(0), "\(result.standardError)")
-            #expect(result.standardOutput.hasPrefix("produced to sluice.jobs, partition "))
+            #expect(result.standardOutput.hasPrefix("produced to \(topic), partition "))
         }
         let job = """
             {"kind":"push","device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","payload":{}}
             """
         let lines = [job, "", "nonsense", job, #"{"kind":"push","device-token":"xyz"}"#, job]
         let result = try sluice(
-            "produce", "-b", servers, "--file", "-", input: lines.joined(separator: "\n"))
+            "produce", "-b", servers, "--jobs-topic", topic, "--file", "-",
+            input: lines.joined(separator: "\n"))
         #expect(result.exit == .status(65))
         #expect(result.standardError.contains("-:3: is not a JSON object"))
         #expect(result.standardError.contains("-:5: "))
         #expect(result.standardError.contains("2 lines are not valid jobs"))
-        #expect(result.standardOutput.hasPrefix("3 jobs to sluice.jobs (2 partitions)"))
+        #expect(result.standardOutput.hasPrefix("3 jobs to \(topic) (2 partitions)"))
 
         let records = try sluice(
-            "outcomes", "-b", servers, "--from", "sluice.jobs", "--from-beginning", "--until-end", "--json")
+            "outcomes", "-b", servers, "--from", topic, "--from-beginning", "--until-end", "--json")
         #expect(records.exit == .status(0))
         let values = records.standardOutput.split(separator: "\n").sorted()
         #expect(values.count == 5)
@@ -191,22 +216,36 @@ struct KafkaToolTests {
 
     @Test("produce exits with 1 when a record is not acknowledged")
     func notAcknowledged() throws {
-        let cluster = try EmbeddedCluster(topics: [("sluice.jobs", 1)])
-        // MESSAGE_TOO_LARGE (Kafka protocol, error 10) is final.
-        cluster.failProduceRequests(with: [10])
-        let result = try sluice(
-            "produce", "-b", cluster.bootstrapServers, "--device-token", deviceToken, "--topic", "a.b",
-            "--alert", "Hi")
-        #expect(result.exit == .status(1))
-        #expect(result.standardError.contains("1 of 1 records were not acknowledged"))
+        let kafka = try TestKafka([("jobs", 1)], isOwn: true)
+        let job = """
+            {"kind":"push","device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","payload":{}}
+
+            """
+        let produce = try ChildProcess(
+            Executables.sluice,
+            [
+                "produce", "-b", kafka.bootstrapServers, "--jobs-topic", kafka.topic("jobs"), "--file", "-",
+                "-X", "message.timeout.ms=3000",
+            ])
+        produce.write(job)
+        do {
+            let reader = try TopicReader(kafka, "jobs", partitions: 1)
+            try produce.waits(for: "the first record") {
+                reader.poll()
+                return reader.records.count == 1
+            }
+        }
+        // The second record never has an answer, and is given up after message.timeout.ms.
+        kafka.suspend()
+        produce.write(job)
+        produce.closeInput()
+        #expect(try produce.wait() == .status(1))
+        #expect(produce.standardError.contains("1 of 2 records were not acknowledged"))
     }
 
     @Test("outcomes and dead letters are readable, and counted")
     func outcomes() throws {
-        let cluster = try EmbeddedCluster(topics: [("sluice.outcomes", 2), ("sluice.dead-letters", 1)])
-        let producer = try KafkaProducer(
-            properties: KafkaProperties(bootstrapServers: cluster.bootstrapServers))
-        let topic = try producer.topic("sluice.outcomes")
+        let kafka = try TestKafka([("outcomes", 2), ("dead-letters", 1)])
         let outcome = """
             {"outcome":"rejected","device-token":"\(deviceToken)","topic":"com.example.news","push-type":"alert",\
             "apns-id":"123e4567-e89b-12d3-a456-426614174000","status":410,"reason":"Unregistered",\
@@ -214,25 +253,19 @@ struct KafkaToolTests {
             "source":{"topic":"sluice.jobs","partition":3,"offset":17},\
             "created-at":1795231185422,"polled-at":1795231185423,"finished-at":1795231185450}
             """
-        for partition in [Int32(0), 1] {
-            let value = Array(outcome.utf8)
-            value.withUnsafeBytes {
-                _ = producer.produce(topic, key: nil, value: $0, opaque: 0, partition: partition)
-            }
-        }
-        let letters = try producer.topic("sluice.dead-letters")
-        let headers: [(name: String, value: [UInt8]?)] = [
-            ("sluice-error-field", Array("apns-priority".utf8)), ("sluice-error-rule", Array("choice".utf8)),
-            ("sluice-error-message", Array("must be 10, 5 or 1".utf8)),
-            ("sluice-source-topic", Array("sluice.jobs".utf8)), ("sluice-source-partition", Array("1".utf8)),
-            ("sluice-source-offset", Array("42".utf8)),
-        ]
-        _ = producer.produce(letters, key: nil, value: nil, headers: headers, opaque: 0)
-        try producer.flush(timeoutMilliseconds: 10_000)
-        producer.close()
+        try kafka.produce(
+            to: "outcomes", [Int32(0), 1].map { NewRecord(value: outcome, partition: $0) })
+        let letter = NewRecord(headers: [
+            ("sluice-error-field", "apns-priority"), ("sluice-error-rule", "choice"),
+            ("sluice-error-message", "must be 10, 5 or 1"), ("sluice-source-topic", "sluice.jobs"),
+            ("sluice-source-partition", "1"), ("sluice-source-offset", "42"),
+        ])
+        try kafka.produce(to: "dead-letters", [letter])
 
-        let servers = cluster.bootstrapServers
-        let all = try sluice("outcomes", "-b", servers, "--from-beginning", "--until-end")
+        let servers = kafka.bootstrapServers
+        let topic = kafka.topic("outcomes")
+        let all = try sluice(
+            "outcomes", "-b", servers, "--from", topic, "--from-beginning", "--until-end")
         let lines = all.standardOutput.split(separator: "\n")
         #expect(lines.count == 2)
         for line in lines {
@@ -240,28 +273,28 @@ struct KafkaToolTests {
             #expect(line.contains("0a0a0a0a…") && !line.contains("0a0a0a0a0a"))
             #expect(line.contains("28 ms") && line.contains("sluice.jobs[3]@17"))
         }
-        let one = try sluice("outcomes", "-b", servers, "--from-beginning", "--count", "1", "--json")
+        let one = try sluice(
+            "outcomes", "-b", servers, "--from", topic, "--from-beginning", "--count", "1", "--json")
         #expect(one.standardOutput == outcome + "\n")
-        let letter = try sluice(
-            "outcomes", "-b", servers, "--dead-letters", "--from-beginning", "--until-end")
+        let letters = try sluice(
+            "outcomes", "-b", servers, "--dead-letters", "--from", kafka.topic("dead-letters"),
+            "--from-beginning", "--until-end")
         #expect(
-            letter.standardOutput.contains("sluice.jobs[1]@42  apns-priority: must be 10, 5 or 1 [choice]"))
+            letters.standardOutput.contains("sluice.jobs[1]@42  apns-priority: must be 10, 5 or 1 [choice]"))
     }
 
     @Test("outcomes waits for new ones and stops on SIGINT")
     func tail() throws {
-        let cluster = try EmbeddedCluster(topics: [("sluice.outcomes", 1)])
+        let kafka = try TestKafka([("outcomes", 1)])
         let tail = try ChildProcess(
-            Executables.sluice, ["outcomes", "-b", cluster.bootstrapServers, "--json", "--from-beginning"])
-        let producer = try KafkaProducer(
-            properties: KafkaProperties(bootstrapServers: cluster.bootstrapServers))
-        let topic = try producer.topic("sluice.outcomes")
-        let value = Array("{}".utf8)
-        value.withUnsafeBytes { _ = producer.produce(topic, key: nil, value: $0, opaque: 0) }
-        try producer.flush(timeoutMilliseconds: 10_000)
+            Executables.sluice,
+            [
+                "outcomes", "-b", kafka.bootstrapServers, "--from", kafka.topic("outcomes"), "--json",
+                "--from-beginning",
+            ])
+        try kafka.produce(to: "outcomes", [NewRecord(value: "{}")])
         try tail.waitForOutput("{}\n")
         tail.signal(SIGINT)
         #expect(try tail.wait() == .status(0))
-        producer.close()
     }
 }

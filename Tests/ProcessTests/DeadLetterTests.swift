@@ -1,4 +1,4 @@
-import Kafka
+import KafkaTestSupport
 import SluiceModel
 import TestSupport
 import Testing
@@ -81,21 +81,15 @@ private let malformed: [Malformed] = [
 
 @Suite("Dead letters, as a process")
 struct DeadLetterTests {
-    private struct Letter {
-        var key: String?
-        var value: String?
-        var headers: [(name: String, value: String)]
-
-        subscript(_ header: DeadLetter.Header) -> String? {
-            headers.first { $0.name == header.rawValue }?.value
-        }
-    }
-
     @Test("each malformed record becomes a dead letter that names what is wrong, and the worker goes on")
     func deadLetters() throws {
         let installation = try Installation(partitions: 1)
         let worker = try installation.startWorker()
-        try produce(malformed, installation)
+        try installation.kafka.produce(
+            to: "jobs",
+            malformed.map {
+                NewRecord(key: $0.key, value: $0.value, headers: $0.headers.map { ($0.name, $0.value) })
+            })
         var random = SeededRandom(seed: 1)
         try installation.produce([Installation.job(&random, number: 0)])
 
@@ -109,17 +103,19 @@ struct DeadLetterTests {
             #expect(letter[.field] == expected.field, "record \(index): \(letter[.message] ?? "")")
             #expect(letter[.rule] == expected.rule, "record \(index): \(letter[.message] ?? "")")
             #expect((letter[.message] ?? "").isEmpty == false)
-            #expect(letter[.sourceTopic] == "sluice.jobs" && letter[.sourcePartition] == "0")
+            #expect(letter[.sourceTopic] == installation.kafka.topic("jobs"))
+            #expect(letter[.sourcePartition] == "0")
             // The record itself is as it was.
-            #expect(letter.key == expected.key && letter.value == expected.value)
+            #expect(letter.keyText == expected.key && letter.valueText == expected.value)
             let original = letter.headers.prefix(expected.headers.count)
             #expect(original.map(\.name) == expected.headers.map(\.name))
-            #expect(original.map(\.value) == expected.headers.map(\.value))
+            let texts = original.map { String(decoding: $0.value ?? [], as: UTF8.self) }
+            #expect(texts == expected.headers.map(\.value))
             #expect(letter[.message]?.contains(deviceToken) == false)
         }
         let shown = try sluice(
-            "outcomes", "-b", installation.cluster.bootstrapServers, "--dead-letters", "--from-beginning",
-            "--until-end")
+            "outcomes", "-b", installation.kafka.bootstrapServers, "--dead-letters", "--from",
+            installation.kafka.topic("dead-letters"), "--from-beginning", "--until-end")
         #expect(shown.standardOutput.split(separator: "\n").count == malformed.count)
         #expect(worker.isRunning)
         #expect(try worker.stop() == .status(0))
@@ -150,53 +146,26 @@ struct DeadLetterTests {
         #expect(installation.pushes().isEmpty)
     }
 
-    private func produce(_ records: [Malformed], _ installation: Installation) throws {
-        let producer = try installation.producer()
-        let topic = try producer.topic("sluice.jobs")
-        for record in records {
-            let headers = record.headers.map { (name: $0.name, value: Optional(Array($0.value.utf8))) }
-            let key = record.key.map { Array($0.utf8) }
-            let value = record.value.map { Array($0.utf8) }
-            withOptionalBytes(key) { key in
-                withOptionalBytes(value) { value in
-                    _ = producer.produce(topic, key: key, value: value, headers: headers, opaque: 0)
-                }
-            }
-        }
-        try producer.flush(timeoutMilliseconds: 30_000)
-        producer.close()
-    }
-
-    private func withOptionalBytes(_ bytes: [UInt8]?, _ body: (UnsafeRawBufferPointer?) -> Void) {
-        guard let bytes else { return body(nil) }
-        bytes.withUnsafeBytes { body($0) }
-    }
-
     /// The dead letters by the offset of the record they are about.
     private func readLetters(
         _ installation: Installation, count: Int, _ worker: ChildProcess
-    ) throws -> [Int64: Letter] {
-        let tail = try TopicTail(installation.cluster, "sluice.dead-letters")
-        var letters: [Int64: Letter] = [:]
+    ) throws -> [Int64: ReadRecord] {
+        let reader = try TopicReader(installation.kafka, "dead-letters", partitions: 1)
         try worker.waits(for: "\(count) dead letters") {
-            tail.poll { record in
-                var letter = Letter(
-                    key: record.key.map { String(decoding: $0, as: UTF8.self) },
-                    value: record.value.map { String(decoding: $0, as: UTF8.self) }, headers: [])
-                record.forEachHeader { name, value in
-                    letter.headers.append(
-                        (
-                            String(decoding: name, as: UTF8.self),
-                            value.map { String(decoding: $0, as: UTF8.self) } ?? ""
-                        ))
-                }
-                let offset = letter[.sourceOffset].flatMap { Int64($0) } ?? -1
-                #expect(
-                    letters.updateValue(letter, forKey: offset) == nil,
-                    "offset \(offset) has two dead letters")
-            }
-            return letters.count >= count
+            reader.poll()
+            return reader.records.count >= count
+        }
+        var letters: [Int64: ReadRecord] = [:]
+        for letter in reader.records {
+            let offset = letter[.sourceOffset].flatMap { Int64($0) } ?? -1
+            #expect(
+                letters.updateValue(letter, forKey: offset) == nil, "offset \(offset) has two dead letters")
         }
         return letters
     }
+}
+
+extension ReadRecord {
+    /// What a dead letter says of the record it holds.
+    fileprivate subscript(_ header: DeadLetter.Header) -> String? { self.header(header.rawValue) }
 }

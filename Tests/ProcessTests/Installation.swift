@@ -1,14 +1,16 @@
 import Foundation
 import HTTP2
 import Kafka
+import KafkaTestSupport
 import SluiceModel
 import TestSupport
 import Testing
 
-/// Kafka in this process, and a simulator and workers as processes, on loopback.
+/// Kafka, a simulator and workers, each a process of its own.
 final class Installation {
     let directory: TemporaryDirectory
-    let cluster: EmbeddedCluster
+    let kafka: TestKafka
+    let partitions: Int
     let simulator: ChildProcess
     let simulatorPort: String
     private var workers = 0
@@ -19,10 +21,8 @@ final class Installation {
     /// - Parameter simulatorOptions: Added to the simulator's command line.
     init(partitions: Int = 3, simulatorOptions: [String] = []) throws {
         directory = try TemporaryDirectory("installation")
-        cluster = try EmbeddedCluster(
-            topics: [
-                ("sluice.jobs", partitions), ("sluice.outcomes", partitions), ("sluice.dead-letters", 1),
-            ])
+        self.partitions = partitions
+        kafka = try TestKafka([("jobs", partitions), ("outcomes", partitions), ("dead-letters", 1)])
         try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "team.p8")
         simulator = try ChildProcess(
             Executables.sluice,
@@ -41,7 +41,12 @@ final class Installation {
     func configuration(delivery: String = "{}") -> String {
         """
         kafka:
-          bootstrap-servers: "\(cluster.bootstrapServers)"
+          bootstrap-servers: "\(kafka.bootstrapServers)"
+          group-id: \(kafka.group)
+          topics:
+            jobs: \(kafka.topic("jobs"))
+            outcomes: \(kafka.topic("outcomes"))
+            dead-letters: \(kafka.topic("dead-letters"))
           consumer-properties: {fetch.wait.max.ms: 10, session.timeout.ms: 6000, heartbeat.interval.ms: 500}
         apns: {environment: custom, host: localhost, port: \(simulatorPort), ca-file: ca.pem}
         apps:
@@ -76,31 +81,9 @@ final class Installation {
 
     // MARK: Jobs
 
-    func producer() throws -> KafkaProducer {
-        try KafkaProducer(properties: KafkaProperties(bootstrapServers: cluster.bootstrapServers))
-    }
-
-    /// Produces records and waits until Kafka has them.
+    /// Produces jobs and waits until Kafka has them.
     func produce(_ jobs: [EncodedJob]) throws {
-        let producer = try producer()
-        let topic = try producer.topic("sluice.jobs")
-        for job in jobs {
-            while true {
-                let result = job.key.withUnsafeBytes { key in
-                    job.value.withUnsafeBytes { value in
-                        producer.produce(
-                            topic, key: key, value: value, headers: job.headers.map { ($0.name, $0.value) },
-                            opaque: 0)
-                    }
-                }
-                if case .queued = result { break }
-                producer.pollDeliveryReports(timeoutMilliseconds: 20) { _ in }
-            }
-        }
-        var failed = 0
-        try producer.flush(timeoutMilliseconds: 30_000) { if !$0.isDelivered { failed += 1 } }
-        producer.close()
-        #expect(failed == 0)
+        try kafka.produce(to: "jobs", jobs.map { NewRecord($0) })
     }
 
     /// A valid job for a random device.
@@ -112,54 +95,27 @@ final class Installation {
     }
 }
 
-/// All records of a topic, as they come.
-final class TopicTail {
-    private let consumer: KafkaConsumer
-    private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1_000)
-
-    init(_ cluster: EmbeddedCluster, _ topic: String) throws {
-        var properties = KafkaProperties(bootstrapServers: cluster.bootstrapServers)
-        properties["group.id"] = "tail"
-        properties["fetch.wait.max.ms"] = "10"
-        let count = try #require(try KafkaAdmin(properties: properties).partitionCount(of: topic))
-        consumer = try KafkaConsumer(properties: properties, topics: []) { _ in }
-        try consumer.assign(
-            (0..<Int32(count)).map { TopicPartitionOffset(topic: topic, partition: $0, start: .beginning) })
-    }
-
-    deinit {
-        consumer.close()
-        buffer.deallocate()
-    }
-
-    /// Hands over what has come.
-    func poll(_ body: (ConsumedRecord) -> Void) {
-        let count = consumer.poll(into: buffer, timeoutMilliseconds: 20)
-        for index in 0..<count {
-            body(buffer[index])
-            buffer[index].destroy()
-        }
-    }
-}
-
 /// Reads outcomes and keeps them.
 final class OutcomeTail {
-    private let tail: TopicTail
+    private let reader: TopicReader
+    private var decoded = 0
     private(set) var outcomes: [OutcomeSummary] = []
     private(set) var unreadable = 0
 
     init(_ installation: Installation) throws {
-        tail = try TopicTail(installation.cluster, "sluice.outcomes")
+        reader = try TopicReader(installation.kafka, "outcomes", partitions: installation.partitions)
     }
 
     func poll() {
-        tail.poll { record in
+        reader.poll()
+        for record in reader.records[decoded...] {
             if let outcome = record.value.flatMap({ OutcomeSummary(json: $0) }) {
                 outcomes.append(outcome)
             } else {
                 unreadable += 1
             }
         }
+        decoded = reader.records.count
     }
 
     /// Places of the jobs that have an outcome.

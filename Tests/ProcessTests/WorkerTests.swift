@@ -1,5 +1,4 @@
 import Foundation
-import Kafka
 import SluiceModel
 import TestSupport
 import Testing
@@ -10,7 +9,8 @@ struct WorkerTests {
     func kcat() throws {
         let installation = try Installation()
         let worker = try installation.startWorker()
-        let servers = installation.cluster.bootstrapServers
+        let servers = installation.kafka.bootstrapServers
+        let topic = installation.kafka.topic("jobs")
         let structured = """
             {"kind":"push","device-token":"\(deviceToken)","topic":"com.example.news","push-type":"alert",\
             "apns-id":"123e4567-e89b-12d3-a456-426614174000","payload":{"aps":{"alert":"Hi"}}}
@@ -19,7 +19,7 @@ struct WorkerTests {
             let binary = try ChildProcess.run(
                 kcat,
                 [
-                    "-P", "-b", servers, "-t", "sluice.jobs", "-k", deviceToken, "-H",
+                    "-P", "-b", servers, "-t", topic, "-k", deviceToken, "-H",
                     "apns-topic=com.example.news",
                     "-H", "apns-push-type=alert", "-H", "apns-collapse-id=score",
                 ], input: #"{"aps":{"alert":"Hi"}}"#)
@@ -27,18 +27,19 @@ struct WorkerTests {
             let document = try ChildProcess.run(
                 kcat,
                 [
-                    "-P", "-b", servers, "-t", "sluice.jobs", "-k", deviceToken, "-H",
+                    "-P", "-b", servers, "-t", topic, "-k", deviceToken, "-H",
                     "content-type=application/json",
                 ], input: structured)
             #expect(document.exit == .status(0), "\(document.standardError)")
         } else {
             // Without kcat the same two records come from the tool of our own.
             let binary = try sluice(
-                "produce", "-b", servers, "--device-token", deviceToken, "--topic", "com.example.news",
-                "--alert", "Hi",
-                "--collapse-id", "score")
+                "produce", "-b", servers, "--jobs-topic", topic, "--device-token", deviceToken,
+                "--topic", "com.example.news", "--alert", "Hi", "--collapse-id", "score")
             #expect(binary.exit == .status(0))
-            #expect(try sluice("produce", "-b", servers, "--file", "-", input: structured).exit == .status(0))
+            let document = try sluice(
+                "produce", "-b", servers, "--jobs-topic", topic, "--file", "-", input: structured)
+            #expect(document.exit == .status(0))
         }
         let tail = try OutcomeTail(installation)
         try tail.wait(for: 2, of: worker)
@@ -46,7 +47,9 @@ struct WorkerTests {
         #expect(tail.outcomes.map(\.deviceToken) == [deviceToken, deviceToken])
         #expect(tail.outcomes.compactMap(\.collapseIdentifier) == ["score"])
         #expect(tail.outcomes.contains { $0.apnsID.description == "123e4567-e89b-12d3-a456-426614174000" })
-        let shown = try sluice("outcomes", "-b", servers, "--from-beginning", "--count", "2")
+        let shown = try sluice(
+            "outcomes", "-b", servers, "--from", installation.kafka.topic("outcomes"), "--from-beginning",
+            "--count", "2")
         #expect(shown.standardOutput.split(separator: "\n").allSatisfy { $0.contains("  accepted ") })
 
         #expect(try worker.stop() == .status(0))
@@ -224,7 +227,7 @@ struct WorkerTests {
     func withoutKafka() throws {
         let installation = try Installation()
         let text = installation.configuration().replacing(
-            installation.cluster.bootstrapServers, with: "127.0.0.1:1")
+            installation.kafka.bootstrapServers, with: "127.0.0.1:1")
         let path = try installation.directory.write(text, to: "down.yaml")
         let result = try sluice("run", "-c", path)
         #expect(result.exit == .status(69))
