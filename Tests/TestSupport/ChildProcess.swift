@@ -124,7 +124,7 @@ public final class ChildProcess {
 
     /// Waits for the end. Throws `TimedOut`, with the end of the output, when it doesn't come.
     @discardableResult
-    public func wait(timeout: Duration = .seconds(60)) throws -> Exit {
+    public func wait(timeout: Duration = .seconds(120)) throws -> Exit {
         do {
             return try eventually("\(name) ended", timeout: timeout) { exitIfEnded() }
         } catch let error as TimedOut {
@@ -133,7 +133,7 @@ public final class ChildProcess {
     }
 
     /// Waits until the child has written what is looked for, or fails at once when it ends before.
-    public func waitForOutput(_ text: String, timeout: Duration = .seconds(60)) throws {
+    public func waitForOutput(_ text: String, timeout: Duration = .seconds(120)) throws {
         try eventually("\(name) wrote `\(text)`", timeout: timeout) {
             if standardOutput.contains(text) || standardError.contains(text) { return true }
             if let exit = exitIfEnded() { throw Ended(name: name, exit: exit, output: outputForMessages) }
@@ -143,7 +143,7 @@ public final class ChildProcess {
 
     /// Waits for a condition that this running child should bring about.
     public func waits(
-        for what: String, timeout: Duration = .seconds(60), _ condition: () throws -> Bool
+        for what: String, timeout: Duration = .seconds(120), _ condition: () throws -> Bool
     ) throws {
         try eventually(what, timeout: timeout) {
             if try condition() { return true }
@@ -158,7 +158,7 @@ public final class ChildProcess {
 
     /// SIGTERM, then waits.
     @discardableResult
-    public func stop(timeout: Duration = .seconds(60)) throws -> Exit {
+    public func stop(timeout: Duration = .seconds(120)) throws -> Exit {
         signal(SIGTERM)
         return try wait(timeout: timeout)
     }
@@ -179,7 +179,7 @@ public final class ChildProcess {
     /// Runs a program to its end with nothing on standard input.
     public static func run(
         _ executable: String, _ arguments: [String] = [], input: String = "",
-        environment: [String: String] = [:], timeout: Duration = .seconds(60)
+        environment: [String: String] = [:], timeout: Duration = .seconds(120)
     ) throws -> (exit: Exit, standardOutput: String, standardError: String) {
         let process = try ChildProcess(executable, arguments, environment: environment)
         process.write(input)
