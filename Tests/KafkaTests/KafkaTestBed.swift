@@ -93,7 +93,7 @@ func withOptionalBytes<Result>(_ text: String?, _ body: (UnsafeRawBufferPointer?
 }
 
 /// Waits until `condition` holds; `what` names it when it never does.
-func wait(_ what: String, seconds: Int = 30, until condition: () throws -> Bool) async throws {
+func wait(_ what: String, seconds: Int = 120, until condition: () throws -> Bool) async throws {
     let clock = ContinuousClock()
     let deadline = clock.now.advanced(by: .seconds(seconds))
     while !(try condition()) {
