@@ -31,38 +31,39 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     /// The owner's number of this connection.
     public let number: UInt32
     public let address: SocketAddress
-    private(set) var state = State.connecting
-    private(set) var session: ClientSession
+    var state = State.connecting
+    var session: ClientSession
 
-    private let loop: EventLoop
-    private let configuration: Configuration
+    let loop: EventLoop
+    let configuration: Configuration
     private let context: TLSContext
     private let serverName: String
-    private unowned let owner: any ClientConnectionOwner
-    private var transport: TLSTransport?
-    private var socket: Int32 = -1
-    private var registration: Registration?
+    unowned let owner: any ClientConnectionOwner
+    var transport: TLSTransport?
+    var socket: Int32 = -1
+    var registration: Registration?
     private var interest: Readiness = []
-    private var timer: TimerID?
-    private var resumeReading: TimerID?
+    var timer: TimerID?
+    /// The reason for closing at the next turn of the timer.
+    var pendingClose: ConnectionCloseReason?
+    var resumeReading: TimerID?
 
     private var input = ByteQueue(capacity: 2 * ClientConnection.readSize)
     private var delivering = EventBuffer()
     private var isDelivering = false
     private var flushScheduled = false
-    private var isDraining = false
-    private var pingNumber: UInt32 = 0
-    private var pingSentAt: MonotonicTime?
-    private var pingSent: MonotonicTime?
-    private var lastRead: MonotonicTime
-    private let started: MonotonicTime
+    var isDraining = false
+    var pingNumber: UInt32 = 0
+    var pingSentAt: MonotonicTime?
+    var pingSent: MonotonicTime?
+    var lastRead: MonotonicTime
 
     /// Whether any request was ever answered.
     public private(set) var hasAnswered = false
     /// Requests that timed out since the last answer. While there are some, no new ones are placed until a PING is
     /// answered; a connection that answers PINGs and nothing else is given up.
-    private var timeoutsSinceAnswer = 0
-    private static let maximumTimeouts = 3
+    var timeoutsSinceAnswer = 0
+    static let maximumTimeouts = 3
     /// Version and cipher, once TLS is up.
     public private(set) var tlsDescription = ""
 
@@ -90,7 +91,6 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         self.loop = loop
         self.owner = owner
         session = ClientSession(configuration: configuration.session, fields: fields)
-        started = loop.now
         lastRead = loop.now
     }
 
@@ -282,7 +282,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         return state != .closed
     }
 
-    private func deliver() {
+    func deliver() {
         guard !isDelivering else { return }
         isDelivering = true
         while session.events.count > 0 {
@@ -305,13 +305,13 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     // MARK: Writing
 
-    private func scheduleFlush() {
+    func scheduleFlush() {
         guard !flushScheduled, state == .open || state == .negotiating else { return }
         flushScheduled = true
         loop.atTurnEnd(self)
     }
 
-    private func flush() {
+    func flush() {
         guard let transport, state == .open || state == .negotiating else { return }
         while !session.output.isEmpty {
             let waiting = session.output.readable
@@ -346,73 +346,5 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         guard interest != self.interest, let registration else { return }
         self.interest = interest
         loop.modify(registration, interest: interest)
-    }
-
-    // MARK: Health
-
-    private func scheduleHealthCheck() {
-        // Deadlines are kept to a tenth of the request timeout, at most a second late.
-        let tick = min(configuration.requestTimeout / 10, configuration.pingTimeout / 4, .seconds(1))
-        timer = loop.schedule(after: max(tick, .milliseconds(10)), handler: self)
-    }
-
-    private func checkHealth() {
-        if let pendingClose { return close(pendingClose) }
-        let now = loop.now
-        let expired = session.expire(now: now.nanoseconds)
-        timeoutsSinceAnswer += expired
-        if timeoutsSinceAnswer >= Self.maximumTimeouts { return close(.unresponsive) }
-        if pingSentAt == nil {
-            let silent = now.nanoseconds(since: lastRead)
-            if expired > 0 || silent >= configuration.pingInterval.wholeNanoseconds {
-                pingNumber &+= 1
-                session.ping(pingNumber)
-                pingSentAt = now
-                pingSent = now
-            }
-        } else if let pingSentAt,
-            now.nanoseconds(since: pingSentAt) >= configuration.pingTimeout.wholeNanoseconds
-        {
-            return close(.unresponsive)
-        }
-        if !session.output.isEmpty { scheduleFlush() }
-        scheduleHealthCheck()
-        deliver()
-        if state == .open, isEnding, session.openStreams == 0 { close(.drained) }
-    }
-
-    // MARK: Closing
-
-    private var pendingClose: ConnectionCloseReason?
-
-    /// Closes from the loop, not from within the caller's call.
-    private func closeSoon(_ reason: ConnectionCloseReason) {
-        guard pendingClose == nil, state != .closed else { return }
-        pendingClose = reason
-        if let timer { loop.cancel(timer) }
-        timer = loop.schedule(at: loop.now, handler: self)
-    }
-
-    private func close(_ reason: ConnectionCloseReason) {
-        guard state != .closed else { return }
-        if state == .open, case .drained = reason {
-            session.goAway(.noError)
-            flush()
-            guard state != .closed else { return }
-        }
-        state = .closed
-        if let timer { loop.cancel(timer) }
-        if let resumeReading { loop.cancel(resumeReading) }
-        timer = nil
-        resumeReading = nil
-        if let registration { loop.deregister(registration) }
-        registration = nil
-        transport?.close()
-        transport = nil
-        if socket >= 0 { Glibc.close(socket) }
-        socket = -1
-        session.abandonStreams()
-        deliver()
-        owner.connectionClosed(self, reason: reason)
     }
 }
