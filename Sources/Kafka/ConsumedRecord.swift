@@ -53,10 +53,6 @@ public struct ConsumedRecord: @unchecked Sendable {
         return UnsafeRawBufferPointer(start: name, count: cStringLength(name))
     }
 
-    /// Equal for records of the same topic of the same consumer, while the topic exists: cheaper to compare
-    /// than its name. A topic that is deleted and created again gets another one.
-    public var topicIdentity: UnsafeRawPointer { UnsafeRawPointer(message.pointee.rkt) }
-
     /// Calls `body` for each header in the order of the record. Name and value are borrowed; a value may be
     /// null. The first call parses the headers (one small C allocation per header, freed with the record).
     ///

@@ -125,4 +125,10 @@ public enum Expiration: Hashable, Sendable {
         guard case .at(let seconds) = self else { return false }
         return Int64(seconds) * 1000 <= now
     }
+
+    /// The expiration, but no later than `latest`, in milliseconds since the epoch.
+    public func capped(atMilliseconds latest: Int64) -> Expiration {
+        guard case .at(let seconds) = self, Int64(seconds) * 1000 > latest else { return self }
+        return .at(UInt32(clamping: latest / 1000))
+    }
 }

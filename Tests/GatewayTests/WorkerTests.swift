@@ -176,18 +176,6 @@ import Testing
         bed.simulator.stop()
     }
 
-    @Test func aRecordFromTheEndOfTimeIsPushedLikeAnyOther() throws {
-        // The producer sets a record's timestamp; this one is far outside of what a clock shows.
-        let bed = try WorkerBed { $0.faults = [.init(reason: .serviceUnavailable, share: 0.5)] }
-        let worker = try bed.worker()
-        try bed.produce(20, seed: 15) { push, _ in push.createdAtMilliseconds = 4_294_967_294_000 }
-        let outcomes = try bed.waitForOutcomes(20)
-        #expect(outcomes.allSatisfy { $0.kind == .accepted })
-        #expect(outcomes.contains { $0.attempts > 1 })
-        #expect(bed.stop(worker).failure == nil)
-        bed.simulator.stop()
-    }
-
     @Test func theLimitOfJobsInFlightHolds() throws {
         let bed = try WorkerBed { $0.latency = .milliseconds(20) }
         let worker = try bed.worker { $0.delivery.maxInFlight = 100 }

@@ -129,6 +129,12 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
 
 /// Our client against nghttp2's server side: each end is checked by an implementation that isn't its own.
 @Suite(.serialized) struct ConnectionPoolTests {
+    /// Counts from 1, on any thread.
+    private static func counter() -> @Sendable () -> Int {
+        let count = Atomic<Int>(0)
+        return { count.add(1, ordering: .relaxed).newValue }
+    }
+
     private func answered(_ client: PoolClient, _ count: Int, exactlyOnce: Bool = true) throws {
         try eventually("\(count) answers") { client.read { $0.ends.count } == count }
         let ends = client.read { $0.ends }
@@ -175,12 +181,9 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     }
 
     @Test func goAwayLosesNothing() throws {
-        let count = Mutex(0)
+        let next = Self.counter()
         let server = try ServerFixture(respond: { request, connection in
-            let number = count.withLock { count -> Int in
-                count += 1
-                return count
-            }
+            let number = next()
             connection.respond(stream: request.stream, status: 200)
             if number % 200 == 0 { connection.goAway(debugData: "{\"reason\":\"Shutdown\"}") }
         })
@@ -198,12 +201,9 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     }
 
     @Test func refusedStreamsAreSentAgain() throws {
-        let count = Mutex(0)
+        let next = Self.counter()
         let server = try ServerFixture(respond: { request, connection in
-            let number = count.withLock { count -> Int in
-                count += 1
-                return count
-            }
+            let number = next()
             if number % 3 == 0 {
                 connection.reset(stream: request.stream, errorCode: 7)
             } else {
@@ -219,12 +219,9 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     }
 
     @Test func aCutConnectionIsReplacedAndItsRequestsAreUnknown() throws {
-        let count = Mutex(0)
+        let next = Self.counter()
         let server = try ServerFixture(respond: { request, connection in
-            let number = count.withLock { count -> Int in
-                count += 1
-                return count
-            }
+            let number = next()
             if number == 50 { connection.close() }
             if number > 50 { connection.respond(stream: request.stream, status: 200) }
         })

@@ -75,6 +75,25 @@ import Testing
         #expect(decoder.push(document) != nil)
     }
 
+    @Test(arguments: [Int64.max, .min, -1, 0, 1, 4_294_967_295_001])
+    func aTimestampThatNoClockShowsCountsAsNone(timestamp: Int64) {
+        var plain = TestRecord.push([("ttl", "60")])
+        plain.timestamp = -1
+        var record = plain
+        record.timestamp = timestamp
+        let push = decoder.push(record)
+        #expect(push != nil)
+        #expect(push == decoder.push(plain))
+    }
+
+    @Test func expirationsAreCapped() {
+        #expect(Expiration.at(2_000_000_000).capped(atMilliseconds: 1_900_000_000_999) == .at(1_900_000_000))
+        #expect(Expiration.at(1_900_000_000).capped(atMilliseconds: 1_900_000_000_000) == .at(1_900_000_000))
+        #expect(Expiration.at(1).capped(atMilliseconds: .max) == .at(1))
+        #expect(Expiration.once.capped(atMilliseconds: 0) == .once)
+        #expect(Expiration.unspecified.capped(atMilliseconds: 0) == .unspecified)
+    }
+
     @Test func ttlCountsFromDeliveryOrCreation() {
         #expect(decoder.push(.push([("ttl", "60")]))?.expiration == .at(1_700_000_060))
         #expect(

@@ -101,7 +101,7 @@ extension Configuration {
                 help: "connections of each credential's pool")!,
             connectTimeout: section.duration(
                 "connect-timeout", .milliseconds(10)...minutes(5), default: defaults.connectTimeout,
-                help: "for name resolution, TCP and TLS together"),
+                help: "for TCP, TLS and the server's first frame together"),
             requestTimeout: section.duration(
                 "request-timeout", .milliseconds(10)...minutes(10), default: defaults.requestTimeout,
                 help: "from sending a push to its answer"),

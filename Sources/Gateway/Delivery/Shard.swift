@@ -148,7 +148,10 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         }
     }
 
-    private func place(_ push: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource) {
+    private func place(_ decoded: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource) {
+        var push = decoded
+        push.expiration = push.expiration.capped(
+            atMilliseconds: wallMilliseconds + plan.maximumExpirationMilliseconds)
         if push.expiration.isPast(atMilliseconds: wallMilliseconds) {
             return refuse(push, record, source, .expired)
         }

@@ -23,7 +23,6 @@ extension ClientConnection {
                 pingNumber &+= 1
                 session.ping(pingNumber)
                 pingSentAt = now
-                pingSent = now
             }
         } else if let pingSentAt,
             now.nanoseconds(since: pingSentAt) >= configuration.pingTimeout.wholeNanoseconds

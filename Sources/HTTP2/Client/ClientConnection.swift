@@ -55,7 +55,6 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     var isDraining = false
     var pingNumber: UInt32 = 0
     var pingSentAt: MonotonicTime?
-    var pingSent: MonotonicTime?
     var lastRead: MonotonicTime
 
     /// Whether any request was ever answered.
@@ -66,9 +65,6 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     static let maximumTimeouts = 3
     /// Version and cipher, once TLS is up.
     public private(set) var tlsDescription = ""
-
-    /// The last measured time from PING to its answer, in nanoseconds; 0 before the first.
-    public private(set) var roundTripNanoseconds: UInt64 = 0
 
     /// A TLS record's content; what a read takes at once.
     static let readSize = 16 * 1024 + 256
@@ -134,7 +130,6 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     }
 
     public var openStreams: Int { session.openStreams }
-    public var streamLimit: Int { session.streamLimit }
     public var sendWindow: Int { session.sendWindow }
 
     /// True when it takes no more requests for good: draining, GOAWAY, ids used up, or closed.
@@ -287,15 +282,9 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         isDelivering = true
         while session.events.count > 0 {
             swap(&session.events, &delivering)
-            for index in 0..<delivering.count {
-                switch delivering[index].kind {
-                case .response:
-                    hasAnswered = true
-                    timeoutsSinceAnswer = 0
-                case .pingAnswered:
-                    if let sent = pingSent { roundTripNanoseconds = loop.now.nanoseconds(since: sent) }
-                default: break
-                }
+            if delivering.all.contains(where: { $0.kind == .response }) {
+                hasAnswered = true
+                timeoutsSinceAnswer = 0
             }
             owner.connection(self, received: delivering.all)
             delivering.removeAll()
