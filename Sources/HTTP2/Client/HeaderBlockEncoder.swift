@@ -24,6 +24,13 @@ public struct HeaderBlockEncoder: ~Copyable {
     private var prebuilt: UnsafeMutablePointer<PrebuiltBlock>
     private var prebuiltCount = 0
 
+    /// The number written last and its string, length included: expirations of one second are alike.
+    private var lastNumber: UInt32?
+    private var lastNumberCount = 0
+    private var lastNumberBytes: (UInt64, UInt64) = (0, 0)
+    /// Read once: a static costs a check each time.
+    private let huffman = HuffmanBits()
+
     private var cursor: UnsafeMutableRawPointer
     private var end: UnsafeMutableRawPointer
     /// Set when the block did not fit into its room; the connection can't be used any longer then.
@@ -108,7 +115,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         block.pointee.writeLeading(to: cursor)
         let start = cursor + Int(block.pointee.lengthOffset)
         cursor += Int(block.pointee.leadingCount)
-        var bits = HuffmanBits(pending: block.pointee.pendingBits, count: block.pointee.pendingCount)
+        var bits = huffman.resumed(pending: block.pointee.pendingBits, count: block.pointee.pendingCount)
         bits.appendHexadecimal(device, to: &cursor)
         bits.finish(to: &cursor)
         endString(start, huffman: true)
@@ -121,7 +128,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         guard hasRoom(16 + Self.slack + 4 * (prefix.utf8CodeUnitCount + rest.count)) else { return }
         put(0x04)
         let start = beginHuffman()
-        var bits = HuffmanBits()
+        var bits = huffman
         bits.append(
             UnsafeRawBufferPointer(start: prefix.utf8Start, count: prefix.utf8CodeUnitCount), to: &cursor)
         bits.appendHexadecimal(rest, to: &cursor)
@@ -156,7 +163,7 @@ public struct HeaderBlockEncoder: ~Copyable {
     public mutating func value(_ name: StableFields.ID, identifier high: UInt64, _ low: UInt64) {
         guard beginLiteral(named: name, valueLength: 36) else { return }
         let start = beginHuffman()
-        var bits = HuffmanBits()
+        var bits = huffman
         bits.appendHexadecimal(high &>> 32, bytes: 4, to: &cursor)
         bits.appendDash()
         bits.appendHexadecimal(high &>> 16, bytes: 2, to: &cursor)
@@ -173,9 +180,16 @@ public struct HeaderBlockEncoder: ~Copyable {
 
     /// The same for a number in decimal digits.
     public mutating func value(_ name: StableFields.ID, decimal number: UInt32) {
+        // More digits than there are: the table then counts as fuller than it is, which is safe.
         guard beginLiteral(named: name, valueLength: 10) else { return }
-        let start = beginHuffman()
-        var bits = HuffmanBits()
+        if number != lastNumber { encode(number) }
+        cursor.storeBytes(of: lastNumberBytes, as: (UInt64, UInt64).self)
+        cursor += lastNumberCount
+    }
+
+    /// At most ten digits of six bits and a length.
+    private mutating func encode(_ number: UInt32) {
+        var bits = huffman
         // Pairs of decimal digits, at most five; the first one without its leading zero.
         var pairs: UInt64 = 0
         var count = 0
@@ -186,11 +200,17 @@ public struct HeaderBlockEncoder: ~Copyable {
             count += 1
             rest /= 100
         }
-        if rest > 0 || number == 0 { bits.appendDigit(UInt8(truncatingIfNeeded: rest)) }
-        bits.appendHexadecimal(pairs &>> 32, bytes: max(0, count - 4), to: &cursor)
-        bits.appendHexadecimal(pairs, bytes: min(4, count), to: &cursor)
-        bits.finish(to: &cursor)
-        endString(start, huffman: true)
+        withUnsafeTemporaryAllocation(byteCount: 32, alignment: 8) { room in
+            var end = room.baseAddress! + 1
+            if rest > 0 || number == 0 { bits.appendDigit(UInt8(truncatingIfNeeded: rest)) }
+            bits.appendHexadecimal(pairs &>> 32, bytes: max(0, count - 4), to: &end)
+            bits.appendHexadecimal(pairs, bytes: min(4, count), to: &end)
+            bits.finish(to: &end)
+            lastNumberCount = end - room.baseAddress!
+            room[0] = 0x80 | UInt8(lastNumberCount - 1)
+            lastNumberBytes = room.loadUnaligned(as: (UInt64, UInt64).self)
+        }
+        lastNumber = number
     }
 
     // MARK: Templates
@@ -212,7 +232,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         // `:path` is the static table's fourth; without indexing, as it differs from device to device.
         put(0x04)
         let length = beginHuffman()
-        var bits = HuffmanBits()
+        var bits = huffman
         bits.append(template.pathPrefix, to: &cursor)
         var block = PrebuiltBlock(generation: before)
         let isKept = block.takeLeading(
@@ -284,7 +304,7 @@ public struct HeaderBlockEncoder: ~Copyable {
     /// Huffman coded where that is shorter.
     private mutating func string(_ bytes: UnsafeRawBufferPointer) {
         let start = beginHuffman()
-        var bits = HuffmanBits()
+        var bits = huffman
         bits.append(bytes, to: &cursor)
         bits.finish(to: &cursor)
         guard cursor - start > bytes.count else { return endString(start, huffman: true) }

@@ -41,13 +41,18 @@ struct HuffmanBits {
     /// The lowest ``count`` bits are not yet written; fewer than eight between calls.
     private(set) var pending: UInt64 = 0
     private(set) var count: UInt64 = 0
+    private let codes = HuffmanCode.packed
+    private let pairs = HexadecimalPairs.packed
 
     init() {}
 
-    /// Goes on where another has stopped.
-    init(pending: UInt8, count: UInt8) {
-        self.pending = UInt64(pending)
-        self.count = UInt64(count)
+    /// With the bits that another has left over.
+    @inline(__always)
+    func resumed(pending: UInt8, count: UInt8) -> HuffmanBits {
+        var bits = self
+        bits.pending = UInt64(pending)
+        bits.count = UInt64(count)
+        return bits
     }
 
     @inline(__always)
@@ -58,10 +63,9 @@ struct HuffmanBits {
     }
 
     mutating func append(_ bytes: UnsafeRawBufferPointer, to cursor: inout UnsafeMutableRawPointer) {
-        let table = HuffmanCode.packed
         var bits = self
         for byte in bytes {
-            let entry = table[Int(byte)]
+            let entry = codes[Int(byte)]
             let length = entry & 0xff
             bits.pending = bits.pending &<< length | entry &>> 8
             bits.count &+= length
@@ -76,24 +80,23 @@ struct HuffmanBits {
     mutating func appendHexadecimal(
         _ bytes: UnsafeRawBufferPointer, to cursor: inout UnsafeMutableRawPointer
     ) {
+        guard var next = bytes.baseAddress else { return }
+        let end = next + bytes.count
         var bits = self
-        var offset = 0
-        while bytes.count - offset >= 8 {
-            let digits = bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self).bigEndian
+        while end - next >= 8 {
+            let digits = next.loadUnaligned(as: UInt64.self).bigEndian
             guard let values = HexadecimalPairs.values(digits) else { break }
-            // Each pair of nibbles becomes a byte: the high one is four bits above the low one's byte.
+            // Each pair of digits becomes a byte: the first one lies a byte above the second.
             let pairs = values | values &>> 4
-            bits.appendPair(UInt8(truncatingIfNeeded: pairs &>> 48))
-            bits.appendPair(UInt8(truncatingIfNeeded: pairs &>> 32))
-            bits.appendPair(UInt8(truncatingIfNeeded: pairs &>> 16))
-            bits.appendPair(UInt8(truncatingIfNeeded: pairs))
+            bits.appendPair(pairs &>> 48)
+            bits.appendPair(pairs &>> 32)
+            bits.appendPair(pairs &>> 16)
+            bits.appendPair(pairs)
             bits.flush(to: &cursor)
-            offset += 8
+            next += 8
         }
         self = bits
-        if offset < bytes.count {
-            append(UnsafeRawBufferPointer(rebasing: bytes[offset...]), to: &cursor)
-        }
+        if next < end { append(UnsafeRawBufferPointer(start: next, count: end - next), to: &cursor) }
     }
 
     /// The lowest `count` bytes of `value` as two digits each, the highest first; at most four.
@@ -103,7 +106,7 @@ struct HuffmanBits {
     ) {
         var shift = 8 &* (count &- 1)
         while shift >= 0 {
-            appendPair(UInt8(truncatingIfNeeded: value &>> UInt64(shift)))
+            appendPair(value &>> UInt64(shift))
             shift &-= 8
         }
         flush(to: &cursor)
@@ -119,14 +122,15 @@ struct HuffmanBits {
     /// One decimal digit, 0 to 9.
     @inline(__always)
     mutating func appendDigit(_ digit: UInt8) {
-        let entry = HuffmanCode.packed[Int(digit) + 0x30]
+        let entry = codes[Int(digit) + 0x30]
         pending = pending &<< (entry & 0xff) | entry &>> 8
         count &+= entry & 0xff
     }
 
+    /// The lowest eight bits of `byte`.
     @inline(__always)
-    private mutating func appendPair(_ byte: UInt8) {
-        let entry = UInt64(HexadecimalPairs.packed[Int(byte)])
+    private mutating func appendPair(_ byte: UInt64) {
+        let entry = UInt64(pairs[Int(truncatingIfNeeded: byte & 0xff)])
         let length = entry &>> 12 &+ 10
         pending = pending &<< length | entry & 0xfff
         count &+= length
