@@ -104,7 +104,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, @unchecked Sendabl
         guard started < settings.warmUp + settings.pushes else { return }
         started += 1
         pool.scheduler.enqueue(
-            slot: slot, priority: .immediate, bytes: payload.count, now: loop.now.nanoseconds)
+            slot: slot, app: 0, priority: .immediate, bytes: payload.count, now: loop.now.nanoseconds)
     }
 
     func turnEnded() {
@@ -123,9 +123,9 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, @unchecked Sendabl
                 encoder.encode(push, topic: topics[topic], into: &block)
             }
             guard sent == .submitted else {
-                pool.reportCapacity(of: connection)
+                pool.withdraw(slot, from: connection)
                 pool.scheduler.enqueue(
-                    slot: slot, priority: .immediate, bytes: payload.count, now: loop.now.nanoseconds,
+                    slot: slot, app: 0, priority: .immediate, bytes: payload.count, now: loop.now.nanoseconds,
                     atFront: true)
                 continue
             }
