@@ -80,10 +80,10 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, @unchecked Sendabl
         var configuration = ConnectionPool.Configuration(host: settings.host, port: settings.port)
         configuration.connections = settings.connections
         configuration.openInterval = .zero
-        configuration.slots = settings.inFlight * settings.connections
         configuration.connection.session.maximumStreams = settings.inFlight
         pool = ConnectionPool(
-            configuration: configuration, context: try TLSContext.client(options), fields: fields, loop: loop,
+            configuration: configuration, context: try TLSContext.client(options), fields: fields,
+            notifications: NotificationTable(capacity: settings.inFlight * settings.connections), loop: loop,
             delegate: self)
     }
 

@@ -1,3 +1,4 @@
+import DeliveryCore
 import EventLoop
 import Glibc
 import Synchronization
@@ -41,7 +42,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         configuration.connection.session.waitsForAuthentication = false
         change(&configuration)
         pool = ConnectionPool(
-            configuration: configuration, context: context, fields: fields, loop: loop, delegate: self)
+            configuration: configuration, context: context, fields: fields,
+            notifications: NotificationTable(capacity: 10_000), loop: loop, delegate: self)
         loop.start()
         loop.execute { [self] in pool.start() }
     }

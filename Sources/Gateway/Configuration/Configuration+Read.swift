@@ -148,7 +148,7 @@ extension Configuration {
                 help: "longest wait between attempts"),
             multiplier: section.number(
                 "multiplier", 1...100, default: defaults.multiplier,
-                help: "each wait is this many times the one before"),
+                help: "each wait is this many times the one before")!,
             maxAttempts: section.integer(
                 "max-attempts", 1...1_000, default: defaults.maxAttempts,
                 help: "attempts in all; then the job is undeliverable")!)

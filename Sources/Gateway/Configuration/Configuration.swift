@@ -183,11 +183,26 @@ extension Configuration {
         public var topics: [String]
         /// Name of a `Credential`.
         public var credential: String
+        /// Share of the pushes against other apps of the same credential and priority that wait, 1 to 1000.
+        public var weight: Int
+        /// Pushes per second of one worker; nil means no limit.
+        public var ratePerSecond: Double?
+        /// Pushes that may go at once after a pause, with a rate; nil means a tenth of a second's worth.
+        public var burst: Int?
+        /// Pushes in flight to APNs of one worker; nil means no limit.
+        public var maxInFlight: Int?
 
-        public init(name: String, topics: [String], credential: String) {
+        public init(
+            name: String, topics: [String], credential: String, weight: Int = 1, ratePerSecond: Double? = nil,
+            burst: Int? = nil, maxInFlight: Int? = nil
+        ) {
             self.name = name
             self.topics = topics
             self.credential = credential
+            self.weight = weight
+            self.ratePerSecond = ratePerSecond
+            self.burst = burst
+            self.maxInFlight = maxInFlight
         }
     }
 
