@@ -39,8 +39,16 @@ extension Configuration {
             return nil
         }
         let connections = section.integer(
-            "connections", 1...1_000, help: "connections of this pool; default: apns.connections")
-        return Credential(name: name, kind: kind, connections: connections)
+            "connections", 1...1_000, help: "connections that this pool keeps open; default: apns.connections"
+        )
+        let maxConnections = section.integer(
+            "max-connections", 1...1_000,
+            help: "connections that this pool has at most; default: apns.max-connections")
+        if let connections, let maxConnections, maxConnections < connections {
+            section.problem("max-connections", "must not be less than `connections`, \(connections)")
+        }
+        return Credential(
+            name: name, kind: kind, connections: connections, maxConnections: maxConnections)
     }
 
     /// The names under `credentials`, including those whose settings are wrong: an app that uses one of these
