@@ -64,6 +64,12 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         }
     }
 
+    func pace(_ perSecond: Double) {
+        loop.runBlocking { [self] in
+            _ = pool.scheduler.setLimits(app: 0, .init(ratePerSecond: perSecond), now: loop.now.nanoseconds)
+        }
+    }
+
     func read<T: Sendable>(_ body: @escaping @Sendable (PoolClient) -> T) -> T {
         loop.runBlocking { [self] in body(self) }
     }
@@ -170,6 +176,16 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.send(0..<300)
         try answered(client, 300)
         #expect(server.log.requests.allSatisfy { $0.bodyLength == 5000 })
+        client.stop()
+    }
+
+    /// Between two of them nothing happens on the connection: the pool's timer asks for the next.
+    @Test func pacedRequestsGoOnByThemselves() throws {
+        let server = try ServerFixture()
+        let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions))
+        client.pace(100)
+        client.send(0..<10)
+        try answered(client, 10)
         client.stop()
     }
 
