@@ -6,7 +6,8 @@ extension ClientConnection {
     // MARK: Health
 
     func checkHealth() {
-        let now = loop.now.nanoseconds
+        // The time itself, not the turn's: a PING's round trip begins here.
+        let now = MonotonicTime.read().nanoseconds
         let expired = session.expire(now: now)
         if expired > 0 {
             counters.expired &+= UInt64(expired)

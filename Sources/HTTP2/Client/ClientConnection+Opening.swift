@@ -13,8 +13,9 @@ extension ClientConnection: DialerOwner {
         self.address = address
         failedAddresses = dialer.unsuccessful(timedOut: false)
         self.dialer = nil
-        counters.connectNanoseconds = loop.now.nanoseconds(since: phaseBegan)
-        phaseBegan = loop.now
+        let now = MonotonicTime.read()
+        counters.connectNanoseconds = now.nanoseconds(since: phaseBegan)
+        phaseBegan = now
         do throws(SystemError) {
             interest = .write
             registration = try loop.register(socket, interest: .write, handler: self)
@@ -105,7 +106,8 @@ extension ClientConnection: DialerOwner {
         // What is about to be closed does not open any more.
         guard pendingClose == nil else { return }
         state = .open
-        let now = loop.now
+        // A handshake may take milliseconds of the loop's turn.
+        let now = MonotonicTime.read()
         if let transport { tlsDescription = "\(transport.version) \(transport.cipher)" }
         counters.handshakeNanoseconds = now.nanoseconds(since: phaseBegan)
         counters.openedAtNanoseconds = now.nanoseconds

@@ -126,7 +126,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     /// Begins to connect. The result, also a failure at once, comes through the owner, after this call.
     public func connect() {
         timer = loop.schedule(after: configuration.connectTimeout, handler: self)
-        phaseBegan = loop.now
+        phaseBegan = MonotonicTime.read()
         let patience = configuration.requestTimeout + configuration.pingTimeout
         let dialer = Dialer(
             addresses: addresses,
