@@ -7,7 +7,7 @@ struct BenchCommand: ParsableCommand {
         commandName: "sluice-bench", abstract: "Measurements of Sluice's parts.",
         subcommands: [
             ConnectionCommand.self, OpenLoopCommand.self, GrowthCommand.self, FairnessCommand.self,
-            PriorityCommand.self, AllocationsCommand.self, HeadersCommand.self, Gateway.self,
+            PriorityCommand.self, AllocationsCommand.self, HeadersCommand.self, Scheduler.self, Gateway.self,
         ])
 
     struct Gateway: ParsableCommand {
@@ -40,6 +40,26 @@ struct BenchCommand: ParsableCommand {
                 "cpu_us_per_job":\(result.cpuSeconds * 1e6 / Double(result.jobs)),\
                 "max_resident_mb":\(result.residentMegabytes)}
                 """)
+        }
+    }
+
+    struct Scheduler: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Decisions of the stream scheduler by itself; prints one line of JSON.")
+
+        @Option(help: "Apps, each with notifications waiting in all classes; 65,535 at most.") var apps = 1000
+        @Option(help: "Connections.") var connections = 64
+        @Option(help: "Decisions to measure.") var decisions = 5_000_000
+
+        func validate() throws {
+            guard (1...65_535).contains(apps), connections > 0, decisions > 0 else {
+                throw ValidationError("--apps must be 1 to 65535, --connections and --decisions at least 1")
+            }
+        }
+
+        func run() {
+            let nanoseconds = SchedulerLoad(apps: apps, connections: connections, decisions: decisions).run()
+            print(#"{"apps":\#(apps),"connections":\#(connections),"decision_ns":\#(nanoseconds)}"#)
         }
     }
 }

@@ -6,7 +6,7 @@ struct FairnessCommand: ParsableCommand {
         abstract: "Two apps of different weight that both always have more to push than the pool takes.")
 
     @OptionGroup var load: LoadOptions
-    @Option(help: "Weight of the first app; the second's is 1.") var weight: UInt32 = 3
+    @Option(help: "Weight of the first app; the second's is 1.") var weight = 3
     @Option(help: "Seconds to measure.") var seconds = 3.0
 
     func run() throws {

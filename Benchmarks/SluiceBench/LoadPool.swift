@@ -22,6 +22,14 @@ struct LoadPool {
         pool = ConnectionPool(
             configuration: configuration, context: try TLSContext.client(options), fields: fields, loop: loop,
             delegate: delegate)
+        let apps = Int(settings.sources.map(\.app).max() ?? 0) + 1
+        pool.scheduler = StreamScheduler(
+            .init(connections: pool.scheduler.configuration.connections, apps: apps),
+            notifications: NotificationTable(capacity: configuration.slots))
+        for source in settings.sources {
+            pool.scheduler.setLimits(
+                app: source.app, AppLimits(weight: source.weight), now: loop.now.nanoseconds)
+        }
     }
 
     @inline(__always)
@@ -29,24 +37,20 @@ struct LoadPool {
         _ slot: UInt32, of source: LoadSource.Configuration, bytes: Int, now: UInt64, atFront: Bool = false
     ) {
         pool.scheduler.enqueue(
-            slot: slot, priority: source.priority, bytes: bytes, now: now, atFront: atFront)
+            slot: slot, app: source.app, priority: source.priority, bytes: bytes, now: now, atFront: atFront)
     }
 
     @inline(__always)
-    func nextAssignment(now: UInt64) -> (slot: UInt32, connection: ClientConnection)? {
+    func nextAssignment() -> (slot: UInt32, connection: ClientConnection)? {
         pool.nextAssignment()
     }
-
-    /// A push ended, with whatever result.
-    @inline(__always)
-    func ended(_ slot: UInt32) {}
 
     /// An assignment was not submitted.
     func notSubmitted(
         _ slot: UInt32, of source: LoadSource.Configuration, bytes: Int, on connection: ClientConnection,
         now: UInt64
     ) {
-        pool.reportCapacity(of: connection)
+        pool.withdraw(slot, from: connection)
         enqueue(slot, of: source, bytes: bytes, now: now, atFront: true)
     }
 

@@ -12,7 +12,7 @@ struct LoadSource {
 
     struct Configuration: Sendable {
         var app: UInt32 = 0
-        var weight: UInt32 = 1
+        var weight = 1
         var priority = Priority.immediate
         var demand = Demand.saturating
         var slots: Int

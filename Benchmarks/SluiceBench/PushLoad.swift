@@ -123,7 +123,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
         guard phase == .warmingUp || phase == .measuring else { return }
         let now = loop.now.nanoseconds
         feed(now: now)
-        while let (slot, connection) = pool.nextAssignment(now: now) {
+        while let (slot, connection) = pool.nextAssignment() {
             let index = source(of: slot)
             if !material.submit(
                 slot: slot, priority: sources[index].configuration.priority, to: connection)
@@ -164,7 +164,6 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
             case .failed: status = nil
             default: continue
             }
-            self.pool.ended(event.tag)
             sources[source(of: event.tag)].ended(
                 event.tag, status: status, now: now, isMeasuring: isMeasuring)
             finished += 1

@@ -1,16 +1,23 @@
-/// The connections of a ``StreamScheduler``, arranged so that the least loaded one with room is found in O(1).
+/// The connections of a ``StreamScheduler``, arranged so that one with room is found in O(1).
 ///
-/// Connections that are ready, have a free stream and window for any body are *roomy*: they hang in one list
-/// per number in flight, and a two-level bitmap finds the lowest list in use. Connections whose window is
-/// down to less than the largest body are *tight*: they hang in a list of their own, which is looked at last
-/// and only so far.
-struct ConnectionTable: Sendable {
+/// A connection with a free stream and window for any body is *roomy*. Roomy ready ones hang in one list per number in
+/// flight, so that the lowest list in use has the least loaded. Those whose window is down to less than the largest
+/// body are *tight*: they hang in lists by the window that is left. Reserve connections have such lists too, but for
+/// their number in flight, as they are filled one after another. Bitmaps tell which lists are in use.
+///
+/// The connection that has the run is roomy, ready, and in no list, so that its assignments move nothing.
+struct ConnectionTable: ~Copyable {
     private static let none = UInt32.max
     /// In flight beyond this shares one list; stream limits of APNs are near 1000.
     private static let buckets = 4096
-    private static let tight = UInt16(buckets)
+    /// Lists by window.
+    private static let windows = 64
+    private static let readyTight = buckets
+    private static let reserveRoomy = readyTight + windows
+    private static let reserveTight = reserveRoomy + 1
+    private static let lists = reserveTight + windows
     private static let unlisted = UInt16.max
-    /// Tight connections looked at per decision.
+    /// Tight connections looked at per decision in the one list where the window fits some and not others.
     private static let tightTries = 16
 
     private struct Entry {
@@ -19,9 +26,9 @@ struct ConnectionTable: Sendable {
         var inFlight: Int32 = 0
         var streamsFree: Int32 = 0
         var windowFree: Int64 = 0
-        var state = StreamScheduler.ConnectionState.suspended
         /// The list it hangs in.
         var list = ConnectionTable.unlisted
+        var state = StreamScheduler.ConnectionState.suspended
     }
 
     private struct List {
@@ -29,37 +36,67 @@ struct ConnectionTable: Sendable {
         var tail = ConnectionTable.none
     }
 
-    private var entries: [Entry]
-    private var lists: [List]
-    /// One bit per list in use, and one bit per word of those.
-    private var used: [UInt64]
+    let capacity: Int
+    private let entries: UnsafeMutablePointer<Entry>
+    private let lists: UnsafeMutablePointer<List>
+    /// One bit per roomy ready list in use, and one bit per word of those.
+    private let used: UnsafeMutablePointer<UInt64>
     private var usedWords: UInt64 = 0
-    private var tightCount = 0
-    private(set) var placeable = 0
+    private var readyTightUsed: UInt64 = 0
+    private var reserveTightUsed: UInt64 = 0
+    private var listed = 0
     private let largestBody: Int64
+    /// Bytes of window per list.
+    private let windowStep: Int64
+    private let runLength: Int
+    /// The connection that has the run.
+    private var run = ConnectionTable.none
+    private var runLeft = 0
 
-    init(capacity: Int, largestBody: Int) {
-        entries = [Entry](repeating: Entry(), count: capacity)
-        lists = [List](repeating: List(), count: Self.buckets + 1)
-        used = [UInt64](repeating: 0, count: Self.buckets / 64)
+    init(capacity: Int, largestBody: Int, runLength: Int) {
+        self.capacity = capacity
+        entries = .allocate(capacity: max(1, capacity))
+        entries.initialize(repeating: Entry(), count: max(1, capacity))
+        lists = .allocate(capacity: Self.lists)
+        lists.initialize(repeating: List(), count: Self.lists)
+        used = .allocate(capacity: Self.buckets / 64)
+        used.initialize(repeating: 0, count: Self.buckets / 64)
         self.largestBody = Int64(largestBody)
+        windowStep = (Int64(largestBody) + Int64(Self.windows) - 1) / Int64(Self.windows)
+        self.runLength = runLength
     }
+
+    deinit {
+        entries.deallocate()
+        lists.deallocate()
+        used.deallocate()
+    }
+
+    /// Connections that have room for some body.
+    var placeable: Int { listed + (run == Self.none ? 0 : 1) }
 
     func inFlight(_ connection: UInt32) -> Int {
-        Int(connection) < entries.count ? Int(entries[Int(connection)].inFlight) : 0
+        Int(connection) < capacity ? Int(entries[Int(connection)].inFlight) : 0
     }
+
+    // MARK: Reports
 
     mutating func update(
         _ connection: UInt32, inFlight: Int, streamsFree: Int, windowFree: Int,
         state: StreamScheduler.ConnectionState
     ) -> Bool {
-        let index = Int(connection)
-        guard index < entries.count else { return false }
-        entries[index].inFlight = Int32(clamping: max(0, inFlight))
-        entries[index].streamsFree = Int32(clamping: max(0, streamsFree))
-        entries[index].windowFree = Int64(windowFree)
-        entries[index].state = state
-        relist(connection)
+        guard Int(connection) < capacity else { return false }
+        let entry = entries + Int(connection)
+        entry.pointee.inFlight = Int32(clamping: max(0, inFlight))
+        entry.pointee.streamsFree = Int32(clamping: max(0, streamsFree))
+        entry.pointee.windowFree = Int64(windowFree)
+        entry.pointee.state = state
+        if connection == run {
+            if !isRoomyAndReady(entry.pointee) { endRun() }
+        } else {
+            relist(connection)
+        }
+        endRunIfTooFull()
         return true
     }
 
@@ -67,34 +104,104 @@ struct ConnectionTable: Sendable {
         _ = update(connection, inFlight: 0, streamsFree: 0, windowFree: 0, state: .suspended)
     }
 
-    /// The connection for a body of `bytes`; nil when none has room.
-    mutating func choose(bytes: Int) -> UInt32? {
-        if usedWords != 0 {
-            let word = usedWords.trailingZeroBitCount
-            return lists[word * 64 + used[word].trailingZeroBitCount].head
+    // MARK: Choice
+
+    /// The connection for a body of `bytes`, with the notification booked on it; nil when none has room.
+    @inline(__always)
+    mutating func take(bytes: Int64) -> UInt32? {
+        if run == Self.none {
+            guard usedWords != 0 else { return takeElsewhere(bytes: bytes) }
+            run = lists[leastBucket].head
+            runLeft = runLength
+            unlink(run)
         }
+        let connection = run
+        let entry = entries + Int(connection)
+        book(entry, bytes: bytes)
+        runLeft -= 1
+        if runLeft == 0 || entry.pointee.streamsFree == 0 || entry.pointee.windowFree < largestBody {
+            endRun()
+        }
+        return connection
+    }
+
+    mutating func endRun() {
+        guard run != Self.none else { return }
+        let connection = run
+        run = Self.none
+        relist(connection)
+    }
+
+    /// Others may have ended much since the run began.
+    private mutating func endRunIfTooFull() {
+        guard run != Self.none, usedWords != 0 else { return }
+        if bucket(entries[Int(run)]) > leastBucket + 2 * runLength { endRun() }
+    }
+
+    /// When no ready connection has room for any body: one whose window still does, else one of the reserve.
+    private mutating func takeElsewhere(bytes: Int64) -> UInt32? {
+        let found =
+            tight(from: Self.readyTight, used: readyTightUsed, bytes: bytes)
+            ?? (lists[Self.reserveRoomy].head != Self.none
+                ? lists[Self.reserveRoomy].head
+                : tight(from: Self.reserveTight, used: reserveTightUsed, bytes: bytes))
+        guard let found else { return nil }
+        book(entries + Int(found), bytes: bytes)
+        relist(found)
+        return found
+    }
+
+    private mutating func tight(from first: Int, used: UInt64, bytes: Int64) -> UInt32? {
+        guard used != 0 else { return nil }
+        // The window of list n is above n steps and n + 1 steps at most, the last one's below the largest body.
+        let boundary = min(Int((max(bytes, 1) - 1) / windowStep), Self.windows - 1)
+        let above = boundary == Self.windows - 1 ? 0 : used & (UInt64.max << UInt64(boundary + 1))
+        if above != 0 { return lists[first + above.trailingZeroBitCount].head }
+        guard used & (1 << UInt64(boundary)) != 0 else { return nil }
         // Those that are passed over go to the end, so that the next decision looks at others.
-        for _ in 0..<min(tightCount, Self.tightTries) {
-            let head = lists[Int(Self.tight)].head
-            if entries[Int(head)].windowFree >= Int64(bytes) { return head }
+        let list = UInt16(first + boundary)
+        for _ in 0..<Self.tightTries {
+            let head = lists[Int(list)].head
+            if entries[Int(head)].windowFree >= bytes { return head }
             unlink(head)
-            link(head, to: Self.tight)
+            link(head, to: list)
         }
         return nil
     }
 
-    /// Books one notification on a connection that ``choose(bytes:)`` gave.
-    mutating func take(_ connection: UInt32, bytes: Int) {
-        let index = Int(connection)
-        entries[index].inFlight += 1
-        entries[index].streamsFree -= 1
-        entries[index].windowFree -= Int64(bytes)
-        let before = entries[index].list
-        relist(connection)
-        if before == Self.tight, entries[index].list == Self.tight {
-            unlink(connection)
-            link(connection, to: Self.tight)
+    @inline(__always)
+    private func book(_ entry: UnsafeMutablePointer<Entry>, bytes: Int64) {
+        entry.pointee.inFlight += 1
+        entry.pointee.streamsFree -= 1
+        entry.pointee.windowFree -= bytes
+    }
+
+    // MARK: Lists
+
+    /// The lowest list of roomy ready connections; there is one.
+    private var leastBucket: Int {
+        let word = usedWords.trailingZeroBitCount
+        return word * 64 + used[word].trailingZeroBitCount
+    }
+
+    private func bucket(_ entry: Entry) -> Int {
+        min(Int(entry.inFlight), Self.buckets - 1)
+    }
+
+    private func isRoomyAndReady(_ entry: Entry) -> Bool {
+        entry.state == .ready && entry.streamsFree > 0 && entry.windowFree >= largestBody
+    }
+
+    private func list(for entry: Entry) -> UInt16 {
+        let isReady = entry.state == .ready
+        guard isReady || entry.state == .reserve, entry.streamsFree > 0, entry.windowFree > 0 else {
+            return Self.unlisted
         }
+        guard entry.windowFree < largestBody else {
+            return UInt16(isReady ? bucket(entry) : Self.reserveRoomy)
+        }
+        return UInt16(
+            (isReady ? Self.readyTight : Self.reserveTight) + Int((entry.windowFree - 1) / windowStep))
     }
 
     private mutating func relist(_ connection: UInt32) {
@@ -105,30 +212,19 @@ struct ConnectionTable: Sendable {
         if list != Self.unlisted { link(connection, to: list) }
     }
 
-    private func list(for entry: Entry) -> UInt16 {
-        guard entry.state == .ready, entry.streamsFree > 0, entry.windowFree > 0 else { return Self.unlisted }
-        guard entry.windowFree >= largestBody else { return Self.tight }
-        return UInt16(min(Int(entry.inFlight), Self.buckets - 1))
-    }
-
     private mutating func link(_ connection: UInt32, to list: UInt16) {
         let tail = lists[Int(list)].tail
         entries[Int(connection)].previous = tail
         entries[Int(connection)].next = Self.none
         entries[Int(connection)].list = list
         lists[Int(list)].tail = connection
-        if tail == Self.none {
-            lists[Int(list)].head = connection
-        } else {
+        listed += 1
+        guard tail == Self.none else {
             entries[Int(tail)].next = connection
+            return
         }
-        placeable += 1
-        if list == Self.tight {
-            tightCount += 1
-        } else {
-            used[Int(list) / 64] |= 1 << UInt64(list % 64)
-            usedWords |= 1 << UInt64(list / 64)
-        }
+        lists[Int(list)].head = connection
+        mark(Int(list), true)
     }
 
     private mutating func unlink(_ connection: UInt32) {
@@ -145,12 +241,71 @@ struct ConnectionTable: Sendable {
             entries[Int(entry.next)].previous = entry.previous
         }
         entries[Int(connection)].list = Self.unlisted
-        placeable -= 1
-        if entry.list == Self.tight {
-            tightCount -= 1
-        } else if lists[list].head == Self.none {
-            used[list / 64] &= ~(1 << UInt64(list % 64))
-            if used[list / 64] == 0 { usedWords &= ~(1 << UInt64(list / 64)) }
+        listed -= 1
+        if lists[list].head == Self.none { mark(list, false) }
+    }
+
+    /// Notes in the bitmaps whether a list is in use.
+    private mutating func mark(_ list: Int, _ isUsed: Bool) {
+        switch list {
+        case ..<Self.readyTight:
+            let word = list / 64
+            Self.set(&used[word], list % 64, isUsed)
+            Self.set(&usedWords, word, used[word] != 0)
+        case ..<Self.reserveRoomy: Self.set(&readyTightUsed, list - Self.readyTight, isUsed)
+        case Self.reserveRoomy: break
+        default: Self.set(&reserveTightUsed, list - Self.reserveTight, isUsed)
         }
+    }
+
+    private static func set(_ bits: inout UInt64, _ bit: Int, _ value: Bool) {
+        if value { bits |= 1 << UInt64(bit) } else { bits &= ~(1 << UInt64(bit)) }
+    }
+
+    // MARK: Checks
+
+    /// What is wrong with lists, counts and bitmaps; nil when nothing is.
+    func problem() -> String? {
+        var found = 0
+        for list in 0..<Self.lists {
+            var previous = Self.none
+            var connection = lists[list].head
+            while connection != Self.none {
+                let entry = entries[Int(connection)]
+                guard Int(entry.list) == list, entry.previous == previous else {
+                    return
+                        "connection \(connection): its links or list \(entry.list) are wrong in list \(list)"
+                }
+                found += 1
+                previous = connection
+                connection = entry.next
+                guard found <= capacity else { return "list \(list) is a circle" }
+            }
+            guard lists[list].tail == previous else { return "list \(list) ends elsewhere" }
+            let isMarked =
+                switch list {
+                case ..<Self.readyTight: used[list / 64] & 1 << UInt64(list % 64) != 0
+                case ..<Self.reserveRoomy: readyTightUsed & 1 << UInt64(list - Self.readyTight) != 0
+                case Self.reserveRoomy: lists[list].head != Self.none
+                default: reserveTightUsed & 1 << UInt64(list - Self.reserveTight) != 0
+                }
+            guard isMarked == (lists[list].head != Self.none) else { return "list \(list) is marked wrongly" }
+        }
+        for word in 0..<Self.buckets / 64
+        where (used[word] != 0) != (usedWords & 1 << UInt64(word) != 0) {
+            return "word \(word) is marked wrongly"
+        }
+        guard found == listed else { return "\(found) connections are listed, counted \(listed)" }
+        for connection in 0..<UInt32(capacity) {
+            let entry = entries[Int(connection)]
+            if connection == run {
+                guard entry.list == Self.unlisted, isRoomyAndReady(entry), runLeft > 0 else {
+                    return "connection \(connection) can't have the run"
+                }
+            } else if entry.list != list(for: entry) {
+                return "connection \(connection) is in list \(entry.list), should be in \(list(for: entry))"
+            }
+        }
+        return nil
     }
 }

@@ -71,7 +71,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
 
     private func enqueue(_ number: UInt32, atFront: Bool = false) {
         pool.scheduler.enqueue(
-            slot: number, priority: .immediate, bytes: body.count, now: loop.now.nanoseconds, atFront: atFront
+            slot: number, app: 0, priority: .immediate, bytes: body.count, now: loop.now.nanoseconds,
+            atFront: atFront
         )
     }
 
@@ -86,7 +87,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
                 block.stable(topic)
             }
             if result != .submitted {
-                pool.reportCapacity(of: connection)
+                pool.withdraw(slot, from: connection)
                 enqueue(slot, atFront: true)
             }
         }

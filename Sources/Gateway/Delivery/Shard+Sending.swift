@@ -11,7 +11,7 @@ extension Shard {
         let item = items.item(slot)
         items.setState(slot, .waiting)
         lanes[Int(item.pointee.lane)].pool.scheduler.enqueue(
-            slot: slot, priority: item.pointee.push.priority, bytes: item.pointee.push.payload.count,
+            slot: slot, app: 0, priority: item.pointee.push.priority, bytes: item.pointee.push.payload.count,
             now: loop.now.nanoseconds, atFront: atFront)
     }
 
@@ -21,8 +21,7 @@ extension Shard {
             guard lane.refreshToken(logger: logger) else { continue }
             while let (slot, connection) = lane.pool.nextAssignment() {
                 if expireIfDue(slot) {
-                    // The scheduler has booked a stream that is not used.
-                    lane.pool.reportCapacity(of: connection)
+                    lane.pool.withdraw(slot, from: connection)
                     continue
                 }
                 send(slot, on: connection, of: lane)
@@ -45,11 +44,12 @@ extension Shard {
             }
             counters.sent += 1
         case .noCapacity:
-            lane.pool.reportCapacity(of: connection)
+            lane.pool.withdraw(slot, from: connection)
             enqueue(slot, atFront: true)
         case .headersTooLarge:
             // No valid job's headers are that long; the connection's header table is out of step now.
             logger.critical("a request's headers did not fit", metadata: ["credential": "\(lane.name)"])
+            lane.pool.withdraw(slot, from: connection)
             enqueue(slot, atFront: true)
             connection.close()
         }

@@ -74,6 +74,9 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     private var lastOpening: MonotonicTime?
     private var notBefore: MonotonicTime?
     private var timer: TimerID?
+    /// Goes off when an app that was held back by its pace may go on.
+    private var paceTimer: TimerID?
+    private var paceTimerAt = UInt64.max
     private var generator: SeededGenerator
 
     public init(
@@ -86,7 +89,8 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         self.loop = loop
         self.delegate = delegate
         let numbers = 2 * configuration.connections
-        scheduler = StreamScheduler(.init(slots: configuration.slots, connections: numbers))
+        scheduler = StreamScheduler(
+            .init(connections: numbers), notifications: NotificationTable(capacity: configuration.slots))
         connections = Array(repeating: nil, count: numbers)
         openingStarted = Array(repeating: loop.now, count: numbers)
         retiring = Array(repeating: false, count: numbers)
@@ -111,6 +115,8 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         isClosing = true
         if let timer { loop.cancel(timer) }
         timer = nil
+        if let paceTimer { loop.cancel(paceTimer) }
+        paceTimer = nil
         for connection in connections { connection?.close() }
     }
 
@@ -135,19 +141,36 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
 
     // MARK: Placing
 
-    /// The next waiting slot and the connection it goes to; nil when nothing waits or nothing has room. The
-    /// caller submits it there at once; if that fails it calls ``reportCapacity(of:)`` and enqueues the slot again.
+    /// The next waiting slot and the connection it goes to; nil when nothing that may go waits or nothing has room,
+    /// which ends the run of assignments that one connection gets. The caller submits it there at once, or calls
+    /// ``withdraw(_:from:)`` and enqueues the slot again or drops it.
     public func nextAssignment() -> (slot: UInt32, connection: ClientConnection)? {
-        guard let assignment = scheduler.nextAssignment() else { return nil }
+        guard let assignment = scheduler.nextAssignment(now: loop.now.nanoseconds) else {
+            scheduler.endRun()
+            armPaceTimer()
+            return nil
+        }
         guard let connection = connections[Int(assignment.connection)] else {
             preconditionFailure("the scheduler knows connection \(assignment.connection), the pool does not")
         }
         return (assignment.slot, connection)
     }
 
-    /// Tells the scheduler anew what a connection takes: after an assignment that was not submitted.
-    public func reportCapacity(of connection: ClientConnection) {
+    /// Takes back an assignment that was not submitted: the slot is idle, and its app and the connection have what
+    /// was booked for it.
+    public func withdraw(_ slot: UInt32, from connection: ClientConnection) {
+        scheduler.withdrawn(slot: slot, now: loop.now.nanoseconds)
         report(connection)
+    }
+
+    private func armPaceTimer() {
+        guard !isClosing, let wake = scheduler.nextWake else { return }
+        if let paceTimer {
+            guard wake < paceTimerAt else { return }
+            loop.cancel(paceTimer)
+        }
+        paceTimerAt = wake
+        paceTimer = loop.schedule(at: MonotonicTime(nanoseconds: wake), handler: self)
     }
 
     /// How soon a connection that is to be replaced stops taking requests.
@@ -219,6 +242,10 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     }
 
     public func timerFired(_ timer: TimerID) {
+        if timer == paceTimer {
+            paceTimer = nil
+            return delegate.poolHasCapacity(self)
+        }
         self.timer = nil
         maintain()
     }
@@ -286,6 +313,10 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
             if stopReason == nil { notBefore = nil }
         }
         report(connection)
+        // The apps' places in flight are free, and the slots idle, before the owner enqueues any of them again.
+        for event in events where event.kind == .response || event.kind == .failed {
+            scheduler.ended(slot: event.tag, now: loop.now.nanoseconds)
+        }
         delegate.pool(self, received: events, on: connection)
         delegate.poolHasCapacity(self)
         if isGoingAway { maintain() }

@@ -1,0 +1,321 @@
+/// The waiting notifications of a ``StreamScheduler`` by app and class, and the rule that says which is next.
+///
+/// Each app has a first-in-first-out list per class. The apps that wait in a class and may send form its *ring*,
+/// served by deficit round robin: as each notification costs the same, the app whose turn it is sends as many as its
+/// weight says, then the next one does. Only that app has a deficit, which is why the ring keeps it, and why an app
+/// that leaves has none. An app that may not send is *parked*: in no ring, so that no decision looks at it.
+struct AppQueues: ~Copyable {
+    static let levels = 3
+    static let none = UInt16.max
+    /// Apps at most, so that links fit.
+    static let mostApps = Int(UInt16.max)
+
+    /// Why an app is parked.
+    struct Block {
+        static let capped: UInt8 = 1
+        static let paced: UInt8 = 2
+        static let paused: UInt8 = 4
+    }
+
+    /// An app's notifications of one class, and its neighbours in the ring.
+    struct Queue {
+        var head: UInt32 = 0
+        var tail: UInt32 = 0
+        var count: UInt32 = 0
+        var next = AppQueues.none
+        var previous = AppQueues.none
+    }
+
+    /// 64 bytes: a cache line.
+    struct App {
+        /// First, so that ``AppQueues/queue(_:_:)`` finds them at the record's beginning.
+        var queues = (Queue(), Queue(), Queue())
+        var inFlight: UInt32 = 0
+        var maximumInFlight = UInt32.max
+        var weight: UInt16 = 1
+        /// Classes in which something waits, a bit each.
+        var waiting: UInt8 = 0
+        /// Why it may not send, a bit each; 0 when it may.
+        var blocked: UInt8 = 0
+        var hasRate = false
+        /// It has an entry in the heap.
+        var isToWake = false
+    }
+
+    struct Ring {
+        /// The app whose turn it is.
+        var current = AppQueues.none
+        /// How many apps there are.
+        var active: UInt16 = 0
+        /// What the app whose turn it is may still send; 0 when its turn begins.
+        var deficit: UInt32 = 0
+        /// Notifications of the class, those of parked apps included.
+        var waiting = 0
+    }
+
+    /// Whose turn it is; made real by ``commit(_:now:)`` once a connection was found.
+    struct Turn {
+        var slot: UInt32
+        var app: UInt16
+        var level: UInt8
+        /// The credits as they are after this turn.
+        var credits: (Int32, Int32)
+    }
+
+    let table: NotificationTable
+    let nodes: UnsafeMutablePointer<NotificationNode>
+    let owner: UInt32
+    /// Apps at most.
+    let limit: Int
+    /// Apps that have a record: the first so many.
+    var capacity = 0
+    var apps: UnsafeMutablePointer<App>
+    let rings: UnsafeMutablePointer<Ring>
+    /// Classes whose ring isn't empty, a bit each.
+    var active: UInt8 = 0
+    /// Turns, in per mille, that the classes below 10 (first) and the class 1 (second) are owed.
+    var credits: (Int32, Int32) = (0, 0)
+    let floor: Int32
+    var waiting = 0
+    var assigned = 0
+    var parked = ParkedApps()
+    /// By app; made when the first app gets a rate.
+    var buckets: UnsafeMutablePointer<TokenBucket>?
+    var wakes = WakeHeap()
+
+    init(table: NotificationTable, apps limit: Int, floorPerMille: Int) {
+        self.table = table
+        nodes = table.nodes
+        owner = table.newOwner()
+        self.limit = limit
+        floor = Int32(floorPerMille)
+        apps = Self.allocate(0)
+        rings = .allocate(capacity: Self.levels)
+        rings.initialize(repeating: Ring(), count: Self.levels)
+    }
+
+    /// Its slots are free for another scheduler.
+    deinit {
+        if waiting + assigned > 0 {
+            for slot in 0..<table.capacity where nodes[slot].owner == owner { nodes[slot].state = .idle }
+        }
+        apps.deallocate()
+        rings.deallocate()
+        buckets?.deallocate()
+    }
+
+    @inline(__always)
+    func state(of slot: UInt32) -> NotificationNode.State {
+        let node = nodes + Int(slot)
+        guard Int(slot) < table.capacity, node.pointee.owner == owner else { return .idle }
+        return node.pointee.state
+    }
+
+    @inline(__always)
+    func queue(_ app: UInt16, _ level: Int) -> UnsafeMutablePointer<Queue> {
+        UnsafeMutableRawPointer(apps + Int(app)).assumingMemoryBound(to: Queue.self) + level
+    }
+
+    // MARK: In and out
+
+    mutating func insert(
+        slot: UInt32, app number: UInt32, level: Int, bytes: UInt32, now: UInt64, atFront: Bool
+    ) -> Bool {
+        guard Int(slot) < table.capacity, hasRecord(number) else { return false }
+        let node = nodes + Int(slot)
+        guard node.pointee.state == .idle else { return false }
+        let app = UInt16(truncatingIfNeeded: number)
+        node.pointee.since = now
+        node.pointee.bytes = bytes
+        node.pointee.owner = owner
+        node.pointee.app = app
+        node.pointee.level = UInt8(truncatingIfNeeded: level)
+        node.pointee.state = .waiting
+
+        let queue = queue(app, level)
+        queue.pointee.count += 1
+        rings[level].waiting += 1
+        waiting += 1
+        guard queue.pointee.count == 1 else {
+            if atFront {
+                node.pointee.next = queue.pointee.head
+                nodes[Int(queue.pointee.head)].previous = slot
+                queue.pointee.head = slot
+            } else {
+                node.pointee.previous = queue.pointee.tail
+                nodes[Int(queue.pointee.tail)].next = slot
+                queue.pointee.tail = slot
+            }
+            return true
+        }
+        queue.pointee.head = slot
+        queue.pointee.tail = slot
+        began(app, level, now: now)
+        return true
+    }
+
+    mutating func remove(slot: UInt32) -> Bool {
+        guard state(of: slot) == .waiting else { return false }
+        let node = nodes[Int(slot)]
+        let level = Int(node.level)
+        let queue = queue(node.app, level)
+        nodes[Int(slot)].state = .idle
+        let isHead = queue.pointee.head == slot
+        let isTail = queue.pointee.tail == slot
+        if isHead { queue.pointee.head = node.next } else { nodes[Int(node.previous)].next = node.next }
+        if isTail {
+            queue.pointee.tail = node.previous
+        } else {
+            nodes[Int(node.next)].previous = node.previous
+        }
+        queue.pointee.count -= 1
+        rings[level].waiting -= 1
+        waiting -= 1
+        if queue.pointee.count == 0 { ended(node.app, level) }
+        return true
+    }
+
+    // MARK: Turns
+
+    /// The first of the app and class whose turn it is; some class is active. Changes nothing, so that a turn that
+    /// finds no connection isn't lost.
+    @inline(__always)
+    func nextTurn() -> Turn {
+        var credits = credits
+        var level = 0
+        if active & 1 == 0 || (active > 1 && Self.owed(&credits.0, floor)) {
+            level = 1
+            if active & 2 == 0 || (active & 4 != 0 && Self.owed(&credits.1, floor)) { level = 2 }
+        }
+        let app = rings[level].current
+        return Turn(slot: queue(app, level).pointee.head, app: app, level: UInt8(level), credits: credits)
+    }
+
+    /// Takes the notification out and books it for its app.
+    @inline(__always)
+    mutating func commit(_ turn: Turn, now: UInt64) {
+        credits = turn.credits
+        let level = Int(turn.level)
+        let ring = rings + level
+        let queue = queue(turn.app, level)
+        let record = apps + Int(turn.app)
+        let node = nodes + Int(turn.slot)
+        node.pointee.state = .assigned
+        ring.pointee.waiting -= 1
+        waiting -= 1
+        assigned += 1
+        queue.pointee.count -= 1
+        if queue.pointee.count == 0 {
+            ended(turn.app, level)
+        } else {
+            queue.pointee.head = node.pointee.next
+            if ring.pointee.deficit == 0 { ring.pointee.deficit = UInt32(record.pointee.weight) }
+            ring.pointee.deficit -= 1
+            if ring.pointee.deficit == 0 { ring.pointee.current = queue.pointee.next }
+        }
+        record.pointee.inFlight += 1
+        var reasons: UInt8 = 0
+        if record.pointee.inFlight >= record.pointee.maximumInFlight { reasons = Block.capped }
+        if record.pointee.hasRate, takeToken(turn.app, now: now) > now { reasons |= Block.paced }
+        if reasons != 0 { block(turn.app, reasons) }
+    }
+
+    /// One contended turn: the lower side earns its share of it, and has the turn once it is owed a whole one.
+    @inline(__always)
+    private static func owed(_ credit: inout Int32, _ share: Int32) -> Bool {
+        credit += share
+        guard credit >= 1000 else { return false }
+        credit -= 1000
+        return true
+    }
+
+    /// An assigned notification has ended; nil when it isn't assigned here. Returns since when it was on its way.
+    @inline(__always)
+    mutating func end(slot: UInt32) -> UInt64? {
+        guard state(of: slot) == .assigned else { return nil }
+        let node = nodes + Int(slot)
+        node.pointee.state = .idle
+        assigned -= 1
+        let record = apps + Int(node.pointee.app)
+        record.pointee.inFlight -= 1
+        if record.pointee.blocked & Block.capped != 0,
+            record.pointee.inFlight < record.pointee.maximumInFlight
+        {
+            unblock(node.pointee.app, Block.capped)
+        }
+        return node.pointee.since
+    }
+
+    /// An assigned notification wasn't sent after all. False when it isn't assigned here.
+    mutating func withdraw(slot: UInt32, now: UInt64) -> Bool {
+        guard end(slot: slot) != nil else { return false }
+        let app = nodes[Int(slot)].app
+        guard apps[Int(app)].hasRate else { return true }
+        buckets![Int(app)].giveBack()
+        dropWake(app)
+        recheckPace(app, now: now)
+        return true
+    }
+
+    // MARK: Rings
+
+    /// The app's queue of a class isn't empty any more.
+    private mutating func began(_ app: UInt16, _ level: Int, now: UInt64) {
+        let record = apps + Int(app)
+        let isFirst = record.pointee.waiting == 0
+        record.pointee.waiting |= 1 << UInt8(level)
+        guard record.pointee.blocked != 0 else { return link(app, level) }
+        guard isFirst else { return }
+        count(record.pointee.blocked, 1)
+        if record.pointee.blocked & Block.paced != 0 { recheckPace(app, now: now) }
+    }
+
+    /// The app's queue of a class is empty now.
+    @inline(__always)
+    private mutating func ended(_ app: UInt16, _ level: Int) {
+        let record = apps + Int(app)
+        record.pointee.waiting &= ~(1 << UInt8(level))
+        if record.pointee.blocked == 0 {
+            unlink(app, level)
+        } else if record.pointee.waiting == 0 {
+            count(record.pointee.blocked, -1)
+        }
+    }
+
+    /// Puts the app behind all others of the class.
+    mutating func link(_ app: UInt16, _ level: Int) {
+        let ring = rings + level
+        let queue = queue(app, level)
+        let current = ring.pointee.current
+        if current == Self.none {
+            queue.pointee.next = app
+            queue.pointee.previous = app
+            ring.pointee.current = app
+            active |= 1 << UInt8(level)
+        } else {
+            let last = self.queue(current, level).pointee.previous
+            queue.pointee.next = current
+            queue.pointee.previous = last
+            self.queue(last, level).pointee.next = app
+            self.queue(current, level).pointee.previous = app
+        }
+        ring.pointee.active += 1
+    }
+
+    mutating func unlink(_ app: UInt16, _ level: Int) {
+        let ring = rings + level
+        let (next, previous) = (queue(app, level).pointee.next, queue(app, level).pointee.previous)
+        ring.pointee.active -= 1
+        if ring.pointee.current == app {
+            ring.pointee.current = next
+            ring.pointee.deficit = 0
+        }
+        guard next != app else {
+            ring.pointee.current = Self.none
+            active &= ~(1 << UInt8(level))
+            return
+        }
+        queue(previous, level).pointee.next = next
+        queue(next, level).pointee.previous = previous
+    }
+}

@@ -1,0 +1,44 @@
+/// A token bucket as one moment: when it would be empty of debt (the "theoretical arrival time" of the generic cell
+/// rate algorithm, ITU-T I.371). Filling is the passing of time, so nothing is ever added up and nothing drifts.
+///
+/// Times are nanoseconds with 32 binary places; the interval is rounded up, so that the rate is never exceeded.
+struct TokenBucket {
+    /// When the bucket is full again.
+    private var full: UInt128 = 0
+    private var interval: UInt128
+    /// All tokens but one, as time.
+    private var tolerance: UInt128
+
+    /// A full bucket. Both values in the ranges of ``AppLimits``.
+    init(ratePerSecond: Double, burst: Int) {
+        interval = max(1, UInt128((1e9 / ratePerSecond * 4_294_967_296).rounded(.up)))
+        tolerance = interval * UInt128(burst - 1)
+    }
+
+    /// From when on there is a token.
+    var availableAt: UInt64 {
+        guard full > tolerance else { return 0 }
+        return UInt64(clamping: (full - tolerance + 0xffff_ffff) >> 32)
+    }
+
+    mutating func take(now: UInt64) {
+        full = max(full, UInt128(now) << 32) + interval
+    }
+
+    /// Undoes one ``take(now:)``.
+    mutating func giveBack() {
+        full = full > interval ? full - interval : 0
+    }
+
+    /// Another rate or burst: as many tokens stay spent as were.
+    mutating func change(ratePerSecond: Double, burst: Int, now: UInt64) {
+        let changed = TokenBucket(ratePerSecond: ratePerSecond, burst: burst)
+        let now = UInt128(now) << 32
+        let debt = full > now ? min(full - now, tolerance + interval) : 0
+        let product = debt.multipliedFullWidth(by: changed.interval)
+        let (spent, remainder) = interval.dividingFullWidth(product)
+        interval = changed.interval
+        tolerance = changed.tolerance
+        full = spent == 0 && remainder == 0 ? 0 : now + spent + (remainder > 0 ? 1 : 0)
+    }
+}
