@@ -25,12 +25,15 @@ static __thread sluice_allocation_counts counts;
 // One thread counts at a time.
 static void *traces[maximum_traces][depth];
 static int trace_lengths[maximum_traces];
+static bool trace_is_swift[maximum_traces];
 static int trace_count, trace_limit;
 
-static void record(void) {
-    if (trace_count >= trace_limit) return;
+static void record(bool is_swift) {
+    // The C libraries' many must not crowd out Swift's few.
+    if (trace_count >= (is_swift ? trace_limit : trace_limit / 2)) return;
     is_recording = true;
     trace_lengths[trace_count] = backtrace(traces[trace_count], depth);
+    trace_is_swift[trace_count] = is_swift;
     trace_count++;
     is_recording = false;
 }
@@ -47,13 +50,12 @@ static int range_count;
 static inline void count_malloc(void *caller) {
     if (__builtin_expect(!is_counting || is_recording, 1)) return;
     counts.mallocs++;
+    bool is_swift = false;
     for (int i = 0; i < range_count; i++) {
-        if ((uintptr_t)caller >= ranges[i].start && (uintptr_t)caller < ranges[i].end) {
-            counts.swift++;
-            break;
-        }
+        is_swift |= (uintptr_t)caller >= ranges[i].start && (uintptr_t)caller < ranges[i].end;
     }
-    record();
+    counts.swift += is_swift;
+    record(is_swift);
 }
 
 #define CALLER __builtin_return_address(0)
@@ -149,14 +151,21 @@ void sluice_allocations_describe(char *text, int capacity) {
         }
         sizes[kind]++;
     }
+    // Swift's first.
+    for (int kind = 0; kind < kind_count; kind++) {
+        if (trace_is_swift[kinds[kind]]) sizes[kind] += maximum_traces;
+    }
     text[0] = 0;
-    for (int printed = 0; printed < kind_count; printed++) {
+    for (int printed = 0; printed < kind_count && used < capacity; printed++) {
         int best = 0;
         for (int kind = 1; kind < kind_count; kind++) {
             if (sizes[kind] > sizes[best]) best = kind;
         }
-        used += snprintf(text + used, capacity - used, "%d ×", sizes[best]);
-        sizes[best] = 0;
+        bool is_swift = sizes[best] > maximum_traces;
+        used += snprintf(
+            text + used, capacity - used, "%s %d ×", is_swift ? "Swift:" : "C:",
+            is_swift ? sizes[best] - maximum_traces : sizes[best]);
+        sizes[best] = -1;
         for (int i = first; i < compared && i < trace_lengths[kinds[best]] && used < capacity; i++) {
             void *address = traces[kinds[best]][i];
             Dl_info info = {0};

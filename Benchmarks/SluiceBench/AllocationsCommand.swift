@@ -13,7 +13,7 @@ struct AllocationsCommand: ParsableCommand {
 
     @OptionGroup var load: LoadOptions
     @Option(help: "Pushes to measure.") var pushes = 200_000
-    @Option(help: "Pushes before the measurement begins.") var warmUp = 50_000
+    @Option(help: "Pushes before the measurement begins.") var warmUp = 200_000
 
     func run() throws {
         sluice_allocations_prepare()

@@ -13,11 +13,12 @@ typedef struct {
 // Once, before the first count.
 void sluice_allocations_prepare(void);
 
-// Begins to count on the calling thread, from zero. The first `traces` allocations are remembered with their callers.
+// Begins to count on the calling thread, from zero. Up to `traces` allocations are
+// remembered with their callers, half of the places being Swift's alone.
 void sluice_allocations_begin(int traces);
 
 // Ends the count on the calling thread and returns it.
 sluice_allocation_counts sluice_allocations_end(void);
 
-// Writes the callers that were remembered, most frequent first, into `text`, a line each; as many as fit.
+// Writes the callers that were remembered, Swift's first, then by frequency, into `text`, a line each; as many as fit.
 void sluice_allocations_describe(char *text, int capacity);
