@@ -8,7 +8,7 @@ extension AppQueues {
         var waitingNodes = 0
         var assignedNodes = 0
         var inFlight = [Int](repeating: 0, count: capacity)
-        for slot in 0..<table.capacity where nodes[slot].owner == owner {
+        for slot in 0..<slots where nodes[slot].owner == owner {
             if nodes[slot].state == .waiting { waitingNodes += 1 }
             guard nodes[slot].state == .assigned else { continue }
             assignedNodes += 1

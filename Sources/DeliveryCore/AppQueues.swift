@@ -62,7 +62,9 @@ struct AppQueues: ~Copyable {
         var credits: (Int32, Int32)
     }
 
-    let table: NotificationTable
+    /// Kept alive for its nodes.
+    private let table: NotificationTable
+    let slots: Int
     let nodes: UnsafeMutablePointer<NotificationNode>
     let owner: UInt32
     /// Apps at most.
@@ -85,6 +87,7 @@ struct AppQueues: ~Copyable {
 
     init(table: NotificationTable, apps limit: Int, floorPerMille: Int) {
         self.table = table
+        slots = table.capacity
         nodes = table.nodes
         owner = table.newOwner()
         self.limit = limit
@@ -97,7 +100,7 @@ struct AppQueues: ~Copyable {
     /// Its slots are free for another scheduler.
     deinit {
         if waiting + assigned > 0 {
-            for slot in 0..<table.capacity where nodes[slot].owner == owner { nodes[slot].state = .idle }
+            for slot in 0..<slots where nodes[slot].owner == owner { nodes[slot].state = .idle }
         }
         apps.deallocate()
         rings.deallocate()
@@ -107,7 +110,7 @@ struct AppQueues: ~Copyable {
     @inline(__always)
     func state(of slot: UInt32) -> NotificationNode.State {
         let node = nodes + Int(slot)
-        guard Int(slot) < table.capacity, node.pointee.owner == owner else { return .idle }
+        guard Int(slot) < slots, node.pointee.owner == owner else { return .idle }
         return node.pointee.state
     }
 
@@ -121,7 +124,7 @@ struct AppQueues: ~Copyable {
     mutating func insert(
         slot: UInt32, app number: UInt32, level: Int, bytes: UInt32, now: UInt64, atFront: Bool
     ) -> Bool {
-        guard Int(slot) < table.capacity, hasRecord(number) else { return false }
+        guard Int(slot) < slots, hasRecord(number) else { return false }
         let node = nodes + Int(slot)
         guard node.pointee.state == .idle else { return false }
         let app = UInt16(truncatingIfNeeded: number)
