@@ -136,6 +136,8 @@ def entry(runs, unit):
 
 def number(value):
     """With three digits that count."""
+    if 0 < abs(value) < 0.01:
+        return f"{value:.1e}"
     return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3}f}"
 
 

@@ -16,7 +16,8 @@ struct LoadPool {
         options.minimumVersion = .tls13
         var configuration = ConnectionPool.Configuration(host: settings.host, port: settings.port)
         configuration.connections = settings.connections
-        configuration.openInterval = .zero
+        // A pool that grows keeps to the interval that it would have in service.
+        if settings.maximumConnections == nil { configuration.openInterval = .zero }
         configuration.slots = settings.sources.reduce(0) { $0 + $1.slots }
         configuration.connection.session.maximumStreams = settings.inFlight
         pool = ConnectionPool(

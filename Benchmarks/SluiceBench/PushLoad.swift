@@ -186,6 +186,8 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
     func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
         guard phase != .done else { return }
         switch event {
+        // The pool's own doing, when it has more connections than it needs.
+        case .closed(_, .drained): break
         case .closed(let number, let reason): fail("connection \(number) closed: \(reason)")
         case .resolveFailed(let error): fail("\(error)")
         case .stopped(let reason): fail("the pool stopped: \(reason)")
