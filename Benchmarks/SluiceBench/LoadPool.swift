@@ -18,15 +18,12 @@ struct LoadPool {
         configuration.connections = settings.connections
         // A pool that grows keeps to the interval that it would have in service.
         if settings.maximumConnections == nil { configuration.openInterval = .zero }
-        configuration.slots = settings.sources.reduce(0) { $0 + $1.slots }
+        configuration.apps = Int(settings.sources.map(\.app).max() ?? 0) + 1
         configuration.connection.session.maximumStreams = settings.inFlight
+        let slots = settings.sources.reduce(0) { $0 + $1.slots }
         pool = ConnectionPool(
-            configuration: configuration, context: try TLSContext.client(options), fields: fields, loop: loop,
-            delegate: delegate)
-        let apps = Int(settings.sources.map(\.app).max() ?? 0) + 1
-        pool.scheduler = StreamScheduler(
-            .init(connections: pool.scheduler.configuration.connections, apps: apps),
-            notifications: NotificationTable(capacity: configuration.slots))
+            configuration: configuration, context: try TLSContext.client(options), fields: fields,
+            notifications: NotificationTable(capacity: slots), loop: loop, delegate: delegate)
         for source in settings.sources {
             pool.scheduler.setLimits(
                 app: source.app, AppLimits(weight: source.weight), now: loop.now.nanoseconds)

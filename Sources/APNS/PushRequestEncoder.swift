@@ -7,21 +7,23 @@ import SluiceModel
 public final class PushRequestEncoder {
     /// The topic of an app as these pools know it; looked up once, not per push.
     public struct Topic {
-        fileprivate var field: StableFields.ID
+        fileprivate var index: Int
     }
 
     private let fields: StableFields
     private let authority: StableFields.ID
     private var authorization: StableFields.ID?
-    private let pushTypes: UnsafeMutablePointer<StableFields.ID>
-    private let immediate: StableFields.ID
-    private let powerAware: StableFields.ID
-    private let lowPower: StableFields.ID
+    private let pushTypes: [StableFields.ID]
+    private let priorities: [StableFields.ID]
     private let apnsID: StableFields.ID
     private let expiration: StableFields.ID
     private let collapseIdentifier: StableFields.ID
-    /// For values that are turned into text.
-    private let scratch = UnsafeMutableRawPointer.allocate(byteCount: 64, alignment: 8)
+    private var topicFields: [StableFields.ID] = []
+    /// By topic, push type and priority; made when first needed.
+    private var templates: [StableFields.TemplateID?] = []
+
+    private static let pushTypeCount = PushType.allCases.count
+    private static let priorityCount = Priority.allCases.count
 
     // RFC 7541, appendix A.
     private static let methodPost: UInt8 = 3
@@ -31,30 +33,23 @@ public final class PushRequestEncoder {
     public init(fields: StableFields, authority: String) {
         self.fields = fields
         self.authority = fields.add(name: ":authority", value: Array(authority.utf8))
-        pushTypes = .allocate(capacity: PushType.allCases.count)
-        for type in PushType.allCases {
-            (pushTypes + Int(type.rawValue)).initialize(
-                to: fields.add(name: "apns-push-type", value: Self.bytes(type.headerValue)))
+        pushTypes = PushType.allCases.sorted { $0.rawValue < $1.rawValue }.map {
+            fields.add(name: "apns-push-type", value: Self.bytes($0.headerValue))
         }
-        let priority = { (value: Priority) in
-            fields.add(name: "apns-priority", value: Self.bytes(value.headerValue))
+        priorities = [Priority.immediate, .powerAware, .lowPower].map {
+            fields.add(name: "apns-priority", value: Self.bytes($0.headerValue))
         }
-        immediate = priority(.immediate)
-        powerAware = priority(.powerAware)
-        lowPower = priority(.lowPower)
         apnsID = fields.add(name: "apns-id")
         expiration = fields.add(name: "apns-expiration")
         collapseIdentifier = fields.add(name: "apns-collapse-id")
     }
 
-    deinit {
-        pushTypes.deallocate()
-        scratch.deallocate()
-    }
-
     /// Makes a topic known.
     public func topic(_ name: UnsafeRawBufferPointer) -> Topic {
-        Topic(field: fields.add(name: "apns-topic", value: Array(name)))
+        topicFields.append(fields.add(name: "apns-topic", value: Array(name)))
+        templates.append(
+            contentsOf: repeatElement(nil, count: Self.pushTypeCount * Self.priorityCount))
+        return Topic(index: topicFields.count - 1)
     }
 
     /// Sets the `authorization` of the requests from now on, `bearer` included; never called on certificate
@@ -64,43 +59,49 @@ public final class PushRequestEncoder {
             fields.replace(authorization, value: value)
         } else {
             authorization = fields.add(name: "authorization", value: value)
+            for index in templates.indices { templates[index] = nil }
         }
     }
 
     /// Writes the header block of one push.
     public func encode(_ push: borrowing PushJob, topic: Topic, into block: inout HeaderBlockEncoder) {
-        block.indexedStatic(Self.methodPost)
-        block.indexedStatic(Self.schemeHTTPS)
-        block.stable(authority)
-        block.path("/3/device/", push.deviceToken)
-        if let authorization { block.stable(authorization) }
-        block.stable(topic.field)
-        block.stable(pushTypes[Int(push.pushType.rawValue)])
-        switch push.priority {
-        case .immediate: block.stable(immediate)
-        case .powerAware: block.stable(powerAware)
-        case .lowPower: block.stable(lowPower)
-        }
-        push.apnsID.write(to: scratch)
-        block.value(apnsID, UnsafeRawBufferPointer(start: scratch, count: APNSID.textLength))
-        if let seconds = push.expiration.headerSeconds {
-            block.value(expiration, decimal(seconds))
-        }
-        if let identifier = push.collapseIdentifier {
-            block.value(collapseIdentifier, identifier)
+        let kind = (topic.index * Self.pushTypeCount + Int(push.pushType.rawValue)) * Self.priorityCount
+        block.request(template(kind + priorityIndex(push.priority), topic, push), path: push.deviceToken)
+        block.value(apnsID, identifier: push.apnsID.high, push.apnsID.low)
+        if let seconds = push.expiration.headerSeconds { block.value(expiration, decimal: seconds) }
+        if let identifier = push.collapseIdentifier { block.value(collapseIdentifier, identifier) }
+    }
+
+    @inline(__always)
+    private func priorityIndex(_ priority: Priority) -> Int {
+        switch priority {
+        case .immediate: 0
+        case .powerAware: 1
+        case .lowPower: 2
         }
     }
 
-    private func decimal(_ number: UInt32) -> UnsafeRawBufferPointer {
-        var number = number
-        var start = 16
-        repeat {
-            start -= 1
-            scratch.storeBytes(
-                of: UInt8(ascii: "0") + UInt8(number % 10), toByteOffset: start, as: UInt8.self)
-            number /= 10
-        } while number > 0
-        return UnsafeRawBufferPointer(start: scratch + start, count: 16 - start)
+    @inline(__always)
+    private func template(
+        _ kind: Int, _ topic: Topic, _ push: borrowing PushJob
+    ) -> StableFields.TemplateID {
+        if let template = templates[kind] { return template }
+        return makeTemplate(kind, topic, push)
+    }
+
+    private func makeTemplate(
+        _ kind: Int, _ topic: Topic, _ push: borrowing PushJob
+    ) -> StableFields.TemplateID {
+        var trailing: [StableFields.ID] = []
+        if let authorization { trailing.append(authorization) }
+        trailing += [topicFields[topic.index], pushTypes[Int(push.pushType.rawValue)]]
+        trailing.append(priorities[priorityIndex(push.priority)])
+        let template = fields.addTemplate(
+            leading: [
+                .indexedStatic(Self.methodPost), .indexedStatic(Self.schemeHTTPS), .stable(authority),
+            ], pathPrefix: "/3/device/", trailing: trailing)
+        templates[kind] = template
+        return template
     }
 
     private static func bytes(_ text: StaticString) -> [UInt8] {

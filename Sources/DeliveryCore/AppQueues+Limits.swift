@@ -55,6 +55,7 @@ extension AppQueues {
         } else {
             unblock(app, Block.capped)
         }
+        dropWake(app)
         guard let rate = limits.ratePerSecond else {
             record.pointee.hasRate = false
             unblock(app, Block.paced)
@@ -67,7 +68,6 @@ extension AppQueues {
             buckets![Int(app)] = TokenBucket(ratePerSecond: rate, burst: limits.burst)
             record.pointee.hasRate = true
         }
-        dropWake(app)
         if buckets![Int(app)].availableAt > now {
             block(app, Block.paced)
         } else {
@@ -145,16 +145,25 @@ extension AppQueues {
         wakes.push(.init(due: buckets![Int(app)].availableAt, app: UInt32(app)))
     }
 
-    /// The app may be able to go on earlier than the heap says.
+    /// One token more.
+    mutating func giveBackToken(_ app: UInt16, now: UInt64) {
+        buckets![Int(app)].giveBack()
+        // It may go on earlier than the heap says. Where it may at once, its entry can stay: once it has spent its
+        // tokens again, it waits at least as long as that.
+        if buckets![Int(app)].availableAt > now { dropWake(app) }
+        recheckPace(app, now: now)
+    }
+
+    /// Takes the app out of the heap, by searching.
     mutating func dropWake(_ app: UInt16) {
-        guard apps[Int(app)].isToWake, apps[Int(app)].blocked & Block.paced != 0 else { return }
+        guard apps[Int(app)].isToWake else { return }
         wakes.remove(app: UInt32(app))
         apps[Int(app)].isToWake = false
     }
 
     /// Lets the apps go on whose moment has come, in the order of their moments.
     mutating func wake(now: UInt64) {
-        while wakes.nextDue <= now {
+        while wakes.count > 0, wakes.nextDue <= now {
             let entry = wakes.pop()
             let record = apps + Int(entry.app)
             record.pointee.isToWake = false

@@ -253,10 +253,7 @@ struct AppQueues: ~Copyable {
     mutating func withdraw(slot: UInt32, now: UInt64) -> Bool {
         guard end(slot: slot) != nil else { return false }
         let app = nodes[Int(slot)].app
-        guard apps[Int(app)].hasRate else { return true }
-        buckets![Int(app)].giveBack()
-        dropWake(app)
-        recheckPace(app, now: now)
+        if apps[Int(app)].hasRate { giveBackToken(app, now: now) }
         return true
     }
 

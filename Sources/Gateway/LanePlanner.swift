@@ -12,12 +12,12 @@ struct LanePlanner {
     }
 
     /// The lanes, and which of them an app's bundle identifiers take.
-    func plan() throws(WorkerError) -> (lanes: [LanePlan], laneByBundle: [String: UInt16]) {
+    func plan() throws(WorkerError) -> (lanes: [LanePlan], routes: [String: AppRoute]) {
         var lanes: [LanePlan] = []
         var indexByCredential: [String: UInt16] = [:]
-        var laneByBundle: [String: UInt16] = [:]
+        var routes: [String: AppRoute] = [:]
         let sources = ProviderTokenSources()
-        for app in configuration.apps {
+        for (number, app) in configuration.apps.enumerated() {
             guard let credential = configuration.credential(of: app) else {
                 throw .credential("apps.\(app.name).credential: there is no credential “\(app.credential)”")
             }
@@ -29,9 +29,23 @@ struct LanePlanner {
                 indexByCredential[credential.name] = index
                 lanes.append(try lane(for: credential, sources))
             }
-            for topic in app.topics { laneByBundle[topic] = index }
+            let route = AppRoute(lane: index, app: UInt16(number))
+            for topic in app.topics { routes[topic] = route }
         }
-        return (lanes, laneByBundle)
+        return (lanes, routes)
+    }
+
+    /// By an app's number: what each shard may do, an even share of what the worker may. Devices are spread over the
+    /// shards by their tokens' hash, so an app's load is spread evenly too.
+    func appLimits() -> [AppLimits] {
+        let shards = configuration.delivery.shards
+        return configuration.apps.map { app in
+            // Without a burst of its own an app may catch up on a tenth of a second.
+            let burst = app.burst ?? Int((app.ratePerSecond ?? 0) / 10)
+            return AppLimits(
+                weight: app.weight, ratePerSecond: app.ratePerSecond.map { $0 / Double(shards) },
+                burst: max(1, burst / shards), maximumInFlight: app.maxInFlight.map { max(1, $0 / shards) })
+        }
     }
 
     private func lane(

@@ -75,7 +75,8 @@ public final class Worker: Sendable {
         self.failure = failure
         self.bytesInFlight = bytesInFlight
 
-        let (lanes, laneByBundle) = try LanePlanner(configuration).plan()
+        let planner = LanePlanner(configuration)
+        let (lanes, routes) = try planner.plan()
         let properties = KafkaSetup(configuration.kafka)
         try properties.prepareTopics(logger: logger)
 
@@ -95,7 +96,7 @@ public final class Worker: Sendable {
                     index: index, shards: delivery.shards, capacity: capacity,
                     retry: try LanePlanner.retry(delivery.retry),
                     maximumExpirationMilliseconds: Int64(delivery.maxExpiration.components.seconds) * 1000,
-                    lanes: lanes, laneByBundle: laneByBundle)
+                    lanes: lanes, routes: routes, appLimits: planner.appLimits())
                 let writer = OutcomeWriter(
                     producer: producer, outcomes: outcomes, deadLetters: deadLetters, logger: logger
                 ) { weakIntake.fail($0) }

@@ -4,21 +4,17 @@ import Testing
 
 @Suite struct StreamSchedulerTests {
     private func scheduler(floor: Int = 50, connections: Int = 8) -> StreamScheduler {
-        StreamScheduler(.init(slots: 1000, connections: connections, floorPerMille: floor))
-    }
-
-    private func drain(_ scheduler: inout StreamScheduler) -> [StreamScheduler.Assignment] {
-        var all: [StreamScheduler.Assignment] = []
-        while let next = scheduler.nextAssignment() { all.append(next) }
-        return all
+        StreamScheduler(
+            .init(connections: connections, floorPerMille: floor, placementRun: 1),
+            notifications: NotificationTable(capacity: 1000))
     }
 
     @Test func firstComeFirstServedInsideAClass() {
         var scheduler = scheduler()
         for slot in [5, 3, 9] as [UInt32] {
-            scheduler.enqueue(slot: slot, priority: .immediate, bytes: 100, now: 0)
+            scheduler.enqueue(slot: slot, app: 0, priority: .immediate, bytes: 100, now: 0)
         }
-        scheduler.enqueue(slot: 7, priority: .immediate, bytes: 100, now: 0, atFront: true)
+        scheduler.enqueue(slot: 7, app: 0, priority: .immediate, bytes: 100, now: 0, atFront: true)
         scheduler.connectionChanged(0, inFlight: 0, streamsFree: 100, windowFree: 1 << 20, state: .ready)
         #expect(drain(&scheduler).map(\.slot) == [7, 5, 3, 9])
     }
@@ -27,7 +23,7 @@ import Testing
         var scheduler = scheduler(floor: 0)
         for slot in UInt32(0)..<30 {
             let priority: Priority = slot % 3 == 0 ? .lowPower : slot % 3 == 1 ? .powerAware : .immediate
-            scheduler.enqueue(slot: slot, priority: priority, bytes: 1, now: 0)
+            scheduler.enqueue(slot: slot, app: 0, priority: priority, bytes: 1, now: 0)
         }
         scheduler.connectionChanged(0, inFlight: 0, streamsFree: 100, windowFree: 1 << 20, state: .ready)
         #expect(
@@ -40,7 +36,7 @@ import Testing
         var slot: UInt32 = 0
         for priority in [Priority.immediate, .powerAware, .lowPower] {
             for _ in 0..<300 {
-                scheduler.enqueue(slot: slot, priority: priority, bytes: 1, now: 0)
+                scheduler.enqueue(slot: slot, app: 0, priority: priority, bytes: 1, now: 0)
                 slot += 1
             }
         }
@@ -55,8 +51,8 @@ import Testing
 
     @Test func turnsWithoutAConnectionAreNotLost() {
         var scheduler = scheduler(floor: 500)
-        scheduler.enqueue(slot: 0, priority: .immediate, bytes: 1, now: 0)
-        scheduler.enqueue(slot: 1, priority: .powerAware, bytes: 1, now: 0)
+        scheduler.enqueue(slot: 0, app: 0, priority: .immediate, bytes: 1, now: 0)
+        scheduler.enqueue(slot: 1, app: 0, priority: .powerAware, bytes: 1, now: 0)
         for _ in 0..<5 { #expect(drain(&scheduler) == []) }
         scheduler.connectionChanged(0, inFlight: 0, streamsFree: 1, windowFree: 1 << 20, state: .ready)
         #expect(drain(&scheduler).map(\.slot) == [0])
@@ -67,13 +63,17 @@ import Testing
         scheduler.connectionChanged(0, inFlight: 2, streamsFree: 10, windowFree: 1 << 20, state: .ready)
         scheduler.connectionChanged(1, inFlight: 0, streamsFree: 10, windowFree: 1 << 20, state: .ready)
         scheduler.connectionChanged(2, inFlight: 1, streamsFree: 10, windowFree: 1 << 20, state: .ready)
-        for slot in UInt32(0)..<6 { scheduler.enqueue(slot: slot, priority: .immediate, bytes: 1, now: 0) }
+        for slot in UInt32(0)..<6 {
+            scheduler.enqueue(slot: slot, app: 0, priority: .immediate, bytes: 1, now: 0)
+        }
         #expect(drain(&scheduler).map(\.connection) == [1, 2, 1, 0, 2, 1])
     }
 
     @Test func streamCreditAndStateAreObeyed() {
         var scheduler = scheduler()
-        for slot in UInt32(0)..<20 { scheduler.enqueue(slot: slot, priority: .immediate, bytes: 1, now: 0) }
+        for slot in UInt32(0)..<20 {
+            scheduler.enqueue(slot: slot, app: 0, priority: .immediate, bytes: 1, now: 0)
+        }
         #expect(drain(&scheduler) == [])
         // A token connection before its first answer.
         scheduler.connectionChanged(0, inFlight: 0, streamsFree: 1, windowFree: 65_535, state: .ready)
@@ -96,11 +96,11 @@ import Testing
         var scheduler = scheduler()
         scheduler.connectionChanged(0, inFlight: 0, streamsFree: 1000, windowFree: 65_535, state: .ready)
         for slot in UInt32(0)..<20 {
-            scheduler.enqueue(slot: slot, priority: .immediate, bytes: 4096, now: 0)
+            scheduler.enqueue(slot: slot, app: 0, priority: .immediate, bytes: 4096, now: 0)
         }
         #expect(drain(&scheduler).count == 15)
         // 4,095 bytes are left: too few for the next, and nothing overtakes it.
-        scheduler.enqueue(slot: 100, priority: .powerAware, bytes: 10, now: 0)
+        scheduler.enqueue(slot: 100, app: 0, priority: .powerAware, bytes: 10, now: 0)
         #expect(drain(&scheduler) == [])
         scheduler.connectionChanged(0, inFlight: 15, streamsFree: 985, windowFree: 4096, state: .ready)
         #expect(drain(&scheduler).count == 1)
@@ -110,8 +110,8 @@ import Testing
 
     @Test func agesAndDepths() {
         var scheduler = scheduler()
-        scheduler.enqueue(slot: 1, priority: .powerAware, bytes: 1, now: 1000)
-        scheduler.enqueue(slot: 2, priority: .powerAware, bytes: 1, now: 5000)
+        scheduler.enqueue(slot: 1, app: 0, priority: .powerAware, bytes: 1, now: 1000)
+        scheduler.enqueue(slot: 2, app: 0, priority: .powerAware, bytes: 1, now: 5000)
         let age = scheduler.oldestAge(.powerAware, now: 6000)
         let none = scheduler.oldestAge(.immediate, now: 6000)
         #expect(age == 5000)
@@ -127,12 +127,66 @@ import Testing
 
     @Test func misuseIsAnswered() {
         var scheduler = scheduler(connections: 2)
-        let foreign = scheduler.enqueue(slot: 1000, priority: .immediate, bytes: 1, now: 0)
-        let large = scheduler.enqueue(slot: 1, priority: .immediate, bytes: 5121, now: 0)
-        let first = scheduler.enqueue(slot: 1, priority: .immediate, bytes: 5120, now: 0)
-        let twice = scheduler.enqueue(slot: 1, priority: .lowPower, bytes: 1, now: 0)
+        let foreign = scheduler.enqueue(slot: 1000, app: 0, priority: .immediate, bytes: 1, now: 0)
+        let large = scheduler.enqueue(slot: 1, app: 0, priority: .immediate, bytes: 5121, now: 0)
+        let first = scheduler.enqueue(slot: 1, app: 0, priority: .immediate, bytes: 5120, now: 0)
+        let twice = scheduler.enqueue(slot: 1, app: 0, priority: .lowPower, bytes: 1, now: 0)
+        let noApp = scheduler.enqueue(slot: 2, app: 1, priority: .lowPower, bytes: 1, now: 0)
         let beyond = scheduler.connectionChanged(2, inFlight: 0, streamsFree: 1, windowFree: 1, state: .ready)
         scheduler.connectionRemoved(77)
-        #expect(!foreign && !large && first && !twice && !beyond)
+        #expect(!foreign && !large && first && !twice && !noApp && !beyond)
+        let notAssigned = (scheduler.ended(slot: 1, now: 9), scheduler.withdrawn(slot: 1, now: 9))
+        #expect(notAssigned == (0, false))
+        scheduler.connectionChanged(0, inFlight: 0, streamsFree: 1, windowFree: 65_535, state: .ready)
+        #expect(drain(&scheduler).map(\.slot) == [1])
+        let whileAssigned = scheduler.enqueue(slot: 1, app: 0, priority: .lowPower, bytes: 1, now: 0)
+        let removed = scheduler.remove(slot: 1)
+        let isAssigned = scheduler.isAssigned(slot: 1)
+        #expect(!whileAssigned && !removed && isAssigned)
     }
+
+    @Test func anEndedNotificationTellsItsAge() {
+        var scheduler = scheduler()
+        scheduler.connectionChanged(0, inFlight: 0, streamsFree: 2, windowFree: 65_535, state: .ready)
+        scheduler.enqueue(slot: 4, app: 0, priority: .immediate, bytes: 1, now: 1000)
+        #expect(drain(&scheduler, now: 1500).count == 1)
+        let age = scheduler.ended(slot: 4, now: 4000)
+        let again = scheduler.ended(slot: 4, now: 5000)
+        let free = scheduler.enqueue(slot: 4, app: 0, priority: .immediate, bytes: 1, now: 6000)
+        #expect(age == 3000 && again == 0 && free)
+    }
+
+    /// A loop's schedulers share the table, and a slot is one's at a time.
+    @Test func schedulersOfOneTable() {
+        let table = NotificationTable(capacity: 10)
+        var one = StreamScheduler(.init(connections: 1), notifications: table)
+        do {
+            var other = StreamScheduler(.init(connections: 1), notifications: table)
+            other.enqueue(slot: 3, app: 0, priority: .immediate, bytes: 1, now: 0)
+            let taken = one.enqueue(slot: 3, app: 0, priority: .immediate, bytes: 1, now: 0)
+            let waits = (one.isWaiting(slot: 3), other.isWaiting(slot: 3))
+            let removed = one.remove(slot: 3)
+            #expect(!taken && !removed)
+            #expect(waits == (false, true))
+            other.connectionChanged(0, inFlight: 0, streamsFree: 1, windowFree: 65_535, state: .ready)
+            #expect(drain(&other).map(\.slot) == [3])
+            let ended = one.withdrawn(slot: 3, now: 0)
+            #expect(!ended)
+            other.enqueue(slot: 4, app: 0, priority: .immediate, bytes: 1, now: 0)
+        }
+        // The other is gone, and with it its claims.
+        for slot in UInt32(3)...4 {
+            let free = one.enqueue(slot: slot, app: 0, priority: .immediate, bytes: 1, now: 0)
+            #expect(free)
+        }
+    }
+}
+
+/// Takes assignments until there is none.
+func drain(
+    _ scheduler: inout StreamScheduler, now: UInt64 = 0, limit: Int = .max
+) -> [StreamScheduler.Assignment] {
+    var all: [StreamScheduler.Assignment] = []
+    while all.count < limit, let next = scheduler.nextAssignment(now: now) { all.append(next) }
+    return all
 }

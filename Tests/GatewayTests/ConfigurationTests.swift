@@ -34,10 +34,13 @@ struct ConfigurationTests {
               consumer-properties: {fetch.min.bytes: 10}
               producer-properties: {linger.ms: "5"}
             apns: {environment: custom, host: "::1", port: 2197, ca-file: /ca.pem, connections: 3,
-              connect-timeout: 5s, request-timeout: 1m30s, ping-interval: 250ms, tls-minimum: 1.3}
+              max-connections: 5, growth-interval: 3s, idle-timeout: 4m, max-connection-age: 6h,
+              connect-timeout: 5s, request-timeout: 1m30s, ping-interval: 250ms, tls-minimum: 1.3,
+              proxy: {host: proxy.local, port: 3128, user: me, password-file: pw}}
             apps:
               - {name: a, topics: [a.b, a.c], credential:
-                  {type: certificate, certificate-file: a.pem, key-file: ../a.key, connections: 7}}
+                  {type: certificate, certificate-file: a.pem, key-file: ../a.key, connections: 7,
+                   max-connections: 9}, weight: 3, rate-per-second: 2.5, burst: 4, max-in-flight: 5}
             delivery:
               max-in-flight: 7
               max-in-flight-bytes: 1GiB
@@ -56,10 +59,13 @@ struct ConfigurationTests {
             \t"properties": {"security.protocol": "SASL_SSL", "debug": "broker"},
             \t"consumer-properties": {"fetch.min.bytes": 10}, "producer-properties": {"linger.ms": 5}},
              "apns": {"environment": "custom", "host": "::1", "port": 2197, "ca-file": "\\/ca.pem",
-              "connections": 3, "connect-timeout": "5s", "request-timeout": "1m30s",
-              "ping-interval": "250ms", "tls-minimum": "1.3"},
+              "connections": 3, "max-connections": 5, "growth-interval": "3s", "idle-timeout": "4m",
+              "max-connection-age": "6h", "connect-timeout": "5s", "request-timeout": "1m30s",
+              "ping-interval": "250ms", "tls-minimum": "1.3",
+              "proxy": {"host": "proxy.local", "port": 3128, "user": "me", "password-file": "pw"}},
              "apps": [{"name": "a", "topics": ["a.b", "a.c"], "credential": {"type": "certificate",
-              "certificate-file": "a.pem", "key-file": "../a.key", "connections": 7}}],
+              "certificate-file": "a.pem", "key-file": "../a.key", "connections": 7,
+              "max-connections": 9}, "weight": 3, "rate-per-second": 2.5, "burst": 4, "max-in-flight": 5}],
              "delivery": {"max-in-flight": 7, "max-in-flight-bytes": "1GiB", "shards": 2, "retry":
               {"initial": "10ms", "maximum": "2h", "multiplier": 1.5, "max-attempts": 3},
               "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms"},
@@ -78,15 +84,21 @@ struct ConfigurationTests {
                 producerProperties: [.init(name: "linger.ms", value: "5")]),
             apns: .init(
                 environment: .custom, host: "::1", port: 2197, caFile: "/ca.pem", connections: 3,
-                connectTimeout: .seconds(5), requestTimeout: .seconds(90), pingInterval: .milliseconds(250),
-                tlsMinimum: .tls13),
+                maxConnections: 5, growthInterval: .seconds(3), idleTimeout: .seconds(240),
+                maxConnectionAge: .seconds(6 * 3600), connectTimeout: .seconds(5),
+                requestTimeout: .seconds(90), pingInterval: .milliseconds(250), tlsMinimum: .tls13,
+                proxy: .init(host: "proxy.local", port: 3128, user: "me", passwordFile: "/etc/sluice/pw")),
             credentials: [
                 .init(
                     name: "app a",
                     kind: .certificate(certificateFile: "/etc/sluice/a.pem", keyFile: "/etc/a.key"),
-                    connections: 7)
+                    connections: 7, maxConnections: 9)
             ],
-            apps: [.init(name: "a", topics: ["a.b", "a.c"], credential: "app a")],
+            apps: [
+                .init(
+                    name: "a", topics: ["a.b", "a.c"], credential: "app a", weight: 3, ratePerSecond: 2.5,
+                    burst: 4, maxInFlight: 5)
+            ],
             delivery: .init(
                 maxInFlight: 7, maxInFlightBytes: 1 << 30, shards: 2,
                 retry: .init(

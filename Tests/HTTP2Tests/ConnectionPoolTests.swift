@@ -1,3 +1,4 @@
+import DeliveryCore
 import EventLoop
 import Glibc
 import Synchronization
@@ -41,7 +42,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         configuration.connection.session.waitsForAuthentication = false
         change(&configuration)
         pool = ConnectionPool(
-            configuration: configuration, context: context, fields: fields, loop: loop, delegate: self)
+            configuration: configuration, context: context, fields: fields,
+            notifications: NotificationTable(capacity: 10_000), loop: loop, delegate: self)
         loop.start()
         loop.execute { [self] in pool.start() }
     }
@@ -59,6 +61,12 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
             before()
             for number in numbers { enqueue(number) }
             poolHasCapacity(pool)
+        }
+    }
+
+    func pace(_ perSecond: Double) {
+        loop.runBlocking { [self] in
+            _ = pool.scheduler.setLimits(app: 0, .init(ratePerSecond: perSecond), now: loop.now.nanoseconds)
         }
     }
 
@@ -168,6 +176,16 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.send(0..<300)
         try answered(client, 300)
         #expect(server.log.requests.allSatisfy { $0.bodyLength == 5000 })
+        client.stop()
+    }
+
+    /// Between two of them nothing happens on the connection: the pool's timer asks for the next.
+    @Test func pacedRequestsGoOnByThemselves() throws {
+        let server = try ServerFixture()
+        let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions))
+        client.pace(100)
+        client.send(0..<10)
+        try answered(client, 10)
         client.stop()
     }
 

@@ -10,6 +10,10 @@ import Testing
         init() { nghttp2_hd_inflate_new(&inflater) }
         deinit { nghttp2_hd_inflate_del(inflater) }
 
+        func changeTableSize(_ size: Int) {
+            nghttp2_hd_inflate_change_table_size(inflater, size)
+        }
+
         func decode(_ block: [UInt8]) -> [String] {
             var result: [String] = []
             var block = block

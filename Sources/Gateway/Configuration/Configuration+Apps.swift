@@ -39,8 +39,16 @@ extension Configuration {
             return nil
         }
         let connections = section.integer(
-            "connections", 1...1_000, help: "connections of this pool; default: apns.connections")
-        return Credential(name: name, kind: kind, connections: connections)
+            "connections", 1...1_000, help: "connections that this pool keeps open; default: apns.connections"
+        )
+        let maxConnections = section.integer(
+            "max-connections", 1...1_000,
+            help: "connections that this pool has at most; default: apns.max-connections")
+        if let connections, let maxConnections, maxConnections < connections {
+            section.problem("max-connections", "must not be less than `connections`, \(connections)")
+        }
+        return Credential(
+            name: name, kind: kind, connections: connections, maxConnections: maxConnections)
     }
 
     /// The names under `credentials`, including those whose settings are wrong: an app that uses one of these
@@ -82,11 +90,27 @@ extension Configuration {
                     return "there is no `\(text)` in `credentials`\(hint)"
                 })
         }
-        return App(name: name ?? "", topics: topics, credential: credential ?? "")
+        let rate = section.number(
+            "rate-per-second", 0.001...1_000_000, default: nil,
+            help: "pushes per second of each worker; default: no limit")
+        let burst = section.integer(
+            "burst", 1...1_000_000,
+            help: "pushes that may go at once after a pause; default: a tenth of a second's worth")
+        if burst != nil, rate == nil { section.problem("burst", "is of use only with `rate-per-second`") }
+        return App(
+            name: name ?? "", topics: topics, credential: credential ?? "",
+            weight: section.integer(
+                "weight", 1...1_000, default: 1,
+                help: "share of the pushes while other apps of the same credential wait too")!,
+            ratePerSecond: rate, burst: burst,
+            maxInFlight: section.integer(
+                "max-in-flight", 1...1_000_000,
+                help: "pushes of each worker in flight to APNs; default: no limit"))
     }
 
     /// What can't be seen from one app alone.
     func checkApps(_ root: SectionReader) {
+        if apps.count > 65_535 { root.problem("apps", "has \(apps.count) apps; 65,535 are the most") }
         var names: Set<String> = []
         var ownerOfTopic: [String: String] = [:]
         var userOfCertificate: [String: String] = [:]

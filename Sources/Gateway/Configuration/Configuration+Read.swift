@@ -78,6 +78,15 @@ extension Configuration {
 
     private static func readAPNS(_ section: SectionReader, files: FileNames) -> APNS {
         let defaults = APNS()
+        let connections = section.integer(
+            "connections", 1...1_000, default: defaults.connections,
+            help: "connections that each credential's pool keeps open")!
+        let maxConnections = section.integer(
+            "max-connections", 1...1_000, default: max(defaults.maxConnections, connections),
+            help: "connections that a pool grows to under load")!
+        if maxConnections < connections {
+            section.problem("max-connections", "must not be less than apns.connections, \(connections)")
+        }
         let environment = section.choice(
             "environment", default: defaults.environment,
             help: "`custom` pushes to the server of `apns.host`, such as the simulator")
@@ -96,9 +105,16 @@ extension Configuration {
                 "ca-file", kind: "file", help: "PEM file of the authorities to trust; default: the system's",
                 check: files.check
             ).map(files.resolve),
-            connections: section.integer(
-                "connections", 1...1_000, default: defaults.connections,
-                help: "connections of each credential's pool")!,
+            connections: connections, maxConnections: maxConnections,
+            growthInterval: section.duration(
+                "growth-interval", .zero...minutes(10), default: defaults.growthInterval,
+                help: "between two connections that a pool grows by; APNs takes many at once for an attack"),
+            idleTimeout: section.duration(
+                "idle-timeout", .seconds(1)...minutes(24 * 60), default: defaults.idleTimeout,
+                help: "connections beyond `connections` close after so long without need"),
+            maxConnectionAge: section.duration(
+                "max-connection-age", .zero...minutes(30 * 24 * 60), default: defaults.maxConnectionAge,
+                help: "a connection is replaced at this age; 0: never"),
             connectTimeout: section.duration(
                 "connect-timeout", .milliseconds(10)...minutes(5), default: defaults.connectTimeout,
                 help: "for TCP, TLS and the server's first frame together"),
@@ -109,7 +125,31 @@ extension Configuration {
                 "ping-interval", .milliseconds(10)...minutes(24 * 60), default: defaults.pingInterval,
                 help: "an idle connection is checked this often"),
             tlsMinimum: section.choice(
-                "tls-minimum", default: defaults.tlsMinimum, help: "oldest TLS version to accept"))
+                "tls-minimum", default: defaults.tlsMinimum, help: "oldest TLS version to accept"),
+            proxy: readProxy(section, files: files))
+    }
+
+    private static func readProxy(_ section: SectionReader, files: FileNames) -> APNS.Proxy? {
+        let isThere = section.contains("proxy")
+        let proxy = section.section("proxy") { readProxySettings($0, isThere: isThere, files: files) }
+        return isThere ? proxy : nil
+    }
+
+    private static func readProxySettings(
+        _ section: SectionReader, isThere: Bool, files: FileNames
+    ) -> APNS.Proxy {
+        let host = section.text(
+            "host", required: isThere, help: "HTTP proxy to reach APNs through; default: none")
+        let port = section.integer("port", 1...65_535, default: 3128, help: "of the proxy")!
+        let user = section.text("user", help: "for basic authentication at the proxy")
+        let passwordFile = section.text(
+            "password-file", kind: "file", help: "its first line is the password", check: files.check)
+        if (user == nil) != (passwordFile == nil) {
+            section.problem(
+                user == nil ? "user" : "password-file", "`user` and `password-file` belong together")
+        }
+        return APNS.Proxy(
+            host: host ?? "", port: port, user: user, passwordFile: passwordFile.map(files.resolve))
     }
 
     private static func readDelivery(_ section: SectionReader) -> Delivery {
@@ -148,7 +188,7 @@ extension Configuration {
                 help: "longest wait between attempts"),
             multiplier: section.number(
                 "multiplier", 1...100, default: defaults.multiplier,
-                help: "each wait is this many times the one before"),
+                help: "each wait is this many times the one before")!,
             maxAttempts: section.integer(
                 "max-attempts", 1...1_000, default: defaults.maxAttempts,
                 help: "attempts in all; then the job is undeliverable")!)

@@ -129,29 +129,64 @@ extension Configuration {
         public var port: Int
         /// PEM file of the certificate authorities to trust; nil means the system's.
         public var caFile: String?
-        /// Connections of each pool; a pool belongs to one credential. A credential may override it.
+        /// Connections that each pool keeps open; a pool belongs to one credential and shard. A credential may
+        /// override it.
         public var connections: Int
+        /// Connections that a pool grows to under load, at least ``connections``. A credential may override it.
+        public var maxConnections: Int
+        /// Between two connections by which a pool grows.
+        public var growthInterval: Duration
+        /// Connections beyond ``connections`` close after so long without need.
+        public var idleTimeout: Duration
+        /// A connection is replaced at this age; zero means never.
+        public var maxConnectionAge: Duration
         public var connectTimeout: Duration
         public var requestTimeout: Duration
         /// An idle connection is checked with a PING after this long.
         public var pingInterval: Duration
         public var tlsMinimum: TLSVersion
+        /// The HTTP proxy that connections go through (`CONNECT`); nil means none.
+        public var proxy: Proxy?
 
         public init(
             environment: Environment = .production, host: String? = nil, port: Int = 443,
-            caFile: String? = nil, connections: Int = 2, connectTimeout: Duration = .seconds(10),
-            requestTimeout: Duration = .seconds(30), pingInterval: Duration = .seconds(60 * 60),
-            tlsMinimum: TLSVersion = .tls12
+            caFile: String? = nil, connections: Int = 2, maxConnections: Int = 16,
+            growthInterval: Duration = .seconds(2), idleTimeout: Duration = .seconds(300),
+            maxConnectionAge: Duration = .zero, connectTimeout: Duration = .seconds(10),
+            requestTimeout: Duration = .seconds(30), pingInterval: Duration = .seconds(60),
+            tlsMinimum: TLSVersion = .tls12, proxy: Proxy? = nil
         ) {
             self.environment = environment
             self.host = host ?? environment.host ?? ""
             self.port = port
             self.caFile = caFile
             self.connections = connections
+            self.maxConnections = maxConnections
+            self.growthInterval = growthInterval
+            self.idleTimeout = idleTimeout
+            self.maxConnectionAge = maxConnectionAge
             self.connectTimeout = connectTimeout
             self.requestTimeout = requestTimeout
             self.pingInterval = pingInterval
             self.tlsMinimum = tlsMinimum
+            self.proxy = proxy
+        }
+
+        /// Section `apns.proxy`.
+        public struct Proxy: Sendable, Equatable {
+            public var host: String
+            public var port: Int
+            /// For basic authentication, with ``passwordFile``.
+            public var user: String?
+            /// The password is the file's first line.
+            public var passwordFile: String?
+
+            public init(host: String, port: Int, user: String? = nil, passwordFile: String? = nil) {
+                self.host = host
+                self.port = port
+                self.user = user
+                self.passwordFile = passwordFile
+            }
         }
     }
 
@@ -166,13 +201,16 @@ extension Configuration {
 
         public var name: String
         public var kind: Kind
-        /// Connections of this credential's pool; nil means `apns.connections`.
+        /// Connections that this credential's pool keeps open; nil means `apns.connections`.
         public var connections: Int?
+        /// Connections that it has at most; nil means `apns.max-connections`.
+        public var maxConnections: Int?
 
-        public init(name: String, kind: Kind, connections: Int? = nil) {
+        public init(name: String, kind: Kind, connections: Int? = nil, maxConnections: Int? = nil) {
             self.name = name
             self.kind = kind
             self.connections = connections
+            self.maxConnections = maxConnections
         }
     }
 
@@ -183,11 +221,26 @@ extension Configuration {
         public var topics: [String]
         /// Name of a `Credential`.
         public var credential: String
+        /// Share of the pushes against other apps of the same credential and priority that wait, 1 to 1000.
+        public var weight: Int
+        /// Pushes per second of one worker; nil means no limit.
+        public var ratePerSecond: Double?
+        /// Pushes that may go at once after a pause, with a rate; nil means a tenth of a second's worth.
+        public var burst: Int?
+        /// Pushes in flight to APNs of one worker; nil means no limit.
+        public var maxInFlight: Int?
 
-        public init(name: String, topics: [String], credential: String) {
+        public init(
+            name: String, topics: [String], credential: String, weight: Int = 1, ratePerSecond: Double? = nil,
+            burst: Int? = nil, maxInFlight: Int? = nil
+        ) {
             self.name = name
             self.topics = topics
             self.credential = credential
+            self.weight = weight
+            self.ratePerSecond = ratePerSecond
+            self.burst = burst
+            self.maxInFlight = maxInFlight
         }
     }
 

@@ -143,10 +143,12 @@ final class SectionReader {
     }
 
     func number(
-        _ key: String, _ range: ClosedRange<Double>, default defaultValue: Double, help: String
-    ) -> Double {
+        _ key: String, _ range: ClosedRange<Double>, default defaultValue: Double? = nil, help: String
+    ) -> Double? {
         let kind = "number \(range.lowerBound)…\(range.upperBound)"
-        let value = scalar(key, kind: kind, default: "\(defaultValue)", required: false, help: help) {
+        let value = scalar(
+            key, kind: kind, default: defaultValue.map { "\($0)" }, required: false, help: help
+        ) {
             (text: String) -> Double? in
             guard let number = Double(text), range.contains(number) else { return nil }
             return number

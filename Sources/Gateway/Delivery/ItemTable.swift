@@ -27,6 +27,7 @@ struct Item {
     /// Of the provider token it was last sent with.
     var tokenGeneration: UInt64 = 0
     var lane: UInt16
+    var app: UInt16
     var partitionSlot: UInt16
 }
 

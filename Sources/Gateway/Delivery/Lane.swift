@@ -1,4 +1,5 @@
 import APNS
+import DeliveryCore
 import EventLoop
 import HTTP2
 import Logging
@@ -15,7 +16,8 @@ final class Lane {
     private var tokenFailureLogged = false
 
     init(
-        index: UInt16, plan: LanePlan, slots: Int, seed: UInt64, loop: EventLoop,
+        index: UInt16, plan: LanePlan, notifications: NotificationTable, apps: Int, seed: UInt64,
+        loop: EventLoop,
         delegate: any ConnectionPoolDelegate
     ) {
         self.index = index
@@ -24,11 +26,11 @@ final class Lane {
         let fields = StableFields()
         encoder = PushRequestEncoder(fields: fields, authority: plan.authority)
         var configuration = plan.pool
-        configuration.slots = slots
+        configuration.apps = apps
         configuration.seed = seed
         pool = ConnectionPool(
-            configuration: configuration, context: plan.context, fields: fields, loop: loop,
-            delegate: delegate)
+            configuration: configuration, context: plan.context, fields: fields,
+            notifications: notifications, loop: loop, delegate: delegate)
     }
 
     /// Takes a new provider token over when there is one. False while there is none to send with.

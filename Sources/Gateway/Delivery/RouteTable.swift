@@ -1,11 +1,18 @@
 import APNS
 import SluiceModel
 
+/// Which app a bundle identifier belongs to, by its number in the configuration, and which lane carries it.
+struct AppRoute: Sendable, Hashable {
+    var lane: UInt16
+    var app: UInt16
+}
+
 /// Finds the lane of a job's topic without turning the topic into a `String`: topics that were seen are kept in
 /// an open hash table of their bytes.
 struct RouteTable: ~Copyable {
     struct Route {
         var lane: UInt16
+        var app: UInt16
         var topic: PushRequestEncoder.Topic
     }
 
@@ -15,16 +22,16 @@ struct RouteTable: ~Copyable {
         var route: Route
     }
 
-    /// Lane by bundle identifier (or whole topic, for MDM).
-    private let lanes: [String: UInt16]
+    /// App by bundle identifier (or whole topic, for MDM).
+    private let apps: [String: AppRoute]
     private var entries: [Entry?]
     private var count = 0
 
-    init(lanes: [String: UInt16]) {
-        self.lanes = lanes
+    init(apps: [String: AppRoute]) {
+        self.apps = apps
         // Each bundle has at most as many topics as there are suffixes; half full at the most.
         var size = 64
-        while size < 2 * lanes.count * PushType.allCases.count { size *= 2 }
+        while size < 2 * apps.count * PushType.allCases.count { size *= 2 }
         entries = Array(repeating: nil, count: size)
     }
 
@@ -42,20 +49,20 @@ struct RouteTable: ~Copyable {
             if entry.hash == hash, entry.name.elementsEqual(push.topic) { return entry.route }
             index = (index + 1) & (entries.count - 1)
         }
-        guard count < entries.count / 2, let lane = lane(of: push) else { return nil }
+        guard count < entries.count / 2, let app = app(of: push) else { return nil }
         let name = UnsafeMutableRawBufferPointer.allocate(byteCount: push.topic.count, alignment: 1)
         name.copyMemory(from: push.topic)
-        let route = Route(lane: lane, topic: makeTopic(lane, push.topic))
+        let route = Route(lane: app.lane, app: app.app, topic: makeTopic(app.lane, push.topic))
         entries[index] = Entry(hash: hash, name: UnsafeRawBufferPointer(name), route: route)
         count += 1
         return route
     }
 
-    private func lane(of push: borrowing PushJob) -> UInt16? {
+    private func app(of push: borrowing PushJob) -> AppRoute? {
         let topic = String(decoding: push.topic, as: UTF8.self)
         let suffix = push.pushType.topicSuffix.description
         guard topic.hasSuffix(suffix) else { return nil }
-        return lanes[String(topic.dropLast(suffix.count))]
+        return apps[String(topic.dropLast(suffix.count))]
     }
 }
 
@@ -70,8 +77,13 @@ func fnv1a(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
 func shardIndex(ofKey key: UnsafeRawBufferPointer?, partition: Int32, shards: Int) -> Int {
     guard shards > 1 else { return 0 }
     guard let key else { return Int(UInt32(bitPattern: partition)) % shards }
-    var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-    for byte in key { hash = (hash ^ UInt64(byte | 0x20)) &* 0x100_0000_01b3 }
     // The low bits of FNV are weak.
-    return Int(truncatingIfNeeded: (hash >> 32) % UInt64(shards))
+    return Int(truncatingIfNeeded: (hexadecimalHash(key) >> 32) % UInt64(shards))
+}
+
+/// The same for a device token in upper and lower case.
+func hexadecimalHash(_ token: UnsafeRawBufferPointer) -> UInt64 {
+    var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+    for byte in token { hash = (hash ^ UInt64(byte | 0x20)) &* 0x100_0000_01b3 }
+    return hash
 }

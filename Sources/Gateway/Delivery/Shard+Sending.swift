@@ -11,8 +11,24 @@ extension Shard {
         let item = items.item(slot)
         items.setState(slot, .waiting)
         lanes[Int(item.pointee.lane)].pool.scheduler.enqueue(
-            slot: slot, app: 0, priority: item.pointee.push.priority, bytes: item.pointee.push.payload.count,
+            slot: slot, app: UInt32(item.pointee.app), priority: item.pointee.push.priority, bytes: item.pointee.push.payload.count,
             now: loop.now.nanoseconds, atFront: atFront)
+    }
+
+    /// Likewise, or later if APNs has asked for a pause for its device.
+    func enqueueUnlessHeld(_ slot: UInt32) {
+        if deviceBackoff.count > 0,
+            let until = deviceBackoff.heldUntil(device: deviceHash(of: slot), now: loop.now.nanoseconds)
+        {
+            items.setState(slot, .retrying)
+            due.insert(slot, due: until)
+        } else {
+            enqueue(slot, atFront: false)
+        }
+    }
+
+    private func deviceHash(of slot: UInt32) -> UInt64 {
+        hexadecimalHash(items.item(slot).pointee.push.deviceToken)
     }
 
     /// Sends what the connections take; the requests leave together at the end of the turn.
@@ -68,6 +84,7 @@ extension Shard {
             switch event.kind {
             case .response:
                 if event.status == 200 {
+                    if deviceBackoff.count > 0 { deviceBackoff.accepted(device: deviceHash(of: event.tag)) }
                     finish(event.tag, .accepted, verdict: Self.accepted)
                 } else {
                     answered(event, on: connection)
@@ -107,9 +124,16 @@ extension Shard {
         case let reason where reason.replacesConnection: lane.pool.replace(connection.number, .now)
         default: break
         }
+        var retryAfter = Int64(event.retryAfterSeconds) * 1000
+        if verdict.reason == .tooManyRequests {
+            // Of this device token alone (HNR): what else is for it waits as well, and this one not less.
+            let until = deviceBackoff.refused(
+                device: deviceHash(of: event.tag), now: loop.now.nanoseconds,
+                retryAfter: UInt64(retryAfter) * 1_000_000, using: &generator)
+            retryAfter = Int64((until - loop.now.nanoseconds) / 1_000_000) + 1
+        }
         retry(
-            event.tag, .answered(verdict.class), verdict: verdict,
-            retryAfterMilliseconds: Int64(event.retryAfterSeconds) * 1000)
+            event.tag, .answered(verdict.class), verdict: verdict, retryAfterMilliseconds: retryAfter)
     }
 
     /// A credential or topic that APNs refuses is for a person to mend; said once a minute.

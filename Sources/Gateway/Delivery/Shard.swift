@@ -22,7 +22,9 @@ struct ShardPlan: Sendable {
     var retry: RetryBackoff
     var maximumExpirationMilliseconds: Int64
     var lanes: [LanePlan]
-    var laneByBundle: [String: UInt16]
+    var routes: [String: AppRoute]
+    /// By an app's number; what one shard's share is.
+    var appLimits: [AppLimits]
 }
 
 /// One event-loop thread of a worker: it owns the jobs of its devices from decoding to outcome, and the
@@ -48,6 +50,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var lanes: [Lane] = []
     var routes: RouteTable
     var due: DueQueue
+    /// Devices that APNs takes nothing for at the moment (429).
+    var deviceBackoff = DeviceBackoff(.init(capacity: 4096))
     var generator: SeededGenerator
     var counters = ShardCounters()
     /// Wall clock, read once per batch of work.
@@ -57,6 +61,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private var turnEndAsked = false
     private var dueTimer: TimerID?
     private var dueTimerAt = UInt64.max
+    /// Runs while jobs wait, so that those that expire get their outcome although nothing can be sent.
+    private var expiryTimer: TimerID?
     /// Set while the worker ends: nothing new is sent.
     private(set) var isDraining = false
     /// Partitions that the group has taken away: what fails is not tried again.
@@ -80,7 +86,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         ring = SingleProducerRing(capacity: plan.capacity)
         items = ItemTable(capacity: plan.capacity)
         headers = .allocate(capacity: 64)
-        routes = RouteTable(lanes: plan.laneByBundle)
+        routes = RouteTable(apps: plan.routes)
         due = DueQueue(capacity: plan.capacity)
         generator = SeededGenerator(seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index))
         wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
@@ -97,11 +103,19 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     func start() {
         loop.start()
         loop.execute { [self] in
+            let notifications = NotificationTable(capacity: plan.capacity)
             for (index, lanePlan) in plan.lanes.enumerated() {
                 let lane = Lane(
-                    index: UInt16(index), plan: lanePlan, slots: plan.capacity,
-                    seed: UInt64(plan.index) << 32 | UInt64(index) + 1, loop: loop, delegate: self)
+                    index: UInt16(index), plan: lanePlan, notifications: notifications,
+                    apps: plan.appLimits.count, seed: UInt64(plan.index) << 32 | UInt64(index) + 1, loop: loop,
+                    delegate: self)
                 lanes.append(lane)
+            }
+            for route in Set(plan.routes.values) {
+                let limits = plan.appLimits[Int(route.app)]
+                let isSet = lanes[Int(route.lane)].pool.scheduler.setLimits(
+                    app: UInt32(route.app), limits, now: loop.now.nanoseconds)
+                precondition(isSet, "the configuration's checks let wrong limits pass")
             }
             for lane in lanes { lane.pool.start() }
         }
@@ -164,13 +178,12 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         else { return refuse(push, record, source, .undeliverable, cause: .noCredential) }
         let item = Item(
             push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
-            lane: route.lane,
-            partitionSlot: source.partitionSlot)
+            lane: route.lane, app: route.app, partitionSlot: source.partitionSlot)
         guard let slot = items.insert(item) else {
             // The intake never hands out more than there are slots.
             preconditionFailure("shard \(plan.index): more than \(plan.capacity) jobs at once")
         }
-        enqueue(slot, atFront: false)
+        enqueueUnlessHeld(slot)
     }
 
     /// Ends a push that never gets into the table.
@@ -258,6 +271,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
         if !isDraining, !outcomes.isBlocked { sendAll() }
+        armExpiryTimer()
         if freedBytes > 0 {
             bytesInFlight.subtract(freedBytes)
             freedBytes = 0
@@ -276,12 +290,33 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     }
 
     func timerFired(_ timer: TimerID) {
+        if timer == expiryTimer { return expireWaiting() }
         dueTimer = nil
         dueTimerAt = .max
         wallMilliseconds = wallClockMilliseconds()
         while let slot = due.popDue(now: loop.now.nanoseconds) {
             if expireIfDue(slot) { continue }
-            enqueue(slot, atFront: false)
+            enqueueUnlessHeld(slot)
+        }
+        askForTurnEnd()
+    }
+
+    private func armExpiryTimer() {
+        guard expiryTimer == nil, lanes.contains(where: { $0.pool.scheduler.waiting > 0 }) else { return }
+        expiryTimer = loop.schedule(after: .seconds(1), handler: self)
+    }
+
+    /// Ends what has expired in a queue that does not move: a server that is down, an app that is paused or paced.
+    private func expireWaiting() {
+        expiryTimer = nil
+        wallMilliseconds = wallClockMilliseconds()
+        for index in 0..<items.capacity {
+            let slot = UInt32(index)
+            guard items.state(slot) == .waiting,
+                items.item(slot).pointee.push.expiration.isPast(atMilliseconds: wallMilliseconds)
+            else { continue }
+            lanes[Int(items.item(slot).pointee.lane)].pool.scheduler.remove(slot: slot)
+            finish(slot, .expired)
         }
         askForTurnEnd()
     }

@@ -40,8 +40,8 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         /// A connection is not replaced for mere suspicion before this age.
         public var leastAgeToReplace: Duration = .seconds(30)
         public var connection = ClientConnection.Configuration()
-        /// Slots of the scheduler: requests that may wait or be in flight.
-        public var slots = 10_000
+        /// Apps that the scheduler tells apart.
+        public var apps = 1
         /// The seed of the jitter.
         public var seed: UInt64 = 1
 
@@ -80,8 +80,8 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     private var generator: SeededGenerator
 
     public init(
-        configuration: Configuration, context: TLSContext, fields: StableFields, loop: EventLoop,
-        delegate: any ConnectionPoolDelegate
+        configuration: Configuration, context: TLSContext, fields: StableFields,
+        notifications: NotificationTable, loop: EventLoop, delegate: any ConnectionPoolDelegate
     ) {
         self.configuration = configuration
         self.context = context
@@ -90,7 +90,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         self.delegate = delegate
         let numbers = 2 * configuration.connections
         scheduler = StreamScheduler(
-            .init(connections: numbers), notifications: NotificationTable(capacity: configuration.slots))
+            .init(connections: numbers, apps: configuration.apps), notifications: notifications)
         connections = Array(repeating: nil, count: numbers)
         openingStarted = Array(repeating: loop.now, count: numbers)
         retiring = Array(repeating: false, count: numbers)

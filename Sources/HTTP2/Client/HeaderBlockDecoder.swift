@@ -31,8 +31,28 @@ struct HeaderBlockDecoder: ~Copyable {
         case tooLarge
     }
 
+    /// A name's index in the dynamic table that is known to be a regular field of no interest; 0 when there is none.
+    /// Holds until a block comes that may change the table.
+    private var plainNameIndex: UInt32 = 0
+
     /// Decodes a whole header block.
+    ///
+    /// A 200 whose other fields are literals that do not enter the table, which is what APNs answers most,
+    /// needs no inflater: its bytes say so themselves, and the table stays as it is.
     mutating func decode(_ block: UnsafeRawBufferPointer) throws(Failure) -> ResponseFields {
+        let common = CommonAnswer(block)
+        if common.isOK, common.nameIndex == 0 || common.nameIndex == plainNameIndex {
+            var fields = ResponseFields()
+            fields.status = 200
+            return fields
+        }
+        let fields = try inflate(block)
+        let isPlain = fields.status == 200 && fields.retryAfterSeconds == 0 && !fields.isMalformed
+        plainNameIndex = common.isOK && isPlain ? common.nameIndex : 0
+        return fields
+    }
+
+    mutating func inflate(_ block: UnsafeRawBufferPointer) throws(Failure) -> ResponseFields {
         var fields = ResponseFields()
         var input = UnsafeMutablePointer(mutating: block.bindMemory(to: UInt8.self).baseAddress)
         var remaining = block.count
@@ -58,6 +78,61 @@ struct HeaderBlockDecoder: ~Copyable {
             if flags & Int32(NGHTTP2_HD_INFLATE_EMIT.rawValue) == 0, remaining == 0 { break }
         }
         return fields
+    }
+}
+
+/// Recognises a 200 whose header block can't change the table: `:status: 200` from the static table, then only
+/// literals without indexing and never indexed (RFC 7541 §6.1, §6.2.2, §6.2.3), each with an indexed name. The values
+/// are passed over and not looked at, so that a Huffman code that is wrong in one of them goes unnoticed here: nothing
+/// depends on it.
+struct CommonAnswer {
+    private(set) var isOK = false
+    /// The index of the fields' name when it is one of the dynamic table; 0 when there is none.
+    private(set) var nameIndex: UInt32 = 0
+
+    private static let statusOK: UInt8 = 0x88
+    /// No answer of so few bytes is over the limit of a header list.
+    private static let longest = 512
+    /// The regular names of the static table, but for `retry-after` (RFC 7541, appendix A).
+    private static let retryAfter: UInt32 = 53
+
+    init(_ block: UnsafeRawBufferPointer) {
+        guard block.first == Self.statusOK, block.count <= Self.longest else { return }
+        var offset = 1
+        while offset < block.count {
+            guard block[offset] < 0x20,
+                let index = Self.integer(block, &offset, prefixBits: 4), index >= 15,
+                index != Self.retryAfter,
+                offset < block.count, let length = Self.integer(block, &offset, prefixBits: 7),
+                block.count - offset >= Int(length)
+            else { return }
+            if index > 61 {
+                guard nameIndex == 0 || nameIndex == index else { return }
+                nameIndex = index
+            }
+            offset += Int(length)
+        }
+        isOK = true
+    }
+
+    /// RFC 7541 §5.1; nil when it does not end or is larger than a header block of ours can be.
+    @inline(__always)
+    private static func integer(
+        _ bytes: UnsafeRawBufferPointer, _ offset: inout Int, prefixBits: UInt8
+    ) -> UInt32? {
+        let limit = UInt32(1) << UInt32(prefixBits) - 1
+        var value = UInt32(bytes[offset]) & limit
+        offset += 1
+        guard value == limit else { return value }
+        var shift: UInt32 = 0
+        while offset < bytes.count, shift <= 14 {
+            let byte = bytes[offset]
+            offset += 1
+            value += UInt32(byte & 0x7f) << shift
+            if byte & 0x80 == 0 { return value }
+            shift += 7
+        }
+        return nil
     }
 }
 

@@ -6,15 +6,30 @@ import Glibc
 /// there is room, and is one or two bytes from then on; when the table is full the rest goes as literals.
 /// A replaced value (the provider token, hourly) or a smaller table empties it and it fills anew. So an
 /// entry's index follows from the order of insertion alone, and nothing needs to be searched.
-public struct HeaderBlockEncoder {
+///
+/// What requests of one kind share is kept as it was encoded last, and copied while the table stays the same.
+public struct HeaderBlockEncoder: ~Copyable {
     private let fields: StableFields
+    private let state: UnsafeMutablePointer<StableFields.State>
     /// By field: the insertion's number plus one; 0 when it is not in the table.
-    private var insertion: [UInt32] = []
+    private var insertion: UnsafeMutablePointer<UInt32>
+    private var insertionCount = 0
     private var insertions: UInt32 = 0
     private var tableUsed = 0
     private var tableLimit: Int
     private var seenVersion: UInt32
     private var announceTableSize = false
+    /// Changes whenever an index may.
+    private var generation: UInt32 = 1
+    private var prebuilt: UnsafeMutablePointer<PrebuiltBlock>
+    private var prebuiltCount = 0
+
+    /// The number written last and its string, length included: expirations of one second are alike.
+    private var lastNumber: UInt32?
+    private var lastNumberCount = 0
+    private var lastNumberBytes: (UInt64, UInt64) = (0, 0)
+    /// Read once: a static costs a check each time.
+    private let huffman = HuffmanBits()
 
     private var cursor: UnsafeMutableRawPointer
     private var end: UnsafeMutableRawPointer
@@ -24,13 +39,23 @@ public struct HeaderBlockEncoder {
     /// RFC 9113 §6.5.2: the table's size until the server's SETTINGS say otherwise. Also our upper limit.
     static let defaultTableSize = 4096
     private static let staticTableLength: UInt32 = 61
+    /// Bytes behind a string that its encoder may write over.
+    private static let slack = 8
 
     init(fields: StableFields) {
         self.fields = fields
+        state = fields.state
+        insertion = .allocate(capacity: 0)
+        prebuilt = .allocate(capacity: 0)
         tableLimit = Self.defaultTableSize
-        seenVersion = fields.version
+        seenVersion = fields.state.pointee.version
         cursor = UnsafeMutableRawPointer(bitPattern: 1)!
         end = cursor
+    }
+
+    deinit {
+        insertion.deallocate()
+        prebuilt.deallocate()
     }
 
     /// The server's SETTINGS_HEADER_TABLE_SIZE.
@@ -45,18 +70,15 @@ public struct HeaderBlockEncoder {
         cursor = start
         end = start + capacity
         overflowed = false
-        if seenVersion != fields.version || announceTableSize {
-            seenVersion = fields.version
+        if seenVersion != state.pointee.version || announceTableSize {
+            seenVersion = state.pointee.version
             announceTableSize = false
             forgetTable()
             // RFC 7541 §6.3: to nothing, which empties the table, and back to its size.
             integer(0, prefixBits: 5, pattern: 0x20)
             if tableLimit > 0 { integer(UInt32(tableLimit), prefixBits: 5, pattern: 0x20) }
         }
-        if insertion.count < fields.fields.count {
-            insertion.append(
-                contentsOf: repeatElement(0, count: fields.fields.count - insertion.count))
-        }
+        if insertionCount < state.pointee.count { takeNewFields() }
     }
 
     func finish(from start: UnsafeMutableRawPointer) -> Int {
@@ -64,12 +86,55 @@ public struct HeaderBlockEncoder {
     }
 
     private mutating func forgetTable() {
-        for index in insertion.indices { insertion[index] = 0 }
+        insertion.update(repeating: 0, count: insertionCount)
         insertions = 0
         tableUsed = 0
+        generation &+= 1
+    }
+
+    private mutating func takeNewFields() {
+        let count = state.pointee.capacity
+        let grown = UnsafeMutablePointer<UInt32>.allocate(capacity: count)
+        grown.initialize(repeating: 0, count: count)
+        grown.update(from: insertion, count: insertionCount)
+        insertion.deallocate()
+        insertion = grown
+        insertionCount = count
     }
 
     // MARK: For the request's encoder
+
+    /// All that requests of one kind have in common, and the path: the template's prefix, then `device`, a device
+    /// token in hexadecimal digits, or any other text.
+    public mutating func request(_ template: StableFields.TemplateID, path device: UnsafeRawBufferPointer) {
+        guard hasRoom(2 * PrebuiltBlock.maximumPart + Self.slack + 8 + 4 * device.count) else { return }
+        guard template.index < prebuiltCount, prebuilt[template.index].generation == generation else {
+            return buildRequest(template, path: device)
+        }
+        let block = prebuilt + template.index
+        block.pointee.writeLeading(to: cursor)
+        let start = cursor + Int(block.pointee.lengthOffset)
+        cursor += Int(block.pointee.leadingCount)
+        var bits = huffman.resumed(pending: block.pointee.pendingBits, count: block.pointee.pendingCount)
+        bits.appendHexadecimal(device, to: &cursor)
+        bits.finish(to: &cursor)
+        endString(start, huffman: true)
+        block.pointee.writeTrailing(to: cursor)
+        cursor += Int(block.pointee.trailingCount)
+    }
+
+    /// `:path`, as a literal without indexing: `prefix` then `rest`.
+    public mutating func path(_ prefix: StaticString, _ rest: UnsafeRawBufferPointer) {
+        guard hasRoom(16 + Self.slack + 4 * (prefix.utf8CodeUnitCount + rest.count)) else { return }
+        put(0x04)
+        let start = beginHuffman()
+        var bits = huffman
+        bits.append(
+            UnsafeRawBufferPointer(start: prefix.utf8Start, count: prefix.utf8CodeUnitCount), to: &cursor)
+        bits.appendHexadecimal(rest, to: &cursor)
+        bits.finish(to: &cursor)
+        endString(start, huffman: true)
+    }
 
     /// A field of RFC 7541's static table (appendix A), name and value.
     public mutating func indexedStatic(_ index: UInt8) {
@@ -85,27 +150,115 @@ public struct HeaderBlockEncoder {
             integer(index, prefixBits: 7, pattern: 0x80)
             return
         }
-        let field = fields.fields[id.index]
-        literal(named: id, field: field, value: field.value)
+        literal(named: id, value: state.pointee.fields[id.index].value)
     }
 
     /// A value of this request under a name that repeats. The value never enters the table, but for the
     /// first time, when it takes the name there.
     public mutating func value(_ name: StableFields.ID, _ bytes: UnsafeRawBufferPointer) {
-        literal(named: name, field: fields.fields[name.index], value: bytes)
+        literal(named: name, value: bytes)
     }
 
-    /// `:path`, as a literal without indexing: `prefix` then `rest`.
-    public mutating func path(_ prefix: StaticString, _ rest: UnsafeRawBufferPointer) {
-        guard hasRoom(8 + 4 * (prefix.utf8CodeUnitCount + rest.count)) else { return }
-        put(0x04)
+    /// The same for an identifier in the canonical form of a UUID: 8-4-4-4-12 lower-case digits.
+    public mutating func value(_ name: StableFields.ID, identifier high: UInt64, _ low: UInt64) {
+        guard beginLiteral(named: name, valueLength: 36) else { return }
         let start = beginHuffman()
-        var bits = HuffmanBits()
-        bits.append(
-            UnsafeRawBufferPointer(start: prefix.utf8Start, count: prefix.utf8CodeUnitCount), to: &cursor)
-        bits.append(rest, to: &cursor)
+        var bits = huffman
+        bits.appendHexadecimal(high &>> 32, bytes: 4, to: &cursor)
+        bits.appendDash()
+        bits.appendHexadecimal(high &>> 16, bytes: 2, to: &cursor)
+        bits.appendDash()
+        bits.appendHexadecimal(high, bytes: 2, to: &cursor)
+        bits.appendDash()
+        bits.appendHexadecimal(low &>> 48, bytes: 2, to: &cursor)
+        bits.appendDash()
+        bits.appendHexadecimal(low &>> 24, bytes: 3, to: &cursor)
+        bits.appendHexadecimal(low, bytes: 3, to: &cursor)
         bits.finish(to: &cursor)
         endString(start, huffman: true)
+    }
+
+    /// The same for a number in decimal digits.
+    public mutating func value(_ name: StableFields.ID, decimal number: UInt32) {
+        // More digits than there are: the table then counts as fuller than it is, which is safe.
+        guard beginLiteral(named: name, valueLength: 10) else { return }
+        if number != lastNumber { encode(number) }
+        cursor.storeBytes(of: lastNumberBytes, as: (UInt64, UInt64).self)
+        cursor += lastNumberCount
+    }
+
+    /// At most ten digits of six bits and a length.
+    private mutating func encode(_ number: UInt32) {
+        var bits = huffman
+        // Pairs of decimal digits, at most five; the first one without its leading zero.
+        var pairs: UInt64 = 0
+        var count = 0
+        var rest = number
+        while rest >= 10 {
+            let pair = rest % 100
+            pairs |= UInt64((pair / 10) &<< 4 | pair % 10) &<< UInt64(8 &* count)
+            count += 1
+            rest /= 100
+        }
+        withUnsafeTemporaryAllocation(byteCount: 32, alignment: 8) { room in
+            var end = room.baseAddress! + 1
+            if rest > 0 || number == 0 { bits.appendDigit(UInt8(truncatingIfNeeded: rest)) }
+            bits.appendHexadecimal(pairs &>> 32, bytes: max(0, count - 4), to: &end)
+            bits.appendHexadecimal(pairs, bytes: min(4, count), to: &end)
+            bits.finish(to: &end)
+            lastNumberCount = end - room.baseAddress!
+            room[0] = 0x80 | UInt8(lastNumberCount - 1)
+            lastNumberBytes = room.loadUnaligned(as: (UInt64, UInt64).self)
+        }
+        lastNumber = number
+    }
+
+    // MARK: Templates
+
+    /// Writes a template's fields one by one and keeps them as they came out, if indices were all it took.
+    private mutating func buildRequest(
+        _ id: StableFields.TemplateID, path device: UnsafeRawBufferPointer
+    ) {
+        let template = fields.templates[id.index]
+        let before = generation
+        let start = cursor
+        for part in template.leading {
+            switch part {
+            case .indexedStatic(let index): indexedStatic(index)
+            case .stable(let field): stable(field)
+            }
+        }
+        guard hasRoom(16 + Self.slack + 4 * (template.pathPrefix.count + device.count)) else { return }
+        // `:path` is the static table's fourth; without indexing, as it differs from device to device.
+        put(0x04)
+        let length = beginHuffman()
+        var bits = huffman
+        bits.append(template.pathPrefix, to: &cursor)
+        var block = PrebuiltBlock(generation: before)
+        let isKept = block.takeLeading(
+            UnsafeRawBufferPointer(start: start, count: cursor - start), lengthOffset: length - start, bits)
+        bits.appendHexadecimal(device, to: &cursor)
+        bits.finish(to: &cursor)
+        endString(length, huffman: true)
+        let trailing = cursor
+        for field in template.trailing { stable(field) }
+        guard isKept, !overflowed, generation == before,
+            block.takeTrailing(UnsafeRawBufferPointer(start: trailing, count: cursor - trailing))
+        else { return }
+        keep(block, as: id)
+    }
+
+    private mutating func keep(_ block: PrebuiltBlock, as id: StableFields.TemplateID) {
+        if id.index >= prebuiltCount {
+            let count = max(16, fields.templates.count, 2 * prebuiltCount)
+            let grown = UnsafeMutablePointer<PrebuiltBlock>.allocate(capacity: count)
+            grown.initialize(repeating: PrebuiltBlock(generation: 0), count: count)
+            grown.update(from: prebuilt, count: prebuiltCount)
+            prebuilt.deallocate()
+            prebuilt = grown
+            prebuiltCount = count
+        }
+        prebuilt[id.index] = block
     }
 
     // MARK: Representations
@@ -115,39 +268,50 @@ public struct HeaderBlockEncoder {
         return number == 0 ? 0 : Self.staticTableLength + insertions - number + 1
     }
 
-    private mutating func literal(
-        named id: StableFields.ID, field: StableFields.Field, value: UnsafeRawBufferPointer
-    ) {
-        guard hasRoom(16 + 4 * (field.name.count + value.count)) else { return }
+    /// Writes a literal's name, and inserts the field when its name is new and there is room.
+    @inline(__always)
+    private mutating func beginLiteral(named id: StableFields.ID, valueLength: Int) -> Bool {
         let nameIndex = tableIndex(id)
-        if nameIndex != 0 {
+        guard nameIndex == 0 else {
+            guard hasRoom(16 + Self.slack + 4 * valueLength) else { return false }
             integer(nameIndex, prefixBits: 4, pattern: 0x00)
-        } else {
-            let size = field.name.count + value.count + 32
-            let insert = tableUsed + size <= tableLimit
-            if insert {
-                insertions += 1
-                insertion[id.index] = insertions
-                tableUsed += size
-            }
-            put(insert ? 0x40 : 0x00)
-            string(field.name)
+            return true
         }
+        return beginLiteralByName(id, valueLength: valueLength)
+    }
+
+    private mutating func beginLiteralByName(_ id: StableFields.ID, valueLength: Int) -> Bool {
+        let name = state.pointee.fields[id.index].name
+        guard hasRoom(16 + Self.slack + 4 * (name.count + valueLength)) else { return false }
+        let size = name.count + valueLength + 32
+        let insert = tableUsed + size <= tableLimit
+        if insert {
+            insertions += 1
+            insertion[id.index] = insertions
+            tableUsed += size
+            generation &+= 1
+        }
+        put(insert ? 0x40 : 0x00)
+        string(name)
+        return true
+    }
+
+    private mutating func literal(named id: StableFields.ID, value: UnsafeRawBufferPointer) {
+        guard beginLiteral(named: id, valueLength: value.count) else { return }
         string(value)
     }
 
+    /// Huffman coded where that is shorter.
     private mutating func string(_ bytes: UnsafeRawBufferPointer) {
-        if HuffmanBits.length(of: bytes) < bytes.count {
-            let start = beginHuffman()
-            var bits = HuffmanBits()
-            bits.append(bytes, to: &cursor)
-            bits.finish(to: &cursor)
-            endString(start, huffman: true)
-        } else {
-            integer(UInt32(bytes.count), prefixBits: 7, pattern: 0x00)
-            if let source = bytes.baseAddress { memcpy(cursor, source, bytes.count) }
-            cursor += bytes.count
-        }
+        let start = beginHuffman()
+        var bits = huffman
+        bits.append(bytes, to: &cursor)
+        bits.finish(to: &cursor)
+        guard cursor - start > bytes.count else { return endString(start, huffman: true) }
+        cursor = start
+        integer(UInt32(bytes.count), prefixBits: 7, pattern: 0x00)
+        if let source = bytes.baseAddress { memcpy(cursor, source, bytes.count) }
+        cursor += bytes.count
     }
 
     private mutating func beginHuffman() -> UnsafeMutableRawPointer {
@@ -157,12 +321,17 @@ public struct HeaderBlockEncoder {
     }
 
     /// Writes the length before the string; strings of 127 bytes and more are moved, which is rare.
+    @inline(__always)
     private mutating func endString(_ start: UnsafeMutableRawPointer, huffman: Bool) {
         let length = cursor - start - 1
         if length < 127 {
-            start.storeBytes(of: (huffman ? 0x80 : 0) | UInt8(length), as: UInt8.self)
+            start.storeBytes(of: (huffman ? 0x80 : 0) | UInt8(truncatingIfNeeded: length), as: UInt8.self)
             return
         }
+        endLongString(start, length, huffman: huffman)
+    }
+
+    private mutating func endLongString(_ start: UnsafeMutableRawPointer, _ length: Int, huffman: Bool) {
         var extra = 1
         var rest = (length - 127) >> 7
         while rest > 0 {
@@ -176,6 +345,7 @@ public struct HeaderBlockEncoder {
     }
 
     /// RFC 7541 §5.1.
+    @inline(__always)
     private mutating func integer(_ value: UInt32, prefixBits: UInt32, pattern: UInt8) {
         let limit = UInt32(1) << prefixBits - 1
         if value < limit {
@@ -191,63 +361,16 @@ public struct HeaderBlockEncoder {
         put(UInt8(truncatingIfNeeded: rest))
     }
 
+    @inline(__always)
     private mutating func put(_ byte: UInt8) {
         cursor.storeBytes(of: byte, as: UInt8.self)
         cursor += 1
     }
 
+    @inline(__always)
     private mutating func hasRoom(_ count: Int) -> Bool {
         if end - cursor >= count, !overflowed { return true }
         overflowed = true
         return false
-    }
-}
-
-/// Collects Huffman codes into bytes.
-struct HuffmanBits {
-    private var pending: UInt64 = 0
-    private var pendingCount: UInt64 = 0
-
-    /// Bytes that `bytes` take when coded.
-    static func length(of bytes: UnsafeRawBufferPointer) -> Int {
-        let table = HuffmanCode.packed
-        var bits: UInt64 = 0
-        for byte in bytes { bits &+= table[Int(byte)] & 0xff }
-        return Int((bits + 7) / 8)
-    }
-
-    mutating func append(_ bytes: UnsafeRawBufferPointer, to cursor: inout UnsafeMutableRawPointer) {
-        let table = HuffmanCode.packed
-        var pending = pending
-        var count = pendingCount
-        for byte in bytes {
-            let entry = table[Int(byte)]
-            let length = entry & 0xff
-            pending = pending &<< length | entry &>> 8
-            count &+= length
-            if count >= 32 {
-                count &-= 32
-                cursor.storeBytes(
-                    of: UInt32(truncatingIfNeeded: pending &>> count).bigEndian, as: UInt32.self)
-                cursor += 4
-            }
-        }
-        self.pending = pending
-        pendingCount = count
-    }
-
-    /// Pads the last byte with ones, the beginning of the end-of-string code (RFC 7541 §5.2).
-    mutating func finish(to cursor: inout UnsafeMutableRawPointer) {
-        while pendingCount >= 8 {
-            pendingCount -= 8
-            cursor.storeBytes(of: UInt8(truncatingIfNeeded: pending >> pendingCount), as: UInt8.self)
-            cursor += 1
-        }
-        if pendingCount > 0 {
-            let padding = 8 - pendingCount
-            let byte = UInt8(truncatingIfNeeded: pending << padding) | UInt8((1 << padding) - 1)
-            cursor.storeBytes(of: byte, as: UInt8.self)
-            cursor += 1
-        }
     }
 }

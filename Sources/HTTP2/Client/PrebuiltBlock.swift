@@ -1,0 +1,55 @@
+/// What the requests of one kind have in common, as it was encoded on one connection: valid while the header
+/// table stays as it was. Written with two fixed-size stores.
+struct PrebuiltBlock {
+    /// The longest leading or trailing part that is kept, in bytes; longer ones are written anew each time.
+    static let maximumPart = 32
+
+    typealias Part = (UInt64, UInt64, UInt64, UInt64)
+
+    /// Of the encoder's table when this was written; 0 never matches.
+    var generation: UInt32
+    /// Pseudo-header fields and the path's prefix, up to its last whole byte.
+    private(set) var leadingCount: UInt8 = 0
+    /// Where the path's length goes.
+    private(set) var lengthOffset: UInt8 = 0
+    private(set) var trailingCount: UInt8 = 0
+    /// The bits of the path's prefix that do not fill a byte.
+    private(set) var pendingBits: UInt8 = 0
+    private(set) var pendingCount: UInt8 = 0
+    private var leading: Part = (0, 0, 0, 0)
+    private var trailing: Part = (0, 0, 0, 0)
+
+    init(generation: UInt32) {
+        self.generation = generation
+    }
+
+    mutating func takeLeading(
+        _ bytes: UnsafeRawBufferPointer, lengthOffset: Int, _ bits: HuffmanBits
+    ) -> Bool {
+        guard bytes.count <= Self.maximumPart else { return false }
+        withUnsafeMutableBytes(of: &leading) { $0.copyMemory(from: bytes) }
+        leadingCount = UInt8(bytes.count)
+        self.lengthOffset = UInt8(lengthOffset)
+        pendingBits = UInt8(truncatingIfNeeded: bits.pending)
+        pendingCount = UInt8(bits.count)
+        return true
+    }
+
+    mutating func takeTrailing(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        guard bytes.count <= Self.maximumPart else { return false }
+        withUnsafeMutableBytes(of: &trailing) { $0.copyMemory(from: bytes) }
+        trailingCount = UInt8(bytes.count)
+        return true
+    }
+
+    /// Writes ``maximumPart`` bytes, of which the first ``leadingCount`` count.
+    @inline(__always)
+    func writeLeading(to target: UnsafeMutableRawPointer) {
+        target.storeBytes(of: leading, as: Part.self)
+    }
+
+    @inline(__always)
+    func writeTrailing(to target: UnsafeMutableRawPointer) {
+        target.storeBytes(of: trailing, as: Part.self)
+    }
+}

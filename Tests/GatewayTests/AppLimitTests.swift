@@ -1,0 +1,85 @@
+import APNSSimulator
+import Gateway
+import SluiceModel
+import TestSupport
+import Testing
+
+/// What one app may do, and what must not hold up the others.
+@Suite struct AppLimitTests {
+    private func addSlowApp(_ configuration: inout Configuration, _ change: (inout Configuration.App) -> Void)
+    {
+        var app = Configuration.App(name: "slow", topics: ["com.example.slow"], credential: "team")
+        change(&app)
+        configuration.apps.append(app)
+    }
+
+    @Test func aRateHoldsItsAppAlone() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker { configuration in
+            addSlowApp(&configuration) {
+                // One now, the next in a quarter of an hour.
+                $0.ratePerSecond = 0.001
+                $0.burst = 1
+            }
+        }
+        try bed.produce(10, seed: 101) { push, _ in push.topic = "com.example.slow" }
+        try eventually("one of the slow ones has gone, the rest waits") {
+            worker.snapshot().shards.waiting == 9
+        }
+        try bed.produce(200, seed: 102)
+        let outcomes = try bed.waitForOutcomes(201)
+        #expect(outcomes.count { $0.kind == .accepted } == 201)
+        #expect(worker.snapshot().shards.waiting == 9)
+        #expect(bed.stop(worker).failure == nil)
+        #expect(bed.readOutcomes().count == 201)
+        bed.simulator.stop()
+    }
+
+    @Test func onlySoManyOfAnAppAreInFlight() throws {
+        let bed = try WorkerBed { $0.latency = .milliseconds(300) }
+        let worker = try bed.worker { configuration in
+            addSlowApp(&configuration) { $0.maxInFlight = 3 }
+        }
+        // The connection's first request is alone on it.
+        try bed.produce(1, seed: 103)
+        try bed.waitForOutcomes(1)
+        try bed.produce(12, seed: 104) { push, _ in push.topic = "com.example.slow" }
+        try eventually("three are in flight") { worker.snapshot().shards.inFlight == 3 }
+        #expect(worker.snapshot().shards.inFlight <= 3)
+        try bed.produce(50, seed: 105)
+        try eventually("the other app has all its pushes in flight or answered") {
+            let shards = worker.snapshot().shards
+            return shards.records == 63 && shards.sent >= 54
+        }
+        let outcomes = try bed.waitForOutcomes(63)
+        #expect(outcomes.allSatisfy { $0.kind == .accepted })
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    @Test func jobsExpireThoughNothingCanBeSent() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker { $0.apns.port = 1 }
+        try bed.produce(20, seed: 106) { push, number in push.ttl = number < 15 ? 1 : 3600 }
+        let outcomes = try bed.waitForOutcomes(15)
+        #expect(outcomes.allSatisfy { $0.kind == .expired })
+        try eventually("the rest waits") { worker.snapshot().shards.waiting == 5 }
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    @Test func aDeviceThatGetsTooManyIsServedInTheEnd() throws {
+        let bed = try WorkerBed { $0.requestsPerDeviceSecond = 2 }
+        let worker = try bed.worker()
+        var random = SeededRandom(seed: 107)
+        let device = random.hexadecimal(bytes: 32)
+        try bed.produce(8, seed: 108) { push, _ in push.deviceToken = device }
+        try bed.produce(40, seed: 109)
+        let outcomes = try bed.waitForOutcomes(48)
+        #expect(outcomes.allSatisfy { $0.kind == .accepted })
+        #expect(WorkerBed.places(outcomes).count == 48)
+        #expect(worker.snapshot().shards.reasons[Int(Reason.tooManyRequests.rawValue)] > 0)
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+}

@@ -1,0 +1,412 @@
+import Testing
+
+@testable import HTTP2
+
+/// The pool's rules, one script each: events in, exact actions out. Times in milliseconds.
+@Suite struct PoolStateMachineTests {
+    typealias Machine = PoolStateMachine
+
+    /// Small numbers: at least one connection, four at most, growth every 2 s after 100 ms, idle after 10 s.
+    private func machine(_ change: (inout PoolLimits) -> Void = { _ in }) -> Machine {
+        var limits = PoolLimits()
+        limits.minimum = 1
+        limits.maximum = 4
+        limits.idleTimeout = 10_000 * ms
+        change(&limits)
+        return Machine(limits, seed: 1)
+    }
+
+    private let ms: UInt64 = 1_000_000
+
+    private func view(_ number: UInt32, _ inFlight: Int, limit: Int = 100) -> Machine.View {
+        Machine.View(number: number, inFlight: inFlight, limit: limit)
+    }
+
+    /// Opens what the machine asks for until it is content.
+    private func openAll(_ machine: inout Machine, at now: UInt64) {
+        machine.maintain(now: now)
+        while let number = machine.takeOpening() { machine.opened(number, now: now) }
+        _ = machine.take()
+    }
+
+    /// Full connections and requests that wait, from `start` on, until the machine asks for one more.
+    private func growOnce(_ machine: inout Machine, at start: UInt64) {
+        let views = machine.numbers(.active).map { view($0, 100) }
+        machine.tick(now: start, demand: .init(isWaiting: true, peakInFlight: 100), views: views)
+        machine.tick(now: start + 100 * ms, demand: .init(isWaiting: true, peakInFlight: 100), views: views)
+        openAll(&machine, at: start + 100 * ms)
+    }
+
+    // MARK: To the minimum
+
+    @Test func theMinimumOpensAtItsPace() {
+        var machine = machine { $0.minimum = 3 }
+        machine.maintain(now: 0)
+        #expect(machine.take() == [.open(0)])
+        machine.maintain(now: 199 * ms)
+        #expect(machine.take() == [])
+        #expect(machine.nextTick(now: 199 * ms, isWaiting: false) == 200 * ms)
+        machine.maintain(now: 200 * ms)
+        machine.maintain(now: 400 * ms)
+        machine.maintain(now: 600 * ms)
+        #expect(machine.take() == [.open(1), .open(2)])
+    }
+
+    @Test func withoutAPaceTheMinimumOpensAtOnce() {
+        var machine = machine {
+            $0.minimum = 3
+            $0.openInterval = 0
+        }
+        machine.maintain(now: 5)
+        #expect(machine.take() == [.open(0), .open(1), .open(2)])
+    }
+
+    @Test func aLostConnectionIsReplacedAtOnce() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.ended(0, .failed, now: 5000 * ms)
+        #expect(machine.take() == [.open(0)])
+    }
+
+    // MARK: Growth
+
+    @Test func aFullPoolGrowsAfterAWhile() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        let full = Machine.Demand(isWaiting: true)
+        machine.tick(now: 1000 * ms, demand: full, views: [view(0, 90)])
+        machine.tick(now: 1099 * ms, demand: full, views: [view(0, 90)])
+        #expect(machine.take() == [])
+        machine.tick(now: 1100 * ms, demand: full, views: [view(0, 90)])
+        #expect(machine.take() == [.changed(.grew(to: 2, .connectionsFull)), .open(1)])
+        machine.opened(1, now: 1200 * ms)
+        _ = machine.take()
+        // The pace: not before 2 s have passed, however full.
+        for time in stride(from: UInt64(1200), to: 3100, by: 100) {
+            machine.tick(now: time * ms, demand: full, views: [view(0, 100), view(1, 100)])
+        }
+        #expect(machine.take() == [])
+        machine.tick(now: 3100 * ms, demand: full, views: [view(0, 100), view(1, 100)])
+        #expect(machine.take() == [.changed(.grew(to: 3, .connectionsFull)), .open(2)])
+    }
+
+    @Test func roomAnywhereStopsTheClock() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        let waiting = Machine.Demand(isWaiting: true)
+        machine.tick(now: 1000 * ms, demand: waiting, views: [view(0, 100)])
+        machine.tick(now: 1060 * ms, demand: waiting, views: [view(0, 89)])
+        machine.tick(now: 1120 * ms, demand: waiting, views: [view(0, 100)])
+        machine.tick(now: 1219 * ms, demand: waiting, views: [view(0, 100)])
+        #expect(machine.take() == [])
+        // Nothing waits: full connections alone are no reason.
+        machine.tick(now: 1400 * ms, demand: .init(), views: [view(0, 100)])
+        #expect(machine.take() == [])
+    }
+
+    @Test func longWaitsMakeItGrowBeforePatienceEnds() {
+        var machine = machine { $0.growthPatience = 10_000 * ms }
+        openAll(&machine, at: 0)
+        let old = Machine.Demand(isWaiting: true, age: 500 * ms)
+        machine.tick(now: 1000 * ms, demand: old, views: [view(0, 100)])
+        #expect(machine.take() == [.changed(.grew(to: 2, .queueAge)), .open(1)])
+    }
+
+    @Test func aWindowThatTakesNothingCountsAsFull() {
+        var machine = machine { $0.growthPatience = 0 }
+        openAll(&machine, at: 0)
+        var stuck = view(0, 3)
+        stuck.isWindowFull = true
+        machine.tick(now: 1000 * ms, demand: .init(isWaiting: true), views: [stuck])
+        #expect(machine.take() == [.changed(.grew(to: 2, .connectionsFull)), .open(1)])
+    }
+
+    @Test func aTokenConnectionAtItsStartIsNoReasonToGrow() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        var first = view(0, 1, limit: 1)
+        first.isAuthenticated = false
+        for time in stride(from: UInt64(1000), to: 9000, by: 100) {
+            machine.tick(now: time * ms, demand: .init(isWaiting: true, age: time * ms), views: [first])
+        }
+        #expect(machine.take() == [])
+    }
+
+    @Test func theCapHolds() {
+        var machine = machine { $0.growthInterval = 0 }
+        openAll(&machine, at: 0)
+        for round in 0..<20 { growOnce(&machine, at: UInt64(1000 * round) * ms) }
+        #expect(machine.count(.active) == 4)
+        #expect(machine.live == 4)
+    }
+
+    // MARK: Shrinking
+
+    @Test func anIdleConnectionGoesIntoReserveAndCloses() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        growOnce(&machine, at: 1000 * ms)
+        #expect(machine.count(.active) == 2)
+        let calm = Machine.Demand(peakInFlight: 40)
+        var now: UInt64 = 2000
+        // A whole window of calm has to pass first.
+        while now < 10_000 {
+            machine.tick(now: now * ms, demand: calm, views: [view(0, 30), view(1, 10)])
+            now += 1000
+        }
+        #expect(machine.take() == [])
+        while machine.count(.reserve) == 0, now < 30_000 {
+            machine.tick(now: now * ms, demand: calm, views: [view(0, 30), view(1, 10)])
+            now += 1000
+        }
+        #expect(machine.take() == [.report(1), .changed(.reserved(connection: 1))])
+        // In use, it stays; idle for half of the time, it closes.
+        machine.tick(now: now * ms, demand: calm, views: [view(0, 30), view(1, 1)])
+        machine.tick(now: (now + 1000) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
+        machine.tick(now: (now + 5999) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
+        #expect(machine.take() == [])
+        machine.tick(now: (now + 6000) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
+        #expect(machine.take() == [.drain(1), .changed(.shrank(to: 1))])
+        machine.ended(1, .ours, now: (now + 6100) * ms)
+        machine.tick(now: (now + 60_000) * ms, demand: calm, views: [view(0, 0)])
+        #expect(machine.take() == [])
+        #expect(machine.count(.active) == 1)
+    }
+
+    @Test func loadRecallsAReserveBeforeAnythingOpens() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        growOnce(&machine, at: 1000 * ms)
+        var now: UInt64 = 2000
+        while machine.count(.reserve) == 0, now < 30_000 {
+            machine.tick(now: now * ms, demand: .init(peakInFlight: 1), views: [view(0, 1), view(1, 0)])
+            now += 1000
+        }
+        _ = machine.take()
+        machine.tick(now: now * ms, demand: .init(isWaiting: true), views: [view(0, 100), view(1, 100)])
+        machine.tick(
+            now: (now + 100) * ms, demand: .init(isWaiting: true), views: [view(0, 100), view(1, 100)])
+        #expect(machine.take() == [.report(1), .changed(.recalled(connection: 1))])
+    }
+
+    @Test func aPeakKeepsConnections() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        growOnce(&machine, at: 1000 * ms)
+        for second in UInt64(2)..<60 {
+            // One burst of 60 in each window: more than half of one connection's streams.
+            machine.tick(
+                now: second * 1000 * ms, demand: .init(peakInFlight: second % 4 == 0 ? 60 : 1),
+                views: [view(0, 0), view(1, 0)])
+        }
+        #expect(machine.take() == [])
+    }
+
+    // MARK: Replacing
+
+    @Test func rotationOpensTheSuccessorFirst() {
+        var machine = machine { $0.maximumAge = 100_000 * ms }
+        openAll(&machine, at: 0)
+        machine.tick(now: 89_000 * ms, demand: .init(), views: [view(0, 5)])
+        #expect(machine.take() == [])
+        machine.tick(now: 111_000 * ms, demand: .init(), views: [view(0, 5)])
+        #expect(machine.take() == [.changed(.rotates(connection: 0, .age)), .open(1)])
+        machine.opened(1, now: 111_100 * ms)
+        #expect(machine.take() == [.report(1), .drain(0)])
+        machine.ended(0, .ours, now: 112_000 * ms)
+        #expect(machine.take() == [])
+    }
+
+    @Test func aSuccessorThatFailsIsTriedAgainWhileTheOldOneServes() {
+        var machine = machine { $0.maximumAge = 100_000 * ms }
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.tick(now: 120_000 * ms, demand: .init(), views: [view(0, 5)])
+        #expect(machine.takeOpening() == 1)
+        machine.ended(1, .failed, now: 121_000 * ms)
+        #expect(machine.count(.retiring) == 1)
+        machine.tick(now: 130_000 * ms, demand: .init(), views: [view(0, 5)])
+        #expect(machine.takeOpening() == 1)
+    }
+
+    @Test func streamIDsThatEndAreNoticed() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        var old = view(0, 5)
+        old.isNearlyExhausted = true
+        machine.tick(now: 1000 * ms, demand: .init(), views: [old])
+        #expect(machine.take() == [.changed(.rotates(connection: 0, .streamIDs)), .open(1)])
+    }
+
+    @Test func aYoungConnectionIsNotReplacedForDoubt() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.replaceWhenSuccessorIsOpen(0, now: 29_999 * ms)
+        #expect(machine.take() == [])
+        machine.replaceWhenSuccessorIsOpen(0, now: 30_000 * ms)
+        #expect(machine.take() == [.changed(.rotates(connection: 0, .doubt)), .open(1)])
+    }
+
+    @Test func aSpoiltConnectionGoesAtOnce() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.replaceNow(0, now: 1000 * ms)
+        #expect(machine.take() == [.drain(0), .open(1)])
+        machine.replaceNow(0, now: 1000 * ms)
+        #expect(machine.take() == [])
+    }
+
+    @Test func goAwayBringsASuccessor() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        growOnce(&machine, at: 1000 * ms)
+        machine.ending(1, now: 5000 * ms)
+        #expect(machine.take() == [.open(2)])
+        machine.ended(1, .ours, now: 6000 * ms)
+        #expect(machine.take() == [])
+    }
+
+    // MARK: Failure
+
+    @Test func failuresBackOffAndOpenTheCircuit() {
+        var machine = machine()
+        var now: UInt64 = 0
+        machine.maintain(now: now)
+        for failure in 1...5 {
+            #expect(machine.takeOpening() == 0)
+            machine.ended(0, .failed, now: now)
+            guard failure < 5 else { break }
+            #expect(machine.circuit == .closed)
+            let wait = machine.notBefore - now
+            #expect(wait <= 250 * ms << UInt64(failure - 1))
+            now = max(machine.notBefore, now + 200 * ms)
+            machine.tick(now: now, demand: .init(isWaiting: true), views: [])
+        }
+        let until = machine.notBefore
+        #expect(machine.circuit == .open(until: until, .unreachable))
+        #expect(machine.take() == [.changed(.circuit(.open(until: until, .unreachable))), .reportAll])
+        // One probe, whose failure opens it again, and whose first answer closes it.
+        now = max(until, now + 200 * ms)
+        machine.tick(now: now, demand: .init(isWaiting: true), views: [])
+        #expect(machine.circuit == .halfOpen(.unreachable))
+        #expect(machine.takeOpening() == 0)
+        machine.ended(0, .failed, now: now)
+        #expect(machine.circuit == .open(until: machine.notBefore, .unreachable))
+        now = max(machine.notBefore, now + 200 * ms)
+        machine.tick(now: now, demand: .init(isWaiting: true), views: [])
+        #expect(machine.takeOpening() == 0)
+        machine.opened(0, now: now)
+        #expect(machine.probe == 0)
+        machine.answered(0)
+        machine.answers(good: 1, serverErrors: 0, now: now)
+        #expect(machine.circuit == .closed)
+        #expect(machine.failures == 0)
+    }
+
+    @Test func aHalfOpenCircuitOpensOneConnectionOnly() {
+        var machine = machine {
+            $0.minimum = 3
+            $0.openInterval = 0
+            $0.circuitFailures = 3
+        }
+        machine.maintain(now: 0)
+        for number in UInt32(0)..<3 { machine.ended(number, .failed, now: 10 * ms) }
+        _ = machine.take()
+        machine.tick(now: 60_000 * ms, demand: .init(), views: [])
+        #expect(machine.take().filter { if case .open = $0 { true } else { false } } == [.open(0)])
+        machine.opened(0, now: 60_001 * ms)
+        machine.answered(0)
+        machine.answers(good: 1, serverErrors: 0, now: 60_002 * ms)
+        machine.maintain(now: 60_003 * ms)
+        #expect(machine.count(.opening) == 2)
+    }
+
+    @Test func aConnectionThatServesKeepsTheCircuitClosed() {
+        var machine = machine { $0.minimum = 2 }
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        var now: UInt64 = 1000 * ms
+        for _ in 0..<20 {
+            now = max(machine.notBefore, now + 200 * ms)
+            machine.maintain(now: now)
+            guard let number = machine.takeOpening() else { continue }
+            machine.ended(number, .failed, now: now)
+        }
+        #expect(machine.failures > 5)
+        #expect(machine.circuit == .closed)
+    }
+
+    @Test func aSettingsProblemIsTriedSeldom() {
+        var machine = machine()
+        machine.maintain(now: 0)
+        machine.ended(0, .settings, now: 0)
+        #expect(machine.notBefore >= 15_000 * ms)
+    }
+
+    @Test func serverErrorsOpenTheCircuit() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.answers(good: 0, serverErrors: 99, now: 0)
+        machine.answers(good: 1, serverErrors: 50, now: 500 * ms)
+        machine.answers(good: 0, serverErrors: 50, now: 1400 * ms)
+        #expect(machine.circuit == .closed, "a hundred, but in less than a second")
+        machine.answers(good: 0, serverErrors: 1, now: 1500 * ms)
+        #expect(machine.circuit == .open(until: machine.notBefore, .serverErrors))
+        // Answers to what was sent before do not close it.
+        machine.answers(good: 3, serverErrors: 0, now: 1501 * ms)
+        #expect(machine.circuit != .closed)
+        let first = machine.notBefore
+        machine.tick(now: first, demand: .init(isWaiting: true), views: [view(0, 0)])
+        #expect(machine.circuit == .halfOpen(.serverErrors))
+        machine.answers(good: 0, serverErrors: 1, now: first)
+        #expect(machine.circuit == .open(until: machine.notBefore, .serverErrors))
+        machine.tick(now: machine.notBefore, demand: .init(isWaiting: true), views: [view(0, 0)])
+        machine.answers(good: 1, serverErrors: 0, now: machine.notBefore)
+        #expect(machine.circuit == .closed)
+    }
+
+    @Test func aStoppedPoolOpensNothing() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.stop(until: 300_000 * ms)
+        machine.ending(0, now: 1000 * ms)
+        machine.ended(0, .failed, now: 1000 * ms)
+        machine.tick(now: 299_999 * ms, demand: .init(isWaiting: true), views: [])
+        #expect(machine.take() == [])
+        machine.tick(now: 300_000 * ms, demand: .init(isWaiting: true), views: [])
+        #expect(machine.takeOpening() == 0)
+    }
+
+    @Test func aClosingPoolOpensNothing() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.close()
+        machine.ended(0, .failed, now: 1000 * ms)
+        machine.tick(now: 99_000 * ms, demand: .init(isWaiting: true), views: [])
+        #expect(machine.take() == [])
+    }
+}
+
+extension PoolStateMachine {
+    mutating func take() -> [Action] {
+        defer { actions.removeAll() }
+        return actions
+    }
+
+    /// The first connection that is to be opened; the other actions stay.
+    mutating func takeOpening() -> UInt32? {
+        for (index, action) in actions.enumerated() {
+            if case .open(let number) = action {
+                actions.remove(at: index)
+                return number
+            }
+        }
+        return nil
+    }
+
+    func numbers(_ phase: Phase) -> [UInt32] {
+        members.indices.filter { members[$0].phase == phase }.map { UInt32($0) }
+    }
+}
