@@ -24,6 +24,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     private(set) var refusals = 0
     private(set) var happened: [String] = []
     private(set) var mostInFlight = 0
+    /// How often the pool said that there may be room.
+    private(set) var capacityReports = 0
 
     init(
         port: UInt16, context: TLSContext, bodyBytes: Int = 250,
@@ -119,6 +121,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     }
 
     func poolHasCapacity(_ pool: ConnectionPool) {
+        capacityReports += 1
         guard !asked else { return }
         asked = true
         loop.atTurnEnd(self)

@@ -63,7 +63,7 @@ import Testing
             inFlight: Array(repeating: 0, count: limits.numbers))
         for step in 0..<4000 {
             world.now += UInt64.random(in: 0...40_000_000, using: &random)
-            step(&world, &random)
+            happen(to: &world, &random)
             world.take()
             if let problem = world.problem {
                 Issue.record("seed \(seed) step \(step): \(problem)")
@@ -73,10 +73,10 @@ import Testing
         // When all goes well again, there is a pool of the right size in the end.
         for _ in 0..<2000 {
             world.now += 50_000_000
-            for number in world.machine.numbers(.opening) { world.machine.opened(number, now: world.now) }
             for number in world.machine.numbers(.draining) {
                 world.machine.ended(number, .ours, now: world.now)
             }
+            for number in world.machine.numbers(.opening) { world.machine.opened(number, now: world.now) }
             for number in world.machine.numbers(.active) { world.machine.answered(number) }
             world.machine.answers(good: 1, serverErrors: 0, now: world.now)
             let views = world.machine.numbers(.active) + world.machine.numbers(.reserve)
@@ -90,7 +90,7 @@ import Testing
         #expect(world.machine.live == limits.minimum, "seed \(seed)")
     }
 
-    private func step(_ world: inout World, _ random: inout SeededRandom) {
+    private func happen(to world: inout World, _ random: inout SeededRandom) {
         let numbers = world.machine.members.indices
         let number = UInt32(numbers.randomElement(using: &random)!)
         let now = world.now

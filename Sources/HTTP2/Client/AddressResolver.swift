@@ -1,36 +1,6 @@
 import EventLoop
 import Glibc
 
-/// A socket address as the system takes it.
-public struct SocketAddress: Sendable, CustomStringConvertible {
-    var storage = sockaddr_storage()
-    var length: socklen_t = 0
-
-    var family: Int32 { Int32(storage.ss_family) }
-
-    func withPointer<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
-        withUnsafePointer(to: storage) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, length) }
-        }
-    }
-
-    /// The address and port in numbers.
-    public var description: String {
-        var host = [CChar](repeating: 0, count: Int(NI_MAXHOST))
-        var service = [CChar](repeating: 0, count: 32)
-        let result = withPointer {
-            getnameinfo(
-                $0, $1, &host, socklen_t(host.count), &service, socklen_t(service.count),
-                NI_NUMERICHOST | NI_NUMERICSERV)
-        }
-        guard result == 0 else { return "unknown address" }
-        let text = { (bytes: [CChar]) in
-            String(decoding: bytes.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
-        }
-        return family == AF_INET6 ? "[\(text(host))]:\(text(service))" : "\(text(host)):\(text(service))"
-    }
-}
-
 /// A name that could not be resolved.
 public struct ResolverError: Error, Sendable, CustomStringConvertible {
     public var host: String

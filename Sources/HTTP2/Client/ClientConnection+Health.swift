@@ -1,38 +1,67 @@
 import EventLoop
 import Glibc
 
-/// How a connection is watched, and how it ends.
+/// How a connection is watched, and how it ends. What is due when is ``ConnectionHealth``'s decision.
 extension ClientConnection {
     // MARK: Health
 
-    func scheduleHealthCheck() {
-        // Deadlines are kept to a tenth of the request timeout, at most a second late.
-        let tick = min(configuration.requestTimeout / 10, configuration.pingTimeout / 4, .seconds(1))
-        timer = loop.schedule(after: max(tick, .milliseconds(10)), handler: self)
-    }
-
     func checkHealth() {
-        if let pendingClose { return close(pendingClose) }
-        let now = loop.now
-        let expired = session.expire(now: now.nanoseconds)
-        timeoutsSinceAnswer += expired
-        if timeoutsSinceAnswer >= Self.maximumTimeouts { return close(.unresponsive) }
-        if pingSentAt == nil {
-            let silent = now.nanoseconds(since: lastRead)
-            if expired > 0 || silent >= configuration.pingInterval.wholeNanoseconds {
-                pingNumber &+= 1
-                session.ping(pingNumber)
-                pingSentAt = now
-            }
-        } else if let pingSentAt,
-            now.nanoseconds(since: pingSentAt) >= configuration.pingTimeout.wholeNanoseconds
-        {
-            return close(.unresponsive)
+        // The time itself, not the turn's: a PING's round trip begins here.
+        let now = MonotonicTime.read().nanoseconds
+        let expired = session.expire(now: now)
+        if expired > 0 {
+            counters.expired &+= UInt64(expired)
+            health.requestsExpired(expired)
+        }
+        switch health.tick(now: now, openStreams: session.openStreams) {
+        case .none: break
+        case .suspend: break
+        case .ping(let number):
+            counters.pings &+= 1
+            session.ping(number)
+        case .close(let cause): return close(.unresponsive(cause))
         }
         if !session.output.isEmpty { scheduleFlush() }
         scheduleHealthCheck()
         deliver()
+        noteAvailability()
         if state == .open, isEnding, session.openStreams == 0 { close(.drained) }
+    }
+
+    private func scheduleHealthCheck() {
+        let now = loop.now.nanoseconds
+        var due = health.nextTick(openStreams: session.openStreams)
+        if let deadline = session.oldestDeadline {
+            // Deadlines that lie close together are kept in one go.
+            let batch = min(configuration.requestTimeout.wholeNanoseconds / 20, 100_000_000)
+            due = min(due, max(deadline, now &+ batch))
+        }
+        armTimer(at: max(due, now &+ 1_000_000))
+    }
+
+    /// The first of the open requests was sent: silence counts from here on.
+    func watchFirstStream() {
+        let now = loop.now.nanoseconds
+        health.streamsOpened(now: now)
+        let due = min(
+            now &+ configuration.suspicionInterval.wholeNanoseconds,
+            now &+ configuration.requestTimeout.wholeNanoseconds)
+        if due < timerDue, pendingClose == nil { armTimer(at: due) }
+    }
+
+    private func armTimer(at due: UInt64) {
+        guard pendingClose == nil else { return }
+        if let timer { loop.cancel(timer) }
+        timerDue = due
+        timer = loop.schedule(at: MonotonicTime(nanoseconds: due), handler: self)
+    }
+
+    /// Tells the owner when requests may no longer, or again, be placed here.
+    func noteAvailability() {
+        guard state == .open, health.isSuspended != wasSuspended else { return }
+        wasSuspended.toggle()
+        if wasSuspended { counters.suspensions &+= 1 }
+        owner.connectionAvailabilityChanged(self)
     }
 
     // MARK: Closing
@@ -52,7 +81,18 @@ extension ClientConnection {
             flush()
             guard state != .closed else { return }
         }
+        if state != .open, reason.kind != .endedByUs {
+            // It was no use, whoever is to blame: others are tried first for a while.
+            if let dialer {
+                failedAddresses = dialer.unsuccessful(timedOut: true)
+            } else if !failedAddresses.contains(address) {
+                failedAddresses.append(address)
+            }
+        }
         state = .closed
+        dialer?.cancel()
+        dialer = nil
+        tunnel = nil
         if let timer { loop.cancel(timer) }
         if let resumeReading { loop.cancel(resumeReading) }
         timer = nil

@@ -336,6 +336,7 @@ extension ClientSession {
         try countControlFrame()
         guard let index = streams.find(header.stream) else { return }
         let code = HTTP2ErrorCode(rawValue: payload.baseAddress!.bigEndian32())
+        resetsReceived += 1
         // RFC 9113 §8.7: REFUSED_STREAM promises that nothing was done.
         end(index, failed: code == .refusedStream ? .no : .unknown, code: code)
     }

@@ -49,6 +49,8 @@ public struct ClientSession: ~Copyable {
     var lastAcceptedID = Self.largestStreamID
     var goAwayReceived = false
     var controlFrames = 0
+    /// RST_STREAM that ended an open stream.
+    var resetsReceived: UInt64 = 0
     var blockedStreams: [UInt32] = []
     var collectedBodies: [UInt32: [UInt8]] = [:]
     /// The answer content that an event points to.

@@ -67,10 +67,10 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     private var openingStarted: [MonotonicTime]
     /// Connections that serve until their successor is open.
     private var retiring: [Bool]
+    private var addressOrder = AddressOrder()
     private var resolving = 0
     private var isClosing = false
     private var failures = 0
-    private var openings = 0
     private var lastOpening: MonotonicTime?
     private var notBefore: MonotonicTime?
     private var timer: TimerID?
@@ -235,9 +235,10 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
         resolving += 1
         // The closure runs on this loop, which owns the pool; the box only carries the reference there.
         let box = LoopConfined(self)
-        AddressResolver.resolve(host: configuration.host, port: configuration.port, on: loop) { result in
-            box.value.resolved(result)
-        }
+        let proxy = configuration.connection.proxy
+        AddressResolver.resolve(
+            host: proxy?.host ?? configuration.host, port: proxy?.port ?? configuration.port, on: loop
+        ) { result in box.value.resolved(result) }
         maintain()
     }
 
@@ -259,12 +260,12 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
             delegate.pool(self, happened: .resolveFailed(error))
         case .success(let addresses):
             guard let number = connections.firstIndex(where: { $0 == nil }) else { return }
-            // Round the addresses, so that a dead one is not tried for ever.
-            let address = addresses[openings % addresses.count]
-            openings += 1
+            let ordered = addressOrder.next(
+                addresses, inUse: connections.compactMap { $0?.address }, now: loop.now.nanoseconds)
             let connection = ClientConnection(
-                number: UInt32(number), address: address, serverName: configuration.host, context: context,
-                fields: fields, configuration: configuration.connection, loop: loop, owner: self)
+                number: UInt32(number), addresses: ordered, serverName: configuration.host,
+                port: configuration.port, context: context, fields: fields,
+                configuration: configuration.connection, loop: loop, owner: self)
             connections[number] = connection
             openingStarted[number] = loop.now
             connection.connect()
@@ -284,7 +285,18 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
 
     // MARK: Connections
 
+    private func learnAddresses(of connection: ClientConnection) {
+        for address in connection.failedAddresses { addressOrder.failed(address, now: loop.now.nanoseconds) }
+    }
+
+    public func connectionAvailabilityChanged(_ connection: ClientConnection) {
+        report(connection)
+        delegate.poolHasCapacity(self)
+    }
+
     public func connectionOpened(_ connection: ClientConnection) {
+        learnAddresses(of: connection)
+        addressOrder.connected(connection.address)
         drainRetired()
         report(connection)
         delegate.pool(
@@ -323,6 +335,7 @@ public final class ConnectionPool: ClientConnectionOwner, TimerHandler {
     }
 
     public func connectionClosed(_ connection: ClientConnection, reason: ConnectionCloseReason) {
+        learnAddresses(of: connection)
         connections[Int(connection.number)] = nil
         retiring[Int(connection.number)] = false
         scheduler.connectionRemoved(connection.number)

@@ -282,7 +282,7 @@ struct PoolStateMachine {
     mutating func tick(now: UInt64, demand: Demand, views: [View]) {
         guard !isClosing else { return }
         if case .open(let until, let fault) = circuit, until <= now { setCircuit(.halfOpen(fault)) }
-        notePeak(demand, now: now)
+        notePeak(max(demand.peakInFlight, views.reduce(0) { $0 + $1.inFlight }), now: now)
         rotate(now: now, views)
         grow(now: now, demand, views)
         closeIdle(now: now, views)
@@ -298,15 +298,15 @@ struct PoolStateMachine {
         return max(next, now + 1_000_000)
     }
 
-    private mutating func notePeak(_ demand: Demand, now: UInt64) {
+    private mutating func notePeak(_ inFlight: Int, now: UInt64) {
         guard let end = peakWindowEnd else {
             peakWindowEnd = now + limits.idleTimeout / 2
-            peaks = (.max, demand.peakInFlight)
+            peaks = (.max, inFlight)
             return
         }
-        peaks.current = max(peaks.current, demand.peakInFlight)
+        peaks.current = max(peaks.current, inFlight)
         guard now >= end else { return }
-        peaks = (peaks.current, demand.peakInFlight)
+        peaks = (peaks.current, inFlight)
         peakWindowEnd = now + limits.idleTimeout / 2
     }
 

@@ -120,8 +120,14 @@ extension TLSError {
             return TLSError(
                 .certificateRefused, operation: operation, reason: text,
                 hint: "the peer refused the certificate presented to it; check its dates and its authority")
+        case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
+            // The alert of TLS 1.2 for both (RFC 5246 §7.2.2, §7.4.6); TLS 1.3 has one of its own for the second.
+            return TLSError(
+                .noCommonParameters, operation: operation, reason: text,
+                hint: "the two sides share no TLS version or cipher suite, or the server demands a client"
+                    + " certificate; compare their settings")
         case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION, SSL_R_UNSUPPORTED_PROTOCOL, SSL_R_NO_SHARED_CIPHER,
-            SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE, SSL_R_NO_PROTOCOLS_AVAILABLE,
+            SSL_R_NO_PROTOCOLS_AVAILABLE,
             SSL_R_NO_SUITABLE_KEY_SHARE:
             return TLSError(
                 .noCommonParameters, operation: operation, reason: text,

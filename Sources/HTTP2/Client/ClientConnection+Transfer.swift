@@ -1,0 +1,117 @@
+import EventLoop
+
+/// Bytes between TLS and the session, events to the owner.
+extension ClientConnection {
+    // MARK: Reading
+
+    func readAll() {
+        guard let transport, state == .open || state == .negotiating else { return }
+        for _ in 0..<Self.readsPerTurn {
+            let room = input.prepare(Self.readSize)
+            switch transport.read(into: room) {
+            case .bytes(let count):
+                input.commit(count)
+                counters.reads &+= 1
+                counters.bytesReceived &+= UInt64(count)
+                health.bytesRead(now: loop.now.nanoseconds)
+                guard process() else { return }
+            case .wantRead: return
+            case .wantWrite:
+                want([.read, .write])
+                return
+            case .closed(let clean): return close(.closedByServer(clean: clean))
+            case .failed(let error): return close(.tls(error))
+            }
+        }
+        // More may wait in TLS, of which the socket knows nothing.
+        if transport.hasBufferedInput {
+            resumeReading = loop.schedule(at: loop.now + .nanoseconds(1), handler: self)
+        }
+    }
+
+    /// Gives the session what has come and its events to the owner. False when the connection has ended.
+    private func process() -> Bool {
+        do throws(HTTP2ConnectionError) {
+            let used = try session.receive(input.readable)
+            input.consume(used)
+        } catch {
+            deliver()
+            flush()
+            close(.http2(error))
+            return false
+        }
+        if state == .negotiating, session.peerMaximumStreams != nil { opened() }
+        if !session.output.isEmpty { scheduleFlush() }
+        deliver()
+        noteAvailability()
+        if state == .open, isEnding, session.openStreams == 0 { closeSoon(.drained) }
+        return state != .closed
+    }
+
+    func deliver() {
+        guard !isDelivering else { return }
+        isDelivering = true
+        while session.events.count > 0 {
+            swap(&session.events, &delivering)
+            for event in delivering.all { count(event) }
+            owner.connection(self, received: delivering.all)
+            delivering.removeAll()
+        }
+        isDelivering = false
+    }
+
+    private func count(_ event: ClientEvent) {
+        switch event.kind {
+        case .response:
+            hasAnswered = true
+            health.answered()
+            counters.count(status: event.status)
+        case .goAway: counters.goAwaysReceived &+= 1
+        case .pingAnswered: health.pingAnswered(number: event.code, now: loop.now.nanoseconds)
+        case .failed, .capacityChanged: break
+        }
+    }
+
+    // MARK: Writing
+
+    func scheduleFlush() {
+        guard !flushScheduled, state == .open || state == .negotiating else { return }
+        flushScheduled = true
+        loop.atTurnEnd(self)
+    }
+
+    func flush() {
+        guard let transport, state == .open || state == .negotiating else { return }
+        while !session.output.isEmpty {
+            let waiting = session.output.readable
+            let record = UnsafeRawBufferPointer(rebasing: waiting.prefix(TLSTransport.maximumRecordSize))
+            switch transport.write(record) {
+            case .bytes(let count):
+                session.output.consume(count)
+                counters.writes &+= 1
+                counters.bytesSent &+= UInt64(count)
+                counters.bytesPerWrite.record(count)
+            case .wantWrite:
+                want([.read, .write])
+                return
+            case .wantRead:
+                want(.read)
+                return
+            case .failed(let error):
+                // A server that closed may have said why, and which requests it has not processed.
+                takeLastInput(from: transport)
+                return close(.tls(error))
+            }
+        }
+        want(.read)
+    }
+
+    private func takeLastInput(from transport: TLSTransport) {
+        while true {
+            let room = input.prepare(Self.readSize)
+            guard case .bytes(let count) = transport.read(into: room) else { break }
+            input.commit(count)
+        }
+        if let used = try? session.receive(input.readable) { input.consume(used) }
+    }
+}

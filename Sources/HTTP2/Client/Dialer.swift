@@ -1,0 +1,181 @@
+import EventLoop
+import Glibc
+
+/// Told how a dialing ended; on the loop's thread. One of the two is called, once, unless it is cancelled before.
+protocol DialerOwner: AnyObject {
+    /// A connected, non-blocking socket, owned by the receiver from here on. Never from within ``Dialer/start()``.
+    func dialer(_ dialer: Dialer, connected socket: Int32, to address: SocketAddress)
+    /// Also from within ``Dialer/start()``.
+    func dialer(_ dialer: Dialer, failed error: DialError)
+}
+
+/// Opens a TCP connection to one of several addresses, as ``DialPlan`` says. Loop's thread only.
+final class Dialer: TimerHandler {
+    private let addresses: [SocketAddress]
+    private let loop: EventLoop
+    private let userTimeoutMilliseconds: Int32
+    private unowned let owner: any DialerOwner
+    private var plan: DialPlan
+    private var attempts: [DialAttempt?]
+    private var causes: [DialError.Cause]
+    private var timer: TimerID?
+
+    /// - Parameters:
+    ///   - addresses: in the order to try them; at least one.
+    ///   - userTimeoutMilliseconds: TCP_USER_TIMEOUT of the socket (RFC 5482): what was sent and is not acknowledged
+    ///     for so long ends the connection, whatever the system's retries say.
+    init(
+        addresses: [SocketAddress], userTimeoutMilliseconds: Int32, loop: EventLoop, owner: any DialerOwner
+    ) {
+        precondition(!addresses.isEmpty, "dialing needs an address")
+        self.addresses = addresses
+        self.loop = loop
+        self.userTimeoutMilliseconds = userTimeoutMilliseconds
+        self.owner = owner
+        plan = DialPlan(attempts: addresses.count)
+        attempts = Array(repeating: nil, count: addresses.count)
+        causes = Array(repeating: .notTried, count: addresses.count)
+    }
+
+    deinit {
+        if let timer { loop.cancel(timer) }
+    }
+
+    func start() {
+        advance(.tick)
+    }
+
+    /// Closes what is under way; nothing is reported.
+    func cancel() {
+        if let timer { loop.cancel(timer) }
+        timer = nil
+        for index in attempts.indices { attempts[index]?.close() }
+    }
+
+    /// How every attempt stands, for an opening whose time is up.
+    var error: DialError {
+        DialError(attempts: zip(addresses, causes).map { DialError.Attempt(address: $0, cause: $1) })
+    }
+
+    /// Addresses that failed, that were overtaken by one that was tried later, or, when the time is up
+    /// (`timedOut`), that have not answered.
+    func unsuccessful(timedOut: Bool) -> [SocketAddress] {
+        plan.attempts.indices.compactMap { index in
+            switch plan.attempts[index] {
+            case .failed: addresses[index]
+            case .trying: timedOut || plan.attempts[index...].contains(.connected) ? addresses[index] : nil
+            case .waiting, .connected: nil
+            }
+        }
+    }
+
+    func timerFired(_ timer: TimerID) {
+        self.timer = nil
+        advance(.tick)
+    }
+
+    fileprivate func ended(_ index: Int, code: Int32) {
+        guard code == 0 else {
+            attempts[index]?.close()
+            causes[index] = .system(SystemError(call: "connect", code: code))
+            return advance(.failed(index))
+        }
+        advance(.connected(index))
+    }
+
+    private func advance(_ first: DialPlan.Event) {
+        var event = first
+        while true {
+            switch plan.handle(event, now: loop.now.nanoseconds) {
+            case .wait: return armTimer()
+            case .start(let index):
+                guard let error = open(index) else { return armTimer() }
+                causes[index] = .system(error)
+                event = .failed(index)
+            case .connected(let index):
+                guard let socket = attempts[index]?.take() else { return }
+                cancel()
+                return owner.dialer(self, connected: socket, to: addresses[index])
+            case .failed:
+                cancel()
+                return owner.dialer(self, failed: error)
+            }
+        }
+    }
+
+    private func armTimer() {
+        if let timer { loop.cancel(timer) }
+        timer = plan.nextStart.map { loop.schedule(at: MonotonicTime(nanoseconds: $0), handler: self) }
+    }
+
+    /// Begins an attempt; the error is that of a failure at once.
+    private func open(_ index: Int) -> SystemError? {
+        let address = addresses[index]
+        let socket = Glibc.socket(
+            address.family, Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        guard socket >= 0 else { return SystemError(call: "socket") }
+        var one: Int32 = 1
+        setsockopt(socket, Int32(IPPROTO_TCP), TCP_NODELAY, &one, socklen_t(MemoryLayout<Int32>.size))
+        var patience = userTimeoutMilliseconds
+        setsockopt(
+            socket, Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, &patience, socklen_t(MemoryLayout<Int32>.size))
+        let attempt = DialAttempt(socket: socket, index: index, loop: loop, dialer: self)
+        let code = address.withPointer { Glibc.connect(socket, $0, $1) == 0 ? 0 : errno }
+        // Connected at once or not: the loop tells, so that the owner never hears of it within its own call.
+        guard code == 0 || code == EINPROGRESS else { return SystemError(call: "connect", code: code) }
+        do throws(SystemError) {
+            try attempt.watch()
+        } catch {
+            return error
+        }
+        attempts[index] = attempt
+        causes[index] = .noAnswer
+        return nil
+    }
+}
+
+/// One socket that connects. It owns the socket until it is taken.
+private final class DialAttempt: ReadinessHandler {
+    private var socket: Int32
+    private let index: Int
+    private let loop: EventLoop
+    private unowned let dialer: Dialer
+    private var registration: Registration?
+
+    init(socket: Int32, index: Int, loop: EventLoop, dialer: Dialer) {
+        self.socket = socket
+        self.index = index
+        self.loop = loop
+        self.dialer = dialer
+    }
+
+    deinit { close() }
+
+    func watch() throws(SystemError) {
+        registration = try loop.register(socket, interest: .write, handler: self)
+    }
+
+    func ready(_ readiness: Readiness) {
+        var code: Int32 = 0
+        var length = socklen_t(MemoryLayout<Int32>.size)
+        if getsockopt(socket, SOL_SOCKET, SO_ERROR, &code, &length) != 0 { code = errno }
+        dialer.ended(index, code: code)
+    }
+
+    func take() -> Int32? {
+        unwatch()
+        defer { socket = -1 }
+        return socket >= 0 ? socket : nil
+    }
+
+    func close() {
+        unwatch()
+        if socket >= 0 { Glibc.close(socket) }
+        socket = -1
+    }
+
+    private func unwatch() {
+        if let registration { loop.deregister(registration) }
+        registration = nil
+    }
+}

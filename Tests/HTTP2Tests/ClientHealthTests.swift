@@ -1,0 +1,210 @@
+import EventLoop
+import TestSupport
+import Testing
+
+@testable import HTTP2
+
+/// Connections that stall or die without a word: a proxy between the two ends holds back what it carries.
+@Suite(.serialized) struct ClientHealthTests {
+    private func client(
+        _ proxy: TestProxy, _ server: ServerFixture,
+        _ change: (inout ClientConnection.Configuration) -> Void = { _ in }
+    ) throws -> ConnectionClient {
+        try ConnectionClient(
+            addresses: [proxy.address], port: server.listener.port,
+            context: .client(server.tls.clientOptions)
+        ) {
+            $0.connectTimeout = .seconds(60)
+            $0.requestTimeout = .seconds(120)
+            $0.suspicionInterval = .milliseconds(100)
+            $0.pingTimeout = .seconds(60)
+            $0.proxy = ProxyConfiguration(host: "127.0.0.1", port: proxy.port)
+            change(&$0)
+        }
+    }
+
+    @Test func theFirstPingMeasuresTheRoundTrip() throws {
+        let server = try ServerFixture()
+        let client = try ConnectionClient(
+            addresses: [SocketAddress("127.0.0.1", port: server.listener.port)!],
+            context: .client(server.tls.clientOptions))
+        try eventually("a sample") { client.statistics.roundTrip.samples == 1 }
+        let statistics = client.statistics
+        #expect(statistics.pings == 1)
+        #expect(statistics.roundTrip.smoothed > 0)
+        #expect(statistics.roundTrip.minimum == statistics.roundTrip.last)
+        client.stop()
+    }
+
+    /// No request is lost by a stall; no new ones are placed until it is over.
+    @Test func aStallSuspendsAndDoesNotKill() throws {
+        let server = try ServerFixture()
+        let proxy = try TestProxy(.tunnel(authorization: nil))
+        let client = try client(proxy, server)
+        try client.waitUntilOpen()
+        try eventually("a sample") { client.statistics.roundTrip.samples == 1 }
+        proxy.pause()
+        #expect(client.send(0..<5).allSatisfy { $0 == .submitted })
+        try eventually("the connection is suspended") { client.statistics.suspensions == 1 }
+        #expect(client.availableStreams == 0)
+        #expect(client.read { $0.suspensions } == [true])
+        #expect(client.send(5..<6) == [.noCapacity])
+        proxy.resume()
+        try eventually("all are answered") { client.read { $0.ends.count } == 5 }
+        #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
+        try eventually("it takes requests again") { client.availableStreams > 0 }
+        #expect(client.read { $0.suspensions } == [true, false])
+        #expect(client.send(6..<7) == [.submitted])
+        try eventually("that is answered") { client.read { $0.ends[6] } == [200] }
+        #expect(client.read { $0.closed.isEmpty })
+        client.stop()
+        proxy.stop()
+    }
+
+    @Test func aBlackHoleIsGivenUpAndItsRequestsAreUnknown() throws {
+        let server = try ServerFixture()
+        let proxy = try TestProxy(.tunnel(authorization: nil))
+        let client = try client(proxy, server) { $0.pingTimeout = .milliseconds(400) }
+        try client.waitUntilOpen()
+        proxy.pause()
+        #expect(client.send(0..<5).allSatisfy { $0 == .submitted })
+        let reason = try client.waitUntilClosed()
+        guard case .unresponsive(.silent(let nanoseconds)) = reason else {
+            Issue.record("\(reason)")
+            return
+        }
+        // Not before suspicion and PING timeout are over, of which the first may have begun at the last byte.
+        #expect(nanoseconds >= 400_000_000)
+        #expect(reason.kind == .network)
+        #expect("\(reason)".contains("unresponsive"))
+        #expect(client.read { $0.ends.count } == 5)
+        #expect(client.read { $0.ends.values.allSatisfy { $0 == [0] } })
+        client.stop()
+        proxy.stop()
+    }
+
+    /// Without requests it is the regular PING that finds a dead connection.
+    @Test func anIdleBlackHoleIsGivenUpToo() throws {
+        let server = try ServerFixture()
+        let proxy = try TestProxy(.tunnel(authorization: nil))
+        let client = try client(proxy, server) {
+            $0.pingInterval = .milliseconds(100)
+            $0.pingTimeout = .milliseconds(300)
+        }
+        try client.waitUntilOpen()
+        try eventually("several PINGs are answered") { client.statistics.roundTrip.samples >= 3 }
+        #expect(client.read { $0.closed.isEmpty })
+        proxy.pause()
+        guard case .unresponsive(.silent) = try client.waitUntilClosed() else {
+            Issue.record("closed for another reason")
+            return
+        }
+        client.stop()
+        proxy.stop()
+    }
+
+    @Test func aServerThatAnswersOnlyPingsIsGivenUp() throws {
+        let server = try ServerFixture(respond: { _, _ in })
+        let client = try ConnectionClient(
+            addresses: [SocketAddress("127.0.0.1", port: server.listener.port)!],
+            context: .client(server.tls.clientOptions)
+        ) {
+            $0.requestTimeout = .milliseconds(100)
+            $0.pingTimeout = .seconds(60)
+        }
+        try client.waitUntilOpen()
+        for number in UInt32(0)..<3 {
+            try eventually("it takes requests") { client.availableStreams > 0 }
+            #expect(client.send(number..<number + 1) == [.submitted])
+            try eventually("the request ends") { client.read { $0.ends[number] } == [0] }
+        }
+        guard case .unresponsive(.requestsUnanswered(3)) = try client.waitUntilClosed() else {
+            Issue.record("closed for another reason")
+            return
+        }
+        #expect(client.statistics.expired == 3)
+        client.stop()
+    }
+
+    /// The scheduler hears of it: nothing is placed on a connection under suspicion until it is well again.
+    @Test func aPoolWaitsForASuspendedConnection() throws {
+        let server = try ServerFixture()
+        let proxy = try TestProxy(.tunnel(authorization: nil))
+        let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {
+            $0.connection.suspicionInterval = .milliseconds(300)
+            $0.connection.pingTimeout = .seconds(60)
+            $0.connection.requestTimeout = .seconds(120)
+            $0.connection.proxy = ProxyConfiguration(host: "127.0.0.1", port: proxy.port)
+        }
+        client.send(0..<1)
+        try eventually("an answer") { client.read { $0.ends.count } == 1 }
+        proxy.pause()
+        // One report comes from sending; as nothing can be read any more, the next one is the suspicion's.
+        let reports = client.read { $0.capacityReports }
+        client.send(1..<3)
+        try eventually("it is suspended") { client.read { $0.capacityReports } >= reports + 2 }
+        client.send(3..<10)
+        #expect(client.read { $0.mostInFlight } == 2)
+        proxy.resume()
+        try eventually("all are answered") { client.read { $0.ends.count } == 10 }
+        #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
+        #expect(client.read { $0.happened } == ["opened"])
+        client.stop()
+        proxy.stop()
+    }
+
+    @Test func statisticsCountWhatHappened() throws {
+        let server = try ServerFixture(
+            options: { $0.maximumConcurrentStreams = 20 },
+            respond: { request, connection in
+                let path = String(decoding: request.path, as: UTF8.self)
+                switch Int(path.split(separator: "/").last ?? "") ?? 0 {
+                case 0..<10: connection.respond(stream: request.stream, status: 200)
+                case 10..<13: connection.respond(stream: request.stream, status: 410)
+                case 13..<15: connection.respond(stream: request.stream, status: 503)
+                case 15: connection.reset(stream: request.stream, errorCode: 7)
+                default: break
+                }
+            })
+        let client = try ConnectionClient(
+            addresses: [SocketAddress("127.0.0.1", port: server.listener.port)!],
+            context: .client(server.tls.clientOptions))
+        try client.waitUntilOpen()
+        try eventually("a sample") { client.statistics.roundTrip.samples == 1 }
+        #expect(client.send(0..<17).allSatisfy { $0 == .submitted })
+        try eventually("all but one have ended") { client.read { $0.ends.count } == 16 }
+        let statistics = client.statistics
+        #expect(statistics.requests == 17)
+        #expect(statistics.answers2xx == 10 && statistics.answers4xx == 3 && statistics.answers5xx == 2)
+        #expect(statistics.answersOther == 0 && statistics.expired == 0)
+        #expect(statistics.resetsReceived == 1 && statistics.goAwaysReceived == 0)
+        #expect(statistics.inFlight == 1 && statistics.streamLimit == 20)
+        // They were submitted in one turn, so they went out in one flush.
+        #expect(statistics.requestsPerFlush.buckets[5] == 1)
+        #expect(statistics.requestsPerFlush.total == 1)
+        #expect(statistics.bytesPerWrite.total == statistics.writes)
+        #expect(statistics.writes >= 3 && statistics.reads >= 2)
+        // 17 bodies of 100 bytes with two frame headers each, at least.
+        #expect(statistics.bytesSent > 17 * 118)
+        #expect(statistics.bytesReceived > 16 * 9)
+        #expect(statistics.connectNanoseconds > 0)
+        #expect(statistics.handshakeNanoseconds > 0)
+        #expect(statistics.openedAtNanoseconds > 0)
+        client.stop()
+    }
+
+    @Test func theHistogramOfPowers() {
+        var histogram = PowerHistogram()
+        for value in [0, 1, 2, 3, 4, 7, 8, 16_384, Int.max, -1] { histogram.record(value) }
+        var expected = [UInt64](repeating: 0, count: PowerHistogram.bucketCount)
+        expected[0] = 2
+        expected[1] = 1
+        expected[2] = 2
+        expected[3] = 2
+        expected[4] = 1
+        expected[15] = 1
+        expected[19] = 1
+        #expect(histogram.buckets == expected)
+        #expect(histogram.total == 10)
+    }
+}
