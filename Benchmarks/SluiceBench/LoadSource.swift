@@ -1,3 +1,4 @@
+import DeliveryCore
 import SluiceModel
 
 /// One stream of pushes with one app and one priority. Slots of the scheduler are its own.
@@ -21,7 +22,7 @@ struct LoadSource {
 
     let configuration: Configuration
     let firstSlot: UInt32
-    let latencies: Latencies?
+    let latencies: LatencyHistogram?
     private(set) var finished = 0
     private(set) var accepted = 0
     private(set) var otherAnswers = 0
@@ -39,7 +40,7 @@ struct LoadSource {
     init(_ configuration: Configuration, firstSlot: UInt32) {
         self.configuration = configuration
         self.firstSlot = firstSlot
-        latencies = configuration.recordsLatency ? Latencies() : nil
+        latencies = configuration.recordsLatency ? LatencyHistogram() : nil
         freeCount = configuration.slots
         free = .allocate(capacity: freeCount)
         for index in 0..<freeCount { free[index] = firstSlot + UInt32(freeCount - 1 - index) }
@@ -91,7 +92,7 @@ struct LoadSource {
         }
         if isMeasuring, let latencies {
             let due = dueTimes[Int(slot - firstSlot)]
-            latencies.record(now > due ? now - due : 0)
+            latencies.record(nanoseconds: now > due ? now - due : 0)
         }
         free[freeCount] = slot
         freeCount += 1

@@ -1,4 +1,5 @@
 import ArgumentParser
+import DeliveryCore
 
 struct OpenLoopCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -28,10 +29,10 @@ struct OpenLoopCommand: ParsableCommand {
 
 extension JSONLine {
     /// - Parameter prefix: of the names.
-    mutating func add(_ prefix: String, _ latencies: Latencies) {
-        for (name, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
-            add("\(prefix)\(name)_ms", Double(latencies.quantile(quantile)) / 1e6)
+    mutating func add(_ prefix: String, _ latencies: LatencyHistogram) {
+        for (name, percent) in [("p50", 50.0), ("p90", 90), ("p99", 99), ("p999", 99.9)] {
+            add("\(prefix)\(name)_ms", Double(latencies.percentile(percent)) / 1e6)
         }
-        add("\(prefix)maximum_ms", Double(latencies.maximum) / 1e6)
+        add("\(prefix)maximum_ms", Double(latencies.max) / 1e6)
     }
 }

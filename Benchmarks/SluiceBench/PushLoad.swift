@@ -275,7 +275,7 @@ struct LoadError: Error, CustomStringConvertible {
 struct LoadResult: @unchecked Sendable {
     struct Source {
         var pushes: Int
-        var latencies: Latencies?
+        var latencies: LatencyHistogram?
     }
 
     var pushes: Int
