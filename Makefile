@@ -5,13 +5,14 @@ SWIFT ?= swift
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench format lint clean dependencies test-dependencies toolchain
+.PHONY: help build demo test bench bench-connection format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
 	@echo 'make test     builds and runs all tests'
 	@echo 'make build    release build: .build/release/sluice'
 	@echo 'make bench    measurements of Benchmarks/README.md'
+	@echo 'make bench-connection  the connection layer: each figure with its bound, under ten minutes'
 	@echo 'make format   formats the sources in place'
 	@echo 'make lint     checks the format'
 	@echo 'make clean    removes the build directory'
@@ -39,6 +40,10 @@ endif
 bench: toolchain test-dependencies
 	@$(SWIFT) build -c release
 	@Benchmarks/run $(ARGS)
+
+bench-connection: toolchain test-dependencies
+	@$(SWIFT) build -c release
+	@Benchmarks/connection $(ARGS)
 
 format: toolchain
 	@$(SWIFT) format --in-place --parallel --recursive Sources Tests Benchmarks Package.swift

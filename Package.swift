@@ -72,10 +72,12 @@ let package = Package(
             swiftSettings: strict),
 
         // Measurements.
+        .target(name: "CAllocationCounter", path: "Benchmarks/CAllocationCounter"),
         .executableTarget(
             name: "sluice-bench",
             dependencies: [
-                "Gateway", "APNS", "HTTP2", "EventLoop", "Kafka", "SluiceModel", "DeliveryCore",
+                "CAllocationCounter", "CNghttp2", "Gateway", "APNS", "HTTP2", "EventLoop", "Kafka",
+                "SluiceModel", "DeliveryCore",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],

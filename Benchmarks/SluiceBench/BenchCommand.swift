@@ -5,42 +5,10 @@ import ArgumentParser
 struct BenchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sluice-bench", abstract: "Measurements of Sluice's parts.",
-        subcommands: [Connection.self, Gateway.self, Scheduler.self])
-
-    struct Connection: ParsableCommand {
-        static let configuration = CommandConfiguration(
-            abstract:
-                "Push through the connection layer as fast as a server answers; prints one line of JSON.")
-
-        @Option(help: "The server's port.") var port: UInt16
-        @Option(help: "PEM file of the authority that signed the server's certificate.") var caFile: String
-        @Option(help: "The server's name, as in its certificate.") var host = "localhost"
-        @Option(help: "Connections.") var connections = 1
-        @Option(help: "Requests in flight on each connection at most.") var inFlight = 1000
-        @Option(help: "Pushes to measure.") var pushes = 200_000
-        @Option(help: "Pushes before the measurement begins.") var warmUp = 20_000
-        @Option(help: "Payload bytes.") var payload = 250
-
-        func run() throws {
-            var settings = PushLoad.Settings()
-            settings.port = port
-            settings.caFile = caFile
-            settings.host = host
-            settings.connections = connections
-            settings.inFlight = inFlight
-            settings.pushes = pushes
-            settings.warmUp = warmUp
-            settings.payloadBytes = payload
-            let result = try PushLoad(settings).run()
-            print(
-                """
-                {"pushes":\(result.pushes),"accepted":\(result.accepted),"other":\(result.otherAnswers),\
-                "unanswered":\(result.unanswered),"seconds":\(result.seconds),"cpu_seconds":\(result.cpuSeconds),\
-                "pushes_per_second":\(Int(result.pushesPerSecond)),\
-                "cpu_us_per_push":\(result.cpuMicrosecondsPerPush)}
-                """)
-        }
-    }
+        subcommands: [
+            ConnectionCommand.self, OpenLoopCommand.self, GrowthCommand.self, FairnessCommand.self,
+            PriorityCommand.self, AllocationsCommand.self, HeadersCommand.self, Scheduler.self, Gateway.self,
+        ])
 
     struct Gateway: ParsableCommand {
         static let configuration = CommandConfiguration(

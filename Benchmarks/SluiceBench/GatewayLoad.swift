@@ -42,18 +42,21 @@ struct GatewayLoad {
         worker.start()
         // The group's first assignment takes seconds; the measurement begins with the first finished jobs.
         while worker.snapshot().intake.finished < jobs / 20 { usleep(1000) }
-        let from = (count: worker.snapshot().intake.finished, cpu: PushLoad.cpuSeconds(), time: Self.now())
+        let from = (
+            count: worker.snapshot().intake.finished, cpu: ProcessUsage.read().cpuSeconds, time: Self.now()
+        )
         var finished = from.count
         while finished < jobs {
             usleep(1000)
             finished = worker.snapshot().intake.finished
         }
-        let until = (cpu: PushLoad.cpuSeconds(), time: Self.now())
+        let until = (cpu: ProcessUsage.read().cpuSeconds, time: Self.now())
         worker.requestStop()
         let ended = worker.waitUntilStopped()
         return Result(
             jobs: finished - from.count, seconds: until.time - from.time, cpuSeconds: until.cpu - from.cpu,
-            accepted: ended.totals.shards.count(of: .accepted), residentMegabytes: Self.residentMegabytes())
+            accepted: ended.totals.shards.count(of: .accepted),
+            residentMegabytes: ProcessUsage.read().maximumResidentMegabytes)
     }
 
     /// Binary mode with the headers of a real sender, distinct device tokens.
@@ -96,12 +99,5 @@ struct GatewayLoad {
         var time = timespec()
         clock_gettime(CLOCK_MONOTONIC, &time)
         return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
-    }
-
-    /// The largest resident size of this process.
-    private static func residentMegabytes() -> Double {
-        var usage = rusage()
-        getrusage(RUSAGE_SELF.rawValue, &usage)
-        return Double(usage.ru_maxrss) / 1024
     }
 }

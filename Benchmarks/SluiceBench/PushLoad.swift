@@ -1,196 +1,301 @@
-import APNS
+import CAllocationCounter
 import DeliveryCore
 import EventLoop
-import Glibc
 import HTTP2
-import SluiceModel
 
-/// What one run of a load measured.
-struct LoadResult: Sendable {
-    var pushes: Int
-    var accepted: Int
-    var otherAnswers: Int
-    var unanswered: Int
-    var seconds: Double
-    var cpuSeconds: Double
-
-    var pushesPerSecond: Double { Double(pushes) / seconds }
-    var cpuMicrosecondsPerPush: Double { cpuSeconds * 1e6 / Double(pushes) }
-}
-
-/// Pushes through the connection layer as fast as it takes them: the scheduler, the pool, the frame layer and TLS,
-/// on one event loop, with nothing above. Distinct device tokens, realistic headers.
+/// Pushes through the connection layer: the scheduler, the pool, the frame layer and TLS, on one event loop, with
+/// nothing above. What is pushed when is said by its sources.
 // Sendable: touched on the loop's thread; the result is read after `done`.
-final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, @unchecked Sendable {
+final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchecked Sendable {
+    /// How long a part of the run takes.
+    enum Extent: Sendable {
+        /// So many answers.
+        case pushes(Int)
+        case seconds(Double)
+    }
+
     struct Settings: Sendable {
         var host = "localhost"
         var port: UInt16 = 0
-        var caFile = ""
+        var trust = PEMSource.text("")
+        /// Connections to begin with: the load starts when they are open.
         var connections = 1
+        /// Where the pool may grow to; nil: it does not.
+        var maximumConnections: Int?
+        /// Requests in flight on each connection at most.
         var inFlight = 1000
-        var pushes = 200_000
-        var warmUp = 20_000
         var payloadBytes = 250
         var deviceTokens = 10_000
+        var warmUp = Extent.pushes(20_000)
+        var measured = Extent.pushes(200_000)
+        var sources: [LoadSource.Configuration] = []
+        var countsAllocations = false
+        /// Ends the measurement when it has seen enough; asked each tenth of a second.
+        var watch: GrowthWatch?
+    }
+
+    private enum Phase {
+        case connecting, warmingUp, measuring, draining, done
+    }
+
+    /// Where a run stands, at the beginning and the end of the measurement.
+    private struct Mark {
+        var time: UInt64
+        var usage: ProcessUsage
+        var finished: [Int]
     }
 
     private let settings: Settings
     private let loop: EventLoop
-    private var pool: ConnectionPool!
-    private let encoder: PushRequestEncoder
-    private let topics: [PushRequestEncoder.Topic]
-    private let topicNames: [UnsafeRawBufferPointer]
-    private let tokens: UnsafeMutableRawBufferPointer
-    private let payload: UnsafeMutableRawBufferPointer
-    private let collapseIdentifier: UnsafeMutableRawBufferPointer
-    private let fields = StableFields()
-    let done = BlockingFlag()
-    private(set) var result: LoadResult?
-
-    private var started = 0
+    private var pool: LoadPool!
+    private let material: LoadMaterial
+    private let sources: UnsafeMutableBufferPointer<LoadSource>
+    private let isPaced: Bool
+    private var phase = Phase.connecting
+    private var phaseBegan: (time: UInt64, finished: Int) = (0, 0)
     private var finished = 0
-    private var counts = (accepted: 0, other: 0, unanswered: 0)
     private var turnEndAsked = false
-    private var measureFrom: (time: UInt64, cpu: Double, finished: Int)?
+    private var from: Mark?
+    private var watch: GrowthWatch?
+    private var nextWatch: UInt64 = 0
+    private var failure: String?
+    private let done = BlockingFlag()
+    private var result: LoadResult?
+
+    /// How often what is due is looked for.
+    private static let tick: UInt64 = 100_000
 
     init(_ settings: Settings) throws {
         self.settings = settings
+        watch = settings.watch
         loop = try EventLoop(name: "load")
-        encoder = PushRequestEncoder(fields: fields, authority: "\(settings.host):\(settings.port)")
-        // As long as a provider token is; its content does not matter to a server that does not look.
-        encoder.setAuthorization(
-            Array(("bearer " + String(repeating: "eyJhbGciOiJFUzI1NiIs", count: 9)).utf8))
-        topicNames = (0..<4).map { Self.copy("com.example.app\($0)") }
-        topics = topicNames.map { [encoder] in encoder.topic($0) }
-        tokens = .allocate(byteCount: settings.deviceTokens * 64, alignment: 8)
-        var generator = SeededGenerator(seed: 7)
-        let digits = Array("0123456789abcdef".utf8)
-        for index in tokens.indices { tokens[index] = digits[Int(generator.next() & 15)] }
-        let text = #"{"aps":{"alert":{"title":"Benchmark","body":""#
-        let filler = max(0, settings.payloadBytes - text.utf8.count - 5)
-        let bytes = Array((text + String(repeating: "x", count: filler) + "\"}}}").utf8)
-        payload = .allocate(byteCount: bytes.count, alignment: 8)
-        payload.copyBytes(from: bytes)
-        collapseIdentifier = .allocate(byteCount: 16, alignment: 8)
-        collapseIdentifier.copyBytes(from: Array("score-update-123".utf8))
-
-        var options = ClientTLSOptions()
-        options.trust = .authorities(.file(settings.caFile))
-        options.minimumVersion = .tls13
-        var configuration = ConnectionPool.Configuration(host: settings.host, port: settings.port)
-        configuration.connections = settings.connections
-        configuration.openInterval = .zero
-        configuration.connection.session.maximumStreams = settings.inFlight
-        pool = ConnectionPool(
-            configuration: configuration, context: try TLSContext.client(options), fields: fields,
-            notifications: NotificationTable(capacity: settings.inFlight * settings.connections), loop: loop,
-            delegate: self)
+        let fields = StableFields()
+        material = LoadMaterial(
+            fields: fields, authority: "\(settings.host):\(settings.port)",
+            payloadBytes: settings.payloadBytes, tokenCount: settings.deviceTokens)
+        sources = .allocate(capacity: settings.sources.count)
+        var slot: UInt32 = 0
+        for (index, source) in settings.sources.enumerated() {
+            sources.initializeElement(at: index, to: LoadSource(source, firstSlot: slot))
+            slot = sources[index].endSlot
+        }
+        isPaced = settings.sources.contains { if case .rate = $0.demand { true } else { false } }
+        pool = try LoadPool(settings, fields: fields, loop: loop, delegate: self)
     }
 
-    func run() -> LoadResult {
+    deinit {
+        for source in sources { source.deallocate() }
+        sources.deinitialize()
+        sources.deallocate()
+    }
+
+    func run() throws -> LoadResult {
         loop.start()
-        loop.execute { [self] in pool.start() }
+        loop.execute { [self] in pool.pool.start() }
         done.wait()
-        let outcome = result!
-        loop.runBlocking { [self] in pool.close() }
+        loop.runBlocking { [self] in pool.pool.close() }
         loop.stop()
         loop.join()
-        return outcome
+        if let failure { throw LoadError(description: failure) }
+        return result!
     }
 
     // MARK: Load
 
-    private func enqueue(_ slot: UInt32) {
-        guard started < settings.warmUp + settings.pushes else { return }
-        started += 1
-        pool.scheduler.enqueue(
-            slot: slot, app: 0, priority: .immediate, bytes: payload.count, now: loop.now.nanoseconds)
+    /// Hands over what is due.
+    private func feed(now: UInt64) {
+        for index in sources.indices {
+            while let slot = sources[index].nextDue(now: now) {
+                pool.enqueue(
+                    slot, of: sources[index].configuration, bytes: material.payloadBytes, now: now)
+            }
+        }
+    }
+
+    private func source(of slot: UInt32) -> Int {
+        var index = 0
+        while sources[index].endSlot <= slot { index += 1 }
+        return index
     }
 
     func turnEnded() {
         turnEndAsked = false
+        guard phase == .warmingUp || phase == .measuring else { return }
+        let now = loop.now.nanoseconds
+        feed(now: now)
         while let (slot, connection) = pool.nextAssignment() {
-            let number = (finished &+ Int(slot)) % settings.deviceTokens
-            let topic = number & 3
-            let push = PushJob(
-                deviceToken: UnsafeRawBufferPointer(rebasing: tokens[number * 64..<number * 64 + 64]),
-                topic: topicNames[topic], pushType: .alert, priority: .immediate,
-                apnsID: APNSID(high: UInt64(finished), low: UInt64(slot) &* 0x9e37_79b9_7f4a_7c15),
-                expiration: .at(1_900_000_000),
-                collapseIdentifier: UnsafeRawBufferPointer(collapseIdentifier),
-                payload: UnsafeRawBufferPointer(payload), createdMilliseconds: 0)
-            let sent = connection.submit(tag: slot, body: push.payload) { [encoder, topics] block in
-                encoder.encode(push, topic: topics[topic], into: &block)
-            }
-            guard sent == .submitted else {
-                pool.withdraw(slot, from: connection)
-                pool.scheduler.enqueue(
-                    slot: slot, app: 0, priority: .immediate, bytes: payload.count, now: loop.now.nanoseconds,
-                    atFront: true)
-                continue
+            let index = source(of: slot)
+            if !material.submit(
+                slot: slot, priority: sources[index].configuration.priority, to: connection)
+            {
+                pool.notSubmitted(
+                    slot, of: sources[index].configuration, bytes: material.payloadBytes, on: connection,
+                    now: now)
             }
         }
+    }
+
+    func timerFired(_ timer: TimerID) {
+        guard phase == .warmingUp || phase == .measuring else { return }
+        let now = loop.now.nanoseconds
+        loop.schedule(at: MonotonicTime(nanoseconds: now + Self.tick), handler: self)
+        if now >= nextWatch, watch != nil {
+            nextWatch = now + 100_000_000
+            let unfinished = sources.reduce(0) { $0 + $1.unfinished(now: now) }
+            let enough = watch!.look(
+                time: now, finished: finished, waiting: unfinished - pool.inFlight,
+                connections: pool.openConnections)
+            if enough { return endMeasurement() }
+        }
+        askTurnEnd()
+        advance()
     }
 
     func pool(
         _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>,
         on connection: ClientConnection
     ) {
+        let now = isPaced ? MonotonicTime.read().nanoseconds : loop.now.nanoseconds
+        let isMeasuring = phase == .measuring
         for event in events {
+            let status: UInt16?
             switch event.kind {
-            case .response:
-                if event.status == 200 { counts.accepted += 1 } else { counts.other += 1 }
-            case .failed: counts.unanswered += 1
+            case .response: status = event.status
+            case .failed: status = nil
             default: continue
             }
+            sources[source(of: event.tag)].ended(
+                event.tag, status: status, now: now, isMeasuring: isMeasuring)
             finished += 1
-            enqueue(event.tag)
         }
-        if measureFrom == nil, finished >= settings.warmUp {
-            measureFrom = (MonotonicTime.read().nanoseconds, Self.cpuSeconds(), finished)
-        }
-        if finished >= settings.warmUp + settings.pushes, result == nil, let from = measureFrom {
-            result = LoadResult(
-                pushes: finished - from.finished, accepted: counts.accepted, otherAnswers: counts.other,
-                unanswered: counts.unanswered,
-                seconds: Double(MonotonicTime.read().nanoseconds - from.time) / 1e9,
-                cpuSeconds: Self.cpuSeconds() - from.cpu)
-            done.set()
-        }
+        advance()
     }
 
     func poolHasCapacity(_ pool: ConnectionPool) {
-        if started == 0 {
-            for slot in 0..<settings.inFlight * settings.connections { enqueue(UInt32(slot)) }
+        if phase == .connecting {
+            guard self.pool.openConnections >= settings.connections else { return }
+            enter(.warmingUp)
+            for index in sources.indices { sources[index].start(now: phaseBegan.time) }
+            if isPaced {
+                loop.schedule(at: MonotonicTime(nanoseconds: phaseBegan.time), handler: self)
+            }
         }
+        askTurnEnd()
+    }
+
+    func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
+        guard phase != .done else { return }
+        switch event {
+        // The pool's own doing, when it has more connections than it needs.
+        case .closed(_, .drained): break
+        case .closed(let number, let reason): fail("connection \(number) closed: \(reason)")
+        case .resolveFailed(let error): fail("\(error)")
+        case .stopped(let reason): fail("the pool stopped: \(reason)")
+        default: break
+        }
+    }
+
+    private func askTurnEnd() {
         guard !turnEndAsked else { return }
         turnEndAsked = true
         loop.atTurnEnd(self)
     }
 
-    func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
-        if case .closed(_, let reason) = event, result == nil {
-            FileHandleText.error("connection closed: \(reason)\n")
+    // MARK: Phases
+
+    private func enter(_ phase: Phase) {
+        self.phase = phase
+        phaseBegan = (MonotonicTime.read().nanoseconds, finished)
+    }
+
+    private func isOver(_ extent: Extent) -> Bool {
+        switch extent {
+        case .pushes(let count): finished - phaseBegan.finished >= count
+        case .seconds(let seconds):
+            Double(loop.now.nanoseconds(since: MonotonicTime(nanoseconds: phaseBegan.time))) >= seconds * 1e9
         }
     }
 
-    private static func copy(_ text: String) -> UnsafeRawBufferPointer {
-        let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: text.utf8.count, alignment: 1)
-        bytes.copyBytes(from: text.utf8)
-        return UnsafeRawBufferPointer(bytes)
+    private func advance() {
+        switch phase {
+        case .warmingUp where isOver(settings.warmUp): beginMeasurement()
+        case .measuring where isOver(settings.measured): endMeasurement()
+        case .draining where pool.inFlight == 0: finish()
+        default: break
+        }
     }
 
-    /// User and system time of this process.
-    static func cpuSeconds() -> Double {
-        var usage = rusage()
-        getrusage(RUSAGE_SELF.rawValue, &usage)
-        let seconds = { (time: timeval) in Double(time.tv_sec) + Double(time.tv_usec) / 1e6 }
-        return seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    private func beginMeasurement() {
+        from = Mark(time: 0, usage: .read(), finished: sources.map(\.finished))
+        enter(.measuring)
+        from?.time = phaseBegan.time
+        if settings.countsAllocations { sluice_allocations_begin(2048) }
+    }
+
+    private func endMeasurement() {
+        let allocations =
+            settings.countsAllocations ? sluice_allocations_end() : sluice_allocation_counts()
+        guard let from else { return fail("ended before the measurement began") }
+        enter(.draining)
+        let usage = ProcessUsage.read()
+        result = LoadResult(
+            pushes: finished - from.finished.reduce(0, +),
+            seconds: Double(phaseBegan.time - from.time) / 1e9,
+            cpuSeconds: usage.cpuSeconds - from.usage.cpuSeconds,
+            maximumResidentMegabytes: usage.maximumResidentMegabytes,
+            waiting: sources.reduce(0) { $0 + $1.unfinished(now: phaseBegan.time) } - pool.inFlight,
+            allocations: allocations, watch: watch,
+            sources: zip(sources, from.finished).map { source, before in
+                LoadResult.Source(pushes: source.finished - before, latencies: source.latencies)
+            })
+        advance()
+    }
+
+    /// Every push that left has been answered.
+    private func finish() {
+        phase = .done
+        let bad = sources.reduce(0) { $0 + $1.otherAnswers + $1.unanswered }
+        if bad > 0 { failure = "\(bad) pushes were not accepted" }
+        done.set()
+    }
+
+    private func fail(_ text: String) {
+        phase = .done
+        failure = text
+        done.set()
     }
 }
 
-enum FileHandleText {
-    static func error(_ text: String) {
-        _ = text.withCString { write(2, $0, strlen($0)) }
+struct LoadError: Error, CustomStringConvertible {
+    var description: String
+}
+
+/// What one run of a load measured.
+// Sendable: the histograms are not touched any more when the load has ended.
+struct LoadResult: @unchecked Sendable {
+    struct Source {
+        var pushes: Int
+        var latencies: LatencyHistogram?
+    }
+
+    var pushes: Int
+    var seconds: Double
+    var cpuSeconds: Double
+    var maximumResidentMegabytes: Double
+    /// Due and not begun, at the end.
+    var waiting: Int
+    var allocations: sluice_allocation_counts
+    var watch: GrowthWatch?
+    var sources: [Source]
+
+    /// The line that every load prints, to be added to.
+    var line: JSONLine {
+        var line = JSONLine()
+        line.add("pushes", pushes)
+        line.add("seconds", seconds)
+        line.add("pushes_per_second", Double(pushes) / seconds)
+        line.add("cpu_us_per_push", cpuSeconds * 1e6 / Double(pushes))
+        line.add("max_resident_mb", maximumResidentMegabytes)
+        return line
     }
 }

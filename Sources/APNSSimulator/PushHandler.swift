@@ -124,21 +124,3 @@ final class PushHandler: ServerRequestHandler {
         hasAnswered = true
     }
 }
-
-/// Answers every request with 200.
-final class NullHandler: ServerRequestHandler {
-    private let counters: SimulatorCounters
-
-    init(counters: SimulatorCounters) { self.counters = counters }
-
-    func connectionOpened(_ connection: ServerConnection) { counters.add(.opened) }
-
-    func requestReceived(_ request: ServerRequest, on connection: ServerConnection) {
-        counters.add(.absent)
-        connection.respond(stream: request.stream, status: 200)
-    }
-
-    func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason) {
-        if connection.wasOpened { counters.add(.closed) }
-    }
-}

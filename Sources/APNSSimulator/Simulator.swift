@@ -79,6 +79,7 @@ public final class Simulator: Sendable {
             shard.loop.execute {
                 shard.listener.stop(debugData: "{\"reason\":\"Shutdown\"}") {
                     shard.delays.removeAll()
+                    shard.nullDelay?.removeAll()
                     flag.set()
                 }
             }

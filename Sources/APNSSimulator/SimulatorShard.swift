@@ -10,6 +10,8 @@ final class SimulatorShard: @unchecked Sendable {
     let loop: EventLoop
     let counters = SimulatorCounters()
     let delays: DelayQueue
+    /// In null mode with a latency.
+    let nullDelay: NullDelay?
     let log: PushLogWriter?
     let faults: FaultMix
     var random: SimulatorRandom
@@ -37,6 +39,8 @@ final class SimulatorShard: @unchecked Sendable {
         self.options = options
         loop = try EventLoop(name: "apns-\(index)")
         delays = DelayQueue(loop: loop)
+        let delaysNull = options.mode == .null && options.latency > .zero
+        nullDelay = delaysNull ? NullDelay(loop: loop, delay: options.latency.wholeNanoseconds) : nil
         log = try options.pushLog.map { [loop] in try PushLogWriter($0, loop: loop) }
         faults = FaultMix(options.faults)
         random = SimulatorRandom(seed: options.seed &+ UInt64(index) &* 0x1000_0000_1B3)
@@ -59,7 +63,9 @@ final class SimulatorShard: @unchecked Sendable {
             loop: loop, address: options.address, port: port, reusesPort: options.threads > 1, tls: tls,
             options: Self.serverOptions(options)
         ) { [unowned self] connection in
-            if self.options.mode == .null { return NullHandler(counters: self.counters) }
+            if self.options.mode == .null {
+                return NullHandler(counters: self.counters, delay: self.nullDelay, connection: connection)
+            }
             return PushHandler(shard: self, connection: connection)
         }
         try listener.start()

@@ -13,6 +13,8 @@ public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
     public internal(set) var connections: UInt64 = 0
     /// Connections that are open now.
     public internal(set) var openConnections: UInt64 = 0
+    /// The most that were open at a time; with several threads the sum over them, which may have been less at any time.
+    public internal(set) var mostConnections: UInt64 = 0
     /// Connections that the simulator ended with GOAWAY for a fault of the client's certificate.
     public internal(set) var refusedConnections: UInt64 = 0
 
@@ -37,10 +39,12 @@ public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
 final class SimulatorCounters: @unchecked Sendable {
     private let base: UnsafeMutablePointer<Atomic<UInt64>>
     private static let reasons = Int(UInt8.max) + 1
-    private static let count = reasons + 4
+    private static let count = reasons + 5
 
     enum Event: Int {
         case cancelled, opened, closed, refused
+        /// The most open connections so far.
+        case most
     }
 
     init() {
@@ -54,7 +58,12 @@ final class SimulatorCounters: @unchecked Sendable {
     }
 
     func add(_ reason: Reason) { increment(Int(reason.rawValue)) }
-    func add(_ event: Event) { increment(Self.reasons + event.rawValue) }
+    func add(_ event: Event) {
+        increment(Self.reasons + event.rawValue)
+        if event == .opened, openConnections > value(.most) {
+            base[Self.reasons + Event.most.rawValue].store(openConnections, ordering: .relaxed)
+        }
+    }
 
     /// One writer: a load and a store do, without the bus lock of an atomic addition.
     private func increment(_ index: Int) {
@@ -65,6 +74,8 @@ final class SimulatorCounters: @unchecked Sendable {
     private func value(_ event: Event) -> UInt64 {
         base[Self.reasons + event.rawValue].load(ordering: .relaxed)
     }
+
+    private var openConnections: UInt64 { value(.opened) - min(value(.closed), value(.opened)) }
 
     func add(to summary: inout SimulatorSummary) {
         for reason in Reason.allCases {
@@ -77,7 +88,8 @@ final class SimulatorCounters: @unchecked Sendable {
         }
         summary.cancelled += value(.cancelled)
         summary.connections += value(.opened)
-        summary.openConnections += value(.opened) - min(value(.closed), value(.opened))
+        summary.openConnections += openConnections
+        summary.mostConnections += value(.most)
         summary.refusedConnections += value(.refused)
     }
 }

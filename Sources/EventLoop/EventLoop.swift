@@ -199,7 +199,8 @@ public final class EventLoop: @unchecked Sendable {
         release(registration.slot)
     }
 
-    /// Calls `handler` at or soon after `deadline` (the resolution is a millisecond), once.
+    /// Calls `handler` at or soon after `deadline`, once. Late by some 50 µs of the system's timers, or by up to a
+    /// millisecond on kernels before 5.11.
     @discardableResult
     public func schedule(at deadline: MonotonicTime, handler: any TimerHandler) -> TimerID {
         timers.insert(deadline: deadline.nanoseconds, handler: handler)
@@ -249,7 +250,7 @@ public final class EventLoop: @unchecked Sendable {
     }
 
     private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>) {
-        let count = epoll_wait(epoll, events.baseAddress, Int32(events.count), waitMilliseconds())
+        let count = sluice_epoll_wait(epoll, events.baseAddress, Int32(events.count), waitNanoseconds())
         refreshNow()
         var wake = false
         if count > 0 {
@@ -282,12 +283,11 @@ public final class EventLoop: @unchecked Sendable {
         turnEnd.removeAll(keepingCapacity: true)
     }
 
-    private func waitMilliseconds() -> Int32 {
+    private func waitNanoseconds() -> Int64 {
         guard let deadline = timers.nextDeadline() else { return -1 }
         let current = MonotonicTime.read().nanoseconds
         guard deadline > current else { return 0 }
-        // Rounded up: waking before the deadline would only spin.
-        return Int32(min((deadline - current + 999_999) / 1_000_000, 60_000))
+        return Int64(min(deadline - current, 60_000_000_000))
     }
 
     private func runInbox(ending: Bool) -> Bool {

@@ -45,7 +45,10 @@ struct SimulatorCommand: ParsableCommand {
         help: ArgumentHelp("Write the counts to this file, as JSON, when it stops.", valueName: "path"))
     var summaryFile: String?
 
-    @Flag(help: "Answer 200 as cheaply as possible and look at nothing: for measuring clients.")
+    @Flag(
+        help:
+            "Answer 200 as cheaply as possible and look at nothing: for measuring clients. --latency and --streams hold, other ways to answer do not."
+    )
     var null = false
 
     @Option(help: "Threads; connections are spread over them.")
@@ -214,6 +217,7 @@ struct SimulatorCounts: Codable {
     var rejected: [String: UInt64]
     var cancelled: UInt64
     var connections: UInt64
+    var mostConnections: UInt64
 
     init(_ summary: SimulatorSummary) {
         requests = summary.requests
@@ -221,6 +225,7 @@ struct SimulatorCounts: Codable {
         rejected = Dictionary(uniqueKeysWithValues: summary.rejected.map { ("\($0.key.name)", $0.value) })
         cancelled = summary.cancelled
         connections = summary.connections
+        mostConnections = summary.mostConnections
     }
 
     var json: String {

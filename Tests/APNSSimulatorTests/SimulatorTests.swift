@@ -1,4 +1,5 @@
 import CNghttp2
+import EventLoop
 import HTTP2
 import SluiceModel
 import TestSupport
@@ -143,6 +144,33 @@ import Testing
         try client.run { streams.allSatisfy { client.inbox.closed[$0] != nil } }
         #expect(streams.allSatisfy { client.inbox.responses[$0]?.status == 200 })
         #expect(fixture.simulator.summary.accepted == 501)
+    }
+
+    /// Null mode answers after its fixed delay: not before, and every request, also beside a connection that went away
+    /// with answers outstanding.
+    @Test func nullModeAnswersAfterItsLatency() throws {
+        let latency = Duration.milliseconds(50)
+        let fixture = try SimulatorFixture { options, _ in
+            options = .null
+            options.latency = latency
+            options.maximumStreams = 300
+        }
+        let client = try fixture.connect()
+        #expect(client.streamLimit == 300)
+        var leaver: PushClient? = try fixture.connect()
+        for _ in 0..<100 { leaver!.submit(fixture.good()) }
+        try leaver!.run { true }
+        try eventually("the requests arrived") { fixture.simulator.summary.accepted == 100 }
+        leaver = nil
+        let start = MonotonicTime.read()
+        let streams = (0..<300).map { _ in client.submit(fixture.good()) }
+        try client.run { !client.inbox.closed.isEmpty }
+        #expect(MonotonicTime.read().nanoseconds(since: start) >= latency.wholeNanoseconds)
+        try client.run { streams.allSatisfy { client.inbox.closed[$0] != nil } }
+        #expect(streams.allSatisfy { client.inbox.responses[$0]?.status == 200 })
+        let summary = fixture.simulator.summary
+        #expect(summary.accepted == 400)
+        #expect(summary.mostConnections == 2)
     }
 
     @Test func requestsTakenBackAreCounted() throws {

@@ -1,0 +1,24 @@
+#pragma once
+// Counts the heap allocations of one thread. Linked into sluice-bench only, where it takes the place of malloc and its
+// kin for the whole process and hands each call on to glibc's.
+#include <stdint.h>
+
+typedef struct {
+    // malloc, calloc, realloc and the aligned kinds, whoever called.
+    uint64_t mallocs;
+    // Of them those of Swift: objects, array storage, memory taken by hand. The rest is the C libraries'.
+    uint64_t swift;
+} sluice_allocation_counts;
+
+// Once, before the first count.
+void sluice_allocations_prepare(void);
+
+// Begins to count on the calling thread, from zero. Up to `traces` allocations are
+// remembered with their callers, half of the places being Swift's alone.
+void sluice_allocations_begin(int traces);
+
+// Ends the count on the calling thread and returns it.
+sluice_allocation_counts sluice_allocations_end(void);
+
+// Writes the callers that were remembered, Swift's first, then by frequency, into `text`, a line each; as many as fit.
+void sluice_allocations_describe(char *text, int capacity);

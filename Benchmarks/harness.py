@@ -1,0 +1,171 @@
+"""What the measurements share: servers and clients on their cores, h2load, and figures with their runs."""
+
+import hashlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.join(ROOT, ".build", "release")
+SERVER_CORE, CLIENT_CORE = "0", "1"
+CLIENT_TIMEOUT = 120
+
+# What a sender with a provider token sends; the values that differ per push differ in ours and are fixed in
+# h2load, which makes h2load's work lighter, not heavier.
+HEADERS = [
+    "authorization: bearer " + "eyJhbGciOiJFUzI1NiIs" * 9,
+    "apns-topic: com.example.app0",
+    "apns-push-type: alert",
+    "apns-priority: 10",
+    "apns-expiration: 1900000000",
+    "apns-collapse-id: score-update-123",
+    "apns-id: 123e4567-e89b-42d3-a456-426655440000",
+]
+PAYLOAD_BYTES = 250
+DEVICE_TOKENS = 10_000
+WARM_UP = 20_000
+
+
+def pinned(core, *command):
+    return ["taskset", "-c", core, *command]
+
+
+class Server:
+    """A server of ours that says in a file where it listens; ends with the `with` block."""
+
+    def __init__(self, directory, name, *arguments):
+        ready = os.path.join(directory, name + ".ready")
+        self.child = subprocess.Popen(
+            pinned(SERVER_CORE, os.path.join(BUILD, "sluice"), *arguments, "--ready-file", ready, "--stop-with-input"),
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 20
+        while not os.path.exists(ready):
+            if self.child.poll() is not None or time.monotonic() > deadline:
+                sys.exit(f"{name} did not start")
+            time.sleep(0.01)
+        with open(ready) as file:
+            self.address = file.readline().strip()
+        self.port = self.address.rsplit(":", 1)[1]
+
+    def stop(self):
+        if self.child.poll() is None:
+            self.child.stdin.close()
+            self.child.wait(timeout=20)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.stop()
+
+
+def run(*command):
+    """Runs a client; returns its output and the CPU seconds it used."""
+    child = subprocess.Popen(
+        pinned(CLIENT_CORE, *command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True)
+    timeout = threading.Timer(CLIENT_TIMEOUT, child.kill)
+    timeout.start()
+    output = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    timeout.cancel()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed ({child.returncode}):\n{output}")
+    return output, usage.ru_utime + usage.ru_stime
+
+
+def bench(subcommand, *arguments):
+    """One measurement of ours: the JSON that it prints as its last line."""
+    output, _ = run(os.path.join(BUILD, "sluice-bench"), subcommand, *map(str, arguments))
+    return json.loads(output.splitlines()[-1])
+
+
+def load(subcommand, directory, server, *arguments):
+    """The same against a server."""
+    return bench(
+        subcommand, "--port", server.port, "--ca-file", os.path.join(directory, "ca.pem"), "--payload", PAYLOAD_BYTES,
+        *arguments)
+
+
+def push(directory, server, connections, count, in_flight=None, warm_up=WARM_UP):
+    """Pushes through our connection layer as fast as the server answers, 1,000 in flight in all unless told."""
+    result = load(
+        "connection", directory, server, "--connections", connections, "--in-flight",
+        in_flight or max(1, 1000 // connections), "--pushes", count, "--warm-up", warm_up)
+    return {"rate": result["pushes_per_second"], "cpu_us": result["cpu_us_per_push"],
+            "resident_mb": result["max_resident_mb"]}
+
+
+def h2load(directory, server, connections, count):
+    """The same with h2load: a long run less a short one, so that its start and warm-up do not count, as in ours."""
+    short, long = (h2load_run(directory, server, connections, requests) for requests in (WARM_UP, WARM_UP + count))
+    return {"rate": count / (long["seconds"] - short["seconds"]),
+            "cpu_us": (long["cpu"] - short["cpu"]) * 1e6 / count}
+
+
+def h2load_run(directory, server, connections, count):
+    uris = os.path.join(directory, "uris")
+    with open(uris, "w") as file:
+        for number in range(DEVICE_TOKENS):
+            token = hashlib.sha256(str(number).encode()).hexdigest()
+            file.write(f"https://localhost:{server.port}/3/device/{token}\n")
+    body = os.path.join(directory, "body")
+    with open(body, "wb") as file:
+        file.write(b"x" * PAYLOAD_BYTES)
+    headers = [part for header in HEADERS for part in ("-H", header)]
+    output, cpu = run(
+        "h2load", "-n", str(count), "-c", str(connections), "-m", str(max(1, 1000 // connections)), "-d", body,
+        "-i", uris, *headers)
+    if f" {count} succeeded" not in output or f"{count} 2xx" not in output:
+        sys.exit(f"h2load: not all of {count} requests succeeded\n{output}")
+    if "TLSv1.3" not in output or "TLS_AES_128_GCM_SHA256" not in output:
+        sys.exit(f"h2load did not use TLS 1.3 with AES-128-GCM\n{output}")
+    number, unit = re.search(r"finished in ([\d.]+)(us|ms|s),", output).groups()
+    return {"cpu": cpu, "seconds": float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]}
+
+
+def entry(runs, unit):
+    return {"value": statistics.median(runs), "unit": unit, "runs": runs}
+
+
+def number(value):
+    """With three digits that count."""
+    if 0 < abs(value) < 0.01:
+        return f"{value:.1e}"
+    return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3}f}"
+
+
+def print_row(*columns):
+    print(f"{columns[0]:34} {columns[1]:>11} {columns[2]:8} {columns[3]:>8} {columns[4]:4} {columns[5]}".rstrip())
+
+
+def print_figures(figures, bounds=None):
+    """A table. `bounds`: by figure, (comparison, limit), where there is one to be kept."""
+    bounds = bounds or {}
+    print_row("figure", "value", "unit", "bound" if bounds else "", "met" if bounds else "", "runs")
+    for name, figure in figures.items():
+        comparison, limit = bounds.get(name, ("", None))
+        met = "" if limit is None else "yes" if is_met(figure["value"], comparison, limit) else "NO"
+        bound = "" if limit is None else f"{comparison} {limit:g}"
+        runs = figure["runs"]
+        print_row(
+            name, number(figure["value"]), figure["unit"], bound, met,
+            f"{number(min(runs))} … {number(max(runs))}" if len(runs) > 1 else "")
+
+
+def is_met(value, comparison, limit):
+    return value <= limit if comparison == "<=" else value >= limit
+
+
+def write(figures, name):
+    target = os.path.join(ROOT, ".build", "benchmarks", name)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with open(target, "w") as file:
+        json.dump(figures, file, indent=2)
+    return os.path.relpath(target, ROOT)
