@@ -16,6 +16,7 @@ struct LoadPool {
         options.minimumVersion = .tls13
         var configuration = ConnectionPool.Configuration(host: settings.host, port: settings.port)
         configuration.connections = settings.connections
+        configuration.maximumConnections = settings.maximumConnections
         // A pool that grows keeps to the interval that it would have in service.
         if settings.maximumConnections == nil { configuration.openInterval = .zero }
         configuration.apps = Int(settings.sources.map(\.app).max() ?? 0) + 1
