@@ -58,7 +58,8 @@ struct BenchCommand: ParsableCommand {
         }
 
         func run() {
-            let nanoseconds = SchedulerLoad(apps: apps, connections: connections, decisions: decisions).run()
+            var load = SchedulerLoad(apps: apps, connections: connections)
+            let nanoseconds = load.run(decisions: decisions)
             print(#"{"apps":\#(apps),"connections":\#(connections),"decision_ns":\#(nanoseconds)}"#)
         }
     }

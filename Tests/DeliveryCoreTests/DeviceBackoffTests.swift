@@ -101,6 +101,21 @@ import Testing
         #expect(count == 3 && evictions == 1)
     }
 
+    /// One whose end is a whole turn of the wheel away stands just before the hand, and is the last all the same.
+    @Test func theLatestIsNotTheSoonest() {
+        var backoff = DeviceBackoff(.init(capacity: 2, cap: Self.second))
+        var random = SeededGenerator(seed: 8)
+        let now = 10 * Self.second
+        for (device, seconds) in [(1, 3600), (2, 20), (3, 100)] as [(UInt64, UInt64)] {
+            _ = backoff.refused(device: device, now: now, retryAfter: seconds * Self.second, using: &random)
+        }
+        let held = (UInt64(1)...3).map { backoff.heldUntil(device: $0, now: now) != nil }
+        #expect(held == [true, false, true])
+        _ = backoff.heldUntil(device: 1, now: now + 200 * Self.second)
+        let count = backoff.count
+        #expect(count == 1)
+    }
+
     /// Against a dictionary, with hashes that collide in the index, and clocks that stand, jump and go back.
     @Test(arguments: UInt64(1)...16)
     func agreesWithADictionary(seed: UInt64) {

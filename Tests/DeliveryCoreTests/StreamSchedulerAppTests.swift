@@ -167,6 +167,31 @@ import Testing
         #expect(problem == nil)
     }
 
+    @Test func tokensGivenBackBringTheWakeForward() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 1, burst: 5), now: 0)
+        fill(&scheduler, app: 0, 0..<10)
+        #expect(drain(&scheduler).count == 5)
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 1, burst: 1), now: 0)
+        let before = scheduler.nextWake
+        scheduler.withdrawn(slot: 0, now: 0)
+        let after = scheduler.nextWake
+        #expect(before == 5 * Self.second && after == 4 * Self.second)
+        #expect(drain(&scheduler, now: 4 * Self.second).map(\.slot) == [5])
+    }
+
+    @Test func anAppThatSpentATokenAgainWakesAfterThoseBeforeIt() {
+        var scheduler = scheduler()
+        for app in UInt32(0)..<2 { scheduler.setLimits(app: app, .init(ratePerSecond: 1), now: 0) }
+        fill(&scheduler, app: 0, 0..<3)
+        #expect(drain(&scheduler, now: 0).map(\.slot) == [0])
+        fill(&scheduler, app: 1, 0..<2)
+        #expect(drain(&scheduler, now: Self.second / 5).map(\.slot) == [100])
+        scheduler.withdrawn(slot: 0, now: Self.second / 2)
+        #expect(drain(&scheduler, now: Self.second / 2).map(\.slot) == [1])
+        #expect(drain(&scheduler, now: 2 * Self.second).map(\.slot) == [101, 2])
+    }
+
     @Test func aRateChangedKeepsWhatWasSpent() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(ratePerSecond: 1, burst: 5), now: 0)
