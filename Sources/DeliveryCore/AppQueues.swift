@@ -194,6 +194,13 @@ struct AppQueues: ~Copyable {
         return Turn(slot: queue(app, level).pointee.head, app: app, level: UInt8(level), credits: credits)
     }
 
+    /// The first of priority 10, out of turn; nil when none may go.
+    func urgentTurn() -> Turn? {
+        guard active & 1 != 0 else { return nil }
+        let app = rings[0].current
+        return Turn(slot: queue(app, 0).pointee.head, app: app, level: 0, credits: credits)
+    }
+
     /// Takes the notification out and books it for its app.
     @inline(__always)
     mutating func commit(_ turn: Turn, now: UInt64) {

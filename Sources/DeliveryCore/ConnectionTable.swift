@@ -5,6 +5,9 @@
 /// body are *tight*: they hang in lists by the window that is left. Reserve connections have such lists too, but for
 /// their number in flight, as they are filled one after another. Bitmaps tell which lists are in use.
 ///
+/// A ready connection with window for any body keeps a share of its streams for urgent notifications: when only those
+/// are free, it isn't roomy but *urgent*, in a list of its own.
+///
 /// The connection that has the run is roomy, ready, and in no list, so that its assignments move nothing.
 struct ConnectionTable: ~Copyable {
     private static let none = UInt32.max
@@ -15,7 +18,8 @@ struct ConnectionTable: ~Copyable {
     private static let readyTight = buckets
     private static let reserveRoomy = readyTight + windows
     private static let reserveTight = reserveRoomy + 1
-    private static let lists = reserveTight + windows
+    private static let urgent = reserveTight + windows
+    private static let lists = urgent + 1
     private static let unlisted = UInt16.max
     /// Tight connections looked at per decision in the one list where the window fits some and not others.
     private static let tightTries = 16
@@ -25,6 +29,8 @@ struct ConnectionTable: ~Copyable {
         var previous = ConnectionTable.none
         var inFlight: Int32 = 0
         var streamsFree: Int32 = 0
+        /// Of the streams, those for urgent notifications alone.
+        var streamsKept: Int32 = 0
         var windowFree: Int64 = 0
         /// The list it hangs in.
         var list = ConnectionTable.unlisted
@@ -49,11 +55,12 @@ struct ConnectionTable: ~Copyable {
     /// Bytes of window per list.
     private let windowStep: Int64
     private let runLength: Int
+    private let urgentPerMille: Int
     /// The connection that has the run.
     private var run = ConnectionTable.none
     private var runLeft = 0
 
-    init(capacity: Int, largestBody: Int, runLength: Int) {
+    init(capacity: Int, largestBody: Int, runLength: Int, urgentPerMille: Int) {
         self.capacity = capacity
         entries = .allocate(capacity: max(1, capacity))
         entries.initialize(repeating: Entry(), count: max(1, capacity))
@@ -64,6 +71,7 @@ struct ConnectionTable: ~Copyable {
         self.largestBody = Int64(largestBody)
         windowStep = (Int64(largestBody) + Int64(Self.windows) - 1) / Int64(Self.windows)
         self.runLength = runLength
+        self.urgentPerMille = urgentPerMille
     }
 
     deinit {
@@ -89,6 +97,8 @@ struct ConnectionTable: ~Copyable {
         let entry = entries + Int(connection)
         entry.pointee.inFlight = Int32(clamping: max(0, inFlight))
         entry.pointee.streamsFree = Int32(clamping: max(0, streamsFree))
+        let streams = Int(entry.pointee.inFlight) + Int(entry.pointee.streamsFree)
+        entry.pointee.streamsKept = Int32(truncatingIfNeeded: streams * urgentPerMille / 1000)
         entry.pointee.windowFree = Int64(windowFree)
         entry.pointee.state = state
         if connection == run {
@@ -108,9 +118,9 @@ struct ConnectionTable: ~Copyable {
 
     /// The connection for a body of `bytes`, with the notification booked on it; nil when none has room.
     @inline(__always)
-    mutating func take(bytes: Int64) -> UInt32? {
+    mutating func take(bytes: Int64, isUrgent: Bool) -> UInt32? {
         if run == Self.none {
-            guard usedWords != 0 else { return takeElsewhere(bytes: bytes) }
+            guard usedWords != 0 else { return takeElsewhere(bytes: bytes, isUrgent: isUrgent) }
             run = lists[leastBucket].head
             runLeft = runLength
             unlink(run)
@@ -119,7 +129,9 @@ struct ConnectionTable: ~Copyable {
         let entry = entries + Int(connection)
         book(entry, bytes: bytes)
         runLeft -= 1
-        if runLeft == 0 || entry.pointee.streamsFree == 0 || entry.pointee.windowFree < largestBody {
+        if runLeft == 0 || entry.pointee.streamsFree <= entry.pointee.streamsKept
+            || entry.pointee.windowFree < largestBody
+        {
             endRun()
         }
         return connection
@@ -138,10 +150,13 @@ struct ConnectionTable: ~Copyable {
         if bucket(entries[Int(run)]) > leastBucket + 2 * runLength { endRun() }
     }
 
-    /// When no ready connection has room for any body: one whose window still does, else one of the reserve.
-    private mutating func takeElsewhere(bytes: Int64) -> UInt32? {
+    /// When no ready connection has room for any body: one that has kept a stream for it, one whose window still does,
+    /// else one of the reserve.
+    private mutating func takeElsewhere(bytes: Int64, isUrgent: Bool) -> UInt32? {
+        let kept = lists[Self.urgent].head
         let found =
-            tight(from: Self.readyTight, used: readyTightUsed, bytes: bytes)
+            (isUrgent && kept != Self.none ? kept : nil)
+            ?? tight(from: Self.readyTight, used: readyTightUsed, bytes: bytes)
             ?? (lists[Self.reserveRoomy].head != Self.none
                 ? lists[Self.reserveRoomy].head
                 : tight(from: Self.reserveTight, used: reserveTightUsed, bytes: bytes))
@@ -189,7 +204,7 @@ struct ConnectionTable: ~Copyable {
     }
 
     private func isRoomyAndReady(_ entry: Entry) -> Bool {
-        entry.state == .ready && entry.streamsFree > 0 && entry.windowFree >= largestBody
+        entry.state == .ready && entry.streamsFree > entry.streamsKept && entry.windowFree >= largestBody
     }
 
     private func list(for entry: Entry) -> UInt16 {
@@ -198,7 +213,8 @@ struct ConnectionTable: ~Copyable {
             return Self.unlisted
         }
         guard entry.windowFree < largestBody else {
-            return UInt16(isReady ? bucket(entry) : Self.reserveRoomy)
+            guard isReady else { return UInt16(Self.reserveRoomy) }
+            return UInt16(entry.streamsFree > entry.streamsKept ? bucket(entry) : Self.urgent)
         }
         return UInt16(
             (isReady ? Self.readyTight : Self.reserveTight) + Int((entry.windowFree - 1) / windowStep))
@@ -253,7 +269,7 @@ struct ConnectionTable: ~Copyable {
             Self.set(&used[word], list % 64, isUsed)
             Self.set(&usedWords, word, used[word] != 0)
         case ..<Self.reserveRoomy: Self.set(&readyTightUsed, list - Self.readyTight, isUsed)
-        case Self.reserveRoomy: break
+        case Self.reserveRoomy, Self.urgent: break
         default: Self.set(&reserveTightUsed, list - Self.reserveTight, isUsed)
         }
     }
@@ -286,7 +302,7 @@ struct ConnectionTable: ~Copyable {
                 switch list {
                 case ..<Self.readyTight: used[list / 64] & 1 << UInt64(list % 64) != 0
                 case ..<Self.reserveRoomy: readyTightUsed & 1 << UInt64(list - Self.readyTight) != 0
-                case Self.reserveRoomy: lists[list].head != Self.none
+                case Self.reserveRoomy, Self.urgent: lists[list].head != Self.none
                 default: reserveTightUsed & 1 << UInt64(list - Self.reserveTight) != 0
                 }
             guard isMarked == (lists[list].head != Self.none) else { return "list \(list) is marked wrongly" }

@@ -38,16 +38,21 @@ public struct StreamScheduler: ~Copyable {
         public var largestBody: Int
         /// Consecutive assignments that one connection gets at most, 1 to 1024.
         public var placementRun: Int
+        /// Per mille of each connection's streams that are kept free for priority 10, 0 to 500, while the connection
+        /// has window for any body. Without them an urgent notification waits behind a campaign that fills all
+        /// streams, for up to a round trip.
+        public var urgentPerMille: Int
 
         public init(
             connections: Int, apps: Int = 1, floorPerMille: Int = 50, largestBody: Int = 5120,
-            placementRun: Int = 16
+            placementRun: Int = 16, urgentPerMille: Int = 0
         ) {
             self.connections = max(0, min(connections, Int(UInt32.max) - 1))
             self.apps = max(0, min(apps, AppQueues.mostApps))
             self.floorPerMille = max(0, min(floorPerMille, 500))
             self.largestBody = max(1, min(largestBody, Int(Int32.max)))
             self.placementRun = max(1, min(placementRun, 1024))
+            self.urgentPerMille = max(0, min(urgentPerMille, 500))
         }
     }
 
@@ -72,13 +77,13 @@ public struct StreamScheduler: ~Copyable {
         let configuration = Configuration(
             connections: configuration.connections, apps: configuration.apps,
             floorPerMille: configuration.floorPerMille, largestBody: configuration.largestBody,
-            placementRun: configuration.placementRun)
+            placementRun: configuration.placementRun, urgentPerMille: configuration.urgentPerMille)
         self.configuration = configuration
         queues = AppQueues(
             table: notifications, apps: configuration.apps, floorPerMille: configuration.floorPerMille)
         connections = ConnectionTable(
             capacity: configuration.connections, largestBody: configuration.largestBody,
-            runLength: configuration.placementRun)
+            runLength: configuration.placementRun, urgentPerMille: configuration.urgentPerMille)
     }
 
     // MARK: Notifications
@@ -117,11 +122,19 @@ public struct StreamScheduler: ~Copyable {
         if queues.wakes.nextDue <= now { queues.wake(now: now) }
         guard queues.active != 0 else { return nil }
         let turn = queues.nextTurn()
-        guard let connection = connections.take(bytes: Int64(queues.nodes[Int(turn.slot)].bytes)) else {
-            return nil
+        if let connection = connections.take(
+            bytes: Int64(queues.nodes[Int(turn.slot)].bytes), isUrgent: turn.level == 0)
+        {
+            queues.commit(turn, now: now)
+            return Assignment(slot: turn.slot, connection: connection)
         }
-        queues.commit(turn, now: now)
-        return Assignment(slot: turn.slot, connection: connection)
+        // A lower class whose turn it is does not keep priority 10 from the streams that are its own.
+        guard turn.level != 0, let urgent = queues.urgentTurn(),
+            let connection = connections.take(
+                bytes: Int64(queues.nodes[Int(urgent.slot)].bytes), isUrgent: true)
+        else { return nil }
+        queues.commit(urgent, now: now)
+        return Assignment(slot: urgent.slot, connection: connection)
     }
 
     /// An assigned notification was answered or has failed: its app may have another in flight, and the slot is idle.

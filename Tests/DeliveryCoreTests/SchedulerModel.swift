@@ -8,9 +8,18 @@ struct SchedulerModel {
         var inFlight = 0
         var free = 0
         var window = 0
+        /// Of its streams, those for priority 10 alone.
+        var kept = 0
         var state = StreamScheduler.ConnectionState.suspended
 
         func fits(_ bytes: Int) -> Bool { free > 0 && window > 0 && window >= bytes }
+
+        /// Likewise, the kept streams left alone unless the notification is urgent.
+        func takes(_ bytes: Int, isUrgent: Bool) -> Bool {
+            fits(bytes) && (isUrgent || state == .reserve || window < 5120 || free > kept)
+        }
+
+        func isRoomy() -> Bool { state == .ready && window >= 5120 && free > kept }
     }
 
     struct App {
@@ -158,15 +167,30 @@ struct SchedulerModel {
         if rings[0].isEmpty || (!(rings[1] + rings[2]).isEmpty && Self.earn(&next[0], floor)) {
             level = rings[1].isEmpty || (!rings[2].isEmpty && Self.earn(&next[1], floor)) ? 2 : 1
         }
-        let app = rings[level][0]
-        let slot = apps[app].queues[level][0]
-        let size = bytes[slot] ?? 0
-        let fitting = connections.filter { ($0.state == .ready || $0.state == .reserve) && $0.fits(size) }
+        var app = rings[level][0]
+        var slot = apps[app].queues[level][0]
+        var size = bytes[slot] ?? 0
+        func fittingConnections() -> [Connection] {
+            connections.filter {
+                ($0.state == .ready || $0.state == .reserve) && $0.takes(size, isUrgent: level == 0)
+            }
+        }
+        var fitting = fittingConnections()
+        if fitting.isEmpty, level > 0, !rings[0].isEmpty {
+            level = 0
+            app = rings[0][0]
+            slot = apps[app].queues[0][0]
+            size = bytes[slot] ?? 0
+            next = credits
+            fitting = fittingConnections()
+        }
         guard let assignment else {
             return fitting.isEmpty ? nil : "nothing assigned although slot \(slot) of app \(app) fits"
         }
         guard assignment.slot == slot else { return "slot \(assignment.slot) instead of \(slot)" }
-        if let problem = problem(with: Int(assignment.connection), size) { return problem }
+        if let problem = problem(with: Int(assignment.connection), size, isUrgent: level == 0) {
+            return problem
+        }
 
         credits = next
         apps[app].queues[level].removeFirst()
@@ -188,17 +212,17 @@ struct SchedulerModel {
         return nil
     }
 
-    private func problem(with number: Int, _ size: Int) -> String? {
+    private func problem(with number: Int, _ size: Int, isUrgent: Bool) -> String? {
         let chosen = connections[number]
-        guard chosen.state == .ready || chosen.state == .reserve, chosen.fits(size) else {
+        guard chosen.state == .ready || chosen.state == .reserve, chosen.takes(size, isUrgent: isUrgent)
+        else {
             return "connection \(number) has no room"
         }
-        let roomy = connections.filter { $0.state == .ready && $0.fits(5120) }
-        if let least = roomy.map({ min($0.inFlight, 4095) }).min() {
-            return chosen.state == .ready && chosen.window >= 5120 && min(chosen.inFlight, 4095) == least
+        if let least = connections.filter({ $0.isRoomy() }).map({ min($0.inFlight, 4095) }).min() {
+            return chosen.isRoomy() && min(chosen.inFlight, 4095) == least
                 ? nil : "connection \(number) isn't the least loaded"
         }
-        let isReadyUsed = connections.contains { $0.state == .ready && $0.fits(size) }
+        let isReadyUsed = connections.contains { $0.state == .ready && $0.takes(size, isUrgent: isUrgent) }
         return isReadyUsed && chosen.state == .reserve
             ? "connection \(number) is in reserve, and a ready one has room" : nil
     }

@@ -27,6 +27,51 @@ import Testing
         assignments.map(\.connection)
     }
 
+    // MARK: Streams for the urgent
+
+    /// A campaign that fills all streams leaves those that are kept for priority 10.
+    @Test func someStreamsAreKeptForTheUrgent() {
+        var scheduler = StreamScheduler(
+            .init(connections: 2, placementRun: 4, urgentPerMille: 50),
+            notifications: NotificationTable(capacity: 1000))
+        for slot in 0..<UInt32(300) {
+            scheduler.enqueue(slot: slot, app: 0, priority: .powerAware, bytes: 1, now: 0)
+        }
+        for connection in UInt32(0)..<2 { report(&scheduler, connection, free: 100) }
+        #expect(drain(&scheduler, limit: 1000).count == 190)
+        for slot in UInt32(300)..<320 {
+            scheduler.enqueue(slot: slot, app: 0, priority: .immediate, bytes: 1, now: 0)
+        }
+        let urgent = drain(&scheduler, limit: 1000)
+        #expect(urgent.count == 10)
+        #expect(urgent.allSatisfy { $0.slot >= 300 })
+        let inFlight = (UInt32(0)..<2).map { scheduler.inFlight($0) }
+        #expect(inFlight == [100, 100])
+    }
+
+    /// The floor's turn of a lower class that finds no room does not hold the urgent up.
+    @Test func theFloorDoesNotHoldUpTheUrgent() {
+        var scheduler = StreamScheduler(
+            .init(connections: 1, floorPerMille: 500, placementRun: 4, urgentPerMille: 100),
+            notifications: NotificationTable(capacity: 1000))
+        report(&scheduler, 0, inFlight: 90, free: 10)
+        for slot in 0..<UInt32(20) {
+            let priority: Priority = slot < 10 ? .lowPower : .immediate
+            scheduler.enqueue(slot: slot, app: 0, priority: priority, bytes: 1, now: 0)
+        }
+        let slots = drain(&scheduler, limit: 1000).map(\.slot)
+        #expect(slots == Array(10..<20))
+    }
+
+    /// One stream, as a token connection begins with, is for whoever comes.
+    @Test func aSingleStreamIsNotKept() {
+        var scheduler = StreamScheduler(
+            .init(connections: 1, urgentPerMille: 500), notifications: NotificationTable(capacity: 10))
+        report(&scheduler, 0, free: 1)
+        scheduler.enqueue(slot: 0, app: 0, priority: .lowPower, bytes: 1, now: 0)
+        #expect(drain(&scheduler, limit: 10).count == 1)
+    }
+
     // MARK: Runs
 
     @Test func aRunStaysOnOneConnection() {

@@ -93,6 +93,7 @@ private struct Comparison: ~Copyable {
     var now: UInt64 = 0
     var steps = 0
     let rates: [Double?]
+    let urgentPerMille: Int
 
     init(seed: UInt64) {
         random = SeededGenerator(seed: seed)
@@ -100,8 +101,11 @@ private struct Comparison: ~Copyable {
         apps = Int.random(in: 1...12, using: &random)
         connections = Int.random(in: 1...12, using: &random)
         let floor = Int.random(in: 0...500, using: &random)
+        urgentPerMille = Bool.random(using: &random) ? Int.random(in: 1...500, using: &random) : 0
         scheduler = StreamScheduler(
-            .init(connections: connections, apps: apps, floorPerMille: floor, placementRun: 1),
+            .init(
+                connections: connections, apps: apps, floorPerMille: floor, placementRun: 1,
+                urgentPerMille: urgentPerMille),
             notifications: NotificationTable(capacity: Int(slots)))
         model = SchedulerModel(apps: apps, connections: connections, floor: floor)
         // Their intervals are whole nanoseconds, so that the model is exact.
@@ -172,10 +176,12 @@ private struct Comparison: ~Copyable {
             return
         }
         let states: [StreamScheduler.ConnectionState] = [.ready, .ready, .ready, .reserve, .draining]
-        let report = SchedulerModel.Connection(
-            inFlight: Int.random(in: 0...5000, using: &random), free: Int.random(in: 0...9, using: &random),
+        var report = SchedulerModel.Connection(
+            inFlight: Int.random(in: 0...(urgentPerMille == 0 ? 5000 : 20), using: &random),
+            free: Int.random(in: 0...9, using: &random),
             window: Int.random(in: -100...40_000, using: &random),
             state: states.randomElement(using: &random) ?? .ready)
+        report.kept = (report.inFlight + report.free) * urgentPerMille / 1000
         scheduler.connectionChanged(
             UInt32(connection), inFlight: report.inFlight, streamsFree: report.free,
             windowFree: report.window,

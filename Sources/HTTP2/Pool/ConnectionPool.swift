@@ -34,6 +34,8 @@ public final class ConnectionPool {
         public var circuitServerErrors = 100
         public var circuitErrorTime: Duration = .seconds(1)
         public var connection = ClientConnection.Configuration()
+        /// Per mille of each connection's streams that are kept for priority 10.
+        public var urgentPerMille = 25
         /// Apps that the scheduler tells apart.
         public var apps = 1
         /// The seed of the jitter.
@@ -104,7 +106,9 @@ public final class ConnectionPool {
         machine = PoolStateMachine(configuration.limits, seed: configuration.seed)
         let numbers = machine.members.count
         scheduler = StreamScheduler(
-            .init(connections: numbers, apps: configuration.apps), notifications: notifications)
+            .init(
+                connections: numbers, apps: configuration.apps, urgentPerMille: configuration.urgentPerMille),
+            notifications: notifications)
         connections = Array(repeating: nil, count: numbers)
         openingStarted = Array(repeating: loop.now, count: numbers)
         latencies = (LatencyHistogram(), LatencyHistogram(), LatencyHistogram())
