@@ -5,8 +5,10 @@ extension ClientSession {
     /// the rest again with what follows.
     ///
     /// - Throws: if the connection can't go on. A GOAWAY with the code is in ``output`` then; the owner sends
-    ///   it if it can, calls ``abandonStreams(nothingSent:)`` and closes.
+    ///   it if it can, calls ``abandonStreams(nothingSent:)`` and closes. A later call throws the same error.
     public mutating func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2ConnectionError) -> Int {
+        // What was taken before the error must not be taken a second time.
+        if let failure { throw failure }
         finishedBodies.removeAll(keepingCapacity: true)
         guard let base = bytes.baseAddress else { return 0 }
         var used = 0
@@ -24,6 +26,7 @@ extension ClientSession {
             }
         } catch {
             goAway(error.code)
+            failure = error
             throw error
         }
         return used

@@ -49,6 +49,8 @@ public struct ClientSession: ~Copyable {
     var lastAcceptedID = Self.largestStreamID
     var goAwayReceived = false
     var controlFrames = 0
+    /// Why the connection can't go on; nothing is taken any more.
+    var failure: HTTP2ConnectionError?
     var blockedStreams: [UInt32] = []
     var collectedBodies: [UInt32: [UInt8]] = [:]
     /// The answer content that an event points to.
@@ -93,9 +95,10 @@ public struct ClientSession: ~Copyable {
         canOpenStreams ? max(0, streamLimit - streams.count) : 0
     }
 
-    /// False after GOAWAY and when the stream ids are used up: the connection only ends what it has.
+    /// False after GOAWAY, after an error, and when the stream ids are used up: the connection only ends what it has.
     public var canOpenStreams: Bool {
-        !goAwayReceived && nextID <= Self.largestStreamID - UInt32(2 * streams.capacity)
+        !goAwayReceived && failure == nil
+            && nextID <= Self.largestStreamID - UInt32(2 * streams.capacity)
     }
 
     /// Content bytes that the connection's window takes now.
@@ -137,7 +140,11 @@ public struct ClientSession: ~Copyable {
         let block = start + FrameHeader.size
         encoder.begin(at: block, capacity: Self.headerBlockRoom)
         encode(&encoder)
-        guard !encoder.overflowed else { return .headersTooLarge }
+        guard !encoder.overflowed else {
+            // Later blocks would refer to entries that the server never got.
+            failure = HTTP2ConnectionError(.internalError, "a request's header fields are too long")
+            return .headersTooLarge
+        }
         let blockLength = encoder.finish(from: block)
         let endStream = body.isEmpty ? FrameFlag.endStream : 0
         FrameHeader(
