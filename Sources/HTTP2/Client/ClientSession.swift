@@ -161,7 +161,11 @@ public struct ClientSession: ~Copyable {
         cell.receiveWindow = Int32(Self.defaultWindow)
         cell.unsent = body
         let index = streams.insert(cell)
-        if !body.isEmpty, !sendBody(index) { blockedStreams.append(id) }
+        if !body.isEmpty, !sendBody(index) {
+            blockedStreams.append(id)
+            // Streams that ended while they waited are forgotten, also by a server that never opens a window.
+            if blockedStreams.count > streams.capacity { dropEndedBlocked() }
+        }
         return .submitted
     }
 
@@ -184,6 +188,12 @@ public struct ClientSession: ~Copyable {
             streams[index].unsent = UnsafeRawBufferPointer(rebasing: cell.unsent[chunk...])
             if last { return true }
         }
+    }
+
+    private mutating func dropEndedBlocked() {
+        var still: [UInt32] = []
+        for id in blockedStreams where streams.find(id) != nil { still.append(id) }
+        blockedStreams = still
     }
 
     /// Frames more of the content that waited for window.
