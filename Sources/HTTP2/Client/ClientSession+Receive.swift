@@ -152,7 +152,7 @@ extension ClientSession {
         let isTrailer = streams[index].status != 0
         if isTrailer {
             // Trailers end the stream and have no status (RFC 9113 §8.1).
-            if fields.status != 0 || !endStream { streams[index].isMalformed = true }
+            if fields.status != 0 || fields.isMalformed || !endStream { streams[index].isMalformed = true }
         } else if fields.status >= 100, fields.status < 200, !fields.isMalformed, !endStream {
             try countControlFrame()
             return
@@ -165,7 +165,7 @@ extension ClientSession {
             writeReset(stream, .protocolError)
             end(index, failed: .unknown, code: .protocolError)
         } else if endStream {
-            finish(index, body: UnsafeRawBufferPointer(start: nil, count: 0))
+            finishCollected(index)
         }
     }
 
@@ -208,12 +208,18 @@ extension ClientSession {
         let kept = collectedBodies[header.stream]?.count ?? 0
         collectedBodies[header.stream, default: []].append(
             contentsOf: content.prefix(Self.maximumResponseBody - kept))
-        if endStream {
-            finishedBodies.append(collectedBodies.removeValue(forKey: header.stream) ?? [])
-            let copy = finishedBodies[finishedBodies.count - 1]
-            // The array lives in `finishedBodies` until the next input, and is not changed meanwhile.
-            finish(index, body: copy.withUnsafeBytes { $0 })
+        if endStream { finishCollected(index) }
+    }
+
+    /// Ends a stream whose content, if any, came in frames before this one.
+    private mutating func finishCollected(_ index: Int32) {
+        guard streams[index].collectsBody else {
+            return finish(index, body: UnsafeRawBufferPointer(start: nil, count: 0))
         }
+        finishedBodies.append(collectedBodies.removeValue(forKey: streams[index].id) ?? [])
+        let copy = finishedBodies[finishedBodies.count - 1]
+        // The array lives in `finishedBodies` until the next input, and is not changed meanwhile.
+        finish(index, body: copy.withUnsafeBytes { $0 })
     }
 
     private mutating func finish(_ index: Int32, body: UnsafeRawBufferPointer) {
