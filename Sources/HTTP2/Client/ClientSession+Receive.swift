@@ -63,6 +63,15 @@ extension ClientSession {
         }
     }
 
+    /// Before an answer of `count` bytes: a server that asks without reading would fill our memory.
+    private mutating func countAnswer(_ count: Int) throws(HTTP2ConnectionError) {
+        unreadAnswers = min(unreadAnswers, output.count) + count
+        guard unreadAnswers <= Self.maximumUnreadAnswers else {
+            throw HTTP2ConnectionError(
+                .enhanceYourCalm, "more than \(Self.maximumUnreadAnswers) bytes of answers are unread")
+        }
+    }
+
     mutating func countControlFrame() throws(HTTP2ConnectionError) {
         controlFrames += 1
         guard controlFrames <= Self.maximumControlFrames else {
@@ -182,6 +191,7 @@ extension ClientSession {
         }
         receivedSinceUpdate += Int64(payload.count)
         if receivedSinceUpdate >= Self.defaultWindow / 2 {
+            try countAnswer(FrameHeader.size + 4)
             writeWord(type: FrameType.windowUpdate, stream: 0, UInt32(receivedSinceUpdate))
             connectionReceiveWindow += receivedSinceUpdate
             receivedSinceUpdate = 0
@@ -281,6 +291,7 @@ extension ClientSession {
             default: break
             }
         }
+        try countAnswer(FrameHeader.size)
         let room = output.prepare(FrameHeader.size)
         FrameHeader(length: 0, type: FrameType.settings, flags: FrameFlag.acknowledgement, stream: 0)
             .write(to: room.baseAddress!)
@@ -313,6 +324,7 @@ extension ClientSession {
         let increment = Int64(payload.baseAddress!.bigEndian32() & 0x7fff_ffff)
         if header.stream == 0 {
             guard increment > 0 else { throw HTTP2ConnectionError(.protocolError, "WINDOW_UPDATE by 0") }
+            try countControlFrame()
             connectionSendWindow += increment
             guard connectionSendWindow <= 0x7fff_ffff else {
                 throw HTTP2ConnectionError(
@@ -363,6 +375,7 @@ extension ClientSession {
             events.append(event)
             return
         }
+        try countAnswer(FrameHeader.size + 8)
         let room = output.prepare(FrameHeader.size)
         FrameHeader(length: 8, type: FrameType.ping, flags: FrameFlag.acknowledgement, stream: 0)
             .write(to: room.baseAddress!)

@@ -17,6 +17,8 @@ public struct ClientSession: ~Copyable {
     static let maximumControlFrames = 10_000
     /// A response's header block with its continuations, compressed.
     static let maximumHeaderBlock = 65_536
+    /// Answers to SETTINGS and PING, and window updates, that the server has not read yet.
+    static let maximumUnreadAnswers = 64 * 1024
 
     public struct Configuration: Sendable {
         /// Streams open at once at most, whatever the server permits.
@@ -49,6 +51,8 @@ public struct ClientSession: ~Copyable {
     var lastAcceptedID = Self.largestStreamID
     var goAwayReceived = false
     var controlFrames = 0
+    /// Bytes of ``output`` that answer the server's frames, at most.
+    var unreadAnswers = 0
     /// Why the connection can't go on; nothing is taken any more.
     var failure: HTTP2ConnectionError?
     var blockedStreams: [UInt32] = []
