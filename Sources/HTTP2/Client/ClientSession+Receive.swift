@@ -15,6 +15,10 @@ extension ClientSession {
         do throws(HTTP2ConnectionError) {
             while bytes.count - used >= FrameHeader.size {
                 let header = FrameHeader(base + used)
+                // "HTTP" would be the beginning of a frame of 4 MB.
+                if peerMaximumStreams == nil, (base + used).bigEndian32() == 0x4854_5450 {
+                    throw HTTP2ConnectionError(.protocolError, "the server answers in HTTP/1, not in HTTP/2")
+                }
                 guard header.length <= FrameHeader.defaultMaximumPayload else {
                     throw HTTP2ConnectionError(.frameSizeError, "a frame of \(header.length) bytes")
                 }
@@ -38,7 +42,9 @@ extension ClientSession {
         if pendingBlock != nil, header.type != FrameType.continuation {
             throw HTTP2ConnectionError(.protocolError, "a header block was not continued")
         }
-        if peerMaximumStreams == nil, header.type != FrameType.settings {
+        if peerMaximumStreams == nil,
+            header.type != FrameType.settings || header.flags & FrameFlag.acknowledgement != 0
+        {
             throw HTTP2ConnectionError(.protocolError, "the first frame was not SETTINGS")
         }
         switch header.type {
@@ -55,6 +61,10 @@ extension ClientSession {
         case FrameType.priority:
             guard header.stream != 0 else {
                 throw HTTP2ConnectionError(.protocolError, "PRIORITY on stream 0")
+            }
+            // RFC 9113 §6.3 asks for a stream error, §5.4 permits the connection's.
+            guard payload.count == 5 else {
+                throw HTTP2ConnectionError(.frameSizeError, "PRIORITY of \(payload.count) bytes")
             }
             try countControlFrame()
         default:
@@ -100,7 +110,12 @@ extension ClientSession {
             start = 1
             end -= Int(padding)
         }
-        if header.type == FrameType.headers, header.flags & FrameFlag.priority != 0 { start += 5 }
+        if header.type == FrameType.headers, header.flags & FrameFlag.priority != 0 {
+            start += 5
+            guard start <= payload.count else {
+                throw HTTP2ConnectionError(.frameSizeError, "HEADERS without their priority fields")
+            }
+        }
         guard start <= end else {
             throw HTTP2ConnectionError(.protocolError, "padding longer than its frame")
         }
@@ -162,7 +177,9 @@ extension ClientSession {
         if isTrailer {
             // Trailers end the stream and have no status (RFC 9113 §8.1).
             if fields.status != 0 || fields.isMalformed || !endStream { streams[index].isMalformed = true }
-        } else if fields.status >= 100, fields.status < 200, !fields.isMalformed, !endStream {
+        } else if fields.status >= 100, fields.status < 200, fields.status != 101, !fields.isMalformed,
+            !endStream
+        {
             try countControlFrame()
             return
         } else {
