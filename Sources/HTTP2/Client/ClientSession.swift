@@ -147,6 +147,7 @@ public struct ClientSession: ~Copyable {
         guard !encoder.overflowed else {
             // Later blocks would refer to entries that the server never got.
             failure = HTTP2ConnectionError(.internalError, "a request's header fields are too long")
+            goAway(.internalError)
             return .headersTooLarge
         }
         let blockLength = encoder.finish(from: block)
