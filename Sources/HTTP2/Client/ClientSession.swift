@@ -33,7 +33,7 @@ public struct ClientSession: ~Copyable {
     /// Bytes for the server. The owner consumes what it has sent.
     public var output = ByteQueue(capacity: 64 * 1024)
     /// What happened during ``receive(_:)`` and the other calls, in order. The owner takes them after each call.
-    public internal(set) var events = EventBuffer()
+    public package(set) var events = EventBuffer()
 
     var encoder: HeaderBlockEncoder
     var decoder = HeaderBlockDecoder()
