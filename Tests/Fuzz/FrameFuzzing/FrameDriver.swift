@@ -29,6 +29,10 @@ public final class FrameDriver {
     static let streamLimits = [1, 3, 8, 100]
     /// What one input may make the server send.
     static let maximumDelivery = 256 * 1024
+    /// Together they are longer than the header table.
+    static let topicNames = ["com.example.app"] + [1700, 1900, 900].map { String(repeating: "t", count: $0) }
+    /// A request's content is a piece of it.
+    static let pattern = (0..<70_256).map { UInt8(truncatingIfNeeded: $0 &* 7 &+ $0 >> 8) }
     /// Deadlines are so much later than their submission.
     static let patience: UInt64 = 64
 
@@ -43,7 +47,6 @@ public final class FrameDriver {
     let audit = OutputAudit()
     let server: ServerModel
     let topics: [StableFields.ID]
-    let topicNames: [String]
     let token: StableFields.ID
     let identifier: StableFields.ID
     let fields = StableFields()
@@ -88,10 +91,8 @@ public final class FrameDriver {
         configuration.maximumStreams = limit
         chunk = [Int.max, 1, 7, 100][Int(setup >> 4 & 3)]
         isAuthenticated = setup & 1 == 0
-        // Together they are longer than the header table.
-        topicNames = ["com.example.app"] + [1700, 1900, 900].map { String(repeating: "t", count: $0) }
         let fields = fields
-        topics = topicNames.map { fields.add(name: "apns-topic", value: Array($0.utf8)) }
+        topics = Self.topicNames.map { fields.add(name: "apns-topic", value: Array($0.utf8)) }
         token = fields.add(name: "authorization", value: Array("bearer 0".utf8))
         identifier = fields.add(name: "apns-id")
         server = ServerModel(audit: audit)
@@ -197,7 +198,10 @@ public final class FrameDriver {
     private func submit(_ size: Int) throws(Violation) {
         let content = UnsafeMutableRawBufferPointer.allocate(byteCount: size, alignment: 1)
         let tag = UInt32(requests.count)
-        for index in 0..<size { content[index] = UInt8(truncatingIfNeeded: index &* 7 &+ Int(tag)) }
+        Self.pattern.withUnsafeBytes { pattern in
+            content.copyMemory(
+                from: UnsafeRawBufferPointer(rebasing: pattern[(Int(tag) & 255)...].prefix(size)))
+        }
         let expected =
             failure == nil && !wasAbandoned && server.goAways == 0
             && open < min(limit, Int(server.maximumStreams ?? 0), isAuthenticated ? .max : 1)
@@ -316,7 +320,7 @@ public final class FrameDriver {
     private func expectedFields(_ tag: UInt32) -> [String] {
         [
             ":method: POST", ":scheme: https", ":path: /3/device/\(tag)",
-            "apns-topic: \(topicNames[Int(tag) % topicNames.count])",
+            "apns-topic: \(Self.topicNames[Int(tag) % Self.topicNames.count])",
             "authorization: bearer \(requests[Int(tag)].token)", "apns-id: \(tag)",
         ]
     }
@@ -337,7 +341,7 @@ public final class FrameDriver {
         if event.kind == .response {
             let answer = server.answers[stream] ?? ServerModel.Answer()
             guard answer.hasEnded, answer.status == Int(event.status),
-                event.body.elementsEqual(answer.body.prefix(ClientSession.maximumResponseBody))
+                areEqual(event.body, answer.body.prefix(ClientSession.maximumResponseBody))
             else {
                 throw Violation(
                     "stream \(stream): \(event.status), \(event.body.count) bytes; sent: \(answer)")
