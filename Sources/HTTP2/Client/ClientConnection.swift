@@ -70,6 +70,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     static let readSize = 16 * 1024 + 256
     /// Reads of one turn, so that one busy connection does not hold up the others.
     private static let readsPerTurn = 16
+    /// Reads of what a server left that no longer takes ours; it could go on sending.
+    private static let lastReads = 64
     /// Output that waits for the socket at most while requests are accepted.
     private static let outputLimit = 256 * 1024
 
@@ -323,7 +325,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     }
 
     private func takeLastInput(from transport: TLSTransport) {
-        while true {
+        for _ in 0..<Self.lastReads {
             let room = input.prepare(Self.readSize)
             guard case .bytes(let count) = transport.read(into: room) else { break }
             input.commit(count)
