@@ -57,10 +57,10 @@ fuzz-merge: fuzz-build
 	@$(FUZZ) -merge=1 .build/fuzz/merged $(FUZZ_CORPUS) .build/fuzz/corpus .build/fuzz/seeds
 	@rm -rf $(FUZZ_CORPUS) && mv .build/fuzz/merged $(FUZZ_CORPUS)
 
-# In this order: after `fuzzer`, `address` takes the coverage away, and SwiftPM's --sanitize orders as it likes.
+# `fuzzer` must come last, or `address` takes the coverage away; SwiftPM's --sanitize orders as it likes.
 fuzz-build: toolchain dependencies
 	@SLUICE_FUZZ=1 $(SWIFT) build -c release --scratch-path .build/fuzz --product sluice-fuzz-frames \
-		-Xswiftc -sanitize=address -Xswiftc -sanitize=fuzzer
+		--sanitize address --sanitize fuzzer -Xswiftc -sanitize=fuzzer
 	@mkdir -p .build/fuzz/corpus .build/fuzz/failures .build/fuzz/seeds
 
 format: toolchain
