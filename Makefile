@@ -5,7 +5,7 @@ SWIFT ?= swift
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-connection format lint clean dependencies test-dependencies toolchain
+.PHONY: help build demo test bench bench-connection fuzz fuzz-merge fuzz-build format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -13,6 +13,7 @@ help:
 	@echo 'make build    release build: .build/release/sluice'
 	@echo 'make bench    measurements of Benchmarks/README.md'
 	@echo 'make bench-connection  the connection layer: each figure with its bound, under ten minutes'
+	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds something or is stopped'
 	@echo 'make format   formats the sources in place'
 	@echo 'make lint     checks the format'
 	@echo 'make clean    removes the build directory'
@@ -44,6 +45,27 @@ bench: toolchain test-dependencies
 bench-connection: toolchain test-dependencies
 	@$(SWIFT) build -c release
 	@Benchmarks/connection $(ARGS)
+# What it finds that is new goes to .build/fuzz/corpus, inputs that fail to .build/fuzz/failures.
+# ARGS are libFuzzer's: `make fuzz ARGS='-runs=1000000'`. `make fuzz-merge` takes what is new into the kept corpus.
+FUZZ_CORPUS = Tests/Fuzz/Corpus/frames
+FUZZ_ENVIRONMENT = SWIFT_BACKTRACE=enable=no ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=8
+FUZZ = $(FUZZ_ENVIRONMENT) .build/fuzz/release/sluice-fuzz-frames
+
+fuzz: fuzz-build
+	@$(FUZZ) -max_len=1024 -timeout=10 -print_final_stats=1 -artifact_prefix=.build/fuzz/failures/ $(ARGS) \
+		.build/fuzz/corpus $(FUZZ_CORPUS)
+
+fuzz-merge: fuzz-build
+	@$(FUZZ) --seeds .build/fuzz/seeds
+	@rm -rf .build/fuzz/merged && mkdir -p .build/fuzz/merged
+	@$(FUZZ) -merge=1 .build/fuzz/merged $(FUZZ_CORPUS) .build/fuzz/corpus .build/fuzz/seeds
+	@rm -rf $(FUZZ_CORPUS) && mv .build/fuzz/merged $(FUZZ_CORPUS)
+
+# `fuzzer` must come last, or `address` takes the coverage away; SwiftPM's --sanitize orders as it likes.
+fuzz-build: toolchain dependencies
+	@SLUICE_FUZZ=1 $(SWIFT) build -c release --scratch-path .build/fuzz --product sluice-fuzz-frames \
+		--sanitize address --sanitize fuzzer -Xswiftc -sanitize=fuzzer
+	@mkdir -p .build/fuzz/corpus .build/fuzz/failures .build/fuzz/seeds
 
 format: toolchain
 	@$(SWIFT) format --in-place --parallel --recursive Sources Tests Benchmarks Package.swift

@@ -98,8 +98,12 @@ let package = Package(
         .testTarget(
             name: "EventLoopTests", dependencies: ["EventLoop", "TestSupport"],
             swiftSettings: strict),
+        .target(
+            name: "FrameFuzzing", dependencies: ["HTTP2", "CNghttp2"], path: "Tests/Fuzz/FrameFuzzing",
+            swiftSettings: strict),
         .testTarget(
-            name: "HTTP2Tests", dependencies: ["HTTP2", "TestSupport"], swiftSettings: strict),
+            name: "HTTP2Tests", dependencies: ["HTTP2", "CNghttp2", "FrameFuzzing", "TestSupport"],
+            swiftSettings: strict),
         .testTarget(
             name: "APNSTests", dependencies: ["APNS", "CNghttp2", "TestSupport"], swiftSettings: strict),
         .testTarget(
@@ -118,3 +122,12 @@ let package = Package(
     ],
     cxxLanguageStandard: .cxx17
 )
+
+// Needs the compiler's fuzzing library at link time: `make fuzz` asks for it.
+if Context.environment["SLUICE_FUZZ"] != nil {
+    package.targets.append(
+        .executableTarget(
+            name: "sluice-fuzz-frames", dependencies: ["FrameFuzzing"], path: "Tests/Fuzz/Frames",
+            // `main` is the fuzzing library's.
+            swiftSettings: strict + [.unsafeFlags(["-parse-as-library"])]))
+}

@@ -9,9 +9,9 @@
 set -euo pipefail
 
 build_packages=(libnghttp2-dev libssl-dev librdkafka-dev libsimdjson-dev pkg-config make)
-test_packages=(curl nghttp2-client nghttp2-server kcat python3-jsonschema python3-yaml)
+test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat python3-jsonschema python3-yaml)
 runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, simdjson >= 3.0 (with headers), pkg-config'
-test_help='  curl with HTTP/2, nghttp, h2load, nghttpd (nghttp2), kcat, Python 3 with jsonschema and PyYAML'
+test_help='  curl with HTTP/2, nghttp, h2load, nghttpd, nghttpx (nghttp2), nginx, h2o, kcat, Python 3 with jsonschema and PyYAML'
 
 with_tests=false
 check_only=false
@@ -94,6 +94,36 @@ apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y
 install_missing() {
     "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >&2
 }
+
+# nginx, h2o and nghttp2-proxy bring services that Debian would start, now and at every boot; the tests only
+# want the programs. A policy-rc.d that answers 101 keeps a service from being started by its package.
+# A service that is there already is someone's own and stays as it is.
+services=()
+add_service() {
+    if [ ! -e "/lib/systemd/system/$1.service" ]; then services+=("$1.service"); fi
+}
+policy=/usr/sbin/policy-rc.d
+own_policy=false
+for package in "${missing[@]}"; do
+    case "$package" in
+        nginx | h2o) add_service "$package" ;;
+        nghttp2-proxy) add_service nghttpx ;;
+    esac
+done
+if [ ${#services[@]} -gt 0 ] && [ ! -e "$policy" ]; then
+    own_policy=true
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+fi
+clean_up() {
+    if $own_policy; then
+        "${as_root[@]}" rm -f "$policy"
+    fi
+    if [ ${#services[@]} -gt 0 ] && command -v systemctl >/dev/null 2>&1; then
+        "${as_root[@]}" systemctl disable --quiet "${services[@]}" >/dev/null 2>&1 || true
+    fi
+}
+trap clean_up EXIT
 # The package lists may be absent (a fresh container) or stale: try, refresh, try again.
 if ! install_missing; then
     "${apt[@]}" update </dev/null >&2

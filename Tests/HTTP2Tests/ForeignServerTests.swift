@@ -3,55 +3,95 @@ import HTTP2
 import TestSupport
 import Testing
 
-/// Our client against a server that no one here wrote: nghttpd (Debian: nghttp2-server).
-@Suite struct ForeignServerTests {
-    @Test(.enabled(if: Executables.find("nghttpd") != nil, "nghttpd is not installed"))
-    func nghttpdAcceptsOurRequests() throws {
-        let directory = try TemporaryDirectory("nghttpd")
-        let authority = try CertificateAuthority(commonName: "test")
-        let server = try authority.issueServer(names: ["localhost"])
-        try directory.write(server.chainPEM, to: "server.pem")
-        try directory.write(server.privateKeyPEM, to: "server.key")
-        // It serves files, whatever the method: half of the requests are for one that exists.
-        try FileManager.default.createDirectory(
-            atPath: directory.file("www/3/device"), withIntermediateDirectories: true)
-        for number in stride(from: 0, to: 2000, by: 2) {
-            try directory.write("x", to: "www/3/device/\(number)")
-        }
-        let port = try Self.freePort()
-        let child = try ChildProcess(
-            "nghttpd",
-            [
-                "--address=127.0.0.1", "-d", directory.file("www"), "\(port)", directory.file("server.key"),
-                directory.file("server.pem"),
-            ])
-        var options = ClientTLSOptions()
-        options.trust = .authorities(.text(authority.certificatePEM))
-        let client = try PoolClient(port: port, context: .client(options)) { $0.connections = 2 }
-        client.send(0..<2000)
-        try child.waits(for: "2000 answers") { client.read { $0.ends.count } == 2000 }
+/// Our client against servers that no one here wrote: each request is answered once, also when a connection ends
+/// in an orderly way in between.
+@Suite(.serialized) struct ForeignServerTests {
+    private static func expectAnswers(
+        _ client: PoolClient, _ count: Int, _ status: (UInt32) -> UInt16
+    ) {
         let ends = client.read { $0.ends }
-        #expect(ends.allSatisfy { number, statuses in statuses == [number % 2 == 0 ? 200 : 404] })
-        #expect(client.read { $0.refusals } == 0)
-        client.stop()
-        child.signal(SIGTERM)
-        try child.wait()
+        #expect(ends.count == count)
+        let wrong = ends.filter { $0.value != [status($0.key)] }
+        #expect(wrong.isEmpty, "\(wrong.count), such as \(wrong.first!)")
     }
 
-    /// A port that was free a moment ago; nghttpd can't choose one itself.
-    private static func freePort() throws -> UInt16 {
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        defer { close(descriptor) }
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let result = withUnsafeMutablePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
-                bind(descriptor, pointer, length) == 0 ? getsockname(descriptor, pointer, &length) : -1
+    @Test func nghttpdAcceptsOurRequests() throws {
+        let server = try ForeignServer.nghttpd(files: 2000)
+        let client = try server.client { $0.connections = 2 }
+        defer { client.stop() }
+        client.send(0..<2000)
+        try server.process.waits(for: "2000 answers") { client.read { $0.ends.count } == 2000 }
+        Self.expectAnswers(client, 2000) { $0 % 2 == 0 ? 200 : 404 }
+        #expect(client.read { $0.refusals } == 0)
+        try server.stop()
+    }
+
+    @Test func nghttpxIsReloadedUnderLoad() throws {
+        let backend = try ForeignServer.nghttpd(files: 4000, tls: false)
+        let server = try ForeignServer.nghttpx(backend: backend)
+        let client = try server.client()
+        defer { client.stop() }
+        client.send(0..<1000)
+        try server.process.waits(for: "1000 answers") { client.read { $0.ends.count } >= 1000 }
+        #expect(client.read { $0.mostInFlight } <= 8)
+        for round in 1...3 as ClosedRange<UInt32> {
+            client.send(round * 1000..<(round + 1) * 1000, before: server.signals(SIGHUP))
+            let wanted = Int(round + 1) * 1000
+            try server.process.waits(for: "\(wanted) answers") { client.read { $0.ends.count } >= wanted }
+            try server.process.waits(for: "GOAWAY \(round)") {
+                client.read { $0.happened.count { $0.hasPrefix("goaway NO_ERROR") } } >= Int(round)
             }
         }
-        try #require(result == 0)
-        return UInt16(bigEndian: address.sin_port)
+        Self.expectAnswers(client, 4000) { $0 % 2 == 0 ? 200 : 404 }
+        try server.stop()
+        try backend.stop()
+    }
+
+    @Test func nginxEndsConnectionsAfterSoManyRequests() throws {
+        let server = try ForeignServer.nginx(requestsPerConnection: 100)
+        let client = try server.client { $0.connections = 2 }
+        defer { client.stop() }
+        client.send(0..<2000)
+        try server.process.waits(for: "2000 answers") { client.read { $0.ends.count } >= 2000 }
+        Self.expectAnswers(client, 2000) { $0 % 2 == 0 ? 200 : 410 }
+        #expect(client.read { $0.happened.count { $0.hasPrefix("goaway NO_ERROR") } } >= 15)
+        // Two connections, and two more that are being replaced.
+        #expect(client.read { $0.mostInFlight } <= 4 * 8)
+        try server.stop()
+    }
+
+    @Test func nginxIsReloadedUnderLoad() throws {
+        let server = try ForeignServer.nginx(requestsPerConnection: 1_000_000)
+        let client = try server.client()
+        defer { client.stop() }
+        client.send(0..<500)
+        try server.process.waits(for: "500 answers") { client.read { $0.ends.count } >= 500 }
+        #expect(client.read { $0.mostInFlight } <= 8)
+        client.send(500..<3000, before: server.signals(SIGHUP))
+        try server.process.waits(for: "3000 answers") { client.read { $0.ends.count } >= 3000 }
+        try server.process.waits(for: "the old worker's end") {
+            client.read { $0.happened.contains { $0.hasPrefix("closed") } }
+        }
+        client.send(3000..<3500)
+        try server.process.waits(for: "3500 answers") { client.read { $0.ends.count } >= 3500 }
+        Self.expectAnswers(client, 3500) { $0 % 2 == 0 ? 200 : 410 }
+        try server.stop()
+    }
+
+    @Test func h2oEndsInAnOrderlyWay() throws {
+        let server = try ForeignServer.h2o()
+        let client = try server.client()
+        defer { client.stop() }
+        client.send(0..<2000)
+        try server.process.waits(for: "2000 answers") { client.read { $0.ends.count } >= 2000 }
+        #expect(client.read { $0.mostInFlight } <= 100)
+        // The last requests are on their way when it stops: answered, or declared unprocessed and kept.
+        client.send(2000..<2008, before: server.signals(SIGTERM))
+        try eventually("GOAWAY") { client.read { $0.happened.contains { $0.hasPrefix("goaway NO_ERROR") } } }
+        try server.process.wait()
+        let second = client.read { $0.ends.filter { $0.key >= 2000 } }
+        #expect(second.allSatisfy { $0.value == [308] })
+        let first = client.read { $0.ends.filter { $0.key < 2000 } }
+        #expect(first.count == 2000 && first.allSatisfy { $0.value == [308] })
     }
 }

@@ -107,7 +107,7 @@ extension ClientConnection {
     }
 
     private func takeLastInput(from transport: TLSTransport) {
-        while true {
+        for _ in 0..<Self.lastReads {
             let room = input.prepare(Self.readSize)
             guard case .bytes(let count) = transport.read(into: room) else { break }
             input.commit(count)

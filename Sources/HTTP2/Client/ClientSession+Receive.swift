@@ -5,14 +5,20 @@ extension ClientSession {
     /// the rest again with what follows.
     ///
     /// - Throws: if the connection can't go on. A GOAWAY with the code is in ``output`` then; the owner sends
-    ///   it if it can, calls ``abandonStreams(nothingSent:)`` and closes.
+    ///   it if it can, calls ``abandonStreams(nothingSent:)`` and closes. A later call throws the same error.
     public mutating func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2ConnectionError) -> Int {
+        // What was taken before the error must not be taken a second time.
+        if let failure { throw failure }
         finishedBodies.removeAll(keepingCapacity: true)
         guard let base = bytes.baseAddress else { return 0 }
         var used = 0
         do throws(HTTP2ConnectionError) {
             while bytes.count - used >= FrameHeader.size {
                 let header = FrameHeader(base + used)
+                // "HTTP" would be the beginning of a frame of 4 MB.
+                if peerMaximumStreams == nil, (base + used).bigEndian32() == 0x4854_5450 {
+                    throw HTTP2ConnectionError(.protocolError, "the server answers in HTTP/1, not in HTTP/2")
+                }
                 guard header.length <= FrameHeader.defaultMaximumPayload else {
                     throw HTTP2ConnectionError(.frameSizeError, "a frame of \(header.length) bytes")
                 }
@@ -24,6 +30,7 @@ extension ClientSession {
             }
         } catch {
             goAway(error.code)
+            failure = error
             throw error
         }
         return used
@@ -35,7 +42,9 @@ extension ClientSession {
         if pendingBlock != nil, header.type != FrameType.continuation {
             throw HTTP2ConnectionError(.protocolError, "a header block was not continued")
         }
-        if peerMaximumStreams == nil, header.type != FrameType.settings {
+        if peerMaximumStreams == nil,
+            header.type != FrameType.settings || header.flags & FrameFlag.acknowledgement != 0
+        {
             throw HTTP2ConnectionError(.protocolError, "the first frame was not SETTINGS")
         }
         switch header.type {
@@ -53,6 +62,10 @@ extension ClientSession {
             guard header.stream != 0 else {
                 throw HTTP2ConnectionError(.protocolError, "PRIORITY on stream 0")
             }
+            // RFC 9113 §6.3 asks for a stream error, §5.4 permits the connection's.
+            guard payload.count == 5 else {
+                throw HTTP2ConnectionError(.frameSizeError, "PRIORITY of \(payload.count) bytes")
+            }
             try countControlFrame()
         default:
             // RFC 9113 §4.1: frames of unknown types are ignored.
@@ -60,16 +73,8 @@ extension ClientSession {
         }
     }
 
-    mutating func countControlFrame() throws(HTTP2ConnectionError) {
-        controlFrames += 1
-        guard controlFrames <= Self.maximumControlFrames else {
-            throw HTTP2ConnectionError(
-                .enhanceYourCalm, "more than \(Self.maximumControlFrames) control frames without an answer")
-        }
-    }
-
     /// A stream of ours that this frame may be about.
-    private func checkStream(_ id: UInt32, _ frame: StaticString) throws(HTTP2ConnectionError) {
+    func checkStream(_ id: UInt32, _ frame: StaticString) throws(HTTP2ConnectionError) {
         guard id != 0, id & 1 == 1, id < nextID else {
             throw HTTP2ConnectionError(.protocolError, "\(frame) on stream \(id), which was never opened")
         }
@@ -88,7 +93,12 @@ extension ClientSession {
             start = 1
             end -= Int(padding)
         }
-        if header.type == FrameType.headers, header.flags & FrameFlag.priority != 0 { start += 5 }
+        if header.type == FrameType.headers, header.flags & FrameFlag.priority != 0 {
+            start += 5
+            guard start <= payload.count else {
+                throw HTTP2ConnectionError(.frameSizeError, "HEADERS without their priority fields")
+            }
+        }
         guard start <= end else {
             throw HTTP2ConnectionError(.protocolError, "padding longer than its frame")
         }
@@ -149,8 +159,10 @@ extension ClientSession {
         let isTrailer = streams[index].status != 0
         if isTrailer {
             // Trailers end the stream and have no status (RFC 9113 §8.1).
-            if fields.status != 0 || !endStream { streams[index].isMalformed = true }
-        } else if fields.status >= 100, fields.status < 200, !fields.isMalformed, !endStream {
+            if fields.status != 0 || fields.isMalformed || !endStream { streams[index].isMalformed = true }
+        } else if fields.status >= 100, fields.status < 200, fields.status != 101, !fields.isMalformed,
+            !endStream
+        {
             try countControlFrame()
             return
         } else {
@@ -162,7 +174,7 @@ extension ClientSession {
             writeReset(stream, .protocolError)
             end(index, failed: .unknown, code: .protocolError)
         } else if endStream {
-            finish(index, body: UnsafeRawBufferPointer(start: nil, count: 0))
+            finishCollected(index)
         }
     }
 
@@ -179,6 +191,7 @@ extension ClientSession {
         }
         receivedSinceUpdate += Int64(payload.count)
         if receivedSinceUpdate >= Self.defaultWindow / 2 {
+            try countAnswer(FrameHeader.size + 4)
             writeWord(type: FrameType.windowUpdate, stream: 0, UInt32(receivedSinceUpdate))
             connectionReceiveWindow += receivedSinceUpdate
             receivedSinceUpdate = 0
@@ -205,12 +218,18 @@ extension ClientSession {
         let kept = collectedBodies[header.stream]?.count ?? 0
         collectedBodies[header.stream, default: []].append(
             contentsOf: content.prefix(Self.maximumResponseBody - kept))
-        if endStream {
-            finishedBodies.append(collectedBodies.removeValue(forKey: header.stream) ?? [])
-            let copy = finishedBodies[finishedBodies.count - 1]
-            // The array lives in `finishedBodies` until the next input, and is not changed meanwhile.
-            finish(index, body: copy.withUnsafeBytes { $0 })
+        if endStream { finishCollected(index) }
+    }
+
+    /// Ends a stream whose content, if any, came in frames before this one.
+    private mutating func finishCollected(_ index: Int32) {
+        guard streams[index].collectsBody else {
+            return finish(index, body: UnsafeRawBufferPointer(start: nil, count: 0))
         }
+        finishedBodies.append(collectedBodies.removeValue(forKey: streams[index].id) ?? [])
+        let copy = finishedBodies[finishedBodies.count - 1]
+        // The array lives in `finishedBodies` until the next input, and is not changed meanwhile.
+        finish(index, body: copy.withUnsafeBytes { $0 })
     }
 
     private mutating func finish(_ index: Int32, body: UnsafeRawBufferPointer) {
@@ -229,159 +248,5 @@ extension ClientSession {
         }
         release(index)
         events.append(event)
-    }
-
-    // MARK: Connection frames
-
-    private mutating func receiveSettings(
-        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
-    ) throws(HTTP2ConnectionError) {
-        guard header.stream == 0 else { throw HTTP2ConnectionError(.protocolError, "SETTINGS on a stream") }
-        try countControlFrame()
-        if header.flags & FrameFlag.acknowledgement != 0 {
-            guard payload.isEmpty else {
-                throw HTTP2ConnectionError(.frameSizeError, "a SETTINGS acknowledgement with content")
-            }
-            return
-        }
-        guard payload.count % 6 == 0 else {
-            throw HTTP2ConnectionError(.frameSizeError, "SETTINGS of \(payload.count) bytes")
-        }
-        // RFC 9113 §6.5.2: without a value there is no limit; it is ours that holds then.
-        if peerMaximumStreams == nil { peerMaximumStreams = .max }
-        for offset in stride(from: 0, to: payload.count, by: 6) {
-            let name = payload.baseAddress!.bigEndian16(at: offset)
-            let value = payload.baseAddress!.bigEndian32(at: offset + 2)
-            switch name {
-            case SettingName.headerTableSize: encoder.peerTableSize(value)
-            case SettingName.maxConcurrentStreams: peerMaximumStreams = value
-            case SettingName.enablePush:
-                guard value == 0 else {
-                    throw HTTP2ConnectionError(.protocolError, "a server with ENABLE_PUSH")
-                }
-            case SettingName.initialWindowSize:
-                guard value <= 0x7fff_ffff else {
-                    throw HTTP2ConnectionError(.flowControlError, "INITIAL_WINDOW_SIZE of \(value)")
-                }
-                try changeInitialWindow(Int64(value))
-            case SettingName.maxFrameSize:
-                guard value >= 16_384, value <= 16_777_215 else {
-                    throw HTTP2ConnectionError(.protocolError, "MAX_FRAME_SIZE of \(value)")
-                }
-                peerMaximumFrame = Int(value)
-            default: break
-            }
-        }
-        let room = output.prepare(FrameHeader.size)
-        FrameHeader(length: 0, type: FrameType.settings, flags: FrameFlag.acknowledgement, stream: 0)
-            .write(to: room.baseAddress!)
-        output.commit(FrameHeader.size)
-        sendBlocked()
-        events.append(ClientEvent(.capacityChanged))
-    }
-
-    /// RFC 9113 §6.9.2: a change applies to the open streams too, whose windows may become negative.
-    private mutating func changeInitialWindow(_ window: Int64) throws(HTTP2ConnectionError) {
-        let difference = window - peerInitialWindow
-        peerInitialWindow = window
-        var index = streams.oldest
-        while index >= 0 {
-            streams[index].sendWindow += difference
-            guard streams[index].sendWindow <= 0x7fff_ffff else {
-                throw HTTP2ConnectionError(
-                    .flowControlError, "INITIAL_WINDOW_SIZE overflows a stream's window")
-            }
-            index = streams[index].next
-        }
-    }
-
-    private mutating func receiveWindowUpdate(
-        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
-    ) throws(HTTP2ConnectionError) {
-        guard payload.count == 4 else {
-            throw HTTP2ConnectionError(.frameSizeError, "WINDOW_UPDATE of \(payload.count) bytes")
-        }
-        let increment = Int64(payload.baseAddress!.bigEndian32() & 0x7fff_ffff)
-        if header.stream == 0 {
-            guard increment > 0 else { throw HTTP2ConnectionError(.protocolError, "WINDOW_UPDATE by 0") }
-            connectionSendWindow += increment
-            guard connectionSendWindow <= 0x7fff_ffff else {
-                throw HTTP2ConnectionError(
-                    .flowControlError, "WINDOW_UPDATE overflows the connection's window")
-            }
-            sendBlocked()
-            events.append(ClientEvent(.capacityChanged))
-            return
-        }
-        try checkStream(header.stream, "WINDOW_UPDATE")
-        try countControlFrame()
-        guard let index = streams.find(header.stream) else { return }
-        streams[index].sendWindow += increment
-        guard increment > 0, streams[index].sendWindow <= 0x7fff_ffff else {
-            let code: HTTP2ErrorCode = increment == 0 ? .protocolError : .flowControlError
-            writeReset(header.stream, code)
-            end(index, failed: .unknown, code: code)
-            return
-        }
-        sendBlocked()
-    }
-
-    private mutating func receiveReset(
-        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
-    ) throws(HTTP2ConnectionError) {
-        try checkStream(header.stream, "RST_STREAM")
-        guard payload.count == 4 else {
-            throw HTTP2ConnectionError(.frameSizeError, "RST_STREAM of \(payload.count) bytes")
-        }
-        try countControlFrame()
-        guard let index = streams.find(header.stream) else { return }
-        let code = HTTP2ErrorCode(rawValue: payload.baseAddress!.bigEndian32())
-        resetsReceived += 1
-        // RFC 9113 §8.7: REFUSED_STREAM promises that nothing was done.
-        end(index, failed: code == .refusedStream ? .no : .unknown, code: code)
-    }
-
-    private mutating func receivePing(
-        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
-    ) throws(HTTP2ConnectionError) {
-        guard header.stream == 0 else { throw HTTP2ConnectionError(.protocolError, "PING on a stream") }
-        guard payload.count == 8 else {
-            throw HTTP2ConnectionError(.frameSizeError, "PING of \(payload.count) bytes")
-        }
-        try countControlFrame()
-        if header.flags & FrameFlag.acknowledgement != 0 {
-            var event = ClientEvent(.pingAnswered)
-            event.code = payload.baseAddress!.bigEndian32(at: 4)
-            events.append(event)
-            return
-        }
-        let room = output.prepare(FrameHeader.size)
-        FrameHeader(length: 8, type: FrameType.ping, flags: FrameFlag.acknowledgement, stream: 0)
-            .write(to: room.baseAddress!)
-        output.commit(FrameHeader.size)
-        output.append(payload)
-    }
-
-    private mutating func receiveGoAway(
-        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
-    ) throws(HTTP2ConnectionError) {
-        guard header.stream == 0 else { throw HTTP2ConnectionError(.protocolError, "GOAWAY on a stream") }
-        guard payload.count >= 8 else {
-            throw HTTP2ConnectionError(.frameSizeError, "GOAWAY of \(payload.count) bytes")
-        }
-        try countControlFrame()
-        goAwayReceived = true
-        // RFC 9113 §6.8: a later GOAWAY never raises the last stream.
-        lastAcceptedID = min(lastAcceptedID, payload.baseAddress!.bigEndian32() & 0x7fff_ffff)
-        var event = ClientEvent(.goAway)
-        event.code = payload.baseAddress!.bigEndian32(at: 4)
-        event.body = UnsafeRawBufferPointer(rebasing: payload[8...])
-        events.append(event)
-        var index = streams.oldest
-        while index >= 0 {
-            let next = streams[index].next
-            if streams[index].id > lastAcceptedID { end(index, failed: .no, code: .refusedStream) }
-            index = next
-        }
     }
 }

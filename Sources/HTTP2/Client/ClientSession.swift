@@ -17,6 +17,8 @@ public struct ClientSession: ~Copyable {
     static let maximumControlFrames = 10_000
     /// A response's header block with its continuations, compressed.
     static let maximumHeaderBlock = 65_536
+    /// Answers to SETTINGS and PING, and window updates, that the server has not read yet.
+    static let maximumUnreadAnswers = 64 * 1024
 
     public struct Configuration: Sendable {
         /// Streams open at once at most, whatever the server permits.
@@ -33,7 +35,7 @@ public struct ClientSession: ~Copyable {
     /// Bytes for the server. The owner consumes what it has sent.
     public var output = ByteQueue(capacity: 64 * 1024)
     /// What happened during ``receive(_:)`` and the other calls, in order. The owner takes them after each call.
-    public internal(set) var events = EventBuffer()
+    public package(set) var events = EventBuffer()
 
     var encoder: HeaderBlockEncoder
     var decoder = HeaderBlockDecoder()
@@ -53,6 +55,10 @@ public struct ClientSession: ~Copyable {
     var controlFrames = 0
     /// RST_STREAM that ended an open stream.
     var resetsReceived: UInt64 = 0
+    /// Bytes of ``output`` that answer the server's frames, at most.
+    var unreadAnswers = 0
+    /// Why the connection can't go on; nothing is taken any more.
+    var failure: HTTP2ConnectionError?
     var blockedStreams: [UInt32] = []
     var collectedBodies: [UInt32: [UInt8]] = [:]
     /// The answer content that an event points to.
@@ -98,9 +104,10 @@ public struct ClientSession: ~Copyable {
         canOpenStreams ? max(0, streamLimit - streams.count) : 0
     }
 
-    /// False after GOAWAY and when the stream ids are used up: the connection only ends what it has.
+    /// False after GOAWAY, after an error, and when the stream ids are used up: the connection only ends what it has.
     public var canOpenStreams: Bool {
-        !goAwayReceived && nextID <= Self.largestStreamID - UInt32(2 * streams.capacity)
+        !goAwayReceived && failure == nil
+            && nextID <= Self.largestStreamID - UInt32(2 * streams.capacity)
     }
 
     /// Streams that may be opened before the ids are used up (RFC 9113 §5.1.1).
@@ -147,7 +154,12 @@ public struct ClientSession: ~Copyable {
         let block = start + FrameHeader.size
         encoder.begin(at: block, capacity: Self.headerBlockRoom)
         encode(&encoder)
-        guard !encoder.overflowed else { return .headersTooLarge }
+        guard !encoder.overflowed else {
+            // Later blocks would refer to entries that the server never got.
+            failure = HTTP2ConnectionError(.internalError, "a request's header fields are too long")
+            goAway(.internalError)
+            return .headersTooLarge
+        }
         let blockLength = encoder.finish(from: block)
         let endStream = body.isEmpty ? FrameFlag.endStream : 0
         FrameHeader(
@@ -164,7 +176,11 @@ public struct ClientSession: ~Copyable {
         cell.receiveWindow = Int32(Self.defaultWindow)
         cell.unsent = body
         let index = streams.insert(cell)
-        if !body.isEmpty, !sendBody(index) { blockedStreams.append(id) }
+        if !body.isEmpty, !sendBody(index) {
+            blockedStreams.append(id)
+            // Streams that ended while they waited are forgotten, also by a server that never opens a window.
+            if blockedStreams.count > streams.capacity { dropEndedBlocked() }
+        }
         return .submitted
     }
 
@@ -187,6 +203,12 @@ public struct ClientSession: ~Copyable {
             streams[index].unsent = UnsafeRawBufferPointer(rebasing: cell.unsent[chunk...])
             if last { return true }
         }
+    }
+
+    private mutating func dropEndedBlocked() {
+        var still: [UInt32] = []
+        for id in blockedStreams where streams.find(id) != nil { still.append(id) }
+        blockedStreams = still
     }
 
     /// Frames more of the content that waited for window.

@@ -1,0 +1,176 @@
+import EventLoop
+
+/// The frames that are about the connection, and those that only control a stream.
+extension ClientSession {
+    /// Before an answer of `count` bytes: a server that asks without reading would fill our memory.
+    mutating func countAnswer(_ count: Int) throws(HTTP2ConnectionError) {
+        unreadAnswers = min(unreadAnswers, output.count) + count
+        guard unreadAnswers <= Self.maximumUnreadAnswers else {
+            throw HTTP2ConnectionError(
+                .enhanceYourCalm, "more than \(Self.maximumUnreadAnswers) bytes of answers are unread")
+        }
+    }
+
+    mutating func countControlFrame() throws(HTTP2ConnectionError) {
+        controlFrames += 1
+        guard controlFrames <= Self.maximumControlFrames else {
+            throw HTTP2ConnectionError(
+                .enhanceYourCalm, "more than \(Self.maximumControlFrames) control frames without an answer")
+        }
+    }
+
+    mutating func receiveSettings(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        guard header.stream == 0 else { throw HTTP2ConnectionError(.protocolError, "SETTINGS on a stream") }
+        try countControlFrame()
+        if header.flags & FrameFlag.acknowledgement != 0 {
+            guard payload.isEmpty else {
+                throw HTTP2ConnectionError(.frameSizeError, "a SETTINGS acknowledgement with content")
+            }
+            return
+        }
+        guard payload.count % 6 == 0 else {
+            throw HTTP2ConnectionError(.frameSizeError, "SETTINGS of \(payload.count) bytes")
+        }
+        // RFC 9113 §6.5.2: without a value there is no limit; it is ours that holds then.
+        if peerMaximumStreams == nil { peerMaximumStreams = .max }
+        for offset in stride(from: 0, to: payload.count, by: 6) {
+            let name = payload.baseAddress!.bigEndian16(at: offset)
+            let value = payload.baseAddress!.bigEndian32(at: offset + 2)
+            switch name {
+            case SettingName.headerTableSize: encoder.peerTableSize(value)
+            case SettingName.maxConcurrentStreams: peerMaximumStreams = value
+            case SettingName.enablePush:
+                guard value == 0 else {
+                    throw HTTP2ConnectionError(.protocolError, "a server with ENABLE_PUSH")
+                }
+            case SettingName.initialWindowSize:
+                guard value <= 0x7fff_ffff else {
+                    throw HTTP2ConnectionError(.flowControlError, "INITIAL_WINDOW_SIZE of \(value)")
+                }
+                try changeInitialWindow(Int64(value))
+            case SettingName.maxFrameSize:
+                guard value >= 16_384, value <= 16_777_215 else {
+                    throw HTTP2ConnectionError(.protocolError, "MAX_FRAME_SIZE of \(value)")
+                }
+                peerMaximumFrame = Int(value)
+            default: break
+            }
+        }
+        try countAnswer(FrameHeader.size)
+        let room = output.prepare(FrameHeader.size)
+        FrameHeader(length: 0, type: FrameType.settings, flags: FrameFlag.acknowledgement, stream: 0)
+            .write(to: room.baseAddress!)
+        output.commit(FrameHeader.size)
+        sendBlocked()
+        events.append(ClientEvent(.capacityChanged))
+    }
+
+    /// RFC 9113 §6.9.2: a change applies to the open streams too, whose windows may become negative.
+    private mutating func changeInitialWindow(_ window: Int64) throws(HTTP2ConnectionError) {
+        let difference = window - peerInitialWindow
+        peerInitialWindow = window
+        var index = streams.oldest
+        while index >= 0 {
+            streams[index].sendWindow += difference
+            guard streams[index].sendWindow <= 0x7fff_ffff else {
+                throw HTTP2ConnectionError(
+                    .flowControlError, "INITIAL_WINDOW_SIZE overflows a stream's window")
+            }
+            index = streams[index].next
+        }
+    }
+
+    mutating func receiveWindowUpdate(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        guard payload.count == 4 else {
+            throw HTTP2ConnectionError(.frameSizeError, "WINDOW_UPDATE of \(payload.count) bytes")
+        }
+        let increment = Int64(payload.baseAddress!.bigEndian32() & 0x7fff_ffff)
+        if header.stream == 0 {
+            guard increment > 0 else { throw HTTP2ConnectionError(.protocolError, "WINDOW_UPDATE by 0") }
+            try countControlFrame()
+            connectionSendWindow += increment
+            guard connectionSendWindow <= 0x7fff_ffff else {
+                throw HTTP2ConnectionError(
+                    .flowControlError, "WINDOW_UPDATE overflows the connection's window")
+            }
+            sendBlocked()
+            events.append(ClientEvent(.capacityChanged))
+            return
+        }
+        try checkStream(header.stream, "WINDOW_UPDATE")
+        try countControlFrame()
+        guard let index = streams.find(header.stream) else { return }
+        streams[index].sendWindow += increment
+        guard increment > 0, streams[index].sendWindow <= 0x7fff_ffff else {
+            let code: HTTP2ErrorCode = increment == 0 ? .protocolError : .flowControlError
+            writeReset(header.stream, code)
+            end(index, failed: .unknown, code: code)
+            return
+        }
+        sendBlocked()
+    }
+
+    mutating func receiveReset(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        try checkStream(header.stream, "RST_STREAM")
+        guard payload.count == 4 else {
+            throw HTTP2ConnectionError(.frameSizeError, "RST_STREAM of \(payload.count) bytes")
+        }
+        try countControlFrame()
+        guard let index = streams.find(header.stream) else { return }
+        let code = HTTP2ErrorCode(rawValue: payload.baseAddress!.bigEndian32())
+        resetsReceived += 1
+        // RFC 9113 §8.7: REFUSED_STREAM promises that nothing was done.
+        end(index, failed: code == .refusedStream ? .no : .unknown, code: code)
+    }
+
+    mutating func receivePing(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        guard header.stream == 0 else { throw HTTP2ConnectionError(.protocolError, "PING on a stream") }
+        guard payload.count == 8 else {
+            throw HTTP2ConnectionError(.frameSizeError, "PING of \(payload.count) bytes")
+        }
+        try countControlFrame()
+        if header.flags & FrameFlag.acknowledgement != 0 {
+            var event = ClientEvent(.pingAnswered)
+            event.code = payload.baseAddress!.bigEndian32(at: 4)
+            events.append(event)
+            return
+        }
+        try countAnswer(FrameHeader.size + 8)
+        let room = output.prepare(FrameHeader.size)
+        FrameHeader(length: 8, type: FrameType.ping, flags: FrameFlag.acknowledgement, stream: 0)
+            .write(to: room.baseAddress!)
+        output.commit(FrameHeader.size)
+        output.append(payload)
+    }
+
+    mutating func receiveGoAway(
+        _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
+    ) throws(HTTP2ConnectionError) {
+        guard header.stream == 0 else { throw HTTP2ConnectionError(.protocolError, "GOAWAY on a stream") }
+        guard payload.count >= 8 else {
+            throw HTTP2ConnectionError(.frameSizeError, "GOAWAY of \(payload.count) bytes")
+        }
+        try countControlFrame()
+        goAwayReceived = true
+        // RFC 9113 §6.8: a later GOAWAY never raises the last stream.
+        lastAcceptedID = min(lastAcceptedID, payload.baseAddress!.bigEndian32() & 0x7fff_ffff)
+        var event = ClientEvent(.goAway)
+        event.code = payload.baseAddress!.bigEndian32(at: 4)
+        event.body = UnsafeRawBufferPointer(rebasing: payload[8...])
+        events.append(event)
+        var index = streams.oldest
+        while index >= 0 {
+            let next = streams[index].next
+            if streams[index].id > lastAcceptedID { end(index, failed: .no, code: .refusedStream) }
+            index = next
+        }
+    }
+}

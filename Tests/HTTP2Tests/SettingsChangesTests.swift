@@ -1,0 +1,150 @@
+import CNghttp2
+import Testing
+
+@testable import HTTP2
+
+/// A server that changes its mind: tables, windows, frame sizes and stream limits in flight.
+@Suite struct SettingsChangesTests {
+    /// The header blocks of the frames, by an inflater that was told the server's table size on our ACK.
+    final class Inflater {
+        private var inflater: OpaquePointer?
+        init() { nghttp2_hd_inflate_new(&inflater) }
+        deinit { nghttp2_hd_inflate_del(inflater) }
+
+        func limit(_ size: Int) { nghttp2_hd_inflate_change_table_size(inflater, size) }
+
+        func count(_ block: [UInt8]) -> Int? {
+            var block = block
+            var offset = 0
+            var fields = 0
+            while true {
+                var pair = nghttp2_nv()
+                var flags: Int32 = 0
+                let used = block.withUnsafeMutableBufferPointer {
+                    nghttp2_hd_inflate_hd2(
+                        inflater, &pair, &flags, $0.baseAddress! + offset, $0.count - offset, 1)
+                }
+                guard used >= 0 else { return nil }
+                offset += used
+                if flags & Int32(NGHTTP2_HD_INFLATE_EMIT.rawValue) != 0 { fields += 1 }
+                if flags & Int32(NGHTTP2_HD_INFLATE_FINAL.rawValue) != 0 { break }
+            }
+            nghttp2_hd_inflate_end_headers(inflater)
+            return fields
+        }
+    }
+
+    private func block(_ harness: Harness) -> [UInt8] {
+        harness.frames().last { $0.type == 1 }?.payload ?? []
+    }
+
+    @Test func aTableThatShrinksAndGrowsIsAnnounced() {
+        let harness = HostileServerTests.opened(requests: 0)
+        let inflater = Inflater()
+        var tag: UInt32 = 10
+        func next() -> [UInt8] {
+            tag += 1
+            #expect(harness.submit(tag) == .submitted)
+            return block(harness)
+        }
+        func request(after sizes: [UInt32], updates: [UInt8], then: (_ size: Int, _ first: Int) -> Bool) {
+            for size in sizes {
+                #expect(harness.receive(Raw.settings([(1, size)])) == nil)
+                inflater.limit(Int(size))
+            }
+            let first = next()
+            #expect(Array(first.prefix(updates.count)) == updates, "after \(sizes)")
+            #expect(inflater.count(first) == 5, "after \(sizes)")
+            // No second announcement, and entries again where there is room.
+            let second = next()
+            #expect(second.first.map { $0 & 0xe0 != 0x20 } == true)
+            #expect(inflater.count(second) == 5)
+            #expect(then(second.count, first.count), "\(second.count) after \(first.count)")
+        }
+        let tableOfDefaultSize: [UInt8] = [0x3f, 0xe1, 0x1f]
+        request(after: [], updates: []) { $0 < $1 }
+        // RFC 7541 §4.2: the smallest size in between counts, then the last.
+        request(after: [0, 4096], updates: [0x20] + tableOfDefaultSize) { $0 < $1 }
+        request(after: [0], updates: [0x20]) { $0 >= $1 - 1 }
+        request(after: [.max], updates: [0x20] + tableOfDefaultSize) { $0 < $1 }
+        // No larger than our own limit: nothing changes.
+        request(after: [65_536, 4096, 1 << 20], updates: []) { $0 == $1 }
+        request(after: [100, 0, 50, 90], updates: [0x20, 0x3f, 59]) { $0 < $1 }
+    }
+
+    @Test func windowsShrinkBelowNothing() {
+        let harness = HostileServerTests.opened([(4, 100)], requests: 0)
+        #expect(harness.submit(1, bytes: 150) == .submitted)
+        #expect(harness.frames().map(\.payload.count).last == 100)
+        // -90, then -40, then nothing, then one byte.
+        #expect(harness.receive(Raw.settings([(4, 10)])) == nil)
+        #expect(harness.receive(Raw.windowUpdate(1, 50)) == nil)
+        #expect(harness.receive(Raw.windowUpdate(1, 40)) == nil)
+        #expect(harness.frames().map(\.type) == [4])
+        #expect(harness.receive(Raw.windowUpdate(1, 1)) == nil)
+        #expect(harness.frames().map(\.payload.count) == [1])
+        #expect(harness.receive(Raw.settings([(4, 0), (4, 100)])) == nil)
+        let rest = harness.frames()
+        #expect(rest.map(\.payload.count) == [0, 49])
+        #expect(rest.last?.flags == 1)
+    }
+
+    @Test func theConnectionsWindowIsSharedInOrder() {
+        let harness = HostileServerTests.opened(requests: 0)
+        #expect(harness.submit(1, bytes: 65_535) == .submitted)
+        #expect(harness.submit(2, bytes: 70_000) == .submitted)
+        #expect(harness.submit(3, bytes: 10) == .noCapacity)
+        #expect(harness.frames().filter { $0.type == 0 }.map(\.payload.count).reduce(0, +) == 65_535)
+        #expect(harness.receive(Raw.windowUpdate(0, 65_535)) == nil)
+        #expect(harness.frames().allSatisfy { $0.stream == 3 })
+        // Now it is the stream's own window that is empty.
+        #expect(harness.receive(Raw.windowUpdate(0, 65_535)) == nil)
+        #expect(harness.frames().isEmpty)
+        #expect(harness.receive(Raw.windowUpdate(3, 65_535)) == nil)
+        #expect(harness.frames().map(\.payload.count) == [70_000 - 65_535])
+    }
+
+    @Test func framesKeepToTheServersSize() {
+        let harness = HostileServerTests.opened([(5, 20_000)], requests: 0)
+        #expect(harness.submit(1, bytes: 45_000) == .submitted)
+        #expect(harness.frames().map(\.payload.count).dropFirst() == [20_000, 20_000, 5000])
+        #expect(harness.receive(Raw.settings([(5, 16_384)]) + Raw.windowUpdate(0, 65_535)) == nil)
+        _ = harness.frames()
+        #expect(harness.submit(2, bytes: 20_000) == .submitted)
+        #expect(harness.frames().map(\.payload.count).dropFirst() == [16_384, 3616])
+    }
+
+    @Test func theStreamLimitGoesDownToNothingAndUpAgain() {
+        let harness = HostileServerTests.opened([(3, 5)], requests: 5)
+        for limit in [2, 0, 1, 0] as [UInt32] {
+            #expect(harness.receive(Raw.settings([(3, limit)])) == nil)
+            #expect(harness.session.availableStreams == 0)
+        }
+        for stream in 0..<5 as Range<UInt32> {
+            #expect(harness.receive(Raw.ok(2 * stream + 1)) == nil)
+            #expect(harness.submit(9) == .noCapacity)
+        }
+        #expect(harness.receive(Raw.settings([(3, .max)])) == nil)
+        #expect(harness.session.availableStreams == 100)
+        #expect(harness.submit(9) == .submitted)
+    }
+
+    @Test func aSecondGoAwayOnlyLowersTheLastStream() {
+        let harness = HostileServerTests.opened(requests: 4)
+        #expect(harness.receive(Raw.goAway(0x7fff_ffff, 0)) == nil)
+        #expect(harness.session.openStreams == 4)
+        #expect(harness.receive(Raw.goAway(5, 0)) == nil)
+        #expect(harness.session.openStreams == 3)
+        // It rises, against RFC 9113 §6.8: what was declared unprocessed stays so.
+        #expect(harness.receive(Raw.goAway(7, 0)) == nil)
+        #expect(harness.receive(Raw.ok(7) + Raw.ok(1)) == nil)
+        #expect(harness.receive(Raw.goAway(3, 2)) == nil)
+        harness.session.abandonStreams()
+        harness.drain()
+        #expect(
+            harness.log.filter { !$0.hasPrefix("goaway") } == [
+                "settings", "4: not processed REFUSED_STREAM", "1: 200 ", "3: not processed REFUSED_STREAM",
+                "2: unknown CONNECT_ERROR",
+            ])
+    }
+}
