@@ -60,6 +60,15 @@ extension StreamScheduler {
     /// Apps that wait and may not send.
     public var parkedApps: ParkedApps { queues.parked }
 
+    /// The class that `slot` is in, or was in last.
+    public func priority(slot: UInt32) -> Priority {
+        switch queues.nodes[Int(slot)].level {
+        case 0: .immediate
+        case 1: .powerAware
+        default: .lowPower
+        }
+    }
+
     /// Whether `slot` waits here.
     public func isWaiting(slot: UInt32) -> Bool { queues.state(of: slot) == .waiting }
 

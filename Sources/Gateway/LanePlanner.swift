@@ -1,5 +1,6 @@
 import APNS
 import DeliveryCore
+import Foundation
 import HTTP2
 import SluiceModel
 
@@ -68,6 +69,12 @@ struct LanePlanner {
             }
             var pool = ConnectionPool.Configuration(host: apns.host, port: UInt16(apns.port))
             pool.connections = credential.connections ?? apns.connections
+            pool.maximumConnections = max(
+                pool.connections, credential.maxConnections ?? apns.maxConnections)
+            pool.growthInterval = apns.growthInterval
+            pool.idleTimeout = apns.idleTimeout
+            pool.maximumAge = apns.maxConnectionAge
+            pool.connection.proxy = try proxy()
             pool.connection.connectTimeout = apns.connectTimeout
             pool.connection.requestTimeout = apns.requestTimeout
             pool.connection.pingInterval = apns.pingInterval
@@ -78,6 +85,23 @@ struct LanePlanner {
         } catch {
             throw .credential("credentials.\(credential.name): \(error)")
         }
+    }
+
+    private func proxy() throws(WorkerError) -> ProxyConfiguration? {
+        guard let proxy = configuration.apns.proxy else { return nil }
+        var password: String?
+        if let file = proxy.passwordFile {
+            do {
+                let text = try String(contentsOfFile: file, encoding: .utf8)
+                password = text.split(whereSeparator: \.isNewline).first.map(String.init)
+            } catch {
+                throw .credential(
+                    "apns.proxy.password-file: cannot read \(file); check that it exists and is readable")
+            }
+            guard password != nil else { throw .credential("apns.proxy.password-file: \(file) is empty") }
+        }
+        return ProxyConfiguration(
+            host: proxy.host, port: UInt16(proxy.port), user: proxy.user, password: password)
     }
 
     static func retry(_ retry: Configuration.Delivery.Retry) throws(WorkerError) -> RetryBackoff {

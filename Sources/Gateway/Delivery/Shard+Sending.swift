@@ -11,7 +11,8 @@ extension Shard {
         let item = items.item(slot)
         items.setState(slot, .waiting)
         lanes[Int(item.pointee.lane)].pool.scheduler.enqueue(
-            slot: slot, app: UInt32(item.pointee.app), priority: item.pointee.push.priority, bytes: item.pointee.push.payload.count,
+            slot: slot, app: UInt32(item.pointee.app), priority: item.pointee.push.priority,
+            bytes: item.pointee.push.payload.count,
             now: loop.now.nanoseconds, atFront: atFront)
     }
 
@@ -199,51 +200,5 @@ extension Shard {
         let bound = item.pointee.polledMilliseconds + plan.maximumExpirationMilliseconds
         return min(
             plan.retry.deadlineMilliseconds(push.expiration, firstAttemptMilliseconds: first) ?? bound, bound)
-    }
-
-    // MARK: Pools
-
-    func poolHasCapacity(_ pool: ConnectionPool) {
-        askForTurnEnd()
-    }
-
-    func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
-        let name = lanes.first { $0.pool === pool }?.name ?? "unknown"
-        switch event {
-        case .opened(let connection, let address, let tls, let nanoseconds):
-            logger.info(
-                "connection open",
-                metadata: [
-                    "credential": "\(name)", "connection": "\(connection)", "address": "\(address)",
-                    "tls": "\(tls)",
-                    "milliseconds": "\(nanoseconds / 1_000_000)",
-                ])
-        case .closed(let connection, let reason):
-            let expected: Bool
-            switch reason {
-            case .drained, .closed: expected = true
-            default: expected = isDraining
-            }
-            logger.log(
-                level: expected ? .info : .warning, "connection closed",
-                metadata: ["credential": "\(name)", "connection": "\(connection)", "reason": "\(reason)"])
-        case .goAway(let connection, let code, let debugData):
-            let reason = debugData.withUnsafeBytes { ReasonBody($0) }
-            logger.notice(
-                "APNs ends a connection",
-                metadata: [
-                    "credential": "\(name)", "connection": "\(connection)", "code": "\(code)",
-                    "reason": "\(reason.reason.name)",
-                ])
-            if reason.reason.class == .configuration {
-                pool.stop(reason: "\(reason.reason.name)", retryAfter: .seconds(300))
-            }
-        case .resolveFailed(let error):
-            logger.error("cannot find APNs", metadata: ["credential": "\(name)", "error": "\(error)"])
-        case .stopped(let reason):
-            logger.critical(
-                "APNs refuses this credential: nothing is sent with it; opened again in 5 minutes",
-                metadata: ["credential": "\(name)", "reason": "\(reason)"])
-        }
     }
 }

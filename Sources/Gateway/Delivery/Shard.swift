@@ -107,7 +107,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             for (index, lanePlan) in plan.lanes.enumerated() {
                 let lane = Lane(
                     index: UInt16(index), plan: lanePlan, notifications: notifications,
-                    apps: plan.appLimits.count, seed: UInt64(plan.index) << 32 | UInt64(index) + 1, loop: loop,
+                    apps: plan.appLimits.count, seed: UInt64(plan.index) << 32 | UInt64(index) + 1,
+                    loop: loop,
                     delegate: self)
                 lanes.append(lane)
             }

@@ -73,6 +73,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     var health: ConnectionHealth
     var wasSuspended = false
     var counters = ConnectionStatistics()
+    private let requestTimeoutNanoseconds: UInt64
     var phaseBegan: MonotonicTime
 
     /// Whether any request was ever answered.
@@ -106,6 +107,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         self.port = port
         self.context = context
         self.configuration = configuration
+        requestTimeoutNanoseconds = configuration.requestTimeout.wholeNanoseconds
         self.loop = loop
         self.owner = owner
         session = ClientSession(configuration: configuration.session, fields: fields)
@@ -147,6 +149,12 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     public var openStreams: Int { session.openStreams }
     public var sendWindow: Int { session.sendWindow }
+    /// Streams that may be open at once: the server's limit and ours.
+    public var streamLimit: Int { session.streamLimit }
+    /// Whether the server has shown that it takes our credential.
+    public var isAuthenticated: Bool { session.authenticated }
+    /// Streams that may be opened before their ids are used up.
+    public var remainingStreams: Int { session.remainingStreams }
 
     /// True when it takes no more requests for good: draining, GOAWAY, ids used up, or closed.
     public var isEnding: Bool {
@@ -164,8 +172,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         tag: UInt32, body: UnsafeRawBufferPointer, encode: (inout HeaderBlockEncoder) -> Void
     ) -> ClientSession.SubmitResult {
         guard availableStreams > 0 else { return .noCapacity }
-        let deadline = loop.now + configuration.requestTimeout
-        let result = session.submit(tag: tag, body: body, deadline: deadline.nanoseconds, encode: encode)
+        let deadline = loop.now.nanoseconds &+ requestTimeoutNanoseconds
+        let result = session.submit(tag: tag, body: body, deadline: deadline, encode: encode)
         if result == .submitted {
             unflushedRequests += 1
             if session.openStreams == 1 { watchFirstStream() }

@@ -24,6 +24,8 @@ public struct ClientSession: ~Copyable {
         /// Keep to one stream until an answer shows that the server accepts our credential (token
         /// connections; APNs: SNR, CON).
         public var waitsForAuthentication = true
+        /// Odd; another one than 1 is for tests of what happens at the ids' end.
+        var firstStreamID: UInt32 = 1
 
         public init() {}
     }
@@ -69,6 +71,7 @@ public struct ClientSession: ~Copyable {
         self.configuration = configuration
         encoder = HeaderBlockEncoder(fields: fields)
         streams = ClientStreamTable(streams: configuration.maximumStreams)
+        nextID = configuration.firstStreamID
         authenticated = !configuration.waitsForAuthentication
         let preface: StaticString = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         output.append(UnsafeRawBufferPointer(start: preface.utf8Start, count: preface.utf8CodeUnitCount))
@@ -98,6 +101,11 @@ public struct ClientSession: ~Copyable {
     /// False after GOAWAY and when the stream ids are used up: the connection only ends what it has.
     public var canOpenStreams: Bool {
         !goAwayReceived && nextID <= Self.largestStreamID - UInt32(2 * streams.capacity)
+    }
+
+    /// Streams that may be opened before the ids are used up (RFC 9113 §5.1.1).
+    public var remainingStreams: Int {
+        max(0, (Int(Self.largestStreamID) - 2 * streams.capacity - Int(nextID)) / 2)
     }
 
     /// Content bytes that the connection's window takes now.

@@ -76,6 +76,8 @@ struct PoolStateMachine {
         /// Since when it has had nothing in flight, in reserve.
         var idleSince: UInt64?
         var hasAnswered = false
+        /// The server has announced its end.
+        var isEndedByServer = false
     }
 
     let limits: PoolLimits
@@ -194,6 +196,7 @@ struct PoolStateMachine {
         case .active, .reserve, .retiring: members[Int(number)].phase = .draining
         case .free, .opening, .draining: return
         }
+        members[Int(number)].isEndedByServer = true
         lost(phase)
         maintain(now: now)
     }
@@ -205,7 +208,7 @@ struct PoolStateMachine {
         guard !isClosing else { return }
         // A server that takes connections and ends them unused must not be called again and again.
         let isYoung = member.phase == .opening || now < member.since + 60_000_000_000
-        if end != .ours, isYoung, !member.hasAnswered {
+        if end != .ours || member.isEndedByServer, isYoung, !member.hasAnswered {
             if end == .settings { notBefore = max(notBefore, now + limits.reconnectMaximum / 2) }
             openingFailed(now: now)
         }

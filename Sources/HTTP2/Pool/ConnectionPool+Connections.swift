@@ -1,0 +1,127 @@
+import EventLoop
+
+/// Openings, and what connections tell.
+extension ConnectionPool: ClientConnectionOwner {
+    /// Looks the name up afresh, so that load spreads over the hosts behind it (APNs: SNR), and dials.
+    func open(_ number: UInt32) {
+        openingStarted[Int(number)] = loop.now
+        // The closure runs on this loop, which owns the pool; the box only carries the reference there.
+        let box = LoopConfined(self)
+        let proxy = configuration.connection.proxy
+        AddressResolver.resolve(
+            host: proxy?.host ?? configuration.host, port: proxy?.port ?? configuration.port, on: loop
+        ) { result in box.value.resolved(result, for: number) }
+    }
+
+    private func resolved(_ result: Result<[SocketAddress], ResolverError>, for number: UInt32) {
+        guard !machine.isClosing else { return }
+        switch result {
+        case .failure(let error):
+            counters.lookupsFailed += 1
+            counters.openingsFailed += 1
+            machine.ended(number, .failed, now: loop.now.nanoseconds)
+            delegate.pool(self, happened: .resolveFailed(error))
+            carryOut()
+        case .success(let addresses):
+            let ordered = addressOrder.next(
+                addresses, inUse: connections.compactMap { $0?.address }, now: loop.now.nanoseconds)
+            let connection = ClientConnection(
+                number: number, addresses: ordered, serverName: configuration.host, port: configuration.port,
+                context: context, fields: fields, configuration: configuration.connection, loop: loop,
+                owner: self)
+            connections[Int(number)] = connection
+            connection.connect()
+        }
+    }
+
+    private func learnAddresses(of connection: ClientConnection) {
+        for address in connection.failedAddresses {
+            addressOrder.failed(address, now: loop.now.nanoseconds)
+        }
+    }
+
+    public func connectionOpened(_ connection: ClientConnection) {
+        counters.opened += 1
+        learnAddresses(of: connection)
+        addressOrder.connected(connection.address)
+        machine.opened(connection.number, now: loop.now.nanoseconds)
+        delegate.pool(
+            self,
+            happened: .opened(
+                connection: connection.number, address: "\(connection.address)",
+                tls: connection.tlsDescription,
+                handshakeNanoseconds: loop.now.nanoseconds(since: openingStarted[Int(connection.number)])))
+        carryOut()
+        delegate.poolHasCapacity(self)
+    }
+
+    public func connectionAvailabilityChanged(_ connection: ClientConnection) {
+        report(connection)
+        delegate.poolHasCapacity(self)
+    }
+
+    public func connection(
+        _ connection: ClientConnection, received events: UnsafeBufferPointer<ClientEvent>
+    ) {
+        let now = loop.now.nanoseconds
+        var good = 0
+        var serverErrors = 0
+        // The apps' places in flight are free, and the slots idle, before the owner enqueues any of them again.
+        for event in events {
+            switch event.kind {
+            case .response:
+                ended(event.tag, now: now)
+                if event.status < 500 {
+                    good += 1
+                    serverErrors = 0
+                } else {
+                    serverErrors += 1
+                }
+            case .failed:
+                scheduler.ended(slot: event.tag, now: now)
+                if event.processed == .no { counters.notProcessed += 1 } else { counters.unknown += 1 }
+            case .goAway:
+                counters.goAways += 1
+                counters.lastGoAway = event.code
+                delegate.pool(
+                    self,
+                    happened: .goAway(
+                        connection: connection.number, code: HTTP2ErrorCode(rawValue: event.code),
+                        debugData: Array(event.body.prefix(256))))
+            case .capacityChanged, .pingAnswered: break
+            }
+        }
+        if good + serverErrors > 0 {
+            if !machine.members[Int(connection.number)].hasAnswered { machine.answered(connection.number) }
+            machine.answers(good: good, serverErrors: serverErrors, now: now)
+        }
+        if connection.isEnding { machine.ending(connection.number, now: now) }
+        report(connection)
+        delegate.pool(self, received: events, on: connection)
+        delegate.poolHasCapacity(self)
+        if !machine.actions.isEmpty { carryOut() }
+    }
+
+    public func connectionClosed(_ connection: ClientConnection, reason: ConnectionCloseReason) {
+        learnAddresses(of: connection)
+        connections[Int(connection.number)] = nil
+        scheduler.connectionRemoved(connection.number)
+        counters.count(reason.kind, wasOpen: connection.statistics.openedAtNanoseconds > 0)
+        let end: PoolStateMachine.End =
+            switch reason.kind {
+            case .endedByUs: .ours
+            case .settings: .settings
+            case .network, .protocolBreach, .endedByServer: .failed
+            }
+        machine.ended(connection.number, end, now: loop.now.nanoseconds)
+        delegate.pool(self, happened: .closed(connection: connection.number, reason: reason))
+        carryOut()
+    }
+}
+
+/// Carries a value that belongs to one event loop through a `@Sendable` closure that runs on that loop.
+// Sendable: the value is only used on the loop that it was taken from.
+struct LoopConfined<Value>: @unchecked Sendable {
+    let value: Value
+    init(_ value: Value) { self.value = value }
+}

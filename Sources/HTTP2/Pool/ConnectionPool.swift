@@ -1,0 +1,361 @@
+import DeliveryCore
+import EventLoop
+import SluiceModel
+
+/// The connections to one server with one credential on one event loop, and the scheduler that places
+/// notifications on them. Which connections there are is decided by ``PoolStateMachine``; this carries it out.
+/// Loop's thread only.
+public final class ConnectionPool {
+    public struct Configuration: Sendable {
+        public var host: String
+        public var port: UInt16
+        /// Connections that are kept open.
+        public var connections = 2
+        /// Connections that the pool grows to under load; nil means that it doesn't.
+        public var maximumConnections: Int?
+        /// Between two openings; APNs takes many at once for an attack (CON, TRB).
+        public var openInterval: Duration = .milliseconds(200)
+        /// Between two connections by which the pool grows.
+        public var growthInterval: Duration = .seconds(2)
+        /// For how long all connections are full, with requests waiting, before it grows.
+        public var growthPatience: Duration = .milliseconds(100)
+        /// Connections beyond those that are kept open close after so long without need.
+        public var idleTimeout: Duration = .seconds(300)
+        /// A connection is replaced at this age, give or take a tenth; zero means never.
+        public var maximumAge: Duration = .zero
+        /// Before an opening is tried again after a failure: doubled each time, with full jitter, up to the maximum.
+        public var reconnectInitial: Duration = .milliseconds(250)
+        public var reconnectMaximum: Duration = .seconds(30)
+        /// A connection is not replaced for mere suspicion before this age.
+        public var leastAgeToReplace: Duration = .seconds(30)
+        /// A connection is replaced when so few streams are left of its ids.
+        public var leastStreamsLeft = 100_000
+        /// Answers from 500 on in a row until the circuit opens, and over how long at least.
+        public var circuitServerErrors = 100
+        public var circuitErrorTime: Duration = .seconds(1)
+        public var connection = ClientConnection.Configuration()
+        /// Apps that the scheduler tells apart.
+        public var apps = 1
+        /// The seed of the jitter.
+        public var seed: UInt64 = 1
+
+        public init(host: String, port: UInt16) {
+            self.host = host
+            self.port = port
+        }
+
+        var limits: PoolLimits {
+            var limits = PoolLimits()
+            limits.minimum = connections
+            limits.maximum = max(connections, maximumConnections ?? connections)
+            limits.openInterval = openInterval.wholeNanoseconds
+            limits.growthInterval = growthInterval.wholeNanoseconds
+            limits.growthPatience = growthPatience.wholeNanoseconds
+            limits.idleTimeout = idleTimeout.wholeNanoseconds
+            limits.maximumAge = maximumAge.wholeNanoseconds
+            limits.leastAgeToReplace = leastAgeToReplace.wholeNanoseconds
+            limits.reconnectInitial = reconnectInitial.wholeNanoseconds
+            limits.reconnectMaximum = reconnectMaximum.wholeNanoseconds
+            limits.circuitServerErrors = circuitServerErrors
+            limits.circuitErrorTime = circuitErrorTime.wholeNanoseconds
+            return limits
+        }
+    }
+
+    public let configuration: Configuration
+    /// Values that repeat in the headers of this pool's requests.
+    public let fields: StableFields
+    /// What waits and where it goes.
+    public var scheduler: StreamScheduler
+
+    let context: TLSContext
+    let loop: EventLoop
+    unowned let delegate: any ConnectionPoolDelegate
+    var machine: PoolStateMachine
+    /// By number.
+    var connections: [ClientConnection?]
+    var openingStarted: [MonotonicTime]
+    var addressOrder = AddressOrder()
+    var counters = PoolCounters()
+    private var givenStopReason: String?
+    private var isCarryingOut = false
+
+    private var tickTimer: TimerID?
+    private var tickAt = UInt64.max
+    private var views: [PoolStateMachine.View] = []
+    private var peakInFlight = 0
+    /// Goes off when an app that was held back by its pace may go on.
+    private var paceTimer: TimerID?
+    private var paceTimerAt = UInt64.max
+
+    /// From enqueuing to the answer, by class.
+    private let latencies: (LatencyHistogram, LatencyHistogram, LatencyHistogram)
+
+    /// - Parameter notifications: of the loop; its slots are the tags of this pool's requests.
+    public init(
+        configuration: Configuration, context: TLSContext, fields: StableFields,
+        notifications: NotificationTable, loop: EventLoop, delegate: any ConnectionPoolDelegate
+    ) {
+        self.configuration = configuration
+        self.context = context
+        self.fields = fields
+        self.loop = loop
+        self.delegate = delegate
+        machine = PoolStateMachine(configuration.limits, seed: configuration.seed)
+        let numbers = machine.members.count
+        scheduler = StreamScheduler(
+            .init(connections: numbers, apps: configuration.apps), notifications: notifications)
+        connections = Array(repeating: nil, count: numbers)
+        openingStarted = Array(repeating: loop.now, count: numbers)
+        latencies = (LatencyHistogram(), LatencyHistogram(), LatencyHistogram())
+    }
+
+    // MARK: Life
+
+    /// Begins to open connections.
+    public func start() {
+        machine.maintain(now: loop.now.nanoseconds)
+        carryOut()
+    }
+
+    /// Opens no more and lets the open ones end their requests.
+    public func drain() {
+        machine.close()
+        for connection in connections { connection?.drain() }
+    }
+
+    /// Closes all at once; open requests end as unknown.
+    public func close() {
+        machine.close()
+        for timer in [tickTimer, paceTimer] {
+            if let timer { loop.cancel(timer) }
+        }
+        tickTimer = nil
+        paceTimer = nil
+        for connection in connections { connection?.close() }
+    }
+
+    /// Stops opening connections, as it would not help (a certificate that the server refuses), until `retryAfter`
+    /// has passed: someone may have mended it by then.
+    public func stop(reason: String, retryAfter: Duration) {
+        givenStopReason = reason
+        machine.stop(until: (loop.now + retryAfter).nanoseconds)
+        delegate.pool(self, happened: .stopped(reason: reason))
+        carryOut()
+    }
+
+    /// How soon a connection that is to be replaced stops taking requests.
+    public enum Replacement: Sendable {
+        /// At once: it is of no more use, as its credential's state on the server is spoilt.
+        case now
+        /// When its successor is open: it may be worn out (a server error, a server about to shut down). Left
+        /// alone while it is young, as a fresh one was no better.
+        case whenSuccessorIsOpen
+    }
+
+    /// Drains one connection and opens another in its place.
+    public func replace(_ number: UInt32, _ replacement: Replacement) {
+        switch replacement {
+        case .now: machine.replaceNow(number, now: loop.now.nanoseconds)
+        case .whenSuccessorIsOpen:
+            machine.replaceWhenSuccessorIsOpen(number, now: loop.now.nanoseconds)
+        }
+        carryOut()
+    }
+
+    // MARK: Placing
+
+    /// The next waiting slot and the connection it goes to; nil when nothing that may go waits or nothing has room,
+    /// which ends the run of assignments that one connection gets. The caller submits it there at once, or calls
+    /// ``withdraw(_:from:)`` and enqueues the slot again or drops it.
+    public func nextAssignment() -> (slot: UInt32, connection: ClientConnection)? {
+        guard let assignment = scheduler.nextAssignment(now: loop.now.nanoseconds) else {
+            scheduler.endRun()
+            peakInFlight = max(peakInFlight, scheduler.assigned)
+            armPaceTimer()
+            if scheduler.hasEligible { armTick() }
+            return nil
+        }
+        guard let connection = connections[Int(assignment.connection)] else {
+            preconditionFailure("the scheduler knows connection \(assignment.connection), the pool does not")
+        }
+        return (assignment.slot, connection)
+    }
+
+    /// Takes back an assignment that was not submitted: the slot is idle, and its app and the connection have what
+    /// was booked for it.
+    public func withdraw(_ slot: UInt32, from connection: ClientConnection) {
+        scheduler.withdrawn(slot: slot, now: loop.now.nanoseconds)
+        report(connection)
+    }
+
+    /// Tells the scheduler what a connection may be used for.
+    func report(_ connection: ClientConnection) {
+        var state: StreamScheduler.ConnectionState = .suspended
+        var free = connection.availableStreams
+        if connection.isEnding {
+            state = .draining
+        } else if connection.isOpen {
+            state = machine.members[Int(connection.number)].phase == .reserve ? .reserve : .ready
+        }
+        switch machine.circuit {
+        case .closed: break
+        case .open: free = 0
+        case .halfOpen:
+            free = connection.number == machine.probe ? min(free, max(0, 1 - connection.openStreams)) : 0
+        }
+        scheduler.connectionChanged(
+            connection.number, inFlight: connection.openStreams, streamsFree: free,
+            windowFree: connection.sendWindow, state: state)
+    }
+
+    /// An answer came for `slot`, which is idle now.
+    func ended(_ slot: UInt32, now: UInt64) {
+        let priority = scheduler.priority(slot: slot)
+        latency(priority).record(nanoseconds: scheduler.ended(slot: slot, now: now))
+    }
+
+    // MARK: The machine's actions
+
+    /// Carries out what the machine has decided.
+    func carryOut() {
+        // A delegate that is told of a change may give an order, whose actions then follow here.
+        guard !isCarryingOut else { return }
+        isCarryingOut = true
+        var index = 0
+        while index < machine.actions.count {
+            let action = machine.actions[index]
+            index += 1
+            switch action {
+            case .open(let number): open(number)
+            case .drain(let number):
+                guard let connection = connections[Int(number)] else { continue }
+                connection.drain()
+                report(connection)
+            case .report(let number): if let connection = connections[Int(number)] { report(connection) }
+            case .reportAll:
+                for case let connection? in connections { report(connection) }
+                delegate.poolHasCapacity(self)
+            case .changed(let change):
+                if case .circuit(.open) = change { counters.circuitOpened += 1 }
+                delegate.pool(self, happened: .changed(change))
+            }
+        }
+        machine.actions.removeAll(keepingCapacity: true)
+        isCarryingOut = false
+        armTick()
+    }
+
+    // MARK: Timers
+
+    private func armTick() {
+        let now = loop.now.nanoseconds
+        // Close enough: what is missing to the machine's wish is not worth a change of timers each turn.
+        guard !machine.isClosing, tickTimer == nil || tickAt > now + 11_000_000 else { return }
+        let next = machine.nextTick(now: now, isWaiting: scheduler.hasEligible)
+        if let tickTimer {
+            guard next < tickAt else { return }
+            loop.cancel(tickTimer)
+        }
+        tickAt = next
+        tickTimer = loop.schedule(at: MonotonicTime(nanoseconds: next), handler: self)
+    }
+
+    private func tick() {
+        let now = loop.now.nanoseconds
+        views.removeAll(keepingCapacity: true)
+        for case let connection? in connections where connection.isOpen {
+            views.append(
+                PoolStateMachine.View(
+                    number: connection.number, inFlight: connection.openStreams,
+                    limit: connection.streamLimit,
+                    isAuthenticated: connection.isAuthenticated,
+                    isWindowFull: connection.sendWindow < scheduler.configuration.largestBody,
+                    isNearlyExhausted: connection.remainingStreams < configuration.leastStreamsLeft))
+        }
+        let demand = PoolStateMachine.Demand(
+            isWaiting: scheduler.hasEligible,
+            age: Priority.allCases.reduce(0) { max($0, scheduler.nextAge($1, now: now) ?? 0) },
+            peakInFlight: peakInFlight)
+        peakInFlight = scheduler.assigned
+        machine.tick(now: now, demand: demand, views: views)
+        carryOut()
+    }
+
+    private func armPaceTimer() {
+        guard !machine.isClosing, let wake = scheduler.nextWake else { return }
+        if let paceTimer {
+            guard wake < paceTimerAt else { return }
+            loop.cancel(paceTimer)
+        }
+        paceTimerAt = wake
+        paceTimer = loop.schedule(at: MonotonicTime(nanoseconds: wake), handler: self)
+    }
+
+    // MARK: What an operator sees
+
+    /// Why no connection is opened for the time being.
+    public var stopReason: String? { machine.stoppedUntil == nil ? nil : givenStopReason }
+
+    public var circuit: PoolCircuit { machine.circuit }
+
+    /// Connections that take requests.
+    public var openConnections: Int {
+        connections.reduce(0) { $0 + (($1?.isOpen ?? false) ? 1 : 0) }
+    }
+
+    /// Requests in flight.
+    public var inFlight: Int { scheduler.assigned }
+
+    /// From enqueuing to the answer, for one class.
+    public func latency(_ priority: Priority) -> LatencyHistogram {
+        switch priority {
+        case .immediate: latencies.0
+        case .powerAware: latencies.1
+        case .lowPower: latencies.2
+        }
+    }
+
+    /// The state of this moment. Looks at every connection and app: for reports.
+    public func snapshot() -> PoolSnapshot {
+        let now = loop.now.nanoseconds
+        return PoolSnapshot(
+            circuit: machine.circuit, stopReason: stopReason, targetConnections: machine.target,
+            inFlight: scheduler.assigned, waiting: scheduler.waiting,
+            queues: Priority.allCases.map {
+                PoolSnapshot.Queue(
+                    priority: $0, depth: scheduler.depth($0),
+                    oldestAgeNanoseconds: scheduler.oldestAge($0, now: now))
+            },
+            connections: connections.compactMap { connection in
+                guard let connection else { return nil }
+                return PoolSnapshot.Connection(
+                    number: connection.number, state: state(of: connection),
+                    address: "\(connection.address)", statistics: connection.statistics)
+            }, counters: counters)
+    }
+
+    private func state(of connection: ClientConnection) -> PoolSnapshot.ConnectionState {
+        if connection.isEnding { return .draining }
+        if connection.isSuspended { return .suspected }
+        switch machine.members[Int(connection.number)].phase {
+        case .free, .draining: return .draining
+        case .opening: return .opening
+        case .active: return .active
+        case .reserve: return .reserve
+        case .retiring: return .retiring
+        }
+    }
+}
+
+extension ConnectionPool: TimerHandler {
+    public func timerFired(_ timer: TimerID) {
+        if timer == paceTimer {
+            paceTimer = nil
+            return delegate.poolHasCapacity(self)
+        }
+        tickTimer = nil
+        tickAt = .max
+        tick()
+    }
+}
