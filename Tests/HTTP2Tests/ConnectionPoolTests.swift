@@ -23,6 +23,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     private(set) var ends: [UInt32: [UInt16]] = [:]
     private(set) var refusals = 0
     private(set) var happened: [String] = []
+    /// What the pool changed by itself.
+    private(set) var changes: [PoolChange] = []
     private(set) var mostInFlight = 0
     /// How often the pool said that there may be room.
     private(set) var capacityReports = 0
@@ -135,6 +137,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
             happened.append("goaway \(code) \(String(decoding: data, as: UTF8.self))")
         case .resolveFailed: happened.append("resolve failed")
         case .stopped(let reason): happened.append("stopped: \(reason)")
+        case .changed(let change): changes.append(change)
         }
     }
 }
