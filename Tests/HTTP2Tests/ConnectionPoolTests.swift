@@ -12,7 +12,7 @@ import Testing
 // Sendable: the state is touched on the loop's thread, or read through it.
 final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Sendable {
     let loop: EventLoop
-    private var pool: ConnectionPool!
+    private(set) var pool: ConnectionPool!
     private let fields = StableFields()
     private let authority: StableFields.ID
     private let topic: StableFields.ID
@@ -79,6 +79,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     }
 
     func drain() { loop.runBlocking { [self] in pool.drain() } }
+    var snapshot: PoolSnapshot { loop.runBlocking { [self] in pool.snapshot() } }
     var openConnections: Int { loop.runBlocking { [self] in pool.openConnections } }
 
     private func enqueue(_ number: UInt32, atFront: Bool = false) {
