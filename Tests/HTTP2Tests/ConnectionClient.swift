@@ -4,14 +4,11 @@ import TestSupport
 
 @testable import HTTP2
 
-/// One client connection on a loop of its own, with an owner that keeps what it is told.
-// Sendable: the state is touched on the loop's thread, or read through it.
-final class ConnectionClient: ClientConnectionOwner, @unchecked Sendable {
-    let loop: EventLoop
-    private var connection: ClientConnection!
-    private let fields = StableFields()
-    private let authority: StableFields.ID
-    private let body = UnsafeMutableRawBufferPointer.allocate(byteCount: 100, alignment: 8)
+/// What the owner of a connection is told.
+// Sendable: touched on the loop's thread, or read through it.
+final class ConnectionRecord: ClientConnectionOwner, @unchecked Sendable {
+    fileprivate(set) var connection: ClientConnection!
+    fileprivate let body = UnsafeMutableRawBufferPointer.allocate(byteCount: 100, alignment: 8)
 
     private(set) var opened = 0
     private(set) var closed: [ConnectionCloseReason] = []
@@ -22,71 +19,8 @@ final class ConnectionClient: ClientConnectionOwner, @unchecked Sendable {
     /// What the connection had learned of the addresses when it opened or closed.
     private(set) var failedAddresses: [SocketAddress] = []
 
-    init(
-        addresses: [SocketAddress], serverName: String = "localhost", port: UInt16 = 443, context: TLSContext,
-        _ change: (inout ClientConnection.Configuration) -> Void = { _ in }
-    ) throws {
-        loop = try EventLoop(name: "client")
-        authority = fields.add(name: ":authority", value: Array("localhost".utf8))
-        body.initializeMemory(as: UInt8.self, repeating: UInt8(ascii: "b"))
-        var configuration = ClientConnection.Configuration()
-        configuration.session.waitsForAuthentication = false
-        change(&configuration)
-        connection = ClientConnection(
-            number: 0, addresses: addresses, serverName: serverName, port: port, context: context,
-            fields: fields, configuration: configuration, loop: loop, owner: self)
-        loop.start()
-        loop.execute { [self] in connection.connect() }
-    }
-
+    fileprivate init() { body.initializeMemory(as: UInt8.self, repeating: UInt8(ascii: "b")) }
     deinit { body.deallocate() }
-
-    func stop() {
-        close()
-        loop.stop()
-        loop.join()
-    }
-
-    func read<T: Sendable>(_ body: @escaping @Sendable (ConnectionClient) -> T) -> T {
-        loop.runBlocking { [self] in body(self) }
-    }
-
-    var address: SocketAddress { read { $0.connection.address } }
-    var statistics: ConnectionStatistics { read { $0.connection.statistics } }
-    var availableStreams: Int { read { $0.connection.availableStreams } }
-    func close() { loop.runBlocking { [self] in connection.close() } }
-    func drain() { loop.runBlocking { [self] in connection.drain() } }
-
-    func send(_ numbers: Range<UInt32>) -> [ClientSession.SubmitResult] {
-        read { client in
-            numbers.map { number in
-                client.connection.submit(tag: number, body: UnsafeRawBufferPointer(client.body)) { block in
-                    block.indexedStatic(3)
-                    block.indexedStatic(7)
-                    block.stable(client.authority)
-                    Array("\(number)".utf8).withUnsafeBytes { block.path("/3/device/", $0) }
-                }
-            }
-        }
-    }
-
-    func waitUntilOpen() throws {
-        try eventually("the connection opens") {
-            let (opened, reasons) = read { ($0.opened, $0.closed) }
-            if let reason = reasons.first { throw Ended(reason: "\(reason)") }
-            return opened == 1
-        }
-    }
-
-    func waitUntilClosed() throws -> ConnectionCloseReason {
-        try eventually("the connection closes") { read { $0.closed.first } }
-    }
-
-    struct Ended: Error {
-        var reason: String
-    }
-
-    // MARK: Owner
 
     func connectionOpened(_ connection: ClientConnection) {
         opened += 1
@@ -110,6 +44,76 @@ final class ConnectionClient: ClientConnectionOwner, @unchecked Sendable {
     func connectionClosed(_ connection: ClientConnection, reason: ConnectionCloseReason) {
         if opened == 0 { failedAddresses = connection.failedAddresses }
         closed.append(reason)
+    }
+}
+
+/// One client connection on a loop of its own, which ends with it, also when a test gives up.
+final class ConnectionClient: Sendable {
+    let loop: EventLoop
+    private let record = ConnectionRecord()
+    private let authority: StableFields.ID
+
+    init(
+        addresses: [SocketAddress], serverName: String = "localhost", port: UInt16 = 443, context: TLSContext,
+        _ change: (inout ClientConnection.Configuration) -> Void = { _ in }
+    ) throws {
+        loop = try EventLoop(name: "client")
+        let fields = StableFields()
+        authority = fields.add(name: ":authority", value: Array("localhost".utf8))
+        var configuration = ClientConnection.Configuration()
+        configuration.session.waitsForAuthentication = false
+        change(&configuration)
+        record.connection = ClientConnection(
+            number: 0, addresses: addresses, serverName: serverName, port: port, context: context,
+            fields: fields, configuration: configuration, loop: loop, owner: record)
+        loop.start()
+        loop.execute { [record] in record.connection.connect() }
+    }
+
+    deinit { stop() }
+
+    func stop() {
+        _ = loop.runBlockingIfRunning { [record] in record.connection.close() }
+        loop.stop()
+        loop.join()
+    }
+
+    func read<T: Sendable>(_ body: @escaping @Sendable (ConnectionRecord) -> T) -> T {
+        loop.runBlocking { [record] in body(record) }
+    }
+
+    var address: SocketAddress { read { $0.connection.address } }
+    var statistics: ConnectionStatistics { read { $0.connection.statistics } }
+    var availableStreams: Int { read { $0.connection.availableStreams } }
+    func close() { read { $0.connection.close() } }
+
+    func send(_ numbers: Range<UInt32>) -> [ClientSession.SubmitResult] {
+        read { [authority] record in
+            numbers.map { number in
+                record.connection.submit(tag: number, body: UnsafeRawBufferPointer(record.body)) { block in
+                    block.indexedStatic(3)
+                    block.indexedStatic(7)
+                    block.stable(authority)
+                    Array("\(number)".utf8).withUnsafeBytes { block.path("/3/device/", $0) }
+                }
+            }
+        }
+    }
+
+    func waitUntilOpen() throws {
+        try eventually("the connection opens") {
+            let (opened, reasons) = read { ($0.opened, $0.closed) }
+            if let reason = reasons.first { throw Ended(reason: "\(reason)") }
+            return opened == 1
+        }
+    }
+
+    func waitUntilClosed() throws -> ConnectionCloseReason {
+        try eventually("the connection closes") { read { $0.closed.first } }
+    }
+
+    struct Ended: Error {
+        var reason: String
     }
 }
 

@@ -12,7 +12,7 @@ import Testing
 // Sendable: the state is touched on the loop's thread, or read through it.
 final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Sendable {
     let loop: EventLoop
-    private var pool: ConnectionPool!
+    private(set) var pool: ConnectionPool!
     private let fields = StableFields()
     private let authority: StableFields.ID
     private let topic: StableFields.ID
@@ -23,6 +23,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     private(set) var ends: [UInt32: [UInt16]] = [:]
     private(set) var refusals = 0
     private(set) var happened: [String] = []
+    /// What the pool changed by itself.
     private(set) var changes: [PoolChange] = []
     private(set) var mostInFlight = 0
     /// How often the pool said that there may be room.
@@ -78,6 +79,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     }
 
     func drain() { loop.runBlocking { [self] in pool.drain() } }
+    var snapshot: PoolSnapshot { loop.runBlocking { [self] in pool.snapshot() } }
     var openConnections: Int { loop.runBlocking { [self] in pool.openConnections } }
 
     private func enqueue(_ number: UInt32, atFront: Bool = false) {

@@ -66,6 +66,7 @@ extension ConnectionPool: ClientConnectionOwner {
         let now = loop.now.nanoseconds
         var good = 0
         var serverErrors = 0
+        var unknown = 0
         // The apps' places in flight are free, and the slots idle, before the owner enqueues any of them again.
         for event in events {
             switch event.kind {
@@ -79,10 +80,11 @@ extension ConnectionPool: ClientConnectionOwner {
                 }
             case .failed:
                 scheduler.ended(slot: event.tag, now: now)
-                if event.processed == .no { counters.notProcessed += 1 } else { counters.unknown += 1 }
+                if event.processed == .no { counters.notProcessed += 1 } else { unknown += 1 }
             case .goAway:
                 counters.goAways += 1
                 counters.lastGoAway = event.code
+                counters.lastGoAwayReason = Array(event.body.prefix(256))
                 delegate.pool(
                     self,
                     happened: .goAway(
@@ -91,10 +93,8 @@ extension ConnectionPool: ClientConnectionOwner {
             case .capacityChanged, .pingAnswered: break
             }
         }
-        if good + serverErrors > 0 {
-            if !machine.members[Int(connection.number)].hasAnswered { machine.answered(connection.number) }
-            machine.answers(good: good, serverErrors: serverErrors, now: now)
-        }
+        counters.unknown += unknown
+        judge(connection, good: good, serverErrors: serverErrors, unknown: unknown, now: now)
         if connection.isEnding { machine.ending(connection.number, now: now) }
         report(connection)
         delegate.pool(self, received: events, on: connection)
@@ -102,11 +102,28 @@ extension ConnectionPool: ClientConnectionOwner {
         if !machine.actions.isEmpty { carryOut() }
     }
 
+    /// Tells the machine what a read says of the server.
+    private func judge(
+        _ connection: ClientConnection, good: Int, serverErrors: Int, unknown: Int, now: UInt64
+    ) {
+        var errors = serverErrors
+        if case .halfOpen = machine.circuit {
+            // Only the one request counts that was let through; that it has no answer is one, too.
+            errors = connection.number == machine.probe ? serverErrors + unknown : 0
+        }
+        if good + serverErrors > 0,
+            !machine.members[Int(connection.number)].hasAnswered || machine.failures > 0
+        {
+            machine.answered(connection.number)
+        }
+        if good + errors > 0 { machine.answers(good: good, serverErrors: errors, now: now) }
+    }
+
     public func connectionClosed(_ connection: ClientConnection, reason: ConnectionCloseReason) {
         learnAddresses(of: connection)
         connections[Int(connection.number)] = nil
         scheduler.connectionRemoved(connection.number)
-        counters.count(reason.kind, wasOpen: connection.statistics.openedAtNanoseconds > 0)
+        counters.add(connection.statistics, endedBy: reason.kind)
         let end: PoolStateMachine.End =
             switch reason.kind {
             case .endedByUs: .ours

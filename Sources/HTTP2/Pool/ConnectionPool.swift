@@ -19,6 +19,8 @@ public final class ConnectionPool {
         public var growthInterval: Duration = .seconds(2)
         /// For how long all connections are full, with requests waiting, before it grows.
         public var growthPatience: Duration = .milliseconds(100)
+        /// It grows also when requests wait for so long that no connection takes, full or not.
+        public var queueAgeTarget: Duration = .milliseconds(500)
         /// Connections beyond those that are kept open close after so long without need.
         public var idleTimeout: Duration = .seconds(300)
         /// A connection is replaced at this age, give or take a tenth; zero means never.
@@ -30,6 +32,8 @@ public final class ConnectionPool {
         public var leastAgeToReplace: Duration = .seconds(30)
         /// A connection is replaced when so few streams are left of its ids.
         public var leastStreamsLeft = 100_000
+        /// Openings that failed in a row, while no connection serves, until the circuit opens.
+        public var circuitFailures = 5
         /// Answers from 500 on in a row until the circuit opens, and over how long at least.
         public var circuitServerErrors = 100
         public var circuitErrorTime: Duration = .seconds(1)
@@ -53,11 +57,13 @@ public final class ConnectionPool {
             limits.openInterval = openInterval.wholeNanoseconds
             limits.growthInterval = growthInterval.wholeNanoseconds
             limits.growthPatience = growthPatience.wholeNanoseconds
+            limits.queueAgeTarget = queueAgeTarget.wholeNanoseconds
             limits.idleTimeout = idleTimeout.wholeNanoseconds
             limits.maximumAge = maximumAge.wholeNanoseconds
             limits.leastAgeToReplace = leastAgeToReplace.wholeNanoseconds
             limits.reconnectInitial = reconnectInitial.wholeNanoseconds
             limits.reconnectMaximum = reconnectMaximum.wholeNanoseconds
+            limits.circuitFailures = circuitFailures
             limits.circuitServerErrors = circuitServerErrors
             limits.circuitErrorTime = circuitErrorTime.wholeNanoseconds
             return limits
@@ -86,6 +92,8 @@ public final class ConnectionPool {
     private var tickAt = UInt64.max
     private var views: [PoolStateMachine.View] = []
     private var peakInFlight = 0
+    /// ``PoolStateMachine/mayGrow`` as of its last decision.
+    private var mayGrow = true
     /// Goes off when an app that was held back by its pace may go on.
     private var paceTimer: TimerID?
     private var paceTimerAt = UInt64.max
@@ -177,7 +185,7 @@ public final class ConnectionPool {
             scheduler.endRun()
             peakInFlight = max(peakInFlight, scheduler.assigned)
             armPaceTimer()
-            if scheduler.hasEligible { armTick() }
+            if mayGrow, scheduler.hasEligible { armTick() }
             return nil
         }
         guard let connection = connections[Int(assignment.connection)] else {
@@ -247,6 +255,7 @@ public final class ConnectionPool {
         }
         machine.actions.removeAll(keepingCapacity: true)
         isCarryingOut = false
+        mayGrow = machine.mayGrow
         armTick()
     }
 
@@ -256,7 +265,7 @@ public final class ConnectionPool {
         let now = loop.now.nanoseconds
         // Close enough: what is missing to the machine's wish is not worth a change of timers each turn.
         guard !machine.isClosing, tickTimer == nil || tickAt > now + 11_000_000 else { return }
-        let next = machine.nextTick(now: now, isWaiting: scheduler.hasEligible)
+        let next = machine.nextTick(now: now, isWaiting: mayGrow && scheduler.hasEligible)
         if let tickTimer {
             guard next < tickAt else { return }
             loop.cancel(tickTimer)
@@ -275,6 +284,7 @@ public final class ConnectionPool {
                     limit: connection.streamLimit,
                     isAuthenticated: connection.isAuthenticated,
                     isWindowFull: connection.sendWindow < scheduler.configuration.largestBody,
+                    isBlocked: connection.availableStreams == 0,
                     isNearlyExhausted: connection.remainingStreams < configuration.leastStreamsLeft))
         }
         let demand = PoolStateMachine.Demand(
@@ -323,6 +333,8 @@ public final class ConnectionPool {
     /// The state of this moment. Looks at every connection and app: for reports.
     public func snapshot() -> PoolSnapshot {
         let now = loop.now.nanoseconds
+        var totals = counters
+        for case let connection? in connections { totals.add(connection.statistics) }
         return PoolSnapshot(
             circuit: machine.circuit, stopReason: stopReason, targetConnections: machine.target,
             inFlight: scheduler.assigned, waiting: scheduler.waiting,
@@ -336,7 +348,7 @@ public final class ConnectionPool {
                 return PoolSnapshot.Connection(
                     number: connection.number, state: state(of: connection),
                     address: "\(connection.address)", statistics: connection.statistics)
-            }, counters: counters)
+            }, counters: totals)
     }
 
     private func state(of connection: ClientConnection) -> PoolSnapshot.ConnectionState {

@@ -1,7 +1,6 @@
 import SluiceModel
 
-/// What a pool has done so far, in plain integers. Of its connections' own counters those that are gone are added up
-/// here.
+/// What a pool has done so far, in plain integers.
 public struct PoolCounters: Sendable, Equatable {
     /// Connections that came to be open.
     public internal(set) var opened = 0
@@ -15,18 +14,32 @@ public struct PoolCounters: Sendable, Equatable {
     public internal(set) var endedByServer = 0
     public internal(set) var endedByUs = 0
     public internal(set) var goAways = 0
-    /// The code of the last GOAWAY.
+    /// The code of the last GOAWAY, and its debug data, at most 256 bytes.
     public internal(set) var lastGoAway: UInt32?
+    public internal(set) var lastGoAwayReason: [UInt8] = []
     /// Requests that ended without an answer: certainly not processed, and perhaps processed.
     public internal(set) var notProcessed = 0
     public internal(set) var unknown = 0
     /// How often the circuit opened.
     public internal(set) var circuitOpened = 0
 
+    // Of ConnectionStatistics, summed.
+    public internal(set) var requests: UInt64 = 0
+    public internal(set) var answers2xx: UInt64 = 0
+    public internal(set) var answers4xx: UInt64 = 0
+    public internal(set) var answers5xx: UInt64 = 0
+    public internal(set) var answersOther: UInt64 = 0
+    public internal(set) var expired: UInt64 = 0
+    public internal(set) var resetsReceived: UInt64 = 0
+    public internal(set) var bytesSent: UInt64 = 0
+    public internal(set) var bytesReceived: UInt64 = 0
+
     public init() {}
 
-    mutating func count(_ kind: ConnectionCloseReason.Kind, wasOpen: Bool) {
-        guard wasOpen else {
+    /// Adds up a connection that is gone.
+    mutating func add(_ statistics: ConnectionStatistics, endedBy kind: ConnectionCloseReason.Kind) {
+        add(statistics)
+        guard statistics.openedAtNanoseconds > 0 else {
             openingsFailed += 1
             return
         }
@@ -37,6 +50,18 @@ public struct PoolCounters: Sendable, Equatable {
         case .endedByServer: endedByServer += 1
         case .endedByUs: endedByUs += 1
         }
+    }
+
+    mutating func add(_ statistics: ConnectionStatistics) {
+        requests += statistics.requests
+        answers2xx += statistics.answers2xx
+        answers4xx += statistics.answers4xx
+        answers5xx += statistics.answers5xx
+        answersOther += statistics.answersOther
+        expired += statistics.expired
+        resetsReceived += statistics.resetsReceived
+        bytesSent += statistics.bytesSent
+        bytesReceived += statistics.bytesReceived
     }
 }
 
@@ -82,6 +107,7 @@ public struct PoolSnapshot: Sendable {
     public var waiting: Int
     public var queues: [Queue]
     public var connections: [Connection]
+    /// Connections that are gone included.
     public var counters: PoolCounters
 
     /// Connections that take requests.

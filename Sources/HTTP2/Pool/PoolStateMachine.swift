@@ -40,6 +40,8 @@ struct PoolStateMachine {
         var isAuthenticated = true
         /// Its window takes no more content.
         var isWindowFull = false
+        /// It takes no request for another reason: suspected of being dead, or its socket does not keep up.
+        var isBlocked = false
         /// Its stream ids come to an end.
         var isNearlyExhausted = false
 
@@ -83,19 +85,18 @@ struct PoolStateMachine {
     var actions: [Action] = []
     private(set) var circuit = PoolCircuit.closed
     /// Connections that there should be.
-    private(set) var target: Int
+    var target: Int
     /// No opening before this.
     private(set) var notBefore: UInt64 = 0
-    private(set) var stoppedUntil: UInt64?
+    var stoppedUntil: UInt64?
     private(set) var failures = 0
     private(set) var isClosing = false
     var lastOpening: UInt64?
     var lastGrowth: UInt64?
-    private var fullSince: UInt64?
+    var fullSince: UInt64?
     private var serverErrors = 0
     private var serverErrorsSince: UInt64 = 0
-    private var peaks: (previous: Int, current: Int) = (0, 0)
-    private var peakWindowEnd: UInt64?
+    var load: LoadWindow
     var generator: SeededGenerator
 
     init(_ limits: PoolLimits, seed: UInt64) {
@@ -105,6 +106,7 @@ struct PoolStateMachine {
         self.limits = limits
         members = Array(repeating: Member(), count: limits.numbers)
         target = limits.minimum
+        load = LoadWindow(length: limits.idleTimeout)
         generator = SeededGenerator(seed: seed)
     }
 
@@ -130,28 +132,48 @@ struct PoolStateMachine {
         members[Int(number)].since = now
         members[Int(number)].rotateAt = limits.maximumAge == 0 ? .max : now + rotationAge()
         actions.append(.report(number))
-        // One that was to be replaced has done its service.
-        if let old = members.firstIndex(where: { $0.phase == .retiring }) { drain(old) }
+        drainReplaced()
     }
 
-    /// An answer came on the connection: it works.
+    /// One that was to be replaced has done its service when there are enough without it.
+    private mutating func drainReplaced() {
+        while count(.active) + count(.reserve) + count(.retiring) > target,
+            let old = members.firstIndex(where: { $0.phase == .retiring })
+        {
+            drain(old)
+        }
+    }
+
+    /// An answer came on the connection, whatever it says: it works.
     mutating func answered(_ number: UInt32) {
         members[Int(number)].hasAnswered = true
-        guard case .open(_, .unreachable) = circuit else {
-            failures = circuit == .closed ? 0 : failures
-            return
+        switch circuit {
+        case .closed: forgetFailures()
+        // Not dead after all.
+        case .open(_, .unreachable):
+            forgetFailures()
+            setCircuit(.closed)
+        case .open, .halfOpen: break
         }
-        failures = 0
-        setCircuit(.closed)
     }
 
-    /// Answers of one read: how many were below 500, and how many of the last ones were not.
+    private mutating func forgetFailures() {
+        guard failures > 0 else { return }
+        failures = 0
+        notBefore = 0
+    }
+
+    /// Answers of one read: how many were below 500, and how many of the last ones were not. Requests whose fate is
+    /// unknown count as errors while the circuit is half open.
     mutating func answers(good: Int, serverErrors errors: Int, now: UInt64) {
         if good > 0 {
             serverErrors = 0
-            failures = 0
             // What was sent before the circuit opened says nothing of the time since.
-            if case .halfOpen = circuit { setCircuit(.closed) }
+            if case .halfOpen = circuit {
+                forgetFailures()
+                setCircuit(.closed)
+                maintain(now: now)
+            }
         }
         guard errors > 0 else { return }
         if serverErrors == 0 { serverErrorsSince = now }
@@ -169,11 +191,13 @@ struct PoolStateMachine {
 
     /// The server announced the connection's end, or its stream ids are used up: it takes no more.
     mutating func ending(_ number: UInt32, now: UInt64) {
-        switch members[Int(number)].phase {
+        let phase = members[Int(number)].phase
+        switch phase {
         case .active, .reserve, .retiring: members[Int(number)].phase = .draining
         case .free, .opening, .draining: return
         }
         members[Int(number)].isEndedByServer = true
+        lost(phase)
         maintain(now: now)
     }
 
@@ -188,7 +212,30 @@ struct PoolStateMachine {
             if end == .settings { notBefore = max(notBefore, now + limits.reconnectMaximum / 2) }
             openingFailed(now: now)
         }
+        lost(member.phase)
         maintain(now: now)
+    }
+
+    /// One connection less takes requests: what was more than needed fills its place before anything is opened.
+    private mutating func lost(_ phase: Phase) {
+        switch phase {
+        case .reserve: target = max(limits.minimum, target - 1)
+        case .active:
+            guard target > limits.minimum, recall() else { break }
+            target -= 1
+        case .free, .opening, .retiring, .draining: return
+        }
+        // Another one may be the probe now.
+        if case .halfOpen = circuit { actions.append(.reportAll) }
+    }
+
+    /// Puts a connection in reserve back into use; false when there is none.
+    mutating func recall() -> Bool {
+        guard let index = members.firstIndex(where: { $0.phase == .reserve }) else { return false }
+        members[index].phase = .active
+        members[index].idleSince = nil
+        actions += [.report(UInt32(index)), .changed(.recalled(connection: UInt32(index)))]
+        return true
     }
 
     private mutating func openingFailed(now: UInt64) {
@@ -197,7 +244,7 @@ struct PoolStateMachine {
         let serves = members.contains { $0.hasAnswered && ($0.phase == .active || $0.phase == .reserve) }
         switch circuit {
         case .closed where failures >= limits.circuitFailures && !serves: openCircuit(.unreachable, now: now)
-        case .halfOpen(let fault): openCircuit(fault, now: now)
+        case .halfOpen: openCircuit(.unreachable, now: now)
         case .closed, .open: break
         }
     }
@@ -205,6 +252,7 @@ struct PoolStateMachine {
     // MARK: Circuit
 
     private mutating func openCircuit(_ fault: PoolFault, now: UInt64) {
+        // A failed opening has been counted already.
         if fault == .serverErrors {
             failures += 1
             serverErrors = 0
@@ -213,7 +261,7 @@ struct PoolStateMachine {
         setCircuit(.open(until: notBefore, fault))
     }
 
-    private mutating func setCircuit(_ new: PoolCircuit) {
+    mutating func setCircuit(_ new: PoolCircuit) {
         guard circuit != new else { return }
         circuit = new
         fullSince = nil
@@ -250,10 +298,12 @@ struct PoolStateMachine {
 
     /// Takes a connection out at once and opens another.
     mutating func replaceNow(_ number: UInt32, now: UInt64) {
-        switch members[Int(number)].phase {
+        let phase = members[Int(number)].phase
+        switch phase {
         case .active, .reserve, .retiring: drain(Int(number))
         case .free, .opening, .draining: return
         }
+        lost(phase)
         maintain(now: now)
     }
 
@@ -267,158 +317,47 @@ struct PoolStateMachine {
         maintain(now: now)
     }
 
-    private mutating func retire(_ index: Int, _ cause: PoolRotationCause) {
-        let wasReserve = members[index].phase == .reserve
-        members[index].phase = .retiring
-        if wasReserve { actions.append(.report(UInt32(index))) }
+    /// Marks a connection that is to serve until its successor is open. One in reserve needs no successor.
+    mutating func retire(_ index: Int, _ cause: PoolRotationCause) {
         actions.append(.changed(.rotates(connection: UInt32(index), cause)))
+        if members[index].phase == .reserve {
+            drain(index)
+            lost(.reserve)
+        } else {
+            members[index].phase = .retiring
+            // One in reserve is a successor that is open already.
+            if target > limits.minimum, recall() { target -= 1 }
+            drainReplaced()
+        }
     }
 
-    private mutating func drain(_ index: Int) {
+    mutating func drain(_ index: Int) {
         members[index].phase = .draining
         actions.append(.drain(UInt32(index)))
     }
 
-    // MARK: Time
-
-    /// Looks at load and clock: opens, recalls, retires, drains.
-    mutating func tick(now: UInt64, demand: Demand, views: [View]) {
-        guard !isClosing else { return }
-        if case .open(let until, let fault) = circuit, until <= now { setCircuit(.halfOpen(fault)) }
-        notePeak(max(demand.peakInFlight, views.reduce(0) { $0 + $1.inFlight }), now: now)
-        rotate(now: now, views)
-        grow(now: now, demand, views)
-        closeIdle(now: now, views)
-        maintain(now: now)
-    }
-
-    /// When to be called again, at the latest.
-    func nextTick(now: UInt64, isWaiting: Bool) -> UInt64 {
-        var next = now + (isWaiting ? 10_000_000 : min(1_000_000_000, max(limits.idleTimeout / 8, 1_000_000)))
-        if case .open(let until, _) = circuit { next = min(next, until) }
-        if let stoppedUntil { next = min(next, stoppedUntil) }
-        if live < target { next = min(next, earliestOpening) }
-        return max(next, now + 1_000_000)
-    }
-
-    private mutating func notePeak(_ inFlight: Int, now: UInt64) {
-        guard let end = peakWindowEnd else {
-            peakWindowEnd = now + limits.idleTimeout / 2
-            peaks = (.max, inFlight)
-            return
-        }
-        peaks.current = max(peaks.current, inFlight)
-        guard now >= end else { return }
-        peaks = (peaks.current, inFlight)
-        peakWindowEnd = now + limits.idleTimeout / 2
-    }
-
-    private mutating func rotate(now: UInt64, _ views: [View]) {
-        guard circuit == .closed, stoppedUntil == nil, count(.retiring) == 0, count(.free) > 1 else { return }
-        for view in views where view.isNearlyExhausted && isServing(view.number) {
-            return retire(Int(view.number), .streamIDs)
-        }
-        if let old = members.firstIndex(where: {
-            ($0.phase == .active || $0.phase == .reserve) && $0.rotateAt <= now
-        }) {
-            retire(old, .age)
-        }
-    }
-
-    private func isServing(_ number: UInt32) -> Bool {
-        members[Int(number)].phase == .active || members[Int(number)].phase == .reserve
-    }
-
-    private mutating func grow(now: UInt64, _ demand: Demand, _ views: [View]) {
-        guard demand.isWaiting, circuit == .closed, stoppedUntil == nil else {
-            fullSince = nil
-            return
-        }
-        let active = views.filter { members[Int($0.number)].phase == .active }
-        // At its start a token connection has one stream: being full then tells nothing.
-        guard active.contains(where: \.isAuthenticated) else {
-            fullSince = nil
-            return
-        }
-        let isFull = active.allSatisfy(\.isFull)
-        guard isFull else {
-            fullSince = nil
-            return
-        }
-        let since = fullSince ?? now
-        fullSince = since
-        let cause: PoolGrowthCause
-        if now >= since + limits.growthPatience {
-            cause = .connectionsFull
-        } else if demand.age >= limits.queueAgeTarget {
-            cause = .queueAge
-        } else {
-            return
-        }
-        if let reserve = members.firstIndex(where: { $0.phase == .reserve }) {
-            members[reserve].phase = .active
-            members[reserve].idleSince = nil
-            actions += [.report(UInt32(reserve)), .changed(.recalled(connection: UInt32(reserve)))]
-            fullSince = nil
-            return
-        }
-        guard target < limits.maximum, live >= target, count(.opening) == 0, now >= notBefore,
-            lastGrowth.map({ now >= $0 + limits.growthInterval }) ?? true
-        else { return }
-        target += 1
-        lastGrowth = now
-        fullSince = nil
-        actions.append(.changed(.grew(to: target, cause)))
-    }
-
-    private mutating func closeIdle(now: UInt64, _ views: [View]) {
-        let active = views.filter { members[Int($0.number)].phase == .active }
-        let limit = active.map(\.limit).min() ?? 0
-        // With half of the streams to spare the load fits into one connection less.
-        let peak = max(peaks.previous, peaks.current)
-        if target > limits.minimum, active.count > limits.minimum, count(.opening) == 0, limit > 0,
-            peak <= (active.count - 1) * limit / 2,
-            let least = active.min(by: { $0.inFlight < $1.inFlight })
-        {
-            members[Int(least.number)].phase = .reserve
-            members[Int(least.number)].idleSince = nil
-            actions += [.report(least.number), .changed(.reserved(connection: least.number))]
-        }
-        for view in views where members[Int(view.number)].phase == .reserve {
-            let index = Int(view.number)
-            if view.inFlight > 0 {
-                members[index].idleSince = nil
-                continue
-            }
-            let since = members[index].idleSince ?? now
-            members[index].idleSince = since
-            guard now >= since + limits.idleTimeout / 2, live > limits.minimum, target > limits.minimum else {
-                continue
-            }
-            target -= 1
-            drain(index)
-            actions.append(.changed(.shrank(to: target)))
-        }
-    }
-
     // MARK: Opening
 
-    private var earliestOpening: UInt64 {
+    var earliestOpening: UInt64 {
         let paced = lastOpening.map { $0 + limits.openInterval } ?? 0
         return max(paced, notBefore, stoppedUntil ?? 0)
     }
 
+    /// Whether a connection is missing that may be opened when its time has come.
+    var mayOpen: Bool {
+        guard !isClosing, live < target, members.contains(where: { $0.phase == .free }) else { return false }
+        return switch circuit {
+        case .closed: true
+        // One connection is enough to find out.
+        case .halfOpen: live == 0
+        case .open: false
+        }
+    }
+
     /// Opens what is missing, at its pace.
     mutating func maintain(now: UInt64) {
-        guard !isClosing else { return }
         if let until = stoppedUntil, until <= now { stoppedUntil = nil }
-        while live < target, earliestOpening <= now {
-            switch circuit {
-            case .open: return
-            // One connection is enough to find out.
-            case .halfOpen: if live > 0 { return }
-            case .closed: break
-            }
+        while mayOpen, earliestOpening <= now {
             guard let free = members.firstIndex(where: { $0.phase == .free }) else { return }
             members[free] = Member(phase: .opening, since: now)
             lastOpening = now

@@ -1,0 +1,228 @@
+import EventLoop
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import HTTP2
+
+/// A real pool on real connections: it grows, shrinks and rotates, and no request is lost or done twice by that.
+@Suite(.serialized) struct PoolElasticityTests {
+    private func client(
+        _ server: ServerFixture, _ change: (inout ConnectionPool.Configuration) -> Void
+    ) throws -> PoolClient {
+        try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions), change)
+    }
+
+    /// Every request up to `count` has ended, once and well.
+    private func expectAllAnswered(_ client: PoolClient, _ count: Int) throws {
+        try eventually("\(count) answers") { client.read { $0.ends.count } == count }
+        #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
+    }
+
+    private func sizes(_ client: PoolClient) -> [Int] {
+        client.read { $0.changes }.compactMap { if case .grew(let size, _) = $0 { size } else { nil } }
+    }
+
+    private func rotations(_ client: PoolClient, _ cause: PoolRotationCause) -> Int {
+        client.read { $0.changes }.count { if case .rotates(_, cause) = $0 { true } else { false } }
+    }
+
+    @Test func itGrowsUnderLoadToTheCapAndShrinksWhenIdle() throws {
+        let held = HeldRequests()
+        let server = try ServerFixture(
+            options: { $0.maximumConcurrentStreams = 10 }, respond: held.hold)
+        let client = try client(server) {
+            $0.maximumConnections = 3
+            $0.growthPatience = .milliseconds(10)
+            $0.growthInterval = .milliseconds(20)
+            $0.idleTimeout = .milliseconds(400)
+        }
+        client.send(0..<300)
+        // Nothing is answered until it has all the connections that it may have, and those are full.
+        try eventually("three full connections") { client.read { $0.pool.inFlight } == 30 }
+        try eventually("the server has them") { held.count(on: server.loop) == 30 }
+        #expect(server.log.opened == 3)
+        #expect(sizes(client) == [2, 3])
+        held.answerAll(on: server.loop)
+        try expectAllAnswered(client, 300)
+        #expect(server.log.opened == 3, "the cap holds")
+        #expect(client.read { $0.mostInFlight } == 30)
+
+        try eventually("one connection is left") { server.log.closed.count == 2 }
+        try eventually("the pool knows") { client.snapshot.connections.count == 1 }
+        let changes = client.read { $0.changes }
+        #expect(changes.contains(.shrank(to: 2)))
+        #expect(changes.last == .shrank(to: 1))
+        #expect(client.snapshot.targetConnections == 1)
+        client.send(300..<350)
+        try expectAllAnswered(client, 350)
+        #expect(server.log.opened == 3)
+        client.stop()
+    }
+
+    @Test func aReserveIsUsedAgainBeforeAnythingOpens() throws {
+        let held = HeldRequests()
+        let server = try ServerFixture(
+            options: { $0.maximumConcurrentStreams = 10 }, respond: held.hold)
+        let client = try client(server) {
+            $0.maximumConnections = 2
+            $0.growthPatience = .milliseconds(10)
+            $0.growthInterval = .zero
+            // A reserve has so long that this test is over before.
+            $0.idleTimeout = .seconds(2)
+        }
+        client.send(0..<40)
+        try eventually("two full connections") { client.read { $0.pool.inFlight } == 20 }
+        try eventually("the server has them") { held.count(on: server.loop) == 20 }
+        held.answerAll(on: server.loop)
+        try expectAllAnswered(client, 40)
+        held.holdAgain(on: server.loop)
+        try eventually("one is in reserve") {
+            client.snapshot.connections.contains { $0.state == .reserve }
+        }
+        client.send(40..<80)
+        try eventually("both are full") { client.read { $0.pool.inFlight } == 20 }
+        try eventually("it is recalled") {
+            client.read { $0.changes }.contains { if case .recalled = $0 { true } else { false } }
+        }
+        try eventually("the server has them") { held.count(on: server.loop) == 20 }
+        held.answerAll(on: server.loop)
+        try expectAllAnswered(client, 80)
+        #expect(server.log.opened == 2)
+        client.stop()
+    }
+
+    @Test func aTokenConnectionAtItsStartDoesNotMakeItGrow() throws {
+        let held = HeldRequests()
+        let server = try ServerFixture(
+            options: { $0.maximumConcurrentStreams = 500 }, respond: held.hold)
+        let client = try client(server) {
+            $0.maximumConnections = 4
+            $0.growthPatience = .zero
+            $0.growthInterval = .zero
+            $0.queueAgeTarget = .milliseconds(30)
+            $0.idleTimeout = .milliseconds(80)
+            $0.connection.session.waitsForAuthentication = true
+        }
+        client.send(0..<200)
+        try eventually("the first request") { held.count(on: server.loop) == 1 }
+        // Full for several times the patience and the age that would do: the loop has passed so many ticks.
+        try eventually("time passes") {
+            client.read { $0.pool.scheduler.oldestAge(.immediate, now: $0.loop.now.nanoseconds) ?? 0 }
+                > 200_000_000
+        }
+        #expect(sizes(client) == [])
+        held.answerAll(on: server.loop)
+        try expectAllAnswered(client, 200)
+        client.stop()
+    }
+
+    @Test func rotationByAgeLosesNothing() throws {
+        let server = try ServerFixture(options: { $0.maximumConcurrentStreams = 20 })
+        let client = try client(server) {
+            $0.connections = 2
+            $0.maximumAge = .milliseconds(40)
+            $0.idleTimeout = .milliseconds(80)
+        }
+        var sent: UInt32 = 0
+        while rotations(client, .age) < 6, sent < 9000 {
+            client.send(sent..<(sent + 100))
+            sent += 100
+            try expectAllAnswered(client, Int(sent))
+            // With nothing to do it rotates as well.
+            if sent == 9000 { try eventually("it rotates") { rotations(client, .age) >= 6 } }
+        }
+        #expect(rotations(client, .age) >= 6)
+        #expect(server.log.opened >= 5)
+        #expect(client.read { $0.refusals } == 0)
+        #expect(server.log.requests.count == Int(sent))
+        client.stop()
+    }
+
+    @Test func aConnectionIsReplacedBeforeItsStreamIDsEnd() throws {
+        let server = try ServerFixture(options: { $0.maximumConcurrentStreams = 20 })
+        let client = try client(server) {
+            $0.idleTimeout = .milliseconds(80)
+            $0.connection.session.maximumStreams = 20
+            $0.connection.session.firstStreamID = Self.id(requestsLeft: 100_000)
+            $0.leastStreamsLeft = 99_900
+        }
+        var sent: UInt32 = 0
+        while rotations(client, .streamIDs) < 3, sent < 9900 {
+            client.send(sent..<(sent + 50))
+            sent += 50
+            try expectAllAnswered(client, Int(sent))
+        }
+        try eventually("it rotates") { rotations(client, .streamIDs) >= 3 }
+        try eventually("the old ones end") { server.log.closed.count >= 3 }
+        #expect(client.read { $0.refusals } == 0)
+        #expect(server.log.requests.count == Int(sent))
+        client.stop()
+    }
+
+    @Test func streamIDsThatAreUsedUpCostNothingButTheConnection() throws {
+        let server = try ServerFixture(options: { $0.maximumConcurrentStreams = 20 })
+        let client = try client(server) {
+            $0.connection.session.maximumStreams = 20
+            $0.connection.session.firstStreamID = Self.id(requestsLeft: 300)
+            $0.leastStreamsLeft = 0
+        }
+        client.send(0..<2000)
+        try expectAllAnswered(client, 2000)
+        #expect(server.log.opened >= 6)
+        #expect(server.log.requests.count == 2000)
+        client.stop()
+    }
+
+    @Test func aLostConnectionOfManyIsReplaced() throws {
+        let next = Atomic<Int>(0)
+        let server = try ServerFixture(
+            options: { $0.maximumConcurrentStreams = 20 },
+            respond: { request, connection in
+                connection.respond(stream: request.stream, status: 200)
+                if next.add(1, ordering: .relaxed).newValue % 100 == 0 { connection.goAway() }
+            })
+        let client = try client(server) { $0.connections = 4 }
+        try eventually("all open") { client.openConnections == 4 }
+        client.send(0..<1000)
+        try expectAllAnswered(client, 1000)
+        try eventually("four again") {
+            client.snapshot.connections.count { $0.state == .active } == 4
+        }
+        #expect(client.snapshot.targetConnections == 4)
+        #expect(sizes(client) == [])
+        client.stop()
+    }
+
+    /// The first stream of a connection of 20 streams that takes so many requests.
+    private static func id(requestsLeft: Int) -> UInt32 {
+        var configuration = ClientSession.Configuration()
+        configuration.maximumStreams = 20
+        let fresh = ClientSession(configuration: configuration, fields: StableFields())
+        return 1 + 2 * UInt32(fresh.remainingStreams - requestsLeft)
+    }
+}
+
+/// Requests that a server keeps until it is told to answer; from then on it answers at once.
+// Sendable: the state is touched on the server's loop only.
+final class HeldRequests: @unchecked Sendable {
+    private var requests: [(stream: Int32, connection: ServerConnection)] = []
+    private var holds = true
+
+    func hold(_ request: ServerRequest, _ connection: ServerConnection) {
+        guard holds else { return connection.respond(stream: request.stream, status: 200) }
+        requests.append((request.stream, connection))
+    }
+
+    func count(on loop: EventLoop) -> Int { loop.runBlocking { [self] in requests.count } }
+
+    func answerAll(on loop: EventLoop) {
+        loop.runBlocking { [self] in
+            holds = false
+            for (stream, connection) in requests { connection.respond(stream: stream, status: 200) }
+            requests = []
+        }
+    }
+
+    func holdAgain(on loop: EventLoop) { loop.runBlocking { [self] in holds = true } }
+}
