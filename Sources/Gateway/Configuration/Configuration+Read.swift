@@ -78,15 +78,6 @@ extension Configuration {
 
     private static func readAPNS(_ section: SectionReader, files: FileNames) -> APNS {
         let defaults = APNS()
-        let connections = section.integer(
-            "connections", 1...1_000, default: defaults.connections,
-            help: "connections that each credential's pool keeps open")!
-        let maxConnections = section.integer(
-            "max-connections", 1...1_000, default: max(defaults.maxConnections, connections),
-            help: "connections that a pool grows to under load")!
-        if maxConnections < connections {
-            section.problem("max-connections", "must not be less than apns.connections, \(connections)")
-        }
         let environment = section.choice(
             "environment", default: defaults.environment,
             help: "`custom` pushes to the server of `apns.host`, such as the simulator")
@@ -96,15 +87,24 @@ extension Configuration {
         if environment != .custom, section.contains("host") {
             section.problem("host", "is only for environment `custom`; now it is `\(environment.rawValue)`")
         }
+        let port = section.integer(
+            "port", 1...65_535, default: defaults.port,
+            help: "APNs listens on 443 and, for firewalls, 2197")!
+        let caFile = section.text(
+            "ca-file", kind: "file", help: "PEM file of the authorities to trust; default: the system's",
+            check: files.check
+        ).map(files.resolve)
+        let connections = section.integer(
+            "connections", 1...1_000, default: defaults.connections,
+            help: "connections that each credential's pool keeps open")!
+        let maxConnections = section.integer(
+            "max-connections", 1...1_000, default: max(defaults.maxConnections, connections),
+            help: "connections that a pool grows to under load")!
+        if maxConnections < connections {
+            section.problem("max-connections", "must not be less than apns.connections, \(connections)")
+        }
         return APNS(
-            environment: environment, host: environment == .custom ? host : nil,
-            port: section.integer(
-                "port", 1...65_535, default: defaults.port,
-                help: "APNs listens on 443 and, for firewalls, 2197")!,
-            caFile: section.text(
-                "ca-file", kind: "file", help: "PEM file of the authorities to trust; default: the system's",
-                check: files.check
-            ).map(files.resolve),
+            environment: environment, host: environment == .custom ? host : nil, port: port, caFile: caFile,
             connections: connections, maxConnections: maxConnections,
             growthInterval: section.duration(
                 "growth-interval", .zero...minutes(10), default: defaults.growthInterval,
