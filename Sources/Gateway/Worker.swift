@@ -96,7 +96,8 @@ public final class Worker: Sendable {
                     index: index, shards: delivery.shards, capacity: capacity,
                     retry: try LanePlanner.retry(delivery.retry),
                     maximumExpirationMilliseconds: Int64(delivery.maxExpiration.components.seconds) * 1000,
-                    lanes: lanes, routes: routes, appLimits: planner.appLimits())
+                    lanes: lanes, routes: routes, appLimits: planner.appLimits(),
+                    appNames: configuration.apps.map(\.name))
                 let writer = OutcomeWriter(
                     producer: producer, outcomes: outcomes, deadLetters: deadLetters, logger: logger
                 ) { weakIntake.fail($0) }
@@ -174,6 +175,12 @@ public final class Worker: Sendable {
                 assignedPartitions: intake.partitions.states.count)
         }
         return snapshot ?? ended()
+    }
+
+    /// The state of all pools at this moment; empty after the end. Blocks for a turn of each loop; from any thread but
+    /// a loop's, after ``start()``.
+    public func poolReports() -> [PoolReport] {
+        shards.flatMap { shard in shard.loop.runBlockingIfRunning { shard.poolReports() } ?? [] }
     }
 
     /// The totals, which are taken before the loops end.

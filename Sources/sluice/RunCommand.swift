@@ -101,8 +101,10 @@ final class WorkerReporter: Sendable {
                 let reports = interval > .zero && ContinuousClock.now >= nextReport
                 if isReady, !reports, !isStopped.withLock({ $0 }) { continue }
                 // Holding the lock keeps the worker from ending meanwhile.
-                let snapshot = isStopped.withLock { $0 ? nil : worker.snapshot() }
-                guard let snapshot else { return }
+                let state = isStopped.withLock {
+                    $0 ? nil : (worker.snapshot(), reports ? worker.poolReports() : [])
+                }
+                guard let (snapshot, pools) = state else { return }
                 if let readyFile, !isReady, snapshot.assignedPartitions > 0 {
                     isReady = true
                     try? ReadyFile.write("ready", to: readyFile)
@@ -110,6 +112,7 @@ final class WorkerReporter: Sendable {
                 if reports {
                     nextReport += interval
                     logger.info("worker", metadata: WorkerReporter.metadata(snapshot))
+                    for pool in pools { pool.log(to: logger) }
                 }
             }
         }

@@ -13,6 +13,8 @@ final class Lane {
     let encoder: PushRequestEncoder
     private let tokens: ProviderTokenSource?
     private(set) var tokenGeneration: UInt64 = 0
+    /// Answers other than 200 by ``Reason/rawValue``.
+    var reasons = [Int](repeating: 0, count: Reason.allCases.count)
     private var tokenFailureLogged = false
 
     init(

@@ -117,6 +117,7 @@ extension Shard {
         let verdict = ResponseVerdict.classify(status: event.status, body: event.body)
         counters.reasons[Int(verdict.reason.rawValue)] += 1
         let lane = lanes[Int(items.item(event.tag).pointee.lane)]
+        lane.reasons[Int(verdict.reason.rawValue)] += 1
         items.item(event.tag).pointee.refusals = 0
         if verdict.reason == .tooManyProviderTokenUpdates { lane.tooManyTokenUpdates() }
         if verdict.class == .configuration { warn(of: verdict, lane) }

@@ -25,6 +25,8 @@ struct ShardPlan: Sendable {
     var routes: [String: AppRoute]
     /// By an app's number; what one shard's share is.
     var appLimits: [AppLimits]
+    /// By an app's number.
+    var appNames: [String]
 }
 
 /// One event-loop thread of a worker: it owns the jobs of its devices from decoding to outcome, and the
