@@ -45,6 +45,20 @@ static inline uint64_t sluice_SSL_CTX_prefer_server_ciphers(SSL_CTX *context) {
 static inline long sluice_BIO_get_mem_data(BIO *bio, char **data) {
   return BIO_get_mem_data(bio, data);
 }
+// A write BIO that collects up to `size` bytes before it writes to the socket. 0 without memory.
+static inline int sluice_SSL_gather_output(SSL *ssl, int descriptor, long size) {
+  BIO *plain = BIO_new_socket(descriptor, BIO_NOCLOSE);
+  BIO *buffer = BIO_new(BIO_f_buffer());
+  if (plain == NULL || buffer == NULL || BIO_set_write_buffer_size(buffer, size) != 1) {
+    BIO_free(plain);
+    BIO_free(buffer);
+    return 0;
+  }
+  SSL_set0_wbio(ssl, BIO_push(buffer, plain));
+  return 1;
+}
+static inline int sluice_SSL_flush_output(SSL *ssl) { return (int)BIO_flush(SSL_get_wbio(ssl)); }
+static inline int sluice_SSL_output_should_retry(SSL *ssl) { return BIO_should_retry(SSL_get_wbio(ssl)); }
 static inline int sluice_ERR_reason(unsigned long code) { return ERR_GET_REASON(code); }
 static inline int sluice_ERR_library(unsigned long code) { return ERR_GET_LIB(code); }
 static const int sluice_MBSTRING_UTF8 = MBSTRING_UTF8;

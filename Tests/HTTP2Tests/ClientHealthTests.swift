@@ -64,7 +64,7 @@ import Testing
     @Test func aBlackHoleIsGivenUpAndItsRequestsAreUnknown() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.tunnel(authorization: nil))
-        let client = try client(proxy, server) { $0.pingTimeout = .milliseconds(400) }
+        let client = try client(proxy, server) { $0.pingTimeout = .seconds(2) }
         try client.waitUntilOpen()
         proxy.pause()
         #expect(client.send(0..<5).allSatisfy { $0 == .submitted })
@@ -74,7 +74,7 @@ import Testing
             return
         }
         // Not before suspicion and PING timeout are over, of which the first may have begun at the last byte.
-        #expect(nanoseconds >= 400_000_000)
+        #expect(nanoseconds >= 2_000_000_000)
         #expect(reason.kind == .network)
         #expect("\(reason)".contains("unresponsive"))
         #expect(client.read { $0.ends.count } == 5)
@@ -89,7 +89,7 @@ import Testing
         let proxy = try TestProxy(.tunnel(authorization: nil))
         let client = try client(proxy, server) {
             $0.pingInterval = .milliseconds(100)
-            $0.pingTimeout = .milliseconds(300)
+            $0.pingTimeout = .seconds(2)
         }
         try client.waitUntilOpen()
         try eventually("several PINGs are answered") { client.statistics.roundTrip.samples >= 3 }

@@ -262,16 +262,19 @@ import Testing
         }
     }
 
-    @Test func anAnswerInSinglesBytesOpensTheTunnel() throws {
+    @Test func anAnswerInSingleBytesOpensTheTunnel() throws {
         let server = try ServerFixture()
-        // The tunnel leads nowhere: TLS is begun, and nobody answers.
-        let proxy = try TestProxy(.pieces("HTTP/1.1 200 OK\r\nVia: x\r\n\r\n".map { String($0) }))
-        let client = try client(proxy, server, connectTimeout: .milliseconds(500))
+        // The tunnel leads nowhere: TLS is begun, and cut off.
+        let answer = "HTTP/1.1 200 OK\r\nVia: x\r\n\r\n".map { String($0) }
+        let proxy = try TestProxy(.piecesAndClose(answer))
+        let client = try client(proxy, server)
         let reason = try client.waitUntilClosed()
-        guard case .connectTimeout(.handshaking) = reason else {
+        guard case .tls(let error) = reason else {
             Issue.record("\(reason)")
             return
         }
+        #expect(error.kind == .connectionLost)
+        #expect(reason.kind == .network)
         client.stop()
         proxy.stop()
     }
@@ -298,7 +301,9 @@ import Testing
             $0.connection.proxy = ProxyConfiguration(host: "127.0.0.1", port: port)
         }
         try eventually("an error") {
-            client.read { $0.happened.contains { $0.contains("connect to 127.0.0.1:\(port)") } }
+            client.read {
+                $0.happened.contains { $0.contains("proxy 127.0.0.1:\(port): connect to 127.0.0.1:\(port)") }
+            }
         }
         client.stop()
     }

@@ -9,7 +9,7 @@ struct TLSPair {
 
     init(
         client clientContext: TLSContext, server serverContext: TLSContext, name: String? = "localhost",
-        socketBuffer: Int32? = nil
+        socketBuffer: Int32? = nil, gathersOutput: Bool = false
     ) throws {
         var descriptors: (Int32, Int32) = (-1, -1)
         let made = withUnsafeMutableBytes(of: &descriptors) {
@@ -24,7 +24,9 @@ struct TLSPair {
                 setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &size, 4)
             }
         }
-        client = try TLSTransport(context: clientContext, fileDescriptor: descriptors.0, serverName: name)
+        client = try TLSTransport(
+            context: clientContext, fileDescriptor: descriptors.0, serverName: name,
+            gathersOutput: gathersOutput)
         server = try TLSTransport(context: serverContext, acceptedFileDescriptor: descriptors.1)
     }
 
@@ -103,7 +105,7 @@ struct TLSFixture: Sendable {
     var serverOptions: ServerTLSOptions { ServerTLSOptions(identity: serverCertificate.identity) }
 
     func pair(
-        name: String? = "localhost", socketBuffer: Int32? = nil,
+        name: String? = "localhost", socketBuffer: Int32? = nil, gathersOutput: Bool = false,
         client: (inout ClientTLSOptions) -> Void = { _ in },
         server: (inout ServerTLSOptions) -> Void = { _ in }
     ) throws -> TLSPair {
@@ -112,6 +114,7 @@ struct TLSFixture: Sendable {
         var serverSide = serverOptions
         server(&serverSide)
         return try TLSPair(
-            client: .client(clientSide), server: .server(serverSide), name: name, socketBuffer: socketBuffer)
+            client: .client(clientSide), server: .server(serverSide), name: name, socketBuffer: socketBuffer,
+            gathersOutput: gathersOutput)
     }
 }

@@ -12,6 +12,8 @@ final class TestProxy: Sendable {
         case tunnel(authorization: String?)
         /// These pieces, one write each; then it waits for the client's end.
         case pieces([String])
+        /// These pieces; once the client has said something in reply, it closes.
+        case piecesAndClose([String])
         /// Header lines without an end.
         case flood
         case silence
@@ -75,10 +77,12 @@ final class TestProxy: Sendable {
             _ = write("HTTP/1.1 200 OK\r\n", to: client)
             while write("X-Filler: 0123456789\r\n", to: client) {}
         case .pieces(let pieces):
-            var one: Int32 = 1
-            setsockopt(client, Int32(IPPROTO_TCP), TCP_NODELAY, &one, 4)
-            for piece in pieces { _ = write(piece, to: client) }
+            write(pieces, to: client)
             waitForEnd(client)
+        case .piecesAndClose(let pieces):
+            write(pieces, to: client)
+            var byte: UInt8 = 0
+            _ = recv(client, &byte, 1, 0)
         case .tunnel(let authorization):
             if let authorization, !head.contains("\r\nProxy-Authorization: \(authorization)\r\n") {
                 _ = write(
@@ -144,6 +148,12 @@ final class TestProxy: Sendable {
     private func write(_ text: String, to client: Int32) -> Bool {
         let bytes = Array(text.utf8)
         return send(client, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count
+    }
+
+    private func write(_ pieces: [String], to client: Int32) {
+        var one: Int32 = 1
+        setsockopt(client, Int32(IPPROTO_TCP), TCP_NODELAY, &one, 4)
+        for piece in pieces { _ = write(piece, to: client) }
     }
 
     private func waitForEnd(_ client: Int32) {

@@ -79,7 +79,8 @@ extension ClientConnection: DialerOwner {
         do throws(TLSError) {
             let owned = socket
             socket = -1
-            transport = try TLSTransport(context: context, fileDescriptor: owned, serverName: serverName)
+            transport = try TLSTransport(
+                context: context, fileDescriptor: owned, serverName: serverName, gathersOutput: true)
         } catch {
             return close(.tls(error))
         }

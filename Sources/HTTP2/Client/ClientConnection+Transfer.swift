@@ -97,13 +97,20 @@ extension ClientConnection {
             case .wantRead:
                 want(.read)
                 return
-            case .failed(let error):
-                // A server that closed may have said why, and which requests it has not processed.
-                takeLastInput(from: transport)
-                return close(.tls(error))
+            case .failed(let error): return outputFailed(error, on: transport)
             }
         }
-        want(.read)
+        switch transport.flushOutput() {
+        case .done, .wantRead: want(.read)
+        case .wantWrite: want([.read, .write])
+        case .failed(let error): outputFailed(error, on: transport)
+        }
+    }
+
+    private func outputFailed(_ error: TLSError, on transport: TLSTransport) {
+        // A server that closed may have said why, and which requests it has not processed.
+        takeLastInput(from: transport)
+        close(.tls(error))
     }
 
     private func takeLastInput(from transport: TLSTransport) {

@@ -133,7 +133,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         phaseBegan = MonotonicTime.read()
         let patience = configuration.requestTimeout + configuration.pingTimeout
         let dialer = Dialer(
-            addresses: addresses,
+            addresses: addresses, proxy: configuration.proxy?.description,
             userTimeoutMilliseconds: Int32(clamping: patience.wholeNanoseconds / 1_000_000), loop: loop,
             owner: self)
         self.dialer = dialer

@@ -18,9 +18,9 @@ public struct ConnectionStatistics: Sendable {
 
     /// Reads that brought bytes; each is at most one TLS record.
     public internal(set) var reads: UInt64 = 0
-    /// TLS records written; each is one system call.
+    /// TLS records written; up to two leave in one system call.
     public internal(set) var writes: UInt64 = 0
-    /// Writes by their bytes.
+    /// Records written by their bytes.
     public internal(set) var bytesPerWrite = PowerHistogram()
     /// Ends of turns with requests to send, by the number of requests.
     public internal(set) var requestsPerFlush = PowerHistogram()

