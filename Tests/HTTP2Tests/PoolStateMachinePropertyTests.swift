@@ -10,8 +10,18 @@ import Testing
         var limits: PoolLimits
         var now: UInt64 = 1
         var lastOpening: UInt64?
-        var inFlight: [Int]
+        var circuit = PoolCircuit.closed
+        var lastGrowth: UInt64?
         var problem: String?
+
+        private static func isLegal(_ old: PoolCircuit, _ new: PoolCircuit) -> Bool {
+            switch (old, new) {
+            case (.closed, .open), (.open, .halfOpen), (.halfOpen, .open), (.halfOpen, .closed): true
+            // One that was open all the time answers after all.
+            case (.open(_, .unreachable), .closed): true
+            default: false
+            }
+        }
 
         /// Carries the actions out and holds them against what they may be.
         mutating func take() {
@@ -33,13 +43,34 @@ import Testing
                     if machine.members[Int(number)].phase != .draining {
                         problem = "\(number) drains in a wrong phase"
                     }
-                case .report, .reportAll, .changed: break
+                case .report(let number):
+                    if machine.members[Int(number)].phase == .free {
+                        problem = "a report of \(number), which is free"
+                    }
+                case .changed(.circuit(let new)):
+                    if !Self.isLegal(circuit, new) { problem = "\(circuit) became \(new)" }
+                    circuit = new
+                case .changed(.grew(let size, _)):
+                    if let lastGrowth, now < lastGrowth + limits.growthInterval { problem = "grows too fast" }
+                    if size > limits.maximum { problem = "grows to \(size)" }
+                    lastGrowth = now
+                case .changed(.shrank(let size)):
+                    if size < limits.minimum { problem = "shrinks to \(size)" }
+                case .reportAll, .changed: break
                 }
             }
             if machine.live > limits.maximum { problem = "\(machine.live) connections" }
             if machine.target < limits.minimum || machine.target > limits.maximum {
                 problem = "a target of \(machine.target)"
             }
+            if machine.circuit != circuit { problem = "the circuit changed and nobody was told" }
+            if machine.count(.active) + machine.count(.opening) + machine.missing < limits.minimum {
+                problem = "\(machine.count(.active)) active, \(machine.missing) missing"
+            }
+            let serving = machine.count(.active) + machine.count(.reserve) + machine.count(.retiring)
+            if machine.count(.retiring) > 0, serving > machine.target { problem = "one serves too long" }
+            // Whatever happened: what is missing and may be opened is being opened.
+            if machine.mayOpen, machine.earliestOpening <= now { problem = "something is missing" }
             if machine.count(.retiring) > machine.members.count / 2 { problem = "too many are replaced" }
         }
     }
@@ -59,10 +90,12 @@ import Testing
         limits.circuitServerErrors = 20
         limits.circuitErrorTime = 50_000_000
         var world = World(
-            machine: PoolStateMachine(limits, seed: seed), limits: limits,
-            inFlight: Array(repeating: 0, count: limits.numbers))
+            machine: PoolStateMachine(limits, seed: seed), limits: limits)
         for step in 0..<4000 {
             world.now += UInt64.random(in: 0...40_000_000, using: &random)
+            // The timer, before whatever happens.
+            world.machine.maintain(now: world.now)
+            world.take()
             happen(to: &world, &random)
             world.take()
             if let problem = world.problem {
@@ -106,10 +139,12 @@ import Testing
         case 9:
             guard world.machine.members[Int(number)].phase == .active else { return }
             world.machine.answered(number)
+            world.machine.maintain(now: now)
             world.machine.answers(
                 good: Int.random(in: 0...2, using: &random),
                 serverErrors: Int.random(in: 0...9, using: &random),
                 now: now)
+            if Int.random(in: 0..<4, using: &random) == 0 { world.machine.probeUnanswered(now: now) }
         case 10: world.machine.replaceNow(number, now: now)
         case 11: world.machine.replaceWhenSuccessorIsOpen(number, now: now)
         case 12:
@@ -131,4 +166,9 @@ import Testing
                     peakInFlight: views.reduce(0) { $0 + $1.inFlight }), views: views)
         }
     }
+}
+
+extension PoolStateMachine {
+    /// Connections that there should be, and are not yet.
+    fileprivate var missing: Int { max(0, target - live) }
 }

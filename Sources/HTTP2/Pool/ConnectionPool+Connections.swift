@@ -106,17 +106,21 @@ extension ConnectionPool: ClientConnectionOwner {
     private func judge(
         _ connection: ClientConnection, good: Int, serverErrors: Int, unknown: Int, now: UInt64
     ) {
-        var errors = serverErrors
-        if case .halfOpen = machine.circuit {
-            // Only the one request counts that was let through; that it has no answer is one, too.
-            errors = connection.number == machine.probe ? serverErrors + unknown : 0
-        }
         if good + serverErrors > 0,
             !machine.members[Int(connection.number)].hasAnswered || machine.failures > 0
         {
             machine.answered(connection.number)
+            machine.maintain(now: now)
         }
-        if good + errors > 0 { machine.answers(good: good, serverErrors: errors, now: now) }
+        // While the circuit is half open, failures count of the one request only that was let through.
+        var isJudged = true
+        if case .halfOpen = machine.circuit { isJudged = connection.number == machine.probe }
+        let errors = isJudged ? serverErrors : 0
+        if good + errors > 0 {
+            machine.answers(good: good, serverErrors: errors, now: now)
+        } else if unknown > 0, isJudged {
+            machine.probeUnanswered(now: now)
+        }
     }
 
     public func connectionClosed(_ connection: ClientConnection, reason: ConnectionCloseReason) {

@@ -133,7 +133,10 @@ public final class ConnectionPool {
     /// Opens no more and lets the open ones end their requests.
     public func drain() {
         machine.close()
-        for connection in connections { connection?.drain() }
+        for case let connection? in connections {
+            connection.drain()
+            report(connection)
+        }
     }
 
     /// Closes all at once; open requests end as unknown.

@@ -54,7 +54,7 @@ public enum PoolCircuit: Sendable, Equatable, CustomStringConvertible {
 
 /// Why a circuit opened.
 public enum PoolFault: String, Sendable, Equatable, CustomStringConvertible {
-    case unreachable = "no connection comes about"
+    case unreachable = "no connection comes about that answers"
     case serverErrors = "the server answers with nothing but errors"
 
     public var description: String { rawValue }

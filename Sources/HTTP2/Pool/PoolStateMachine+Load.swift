@@ -114,7 +114,8 @@ extension PoolStateMachine {
         }
     }
 
-    /// Takes one connection out of use if, with half of the streams to spare, the load fits into one less.
+    /// Takes one connection out of use, or does without one that is missing, if, with half of the streams to spare, the
+    /// load fits into one less.
     private mutating func reserveLeastUsed(_ views: [View]) {
         guard target > limits.minimum, count(.opening) == 0, let peak = load.peak else { return }
         var active = 0
@@ -126,6 +127,12 @@ extension PoolStateMachine {
             if view.inFlight < least?.inFlight ?? .max { least = view }
         }
         if limit == .max { limit = 1 }
+        if live < target {
+            // One that could not be opened is not needed any more.
+            guard peak <= active * limit / 2 else { return }
+            target -= 1
+            return actions.append(.changed(.shrank(to: target)))
+        }
         guard let least, active > limits.minimum, peak <= (active - 1) * limit / 2 else { return }
         members[Int(least.number)].phase = .reserve
         members[Int(least.number)].idleSince = nil

@@ -163,8 +163,7 @@ struct PoolStateMachine {
         notBefore = 0
     }
 
-    /// Answers of one read: how many were below 500, and how many of the last ones were not. Requests whose fate is
-    /// unknown count as errors while the circuit is half open.
+    /// Answers of one read: how many were below 500, and how many of the last ones were not.
     mutating func answers(good: Int, serverErrors errors: Int, now: UInt64) {
         if good > 0 {
             serverErrors = 0
@@ -183,10 +182,20 @@ struct PoolStateMachine {
             guard serverErrors >= limits.circuitServerErrors,
                 now >= serverErrorsSince + limits.circuitErrorTime
             else { return }
-            openCircuit(.serverErrors, now: now)
-        case .halfOpen: openCircuit(.serverErrors, now: now)
-        case .open: break
+        case .halfOpen: break
+        case .open: return
         }
+        failures += 1
+        notBefore = max(notBefore, now + backoff())
+        openCircuit(.serverErrors)
+    }
+
+    /// The one request that was let through has ended without an answer.
+    mutating func probeUnanswered(now: UInt64) {
+        guard case .halfOpen(let fault) = circuit else { return }
+        failures += 1
+        notBefore = max(notBefore, now + backoff())
+        openCircuit(fault)
     }
 
     /// The server announced the connection's end, or its stream ids are used up: it takes no more.
@@ -239,25 +248,24 @@ struct PoolStateMachine {
     }
 
     private mutating func openingFailed(now: UInt64) {
+        // Openings that were under way as the circuit opened add nothing to its back-off.
+        if case .open = circuit { return }
         failures += 1
         notBefore = max(notBefore, now + backoff())
-        let serves = members.contains { $0.hasAnswered && ($0.phase == .active || $0.phase == .reserve) }
-        switch circuit {
-        case .closed where failures >= limits.circuitFailures && !serves: openCircuit(.unreachable, now: now)
-        case .halfOpen: openCircuit(.unreachable, now: now)
-        case .closed, .open: break
+        if circuit == .closed {
+            let serves = members.contains {
+                $0.hasAnswered && ($0.phase == .active || $0.phase == .reserve || $0.phase == .retiring)
+            }
+            guard failures >= limits.circuitFailures, !serves else { return }
         }
+        openCircuit(.unreachable)
     }
 
     // MARK: Circuit
 
-    private mutating func openCircuit(_ fault: PoolFault, now: UInt64) {
-        // A failed opening has been counted already.
-        if fault == .serverErrors {
-            failures += 1
-            serverErrors = 0
-            notBefore = max(notBefore, now + backoff())
-        }
+    /// Until the back-off of the last failure is over.
+    private mutating func openCircuit(_ fault: PoolFault) {
+        serverErrors = 0
         setCircuit(.open(until: notBefore, fault))
     }
 
@@ -327,7 +335,6 @@ struct PoolStateMachine {
             members[index].phase = .retiring
             // One in reserve is a successor that is open already.
             if target > limits.minimum, recall() { target -= 1 }
-            drainReplaced()
         }
     }
 
@@ -357,6 +364,7 @@ struct PoolStateMachine {
     /// Opens what is missing, at its pace.
     mutating func maintain(now: UInt64) {
         if let until = stoppedUntil, until <= now { stoppedUntil = nil }
+        if !isClosing { drainReplaced() }
         while mayOpen, earliestOpening <= now {
             guard let free = members.firstIndex(where: { $0.phase == .free }) else { return }
             members[free] = Member(phase: .opening, since: now)
