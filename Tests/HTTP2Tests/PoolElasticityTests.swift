@@ -27,6 +27,10 @@ import Testing
         client.read { $0.changes }.count { if case .rotates(_, cause) = $0 { true } else { false } }
     }
 
+    private func reserveRequests(_ client: PoolClient) -> UInt64? {
+        client.snapshot.connections.first { $0.state == .reserve }?.statistics.requests
+    }
+
     @Test func itGrowsUnderLoadToTheCapAndShrinksWhenIdle() throws {
         let held = HeldRequests()
         let server = try ServerFixture(
@@ -37,6 +41,7 @@ import Testing
             $0.growthInterval = .milliseconds(20)
             $0.idleTimeout = .milliseconds(400)
         }
+        defer { client.stop() }
         client.send(0..<300)
         // Nothing is answered until it has all the connections that it may have, and those are full.
         try eventually("three full connections") { client.read { $0.pool.inFlight } == 30 }
@@ -57,7 +62,6 @@ import Testing
         client.send(300..<350)
         try expectAllAnswered(client, 350)
         #expect(server.log.opened == 3)
-        client.stop()
     }
 
     @Test func aReserveIsUsedAgainBeforeAnythingOpens() throws {
@@ -69,27 +73,34 @@ import Testing
             $0.growthPatience = .milliseconds(10)
             $0.growthInterval = .zero
             // A reserve has so long that this test is over before.
-            $0.idleTimeout = .seconds(2)
+            $0.idleTimeout = .seconds(4)
         }
+        defer { client.stop() }
         client.send(0..<40)
         try eventually("two full connections") { client.read { $0.pool.inFlight } == 20 }
         try eventually("the server has them") { held.count(on: server.loop) == 20 }
         held.answerAll(on: server.loop)
         try expectAllAnswered(client, 40)
-        held.holdAgain(on: server.loop)
         try eventually("one is in reserve") {
             client.snapshot.connections.contains { $0.state == .reserve }
         }
-        client.send(40..<80)
+        // What the other one has room for goes there.
+        let before = reserveRequests(client)
+        for number in UInt32(40)..<50 {
+            client.send(number..<(number + 1))
+            try expectAllAnswered(client, Int(number) + 1)
+        }
+        #expect(reserveRequests(client) == before)
+        held.holdAgain(on: server.loop)
+        client.send(50..<90)
         try eventually("both are full") { client.read { $0.pool.inFlight } == 20 }
         try eventually("it is recalled") {
             client.read { $0.changes }.contains { if case .recalled = $0 { true } else { false } }
         }
         try eventually("the server has them") { held.count(on: server.loop) == 20 }
         held.answerAll(on: server.loop)
-        try expectAllAnswered(client, 80)
+        try expectAllAnswered(client, 90)
         #expect(server.log.opened == 2)
-        client.stop()
     }
 
     @Test func aTokenConnectionAtItsStartDoesNotMakeItGrow() throws {
@@ -104,6 +115,7 @@ import Testing
             $0.idleTimeout = .milliseconds(80)
             $0.connection.session.waitsForAuthentication = true
         }
+        defer { client.stop() }
         client.send(0..<200)
         try eventually("the first request") { held.count(on: server.loop) == 1 }
         // Full for several times the patience and the age that would do: the loop has passed so many ticks.
@@ -114,7 +126,6 @@ import Testing
         #expect(sizes(client) == [])
         held.answerAll(on: server.loop)
         try expectAllAnswered(client, 200)
-        client.stop()
     }
 
     @Test func rotationByAgeLosesNothing() throws {
@@ -124,6 +135,7 @@ import Testing
             $0.maximumAge = .milliseconds(40)
             $0.idleTimeout = .milliseconds(80)
         }
+        defer { client.stop() }
         var sent: UInt32 = 0
         while rotations(client, .age) < 6, sent < 9000 {
             client.send(sent..<(sent + 100))
@@ -136,7 +148,6 @@ import Testing
         #expect(server.log.opened >= 5)
         #expect(client.read { $0.refusals } == 0)
         #expect(server.log.requests.count == Int(sent))
-        client.stop()
     }
 
     @Test func aConnectionIsReplacedBeforeItsStreamIDsEnd() throws {
@@ -147,6 +158,7 @@ import Testing
             $0.connection.session.firstStreamID = Self.id(requestsLeft: 100_000)
             $0.leastStreamsLeft = 99_900
         }
+        defer { client.stop() }
         var sent: UInt32 = 0
         while rotations(client, .streamIDs) < 3, sent < 9900 {
             client.send(sent..<(sent + 50))
@@ -157,7 +169,6 @@ import Testing
         try eventually("the old ones end") { server.log.closed.count >= 3 }
         #expect(client.read { $0.refusals } == 0)
         #expect(server.log.requests.count == Int(sent))
-        client.stop()
     }
 
     @Test func streamIDsThatAreUsedUpCostNothingButTheConnection() throws {
@@ -167,11 +178,11 @@ import Testing
             $0.connection.session.firstStreamID = Self.id(requestsLeft: 300)
             $0.leastStreamsLeft = 0
         }
+        defer { client.stop() }
         client.send(0..<2000)
         try expectAllAnswered(client, 2000)
         #expect(server.log.opened >= 6)
         #expect(server.log.requests.count == 2000)
-        client.stop()
     }
 
     @Test func aLostConnectionOfManyIsReplaced() throws {
@@ -183,6 +194,7 @@ import Testing
                 if next.add(1, ordering: .relaxed).newValue % 100 == 0 { connection.goAway() }
             })
         let client = try client(server) { $0.connections = 4 }
+        defer { client.stop() }
         try eventually("all open") { client.openConnections == 4 }
         client.send(0..<1000)
         try expectAllAnswered(client, 1000)
@@ -191,7 +203,6 @@ import Testing
         }
         #expect(client.snapshot.targetConnections == 4)
         #expect(sizes(client) == [])
-        client.stop()
     }
 
     /// The first stream of a connection of 20 streams that takes so many requests.
