@@ -181,8 +181,8 @@ final class FaultPeer {
     func takePreface() -> Bool { take(24) != nil }
 
     /// Whether there is something to read at once.
-    var hasInput: Bool {
-        if !arrived.isEmpty || input.count > taken || transport.hasBufferedInput { return true }
+    private var hasInput: Bool {
+        if input.count > taken || transport.hasBufferedInput { return true }
         var poll = pollfd(fd: transport.fileDescriptor, events: Int16(POLLIN), revents: 0)
         return Glibc.poll(&poll, 1, 0) > 0
     }
@@ -252,6 +252,17 @@ final class FaultPeer {
         }
     }
 
+    /// The next request if it is there, without waiting for one.
+    func requestAtHand() -> Request? {
+        while true {
+            while !arrived.isEmpty {
+                let request = arrived.removeFirst()
+                if open.contains(request.stream) { return request }
+            }
+            guard hasInput, next() != nil else { return nil }
+        }
+    }
+
     func requests(_ count: Int) -> [Request]? {
         var result: [Request] = []
         while result.count < count {
@@ -282,11 +293,22 @@ final class FaultPeer {
 
     func limit(_ streams: UInt32) { settings([(3, streams)]) }
 
-    func accept(_ request: Request) {
+    func accept(_ request: Request, inSingleBytes: Bool = false) {
         // First the books: the client may have the answer before anything else is done here.
         record.change { $0.accepted[request.number, default: 0] += 1 }
         open.remove(request.stream)
-        write(Raw.ok(request.stream))
+        let answer = Raw.ok(request.stream)
+        guard inSingleBytes else {
+            write(answer)
+            return
+        }
+        for byte in answer { write([byte]) }
+    }
+
+    /// Another status than 200.
+    func answer(_ request: Request, _ status: UInt16) {
+        open.remove(request.stream)
+        write(Raw.frame(1, flags: 5, stream: request.stream, [0x08, 3] + Array("\(status)".utf8)))
     }
 
     func refuse(_ request: Request, code: UInt32 = 7) {
@@ -327,6 +349,10 @@ final class FaultPeer {
             var linger = linger(l_onoff: 1, l_linger: 0)
             setsockopt(
                 descriptor, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout.size(ofValue: linger)))
+            // Takes the socket away from TLS, whose close would say goodbye.
+            let nothing = Glibc.open("/dev/null", O_WRONLY | O_CLOEXEC)
+            dup2(nothing, descriptor)
+            Glibc.close(nothing)
         case .withoutNotify: shutdown(descriptor, Int32(SHUT_RDWR))
         case .withNotify: break
         case .withinRecord:
