@@ -52,7 +52,12 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         loop.execute { [self] in pool.start() }
     }
 
-    deinit { body.deallocate() }
+    deinit {
+        // Also when a test gives up: its loop must not call what is gone.
+        loop.stop()
+        loop.join()
+        body.deallocate()
+    }
 
     func stop() {
         loop.runBlocking { [self] in pool.close() }
@@ -60,7 +65,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         loop.join()
     }
 
-    func send(_ numbers: Range<UInt32>, before: @escaping @Sendable () -> Void = {}) {
+    func send(_ numbers: some Sequence<UInt32> & Sendable, before: @escaping @Sendable () -> Void = {}) {
         loop.runBlocking { [self] in
             before()
             for number in numbers { enqueue(number) }
