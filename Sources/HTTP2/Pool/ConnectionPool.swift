@@ -119,6 +119,7 @@ public final class ConnectionPool {
             notifications: notifications)
         connections = Array(repeating: nil, count: numbers)
         openingStarted = Array(repeating: loop.now, count: numbers)
+        views.reserveCapacity(numbers)
         latencies = (LatencyHistogram(), LatencyHistogram(), LatencyHistogram())
     }
 
