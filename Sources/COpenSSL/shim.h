@@ -45,17 +45,26 @@ static inline uint64_t sluice_SSL_CTX_prefer_server_ciphers(SSL_CTX *context) {
 static inline long sluice_BIO_get_mem_data(BIO *bio, char **data) {
   return BIO_get_mem_data(bio, data);
 }
-// A write BIO that collects up to `size` bytes before it writes to the socket. 0 without memory.
-static inline int sluice_SSL_gather_output(SSL *ssl, int descriptor, long size) {
+// A write BIO that collects up to `size` bytes before it writes to the socket. The caller owns one reference, to be
+// given back with BIO_free_all. NULL without memory.
+static inline BIO *sluice_SSL_gather_output(SSL *ssl, int descriptor, long size) {
   BIO *plain = BIO_new_socket(descriptor, BIO_NOCLOSE);
   BIO *buffer = BIO_new(BIO_f_buffer());
   if (plain == NULL || buffer == NULL || BIO_set_write_buffer_size(buffer, size) != 1) {
     BIO_free(plain);
     BIO_free(buffer);
-    return 0;
+    return NULL;
   }
   SSL_set0_wbio(ssl, BIO_push(buffer, plain));
-  return 1;
+  BIO_up_ref(buffer);
+  return buffer;
+}
+// Lets records go through the buffer or, while it is empty, straight to the socket behind it.
+static inline void sluice_SSL_choose_output(SSL *ssl, BIO *buffer, int direct) {
+  BIO *target = direct ? BIO_next(buffer) : buffer;
+  if (SSL_get_wbio(ssl) == target) return;
+  BIO_up_ref(target);
+  SSL_set0_wbio(ssl, target);
 }
 static inline int sluice_SSL_flush_output(SSL *ssl) { return (int)BIO_flush(SSL_get_wbio(ssl)); }
 static inline int sluice_SSL_output_should_retry(SSL *ssl) { return BIO_should_retry(SSL_get_wbio(ssl)); }

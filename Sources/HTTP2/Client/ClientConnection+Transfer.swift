@@ -82,6 +82,7 @@ extension ClientConnection {
 
     func flush() {
         guard let transport, state == .open || state == .negotiating else { return }
+        transport.willWrite(session.output.count)
         while !session.output.isEmpty {
             let waiting = session.output.readable
             let record = UnsafeRawBufferPointer(rebasing: waiting.prefix(TLSTransport.maximumRecordSize))

@@ -28,6 +28,9 @@ public struct HeaderBlockEncoder: ~Copyable {
     private var lastNumber: UInt32?
     private var lastNumberCount = 0
     private var lastNumberBytes: (UInt64, UInt64) = (0, 0)
+    /// All but the last four of a number's ten digits, coded: those of one hour are mostly alike.
+    private var lastStart: UInt32 = 0
+    private var lastStartBits = HuffmanBits()
     /// Read once: a static costs a check each time.
     private let huffman = HuffmanBits()
 
@@ -189,27 +192,41 @@ public struct HeaderBlockEncoder: ~Copyable {
 
     /// At most ten digits of six bits and a length.
     private mutating func encode(_ number: UInt32) {
+        let start = number / 10_000
+        guard start >= 100_000 else { return encodeShort(number) }
+        if start != lastStart {
+            // Three pairs, which do not fill the word that they are collected in.
+            var bits = huffman
+            bits.appendDecimalPair(start / 10_000)
+            bits.appendDecimalPair(start / 100 % 100)
+            bits.appendDecimalPair(start % 100)
+            lastStart = start
+            lastStartBits = bits
+        }
+        var bits = lastStartBits
+        let end = number - start * 10_000
+        bits.appendDecimalPair(end / 100)
+        bits.appendDecimalPair(end % 100)
+        keep(bits.closed(), of: number)
+    }
+
+    private mutating func encodeShort(_ number: UInt32) {
         var bits = huffman
-        // Pairs of decimal digits, at most five; the first one without its leading zero.
-        var pairs: UInt64 = 0
-        var count = 0
-        var rest = number
-        while rest >= 10 {
-            let pair = rest % 100
-            pairs |= UInt64((pair / 10) &<< 4 | pair % 10) &<< UInt64(8 &* count)
-            count += 1
-            rest /= 100
+        var divisor: UInt32 = 1_000_000_000
+        while divisor > 1, number < divisor { divisor /= 10 }
+        while divisor > 0 {
+            bits.appendDigit(UInt8(truncatingIfNeeded: number / divisor % 10))
+            divisor /= 10
         }
-        withUnsafeTemporaryAllocation(byteCount: 32, alignment: 8) { room in
-            var end = room.baseAddress! + 1
-            if rest > 0 || number == 0 { bits.appendDigit(UInt8(truncatingIfNeeded: rest)) }
-            bits.appendHexadecimal(pairs &>> 32, bytes: max(0, count - 4), to: &end)
-            bits.appendHexadecimal(pairs, bytes: min(4, count), to: &end)
-            bits.finish(to: &end)
-            lastNumberCount = end - room.baseAddress!
-            room[0] = 0x80 | UInt8(lastNumberCount - 1)
-            lastNumberBytes = room.loadUnaligned(as: (UInt64, UInt64).self)
-        }
+        keep(bits.closed(), of: number)
+    }
+
+    private mutating func keep(_ string: (bytes: UInt64, count: Int), of number: UInt32) {
+        // The length, then the string, in the order that they are stored in.
+        lastNumberBytes = (
+            UInt64(0x80 | string.count) | string.bytes.byteSwapped &<< 8, string.bytes & 0xff
+        )
+        lastNumberCount = string.count + 1
         lastNumber = number
     }
 

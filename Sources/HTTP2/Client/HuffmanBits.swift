@@ -127,6 +127,21 @@ struct HuffmanBits {
         count &+= entry & 0xff
     }
 
+    /// Two decimal digits, 0 to 99.
+    @inline(__always)
+    mutating func appendDecimalPair(_ pair: UInt32) {
+        appendPair(UInt64((pair / 10) &<< 4 | pair % 10))
+    }
+
+    /// What was collected without being written, at most 64 bits, padded as a string's end is: its bytes, the first
+    /// one highest, and how many there are.
+    @inline(__always)
+    func closed() -> (bytes: UInt64, count: Int) {
+        guard count > 0 else { return (0, 0) }
+        let free = 64 &- count
+        return (pending &<< free | (1 &<< free) &- 1, Int(truncatingIfNeeded: (count &+ 7) / 8))
+    }
+
     /// The lowest eight bits of `byte`.
     @inline(__always)
     private mutating func appendPair(_ byte: UInt64) {

@@ -48,7 +48,11 @@ public final class TLSTransport {
     private let context: TLSContext
     /// The name or address that the certificate of the server must carry; nil on a server.
     public let serverName: String?
-    private let gathersOutput: Bool
+    /// Collects records for one system call; nil when each is sent at once. Freed after `ssl`, which has a reference
+    /// of its own.
+    private var gathering: OpaquePointer?
+    /// Something may be in `gathering` that was not sent.
+    private var hasGathered = false
     private var isEstablished = false
     /// After a fatal error OpenSSL forbids further calls, `SSL_shutdown` included.
     private var isBroken = false
@@ -81,15 +85,18 @@ public final class TLSTransport {
     ) throws(TLSError) {
         ERR_clear_error()
         let created = SSL_new(context.pointer)
-        guard let ssl = created, SSL_set_fd(ssl, fileDescriptor) == 1,
-            !gathersOutput || sluice_SSL_gather_output(ssl, fileDescriptor, Self.gatherSize) == 1
+        var gathering: OpaquePointer?
+        if let created, SSL_set_fd(created, fileDescriptor) == 1, gathersOutput {
+            gathering = sluice_SSL_gather_output(created, fileDescriptor, Self.gatherSize)
+        }
+        guard let ssl = created, SSL_get_fd(ssl) == fileDescriptor, (gathering != nil) == gathersOutput
         else {
             SSL_free(created)
             _ = Glibc.close(fileDescriptor)
             throw .configuration("creating a TLS connection", hint: "the system may be out of memory")
         }
         self.ssl = ssl
-        self.gathersOutput = gathersOutput
+        self.gathering = gathering
         self.context = context
         self.fileDescriptor = fileDescriptor
         self.serverName = serverName
@@ -229,12 +236,24 @@ public final class TLSTransport {
         }
     }
 
+    /// Tells how much is about to be written before the next ``flushOutput()``: what fits into one record is not worth
+    /// the copy that gathering costs.
+    public func willWrite(_ count: Int) {
+        guard let ssl, let gathering, !isBroken else { return }
+        let isDirect = !hasGathered && count <= Self.maximumRecordSize
+        sluice_SSL_choose_output(ssl, gathering, isDirect ? 1 : 0)
+        if !isDirect { hasGathered = true }
+    }
+
     /// Sends what ``write(_:)`` has gathered; `done` at once for a transport that does not gather. After
     /// `wantWrite` it is called again when the socket is writable; writing in between is allowed.
     public func flushOutput() -> TLSProgress {
-        guard gathersOutput else { return .done }
+        guard hasGathered else { return .done }
         guard let ssl, !isBroken, !isOutputBroken else { return .failed(closedError("TLS write")) }
-        if sluice_SSL_flush_output(ssl) == 1 { return .done }
+        if sluice_SSL_flush_output(ssl) == 1 {
+            hasGathered = false
+            return .done
+        }
         let system = errno
         if sluice_SSL_output_should_retry(ssl) != 0 { return .wantWrite }
         isOutputBroken = true
@@ -284,6 +303,8 @@ public final class TLSTransport {
             SSL_free(ssl)
             self.ssl = nil
         }
+        BIO_free_all(gathering)
+        gathering = nil
         if fileDescriptor >= 0 {
             _ = Glibc.close(fileDescriptor)
             fileDescriptor = -1
