@@ -199,6 +199,9 @@ public final class EventLoop: @unchecked Sendable {
         release(registration.slot)
     }
 
+    /// Timers that have neither fired nor been cancelled. Loop's thread.
+    package var timerCount: Int { timers.count }
+
     /// Calls `handler` at or soon after `deadline`, once. Late by some 50 µs of the system's timers, or by up to a
     /// millisecond on kernels before 5.11.
     @discardableResult

@@ -66,6 +66,8 @@ struct TimerHeap {
     }
 
     private func isLive(_ id: TimerID) -> Bool {
+        // A loop that has ended has forgotten its timers; their owners may still cancel them.
+        guard Int(id.slot) < slots.count else { return false }
         let slot = slots[Int(id.slot)]
         return slot.generation == id.generation && slot.handler != nil
     }

@@ -23,7 +23,8 @@ import Testing
         bed.expectExactlyOnce(500)
         #expect(server.record.now.opened == 2)
         let requests = bed.client.snapshot.connections.map { Int($0.statistics.requests) }
-        #expect(requests == [Self.fitting, 500 - Self.fitting] || requests == [500 - Self.fitting, Self.fitting])
+        #expect(
+            requests == [Self.fitting, 500 - Self.fitting] || requests == [500 - Self.fitting, Self.fitting])
         bed.stop()
     }
 

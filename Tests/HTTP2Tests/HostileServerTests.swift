@@ -13,6 +13,19 @@ import Testing
         return harness
     }
 
+    /// A quiet connection may live for weeks on PINGs alone.
+    @Test func answersToOurOwnPingsAreNoFlood() {
+        let harness = Self.opened(requests: 0)
+        for number in 1...UInt32(3 * ClientSession.maximumControlFrames) {
+            harness.session.ping(number)
+            guard harness.receive(Raw.frame(6, flags: 1, [0, 0, 0, 0] + Raw.word(number))) == nil else {
+                Issue.record("PING \(number)")
+                return
+            }
+            _ = harness.frames()
+        }
+    }
+
     static func zeros(_ count: Int) -> [UInt8] { [UInt8](repeating: 0, count: count) }
 
     struct Case: CustomTestStringConvertible, Sendable {

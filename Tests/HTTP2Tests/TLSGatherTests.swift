@@ -40,9 +40,9 @@ import Testing
     }
 
     /// A megabyte through a socket buffer of a few kilobytes: writes and flushes stop half-way, and every byte arrives
-    /// once and in order.
-    @Test(arguments: [TLSVersion.tls12, .tls13])
-    func smallSocketBuffers(version: TLSVersion) throws {
+    /// once and in order; also when now and then little is announced, which goes past the buffer.
+    @Test(arguments: [TLSVersion.tls12, .tls13], [false, true])
+    func smallSocketBuffers(version: TLSVersion, announces: Bool) throws {
         let pair = try fixture.pair(
             socketBuffer: 4_096, gathersOutput: true, client: { $0.maximumVersion = version })
         try #require(pair.handshake().isDone)
@@ -56,6 +56,7 @@ import Testing
             try #require(turns < 100_000)
             if offset < sent.count {
                 let end = min(offset + 1 + turns * 7_919 % 40_000, sent.count)
+                if announces { pair.client.willWrite(turns % 5 < 3 ? 100 : 40_000) }
                 switch pair.client.writeBytes(Array(sent[offset..<(stops.write > 0 ? sent.count : end)])) {
                 case .bytes(let count): offset += count
                 case .wantWrite: stops.write += 1
@@ -75,6 +76,28 @@ import Testing
         }
         #expect(received == sent)
         #expect(stops.write > 10 && stops.flush > 10)
+    }
+
+    /// What fits into one record is sent at once; what was gathered before goes first.
+    @Test func littleGoesPastTheBuffer() throws {
+        let pair = try fixture.pair(gathersOutput: true)
+        try #require(pair.handshake().isDone)
+        pair.client.willWrite(1)
+        _ = pair.client.writeBytes([1])
+        #expect(pair.server.readBytes().bytes == [1])
+        pair.client.willWrite(100_000)
+        _ = pair.client.writeBytes([2])
+        pair.client.willWrite(1)
+        _ = pair.client.writeBytes([3])
+        #expect({ if case .wantRead = pair.server.readBytes().result { true } else { false } }())
+        #expect({ if case .done = pair.client.flushOutput() { true } else { false } }())
+        #expect(pair.server.readBytes().bytes == [2])
+        #expect(pair.server.readBytes().bytes == [3])
+        pair.client.willWrite(1)
+        _ = pair.client.writeBytes([4])
+        #expect(pair.server.readBytes().bytes == [4])
+        pair.client.close()
+        #expect({ if case .closed(clean: true) = pair.server.readBytes().result { true } else { false } }())
     }
 
     @Test func aClosedPeerIsNoticed() throws {

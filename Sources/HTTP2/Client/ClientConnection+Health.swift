@@ -6,6 +6,8 @@ extension ClientConnection {
     // MARK: Health
 
     func checkHealth() {
+        readBeforeExpiring()
+        guard state == .open else { return }
         // The time itself, not the turn's: a PING's round trip begins here.
         let now = MonotonicTime.read().nanoseconds
         let expired = session.expire(now: now)
@@ -26,6 +28,16 @@ extension ClientConnection {
         deliver()
         noteAvailability()
         if state == .open, isEnding, session.openStreams == 0 { close(.drained) }
+    }
+
+    /// After a pause of the whole process many answers may have come that nobody has read: their requests are not late.
+    private func readBeforeExpiring() {
+        guard let deadline = session.oldestDeadline, deadline <= MonotonicTime.read().nanoseconds else {
+            return
+        }
+        for _ in 0..<Self.catchUpTurns {
+            if readAll() { return }
+        }
     }
 
     private func scheduleHealthCheck() {

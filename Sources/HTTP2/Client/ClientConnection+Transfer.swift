@@ -4,8 +4,10 @@ import EventLoop
 extension ClientConnection {
     // MARK: Reading
 
-    func readAll() {
-        guard let transport, state == .open || state == .negotiating else { return }
+    /// Takes what has come, so much a turn. True when there is no more for now.
+    @discardableResult
+    func readAll() -> Bool {
+        guard let transport, state == .open || state == .negotiating else { return true }
         for _ in 0..<Self.readsPerTurn {
             let room = input.prepare(Self.readSize)
             switch transport.read(into: room) {
@@ -14,19 +16,24 @@ extension ClientConnection {
                 counters.reads &+= 1
                 counters.bytesReceived &+= UInt64(count)
                 health.bytesRead(now: loop.now.nanoseconds)
-                guard process() else { return }
-            case .wantRead: return
+                guard process() else { return true }
+            case .wantRead: return true
             case .wantWrite:
                 want([.read, .write])
-                return
-            case .closed(let clean): return close(.closedByServer(clean: clean))
-            case .failed(let error): return close(.tls(error))
+                return true
+            case .closed(let clean):
+                close(.closedByServer(clean: clean))
+                return true
+            case .failed(let error):
+                close(.tls(error))
+                return true
             }
         }
         // More may wait in TLS, of which the socket knows nothing.
-        if transport.hasBufferedInput {
+        if transport.hasBufferedInput, resumeReading == nil {
             resumeReading = loop.schedule(at: loop.now + .nanoseconds(1), handler: self)
         }
+        return false
     }
 
     /// Gives the session what has come and its events to the owner. False when the connection has ended.

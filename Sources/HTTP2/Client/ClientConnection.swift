@@ -88,6 +88,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     static let readSize = 16 * 1024 + 256
     /// Reads of one turn, so that one busy connection does not hold up the others.
     static let readsPerTurn = 16
+    /// What a turn reads, at most so many times, before a request counts as late.
+    static let catchUpTurns = 64
     /// Reads of what a server left that no longer takes ours; it could go on sending.
     static let lastReads = 64
     /// Output that waits for the socket at most while requests are accepted.
@@ -237,6 +239,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
             readAll()
             return
         }
+        guard timer == self.timer else { return }
         self.timer = nil
         timerDue = .max
         if let pendingClose { return close(pendingClose) }

@@ -136,7 +136,12 @@ extension ClientSession {
         guard payload.count == 8 else {
             throw HTTP2ConnectionError(.frameSizeError, "PING of \(payload.count) bytes")
         }
-        try countControlFrame()
+        // The answer to a PING of ours is no flood, however many a quiet connection has had.
+        if header.flags & FrameFlag.acknowledgement != 0, pingsUnanswered > 0 {
+            pingsUnanswered -= 1
+        } else {
+            try countControlFrame()
+        }
         if header.flags & FrameFlag.acknowledgement != 0 {
             var event = ClientEvent(.pingAnswered)
             event.code = payload.baseAddress!.bigEndian32(at: 4)

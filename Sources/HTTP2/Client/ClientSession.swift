@@ -53,6 +53,7 @@ public struct ClientSession: ~Copyable {
     var lastAcceptedID = Self.largestStreamID
     var goAwayReceived = false
     var controlFrames = 0
+    var pingsUnanswered = 0
     /// RST_STREAM that ended an open stream.
     var resetsReceived: UInt64 = 0
     /// Bytes of ``output`` that answer the server's frames, at most.
@@ -246,6 +247,7 @@ public struct ClientSession: ~Copyable {
 
     /// Writes a PING whose answer comes as ``ClientEvent/Kind/pingAnswered`` with the same number.
     public mutating func ping(_ number: UInt32) {
+        pingsUnanswered += 1
         let room = output.prepare(FrameHeader.size + 8)
         FrameHeader(length: 8, type: FrameType.ping, flags: 0, stream: 0).write(to: room.baseAddress!)
         let payload = room.baseAddress! + FrameHeader.size

@@ -53,6 +53,8 @@ public final class TLSTransport {
     private var gathering: OpaquePointer?
     /// Something may be in `gathering` that was not sent.
     private var hasGathered = false
+    /// Records pass `gathering` by.
+    private var isDirect = false
     private var isEstablished = false
     /// After a fatal error OpenSSL forbids further calls, `SSL_shutdown` included.
     private var isBroken = false
@@ -219,6 +221,7 @@ public final class TLSTransport {
         var count = 0
         // Without the cap OpenSSL would go on to further records after resuming an interrupted one.
         let limit = min(buffer.count, Self.maximumRecordSize)
+        if gathering != nil, !isDirect { hasGathered = true }
         if SSL_write_ex(ssl, buffer.baseAddress, limit, &count) == 1 { return .bytes(count) }
         let system = errno
         switch SSL_get_error(ssl, 0) {
@@ -240,9 +243,8 @@ public final class TLSTransport {
     /// the copy that gathering costs.
     public func willWrite(_ count: Int) {
         guard let ssl, let gathering, !isBroken else { return }
-        let isDirect = !hasGathered && count <= Self.maximumRecordSize
+        isDirect = !hasGathered && count <= Self.maximumRecordSize
         sluice_SSL_choose_output(ssl, gathering, isDirect ? 1 : 0)
-        if !isDirect { hasGathered = true }
     }
 
     /// Sends what ``write(_:)`` has gathered; `done` at once for a transport that does not gather. After
