@@ -28,7 +28,8 @@ import Testing
             // The client has read those, and these have come in their place.
             guard peer.requests(5) != nil, peer.roundTrip() else { return }
             let stream = requests[5].stream
-            let answer = Raw.frame(1, flags: 4, stream: stream, [0x88]) + Raw.data(stream, "{\"reason\":\"x\"}")
+            let answer =
+                Raw.frame(1, flags: 4, stream: stream, [0x88]) + Raw.data(stream, "{\"reason\":\"x\"}")
             peer.write(Array(answer.prefix(row.part)))
             peer.cut(row.cut)
         }
@@ -50,7 +51,8 @@ import Testing
     }
 
     /// Nothing comes before its SETTINGS, so nothing is sent: the requests wait.
-    @Test(arguments: FaultPeer.Cut.allCases) func endsBeforeSettingsCostNoRequest(_ cut: FaultPeer.Cut) throws {
+    @Test(arguments: FaultPeer.Cut.allCases) func endsBeforeSettingsCostNoRequest(_ cut: FaultPeer.Cut) throws
+    {
         let server = try FaultServer { peer in
             switch peer.number {
             case 0: peer.cut(cut)
@@ -103,7 +105,9 @@ import Testing
         case latePing
     }
 
-    @Test(arguments: Silence.allCases) func aSilentConnectionIsReplacedInBoundedTime(_ silence: Silence) throws {
+    @Test(arguments: Silence.allCases) func aSilentConnectionIsReplacedInBoundedTime(
+        _ silence: Silence
+    ) throws {
         let over = BlockingFlag()
         let server = try FaultServer { peer in
             peer.limit(10)

@@ -23,7 +23,8 @@ import Testing
         bed.expectExactlyOnce(500)
         #expect(server.record.now.opened == 2)
         let requests = bed.client.snapshot.connections.map { Int($0.statistics.requests) }
-        #expect(requests == [Self.fitting, 500 - Self.fitting] || requests == [500 - Self.fitting, Self.fitting])
+        #expect(
+            requests == [Self.fitting, 500 - Self.fitting] || requests == [500 - Self.fitting, Self.fitting])
         bed.stop()
     }
 
@@ -114,7 +115,7 @@ import Testing
             $0.connection.requestTimeout = .seconds(3600)
             $0.connection.pingTimeout = .seconds(3600)
         }
-        // 5 MB, of which sockets take a part.
+        // 5 MB, of which sockets take a part; the server says nothing meanwhile.
         bed.client.send(0..<2000)
         func output() -> Int { bed.client.read { $0.pool.connections[0]?.session.output.count ?? 0 } }
         try eventually("the output is full") { output() >= 256 * 1024 }
