@@ -28,6 +28,8 @@ import Testing
                     peer.refuse(request)
                     if chance(2) { peer.write(Raw.reset(request.stream, 5)) }
                 } else if chance(200) {
+                    // It has acted on the request, and does not get to say so.
+                    if chance(2) { peer.record.change { $0.accepted[request.number, default: 0] += 1 } }
                     peer.refuse(request, code: 2)
                 } else {
                     peer.accept(request, inSingleBytes: chance(50))
