@@ -40,10 +40,11 @@ final class PathInflater {
     }
 }
 
-/// A pool and a ``FaultServer`` whose books must agree.
-struct FaultBed {
+/// A pool and a ``FaultServer`` whose books must agree. Both end with it, also when a test gives up.
+final class FaultBed {
     let server: FaultServer
     let client: PoolClient
+    private var isStopped = false
 
     init(
         _ server: FaultServer, bodyBytes: Int = 250,
@@ -54,7 +55,11 @@ struct FaultBed {
             port: server.port, context: .client(server.tls.clientOptions), bodyBytes: bodyBytes, change)
     }
 
+    deinit { stop() }
+
     func stop() {
+        guard !isStopped else { return }
+        isStopped = true
         client.stop()
         server.stop()
     }

@@ -70,9 +70,10 @@ import Testing
         #expect(bed.client.read { $0.pool.inFlight } == 0)
         #expect(server.record.now.notes.isEmpty)
         // A new connection has a new window.
-        bed.client.loop.runBlocking { bed.client.pool.replace(0, .now) }
+        let client = bed.client
+        client.loop.runBlocking { client.pool.replace(0, .now) }
         try eventually("three windows") { bed.ended == 3 * Self.fitting }
-        bed.client.loop.runBlocking { bed.client.pool.replace(1, .now) }
+        client.loop.runBlocking { client.pool.replace(1, .now) }
         try eventually("four windows") { bed.ended == 4 * Self.fitting }
         #expect(bed.client.read { $0.ends.values.allSatisfy { $0 == [200] } })
         #expect(server.record.now.accepted.values.allSatisfy { $0 == 1 })
@@ -115,7 +116,7 @@ import Testing
             $0.connection.requestTimeout = .seconds(3600)
             $0.connection.pingTimeout = .seconds(3600)
         }
-        // 5 MB, of which sockets take a part.
+        // 5 MB, of which sockets take a part; the server says nothing meanwhile.
         bed.client.send(0..<2000)
         func output() -> Int { bed.client.read { $0.pool.connections[0]?.session.output.count ?? 0 } }
         try eventually("the output is full") { output() >= 256 * 1024 }

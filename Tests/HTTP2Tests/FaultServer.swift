@@ -121,6 +121,8 @@ final class FaultPeer {
     var readSize = 65_536
     /// Requests whose end has not come, or that are not answered.
     private(set) var open: Set<UInt32> = []
+    /// The highest stream that was answered.
+    private(set) var lastAnswered: UInt32 = 0
     /// PINGs that were not answered.
     private(set) var unansweredPings: [[UInt8]] = []
     /// Requests that arrived while a script waited for something else.
@@ -297,6 +299,7 @@ final class FaultPeer {
         // First the books: the client may have the answer before anything else is done here.
         record.change { $0.accepted[request.number, default: 0] += 1 }
         open.remove(request.stream)
+        lastAnswered = max(lastAnswered, request.stream)
         let answer = Raw.ok(request.stream)
         guard inSingleBytes else {
             write(answer)

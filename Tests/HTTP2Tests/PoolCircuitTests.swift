@@ -110,7 +110,9 @@ import Testing
         defer { client.stop() }
         client.send(0..<300)
         try eventually("probes") { probes(client) >= 3 }
-        #expect(openings(client, .unreachable) >= 3)
+        // A probe fails with its connection or with its request, whichever the pool hears of first.
+        #expect(openings(client, .unreachable) >= 1)
+        #expect(openings(client, .unreachable) + openings(client, .serverErrors) >= 3)
         let lost = client.read { $0.ends.count }
         // Five connections with ten requests each, then one a probe.
         #expect(lost <= 50 + probes(client))

@@ -88,6 +88,16 @@ extension ClientConnection {
     }
 
     func flush() {
+        if session.output.count >= Self.outputLimit { isOutputFull = true }
+        writeOutput()
+        // Nothing else may happen on the connection that would make the owner look.
+        if isOutputFull, session.output.count < Self.outputLimit / 2, state == .open {
+            isOutputFull = false
+            owner.connectionAvailabilityChanged(self)
+        }
+    }
+
+    private func writeOutput() {
         guard let transport, state == .open || state == .negotiating else { return }
         transport.willWrite(session.output.count)
         while !session.output.isEmpty {

@@ -68,6 +68,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     var delivering = EventBuffer()
     var isDelivering = false
     var flushScheduled = false
+    /// The output was at its limit, and the owner has not been told that it is not any more.
+    var isOutputFull = false
     var unflushedRequests = 0
     var isDraining = false
     var health: ConnectionHealth
@@ -93,7 +95,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     /// Reads of what a server left that no longer takes ours; it could go on sending.
     static let lastReads = 64
     /// Output that waits for the socket at most while requests are accepted.
-    private static let outputLimit = 256 * 1024
+    static let outputLimit = 256 * 1024
 
     /// - Parameters:
     ///   - addresses: of the server, or of the proxy if there is one; in the order to try them, at least one.
