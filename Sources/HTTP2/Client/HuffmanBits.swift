@@ -139,7 +139,7 @@ struct HuffmanBits {
     func closed() -> (bytes: UInt64, count: Int) {
         guard count > 0 else { return (0, 0) }
         let free = 64 &- count
-        return (pending &<< free | (1 &<< free) &- 1, Int(truncatingIfNeeded: (count &+ 7) / 8))
+        return (pending &<< free | ((1 &<< free) &- 1), Int(truncatingIfNeeded: (count &+ 7) / 8))
     }
 
     /// The lowest eight bits of `byte`.
