@@ -35,16 +35,20 @@ import Testing
     @Test func aJobOfAHeldDeviceExpiresInTime() throws {
         let bed = try WorkerBed()
         let worker = try bed.worker()
+        // The worker has its partitions.
+        try bed.produce(1, seed: 219)
+        try bed.waitForOutcomes(1)
         let device = SeededRandom.hexadecimal(seed: 203)
         hold(device, on: worker)
         try bed.produce(5, seed: 204) { push, _ in
             push.deviceToken = device
-            push.ttl = 1
+            push.ttl = 3
         }
-        let outcomes = try bed.waitForOutcomes(5)
-        #expect(outcomes.allSatisfy { $0.kind == .expired && $0.attempts == 0 })
+        try eventually("they are put aside") { worker.snapshot().shards.retrying == 5 }
+        let outcomes = try bed.waitForOutcomes(6)
+        #expect(outcomes.count { $0.kind == .expired && $0.attempts == 0 } == 5)
         #expect(bed.stop(worker).failure == nil)
-        #expect(bed.simulator.summary.requests == 0)
+        #expect(bed.simulator.summary.requests == 1)
         bed.simulator.stop()
     }
 

@@ -173,7 +173,7 @@ extension Shard {
         guard loop.now.nanoseconds(since: lastConfigurationWarning) > 60_000_000_000 else { return }
         lastConfigurationWarning = loop.now
         logger.error(
-            "APNs refuses the credential or topic; its jobs are retried with long pauses, delivery.retry.max-attempts bounds it",
+            "APNs refuses the credential or topic; its jobs are retried with long pauses, up to delivery.retry.max-attempts",
             metadata: [
                 "credential": "\(lane.name)", "status": "\(verdict.status)",
                 "reason": "\(verdict.reason.name)",
