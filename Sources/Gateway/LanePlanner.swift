@@ -41,6 +41,7 @@ struct LanePlanner {
     func appLimits() -> [AppLimits] {
         let shards = configuration.delivery.shards
         return configuration.apps.map { app in
+            // The configuration's checks leave one in flight for each shard at least; a smaller burst is rounded up to it.
             // Without a burst of its own an app may catch up on a tenth of a second.
             let burst = app.burst ?? Int((app.ratePerSecond ?? 0) / 10)
             return AppLimits(
@@ -80,11 +81,18 @@ struct LanePlanner {
             pool.connection.pingInterval = apns.pingInterval
             pool.connection.session.waitsForAuthentication = tokens != nil
             return LanePlan(
-                name: credential.name, authority: apns.port == 443 ? apns.host : "\(apns.host):\(apns.port)",
+                name: credential.name, authority: Self.authority(host: apns.host, port: apns.port),
                 pool: pool, context: try TLSContext.client(options), tokens: tokens)
         } catch {
             throw .credential("credentials.\(credential.name): \(error)")
         }
+    }
+
+    /// The `:authority` of requests (RFC 9113 §8.3.1): an IPv6 address in brackets, the scheme's own port left out
+    /// (RFC 9110 §4.2.2, §7.2).
+    static func authority(host: String, port: Int) -> String {
+        let host = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
+        return port == 443 ? host : "\(host):\(port)"
     }
 
     private func proxy() throws(WorkerError) -> ProxyConfiguration? {

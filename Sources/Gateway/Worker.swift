@@ -51,7 +51,7 @@ public final class Worker: Sendable {
     private let configuration: Configuration
     private let logger: Logger
     private let intake: Intake
-    private let shards: [Shard]
+    let shards: [Shard]
     private let bytesInFlight: InFlightBytes
     private let stopped = BlockingFlag()
     private let failure: FailureBox

@@ -131,6 +131,15 @@ private let mistakes: [Mistake] = [
     Mistake(
         "apps:", "apps:\n  - {name: b, topics: [com.example.news], credential: team}", key: "apps", line: 12,
         says: "`com.example.news` is listed twice: in `b` and in `news`"),
+    Mistake(
+        "team-id: DEF123GHIJ", "team-id: DEF123GHIJ\n    max-connections: 1",
+        key: "credentials.team.max-connections", line: 11, says: "must not be less than apns.connections, 2"),
+    Mistake(
+        "team-id: DEF123GHIJ", "team-id: DEF123GHIJ\n    connections: 4\n    max-connections: 3",
+        key: "credentials.team.max-connections", line: 12, says: "must not be less than `connections`, 4"),
+    Mistake(
+        "credential: team", "credential: team\n    max-in-flight: 3\ndelivery: {shards: 4}", key: "apps",
+        line: 12, says: "max-in-flight of `news`, 3", "less than delivery.shards, 4"),
     // Not a document.
     Mistake("environment: development", "\tenvironment: a", key: "", line: 4, says: "is not valid YAML"),
     Mistake("kafka:", "kafka: {", key: "", line: 3, says: "is not valid YAML"),

@@ -64,9 +64,12 @@ final class WorkerBed {
         return configuration
     }
 
-    func worker(_ change: (inout Configuration) -> Void = { _ in }) throws -> Worker {
-        var logger = Logger(label: "worker", factory: { _ in SwiftLogNoOpLogHandler() })
-        logger.logLevel = .critical
+    func worker(
+        log handler: any LogHandler = SwiftLogNoOpLogHandler(),
+        _ change: (inout Configuration) -> Void = { _ in }
+    ) throws -> Worker {
+        var logger = Logger(label: "worker", factory: { _ in handler })
+        logger.logLevel = handler is LogRecorder ? .error : .critical
         let worker = try Worker(configuration: configuration(change), logger: logger)
         worker.start()
         return worker

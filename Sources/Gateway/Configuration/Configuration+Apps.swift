@@ -6,7 +6,7 @@ extension Configuration {
     }
 
     static func readCredential(
-        _ section: SectionReader, name: String, files: FileNames
+        _ section: SectionReader, name: String, poolConnections: Int, files: FileNames
     ) -> Credential? {
         let type = section.choice(
             "type", of: CredentialType.self, default: nil, required: true,
@@ -44,8 +44,9 @@ extension Configuration {
         let maxConnections = section.integer(
             "max-connections", 1...1_000,
             help: "connections that this pool has at most; default: apns.max-connections")
-        if let connections, let maxConnections, maxConnections < connections {
-            section.problem("max-connections", "must not be less than `connections`, \(connections)")
+        if let maxConnections, maxConnections < connections ?? poolConnections {
+            let least = connections.map { "`connections`, \($0)" } ?? "apns.connections, \(poolConnections)"
+            section.problem("max-connections", "must not be less than \(least)")
         }
         return Credential(
             name: name, kind: kind, connections: connections, maxConnections: maxConnections)
@@ -62,7 +63,7 @@ extension Configuration {
 
     static func readApp(
         _ section: SectionReader, declared: [String], credentials: inout [Credential],
-        files: FileNames
+        poolConnections: Int, files: FileNames
     ) -> App? {
         let name = section.text(
             "name", required: true, help: "short name for logs and metrics",
@@ -77,7 +78,9 @@ extension Configuration {
         var credential: String?
         if section.isMap("credential") {
             let ownName = "app \(name ?? section.path)"
-            let own = section.section("credential") { readCredential($0, name: ownName, files: files) }
+            let own = section.section("credential") {
+                readCredential($0, name: ownName, poolConnections: poolConnections, files: files)
+            }
             if let own { credentials.append(own) }
             credential = ownName
         } else {
@@ -95,7 +98,9 @@ extension Configuration {
             help: "pushes per second of each worker; default: no limit")
         let burst = section.integer(
             "burst", 1...1_000_000,
-            help: "pushes that may go at once after a pause; default: a tenth of a second's worth")
+            help:
+                "pushes that may go at once after a pause, one for each shard at least; default: a tenth of a second's worth"
+        )
         if burst != nil, rate == nil { section.problem("burst", "is of use only with `rate-per-second`") }
         return App(
             name: name ?? "", topics: topics, credential: credential ?? "",
@@ -105,7 +110,7 @@ extension Configuration {
             ratePerSecond: rate, burst: burst,
             maxInFlight: section.integer(
                 "max-in-flight", 1...1_000_000,
-                help: "pushes of each worker in flight to APNs; default: no limit"))
+                help: "pushes of each worker in flight to APNs, at least delivery.shards; default: no limit"))
     }
 
     /// What can't be seen from one app alone.
@@ -117,6 +122,12 @@ extension Configuration {
         for app in apps where !app.name.isEmpty {
             if !names.insert(app.name).inserted {
                 root.problem("apps", "two apps are named `\(app.name)`")
+            }
+            if let most = app.maxInFlight, most < delivery.shards {
+                root.problem(
+                    "apps",
+                    "max-in-flight of `\(app.name)`, \(most), must not be less than delivery.shards, "
+                        + "\(delivery.shards): each shard may have one push in flight")
             }
             for topic in app.topics {
                 if let owner = ownerOfTopic.updateValue(app.name, forKey: topic) {

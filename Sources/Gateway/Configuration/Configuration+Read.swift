@@ -10,11 +10,13 @@ extension Configuration {
         let kafka = root.section("kafka") { readKafka($0) }
         let apns = root.section("apns") { readAPNS($0, files: files) }
         var credentials = root.namedSections("credentials") { name, section in
-            readCredential(section, name: name, files: files)
+            readCredential(section, name: name, poolConnections: apns.connections, files: files)
         }
         let declared = declaredCredentials(document)
         let apps = root.sections("apps", help: "the apps to push for, at least one") { section in
-            readApp(section, declared: declared, credentials: &credentials, files: files)
+            readApp(
+                section, declared: declared, credentials: &credentials, poolConnections: apns.connections,
+                files: files)
         }
         let delivery = root.section("delivery") { readDelivery($0) }
         let log = root.section("log") { readLog($0) }

@@ -16,6 +16,7 @@ final class Lane {
     /// Answers other than 200 by ``Reason/rawValue``.
     var reasons = [Int](repeating: 0, count: Reason.allCases.count)
     private var tokenFailureLogged = false
+    private var lastClockWarning: MonotonicTime?
 
     init(
         index: UInt16, plan: LanePlan, notifications: NotificationTable, apps: Int, seed: UInt64,
@@ -56,14 +57,15 @@ final class Lane {
     }
 
     /// ExpiredProviderToken to a request with the token of `generation`: the source decides whether there may be a
-    /// new one.
-    func tokenExpired(generation: UInt64, logger: Logger) {
-        guard let tokens else { return }
-        if case .tooYoung(let seconds) = tokens.expired(generation: generation, at: .now()) {
-            logger.error(
-                "APNs says that a young provider token has expired: compare this machine's clock with the true time",
-                metadata: ["credential": "\(name)", "renewed-in-seconds": "\(seconds)"])
-        }
+    /// new one. Every request may be answered so: said once a minute.
+    func tokenExpired(generation: UInt64, now: MonotonicTime, logger: Logger) {
+        guard let tokens, case .tooYoung(let seconds) = tokens.expired(generation: generation, at: .now())
+        else { return }
+        if let last = lastClockWarning, now.nanoseconds(since: last) <= 60_000_000_000 { return }
+        lastClockWarning = now
+        logger.error(
+            "APNs says that a young provider token has expired: compare this machine's clock with the true time",
+            metadata: ["credential": "\(name)", "renewed-in-seconds": "\(seconds)"])
     }
 
     func tooManyTokenUpdates() {

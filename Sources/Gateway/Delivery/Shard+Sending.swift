@@ -17,15 +17,25 @@ extension Shard {
     }
 
     /// Likewise, or later if APNs has asked for a pause for its device.
-    func enqueueUnlessHeld(_ slot: UInt32) {
-        if deviceBackoff.count > 0,
-            let until = deviceBackoff.heldUntil(device: deviceHash(of: slot), now: loop.now.nanoseconds)
-        {
-            items.setState(slot, .retrying)
-            due.insert(slot, due: until)
-        } else {
-            enqueue(slot, atFront: false)
+    func enqueueUnlessHeld(_ slot: UInt32, atFront: Bool = false) {
+        if !holdIfAsked(slot) { enqueue(slot, atFront: atFront) }
+    }
+
+    /// Puts an item that is in no queue aside while its device is held. Looked at again when it expires, should that
+    /// come first, so that its outcome isn't held up.
+    private func holdIfAsked(_ slot: UInt32) -> Bool {
+        let now = loop.now.nanoseconds
+        guard deviceBackoff.count > 0,
+            var until = deviceBackoff.heldUntil(device: deviceHash(of: slot), now: now)
+        else { return false }
+        if let expiry = expiryMilliseconds(of: items.item(slot)) {
+            // One more, as the clocks are read at different moments.
+            let left = UInt64(max(expiry - wallMilliseconds, 0)) + 1
+            until = min(until, now + left * 1_000_000)
         }
+        items.setState(slot, .retrying)
+        due.insert(slot, due: until)
+        return true
     }
 
     private func deviceHash(of slot: UInt32) -> UInt64 {
@@ -38,6 +48,10 @@ extension Shard {
             guard lane.refreshToken(logger: logger) else { continue }
             while let (slot, connection) = lane.pool.nextAssignment() {
                 if expireIfDue(slot) {
+                    lane.pool.withdraw(slot, from: connection)
+                    continue
+                }
+                if holdIfAsked(slot) {
                     lane.pool.withdraw(slot, from: connection)
                     continue
                 }
@@ -64,10 +78,11 @@ extension Shard {
             lane.pool.withdraw(slot, from: connection)
             enqueue(slot, atFront: true)
         case .headersTooLarge:
-            // No valid job's headers are that long; the connection's header table is out of step now.
+            // No valid job's headers are that long; the connection's header table is out of step now. Another
+            // connection would fare no better: the job ends.
             logger.critical("a request's headers did not fit", metadata: ["credential": "\(lane.name)"])
             lane.pool.withdraw(slot, from: connection)
-            enqueue(slot, atFront: true)
+            finish(slot, .undeliverable, cause: .notSupported)
             connection.close()
         }
     }
@@ -121,11 +136,7 @@ extension Shard {
         items.item(event.tag).pointee.refusals = 0
         if verdict.reason == .tooManyProviderTokenUpdates { lane.tooManyTokenUpdates() }
         if verdict.class == .configuration { warn(of: verdict, lane) }
-        switch verdict.reason {
-        case .internalServerError, .shutdown: lane.pool.replace(connection.number, .whenSuccessorIsOpen)
-        case let reason where reason.replacesConnection: lane.pool.replace(connection.number, .now)
-        default: break
-        }
+        let mustWait = replaceIfNoGood(connection, after: verdict, in: lane.pool)
         var retryAfter = Int64(event.retryAfterSeconds) * 1000
         if verdict.reason == .tooManyRequests {
             // Of this device token alone (HNR): what else is for it waits as well, and this one not less.
@@ -135,7 +146,26 @@ extension Shard {
             retryAfter = Int64((until - loop.now.nanoseconds) / 1_000_000) + 1
         }
         retry(
-            event.tag, .answered(verdict.class), verdict: verdict, retryAfterMilliseconds: retryAfter)
+            event.tag, .answered(verdict.class), verdict: verdict, retryAfterMilliseconds: retryAfter,
+            atOnce: !mustWait)
+    }
+
+    /// Replaces the connection if the answer speaks against it. True if it is no good for the job but serves on, as
+    /// it is the last one: the job would only come back to it, and has to wait for its successor.
+    private func replaceIfNoGood(
+        _ connection: ClientConnection, after verdict: ResponseVerdict, in pool: ConnectionPool
+    ) -> Bool {
+        // Servers in trouble give this on each connection: replacing all of them at once would only cost throughput.
+        if verdict.reason == .internalServerError {
+            pool.replace(connection.number, .whenSuccessorIsOpen)
+            return false
+        }
+        guard verdict.class == .connection || verdict.reason.replacesConnection, connection.isOpen else {
+            return false
+        }
+        let isLast = pool.openConnections == 1
+        pool.replace(connection.number, isLast ? .whenSuccessorIsOpen : .now)
+        return isLast
     }
 
     /// A credential or topic that APNs refuses is for a person to mend; said once a minute.
@@ -143,7 +173,7 @@ extension Shard {
         guard loop.now.nanoseconds(since: lastConfigurationWarning) > 60_000_000_000 else { return }
         lastConfigurationWarning = loop.now
         logger.error(
-            "APNs refuses the credential or topic; its jobs are retried with long pauses until that is mended",
+            "APNs refuses the credential or topic; its jobs are retried with long pauses, up to delivery.retry.max-attempts",
             metadata: [
                 "credential": "\(lane.name)", "status": "\(verdict.status)",
                 "reason": "\(verdict.reason.name)",
@@ -155,10 +185,12 @@ extension Shard {
 
     private func retry(
         _ slot: UInt32, _ failure: AttemptFailure, verdict: ResponseVerdict? = nil,
-        retryAfterMilliseconds: Int64 = 0
+        retryAfterMilliseconds: Int64 = 0, atOnce: Bool = true
     ) {
         let item = items.item(slot)
-        let decision = plan.retry.decide(
+        var policy = plan.retry
+        if !atOnce { policy.attemptsAtOnce = 0 }
+        let decision = policy.decide(
             failure, attempt: item.pointee.attempts, refusals: item.pointee.refusals,
             retryAfterMilliseconds: retryAfterMilliseconds > 0 ? retryAfterMilliseconds : nil,
             expirationMilliseconds: lastMoment(of: item), nowMilliseconds: wallMilliseconds,
@@ -175,7 +207,7 @@ extension Shard {
         case .now(let remedy, _):
             apply(remedy, slot)
             counters.retried += 1
-            enqueue(slot, atFront: true)
+            enqueueUnlessHeld(slot, atFront: true)
         case .after(let milliseconds, let remedy, _):
             apply(remedy, slot)
             counters.retried += 1
@@ -188,7 +220,17 @@ extension Shard {
         // The connection itself was replaced when the answer came.
         guard remedy == .newToken else { return }
         let item = items.item(slot)
-        lanes[Int(item.pointee.lane)].tokenExpired(generation: item.pointee.tokenGeneration, logger: logger)
+        lanes[Int(item.pointee.lane)].tokenExpired(
+            generation: item.pointee.tokenGeneration, now: loop.now, logger: logger)
+    }
+
+    /// From when on the item isn't sent any more, on the wall clock; nil while that is open. A push that APNs must not
+    /// keep (expiration 0) has no limit until it is sent: it asks for one attempt, which may come as late as it will.
+    /// Once it was sent, the limit of retries holds while it waits as well.
+    func expiryMilliseconds(of item: UnsafeMutablePointer<Item>) -> Int64? {
+        if item.pointee.firstSentMilliseconds > 0 { return lastMoment(of: item) }
+        guard case .at(let seconds) = item.pointee.push.expiration else { return nil }
+        return Int64(seconds) * 1000
     }
 
     /// Until when a retry makes sense: the expiration, or a short while for a push that APNs itself must not keep;

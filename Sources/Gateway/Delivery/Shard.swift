@@ -217,9 +217,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wallMilliseconds = wallClockMilliseconds()
         for index in 0..<items.capacity {
             let slot = UInt32(index)
-            guard items.state(slot) == .waiting,
-                items.item(slot).pointee.push.expiration.isPast(atMilliseconds: wallMilliseconds)
-            else { continue }
+            guard items.state(slot) == .waiting, hasExpired(slot) else { continue }
             lanes[Int(items.item(slot).pointee.lane)].pool.scheduler.remove(slot: slot)
             finish(slot, .expired)
         }
@@ -228,11 +226,14 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     /// Nothing is sent after its expiration: ends the item as `expired` if that has come.
     func expireIfDue(_ slot: UInt32) -> Bool {
-        guard items.item(slot).pointee.push.expiration.isPast(atMilliseconds: wallMilliseconds) else {
-            return false
-        }
+        guard hasExpired(slot) else { return false }
         finish(slot, .expired)
         return true
+    }
+
+    private func hasExpired(_ slot: UInt32) -> Bool {
+        guard let expiry = expiryMilliseconds(of: items.item(slot)) else { return false }
+        return expiry <= wallMilliseconds
     }
 
     // MARK: Giving back
