@@ -123,7 +123,27 @@ import Testing
         bed.simulator.stop()
     }
 
-    @Test(arguments: [Reason.shutdown, .unrelatedKeyIdInToken, .tooManyProviderTokenUpdates])
+    /// What the server holds against the credential, it holds against it on this connection: also the last one goes.
+    @Test(arguments: [Reason.expiredProviderToken, .tooManyProviderTokenUpdates])
+    func aSpoiltConnectionIsLeft(reason: Reason) throws {
+        let bed = try WorkerBed { $0.deviceRules = [.init(prefix: "dead", reason: reason)] }
+        let worker = try bed.worker {
+            $0.apns.connections = 1
+            $0.delivery.retry.maxAttempts = 2
+        }
+        try bed.produce(1, seed: 215)
+        try bed.waitForOutcomes(1)
+        try bed.produce(3, seed: 216) { push, number in
+            if number == 0 { push.deviceToken = "dead" + push.deviceToken.dropFirst(4) }
+        }
+        let outcomes = try bed.waitForOutcomes(4)
+        #expect(outcomes.count { $0.kind == .accepted } == 3)
+        #expect(bed.simulator.summary.connections >= 2)
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    @Test(arguments: [Reason.shutdown, .unrelatedKeyIdInToken])
     func theLastConnectionServesOn(reason: Reason) throws {
         let bed = try WorkerBed { $0.deviceRules = [.init(prefix: "dead", reason: reason)] }
         let worker = try bed.worker {

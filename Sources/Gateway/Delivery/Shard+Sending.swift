@@ -160,9 +160,13 @@ extension Shard {
             pool.replace(connection.number, .whenSuccessorIsOpen)
             return false
         }
-        guard verdict.class == .connection || verdict.reason.replacesConnection, connection.isOpen else {
+        guard connection.isOpen else { return false }
+        // What the server holds against our credential it holds against it on this connection, for as long as that lives.
+        if verdict.reason.replacesConnection, verdict.class != .connection {
+            pool.replace(connection.number, .now)
             return false
         }
+        guard verdict.class == .connection else { return false }
         let isLast = pool.openConnections == 1
         pool.replace(connection.number, isLast ? .whenSuccessorIsOpen : .now)
         return isLast
@@ -217,7 +221,7 @@ extension Shard {
     }
 
     private func apply(_ remedy: Remedy, _ slot: UInt32) {
-        // The connection itself was replaced when the answer came.
+        // The connection itself was dealt with when the answer came.
         guard remedy == .newToken else { return }
         let item = items.item(slot)
         lanes[Int(item.pointee.lane)].tokenExpired(
