@@ -1,5 +1,5 @@
 /// Apps by the moment at which they may send again: a heap with four children a node, so that a node's children are
-/// one cache line. Entries aren't found again: an app that no longer waits stays until its moment.
+/// one cache line. An app that no longer waits stays until its moment; only ``remove(app:)``, for changed limits, searches.
 struct WakeHeap: ~Copyable {
     struct Entry {
         var due: UInt64
