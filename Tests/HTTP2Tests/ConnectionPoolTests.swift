@@ -26,6 +26,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     /// What the pool changed by itself.
     private(set) var changes: [PoolChange] = []
     private(set) var mostInFlight = 0
+    /// Connections that answer so are replaced at once.
+    private var spoiltBy: UInt16?
     /// How often the pool said that there may be room.
     private(set) var capacityReports = 0
 
@@ -78,6 +80,10 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         loop.runBlocking { [self] in body(self) }
     }
 
+    func replaceConnections(thatAnswer status: UInt16) {
+        loop.runBlocking { [self] in spoiltBy = status }
+    }
+
     func drain() { loop.runBlocking { [self] in pool.drain() } }
     var snapshot: PoolSnapshot { loop.runBlocking { [self] in pool.snapshot() } }
     var openConnections: Int { loop.runBlocking { [self] in pool.openConnections } }
@@ -113,7 +119,9 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     ) {
         for event in events {
             switch event.kind {
-            case .response: ends[event.tag, default: []].append(event.status)
+            case .response:
+                ends[event.tag, default: []].append(event.status)
+                if event.status == spoiltBy { pool.replace(connection.number, .now) }
             case .failed where event.processed == .no:
                 refusals += 1
                 enqueue(event.tag, atFront: true)
@@ -170,6 +178,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         #expect(Set(requests.map(\.path)).count == 3000)
         #expect(requests.allSatisfy { $0.bodyLength == 250 && $0.headers["apns-topic"] == "com.example.app" })
         #expect(requests.allSatisfy { $0.method == "POST" })
+        // The third may open after all answers have come.
+        try eventually("three connections") { client.openConnections == 3 }
         #expect(server.log.opened == 3)
         client.drain()
         try eventually("connections end") { server.log.closed.count == 3 }

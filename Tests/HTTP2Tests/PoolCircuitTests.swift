@@ -170,6 +170,49 @@ import Testing
         #expect(server.fixture.log.opened == 2)
     }
 
+    @Test func aStoppedPoolSendsNothingOnItsOpenConnections() throws {
+        let server = try MoodyServer(.well)
+        let client = try client(server) { $0.connections = 1 }
+        defer { client.stop() }
+        client.send(0..<5)
+        try eventually("5 answers") { client.read { $0.ends.count } == 5 }
+        client.loop.runBlocking {
+            client.pool.stop(reason: "BadCertificate", retryAfter: .seconds(3600))
+        }
+        client.send(5..<10)
+        #expect(client.read { $0.pool.scheduler.waiting } == 5)
+        #expect(client.read { $0.pool.inFlight } == 0)
+        #expect(client.openConnections == 1)
+        client.loop.runBlocking {
+            client.pool.stop(reason: "BadCertificate", retryAfter: .milliseconds(20))
+        }
+        try eventually("10 answers") { client.read { $0.ends.count } == 10 }
+        #expect(server.fixture.log.opened == 1)
+    }
+
+    /// The first request on each connection is refused for its provider token.
+    @Test(arguments: [(403, 1), (429, 1), (410, 0)] as [(UInt16, Int)])
+    func aConnectionThatIsReplacedUnusedIsAFailure(status: UInt16, failures: Int) throws {
+        let server = try ServerFixture(respond: { request, connection in
+            connection.respond(stream: request.stream, status: status)
+        })
+        let client = try PoolClient(
+            port: server.listener.port, context: .client(server.tls.clientOptions)
+        ) {
+            $0.reconnectInitial = .seconds(600)
+            $0.reconnectMaximum = .seconds(600)
+        }
+        defer { client.stop() }
+        client.replaceConnections(thatAnswer: status)
+        client.send(0..<1)
+        try eventually("an answer") { client.read { $0.ends[0] } == [status] }
+        #expect(client.read { $0.pool.machine.failures } == failures)
+        try eventually("it is closed") { server.log.closed.count == 1 }
+        if failures == 0 { try eventually("another one is open") { client.openConnections == 1 } }
+        #expect(server.log.opened == 2 - failures)
+        #expect(client.snapshot.circuit == .closed)
+    }
+
     @Test func theSnapshotCountsConnectionsThatAreGone() throws {
         let next = Atomic<Int>(0)
         let server = try ServerFixture(respond: { request, connection in

@@ -127,7 +127,7 @@ import Testing
         // No successor opens for a long time.
         machine.stop(until: 10 * later)
         machine.replaceWhenSuccessorIsOpen(0, now: later)
-        #expect(machine.take() == [.changed(.rotates(connection: 0, .doubt))])
+        #expect(machine.take() == [.reportAll, .changed(.rotates(connection: 0, .doubt))])
         var now = later
         while machine.target == 2, now < 2 * later {
             now += 1000 * ms
@@ -175,6 +175,67 @@ import Testing
         #expect(!stopped.mayGrow)
     }
 
+    /// Load that is bound by the send window has few requests in flight, and needs every connection.
+    @Test func loadThatIsBoundByTheWindowRecallsAndThenGrows() {
+        var machine = machine(open: 3, reserves: 1)
+        let reserve = machine.numbers(.reserve)[0]
+        var now = later
+        for _ in 0..<2 {
+            now += 100 * ms
+            let views = (machine.numbers(.active) + machine.numbers(.reserve)).map {
+                var view = view($0, 5)
+                view.isWindowFull = true
+                return view
+            }
+            machine.tick(now: now, demand: .init(isWaiting: true, peakInFlight: 15), views: views)
+        }
+        #expect(
+            machine.take() == [
+                .report(reserve), .changed(.recalled(connection: reserve)),
+                .changed(.grew(to: 4, .connectionsFull)), .open(3),
+            ])
+    }
+
+    @Test func nothingIsReservedForATimeAfterItWasNeeded() {
+        var machine = machine(open: 2, reserves: 1)
+        let reserve = machine.numbers(.reserve)[0]
+        machine.tick(
+            now: later, demand: .init(isWaiting: true, peakInFlight: 2), views: [view(0, 100), view(1, 100)])
+        #expect(machine.take() == [.report(reserve), .changed(.recalled(connection: reserve))])
+        let calm = PoolStateMachine.Demand(peakInFlight: 2)
+        // The peak of a hundred is forgotten, so that only the need is left as a reason.
+        machine.load = LoadWindow(length: 1)
+        for time in stride(from: UInt64(1000), to: 8000, by: 1000) {
+            machine.tick(now: later + time * ms, demand: calm, views: [view(0, 1), view(1, 1)])
+        }
+        #expect(machine.take() == [])
+        machine.tick(now: later + 8000 * ms, demand: calm, views: [view(0, 1), view(1, 1)])
+        #expect(machine.take() == [.report(0), .changed(.reserved(connection: 0))])
+    }
+
+    @Test(arguments: [Stall.waiting, .window, .blocked])
+    func nothingIsReservedWhile(_ stall: Stall) {
+        var machine = machine(open: 2)
+        var stalled = view(0, 1)
+        stalled.isWindowFull = stall == .window
+        stalled.isBlocked = stall == .blocked
+        for second in UInt64(1)..<60 {
+            machine.tick(
+                now: later + second * 1000 * ms, demand: .init(isWaiting: stall == .waiting, peakInFlight: 2),
+                views: [stalled, view(1, 1)])
+        }
+        #expect(machine.take() == [])
+        // And without that, at once.
+        machine.tick(
+            now: later + 60_000 * ms, demand: .init(peakInFlight: 2), views: [view(0, 1), view(1, 1)])
+        #expect(machine.take() == [.report(0), .changed(.reserved(connection: 0))])
+    }
+
+    enum Stall: String, CustomTestStringConvertible {
+        case waiting = "something waits", window = "a window is full", blocked = "one takes nothing"
+        var testDescription: String { rawValue }
+    }
+
     @Test func theLoadWindowForgetsAfterItsLength() {
         var window = LoadWindow(length: 100)
         window.note(50, now: 0)
@@ -211,85 +272,5 @@ import Testing
             while let number = machine.takeOpening() { machine.ended(number, .failed, now: now) }
         }
         #expect(machine.take() == [.changed(.shrank(to: 1))])
-    }
-
-    // MARK: Failure
-
-    @Test func theFirstAnswerEndsTheBackOff() {
-        var machine = machine(open: 1) { $0.minimum = 2 }
-        machine.ended(1, .failed, now: later)
-        for _ in 0..<4 {
-            guard let number = machine.takeOpening() else { break }
-            machine.ended(number, .failed, now: max(later, machine.notBefore))
-            machine.maintain(now: machine.notBefore)
-        }
-        #expect(machine.failures == 4)
-        #expect(machine.notBefore > 0)
-        machine.answered(0)
-        #expect(machine.failures == 0)
-        #expect(machine.notBefore == 0)
-    }
-
-    @Test func answersToOldRequestsDoNotShortenTheBackOff() {
-        var machine = machine(open: 1) {
-            $0.circuitServerErrors = 1
-            $0.circuitErrorTime = 0
-        }
-        var windows: [UInt64] = []
-        for _ in 0..<7 {
-            machine.answers(good: 0, serverErrors: 1, now: later)
-            machine.answers(good: 5, serverErrors: 0, now: later)
-            windows.append(UInt64(machine.failures))
-            machine.tick(now: machine.notBefore, demand: .init(), views: [view(0, 0)])
-        }
-        #expect(windows == [1, 2, 3, 4, 5, 6, 7])
-    }
-
-    @Test func aProbeThatIsLostMakesWayForAnother() {
-        var machine = machine(open: 2) {
-            $0.minimum = 2
-            $0.circuitServerErrors = 1
-            $0.circuitErrorTime = 0
-        }
-        machine.answers(good: 0, serverErrors: 1, now: later)
-        machine.tick(now: machine.notBefore, demand: .init(), views: [view(0, 0), view(1, 0)])
-        #expect(machine.probe == 0)
-        _ = machine.take()
-        machine.ended(0, .failed, now: machine.notBefore)
-        #expect(machine.take() == [.reportAll])
-        #expect(machine.probe == 1)
-        // With the last one gone, one is opened.
-        machine.ended(1, .failed, now: machine.notBefore)
-        #expect(machine.take() == [.reportAll, .open(0)])
-    }
-
-    @Test func aProbeWithoutAnAnswerIsAFailure() {
-        var machine = machine(open: 1) {
-            $0.circuitServerErrors = 1
-            $0.circuitErrorTime = 0
-        }
-        machine.probeUnanswered(now: later)
-        #expect(machine.circuit == .closed)
-        machine.answers(good: 0, serverErrors: 1, now: later)
-        machine.tick(now: machine.notBefore, demand: .init(), views: [view(0, 1)])
-        _ = machine.take()
-        machine.probeUnanswered(now: machine.notBefore)
-        #expect(machine.circuit == .open(until: machine.notBefore, .serverErrors))
-        #expect(machine.failures == 2)
-    }
-
-    @Test func aHalfOpenCircuitDoesNotKeepTheTimerBusy() {
-        var machine = machine(open: 2) {
-            $0.minimum = 3
-            $0.circuitServerErrors = 1
-            $0.circuitErrorTime = 0
-            $0.openInterval = 50_000_000
-        }
-        machine.answers(good: 0, serverErrors: 1, now: later)
-        let now = machine.notBefore
-        machine.tick(now: now, demand: .init(), views: [view(0, 0)])
-        for number in machine.numbers(.active).dropFirst() { machine.ended(number, .ours, now: now) }
-        #expect(machine.live < machine.target)
-        #expect(machine.nextTick(now: now + 60 * ms, isWaiting: false) == now + 1060 * ms)
     }
 }

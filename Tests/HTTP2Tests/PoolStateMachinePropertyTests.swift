@@ -3,6 +3,63 @@ import Testing
 
 @testable import HTTP2
 
+/// What a test remembers of failures by itself: until when nothing may be opened, at least.
+private struct FailureRecord {
+    private struct Connection {
+        var openedAt: UInt64
+        var isAccepted = false
+    }
+
+    let limits: PoolLimits
+    private var connections: [UInt32: Connection] = [:]
+    private var failures = 0
+    private var lastFailure: UInt64 = 0
+    private var lastSettings: UInt64 = 0
+    private var notBefore: UInt64 = 0
+    /// After a failure of settings, which only a connection that was opened since can end.
+    private var notBeforeForSettings: UInt64 = 0
+
+    init(_ limits: PoolLimits) { self.limits = limits }
+
+    func forbidsOpening(at now: UInt64) -> Bool { now < max(notBefore, notBeforeForSettings) }
+
+    mutating func opened(_ number: UInt32, now: UInt64) { connections[number] = Connection(openedAt: now) }
+
+    private mutating func failed(now: UInt64) {
+        failures += 1
+        lastFailure = now
+        let window = min(limits.reconnectInitial << UInt64(min(failures - 1, 30)), limits.reconnectMaximum)
+        notBefore = max(notBefore, now + window / 10)
+    }
+
+    /// - Parameter isCircuitOpen: Then nothing is opened anyway, and one that was under way counts for nothing more.
+    mutating func ended(
+        _ number: UInt32, _ end: PoolStateMachine.End, wasOpening: Bool, isCircuitOpen: Bool, now: UInt64
+    ) {
+        connections[number] = nil
+        guard wasOpening, end != .ours else { return }
+        if end == .settings {
+            lastSettings = now
+            notBeforeForSettings = now + limits.reconnectMaximum / 2
+        }
+        if !isCircuitOpen { failed(now: now) }
+    }
+
+    mutating func replacedNow(_ number: UInt32, now: UInt64) {
+        if connections[number]?.isAccepted == false { failed(now: now) }
+    }
+
+    mutating func accepted(_ number: UInt32) {
+        guard let connection = connections[number] else { return }
+        connections[number]?.isAccepted = true
+        if connection.openedAt >= lastSettings { notBeforeForSettings = 0 }
+        let isFirst = !connection.isAccepted && connection.openedAt >= lastSettings
+        guard isFirst || connection.openedAt >= lastFailure else { return }
+        failures = 0
+        notBefore = 0
+    }
+}
+
 /// Random lives of a pool: whatever happens, the limits hold.
 @Suite struct PoolStateMachinePropertyTests {
     private struct World {
@@ -12,10 +69,23 @@ import Testing
         var lastOpening: UInt64?
         var circuit = PoolCircuit.closed
         var lastGrowth: UInt64?
+        var record: FailureRecord
+        /// As of the last report of all connections.
+        var isStopped = false
+        /// Something waits or does not take requests: there is nothing to spare.
+        var isShort = false
         var problem: String?
+
+        init(_ limits: PoolLimits, seed: UInt64) {
+            machine = PoolStateMachine(limits, seed: seed)
+            self.limits = limits
+            record = FailureRecord(limits)
+        }
 
         private static func isLegal(_ old: PoolCircuit, _ new: PoolCircuit) -> Bool {
             switch (old, new) {
+            // A server that answered is not unreachable because an opening fails.
+            case (.halfOpen(.serverErrors), .open(_, .unreachable)): false
             case (.closed, .open), (.open, .halfOpen), (.halfOpen, .open), (.halfOpen, .closed): true
             // One that was open all the time answers after all.
             case (.open(_, .unreachable), .closed): true
@@ -25,6 +95,8 @@ import Testing
 
         /// Carries the actions out and holds them against what they may be.
         mutating func take() {
+            var reserved = 0
+            var recalled = 0
             for action in machine.take() {
                 switch action {
                 case .open(let number):
@@ -33,6 +105,7 @@ import Testing
                     }
                     if let lastOpening, now < lastOpening + limits.openInterval { problem = "too soon" }
                     if now < machine.notBefore { problem = "opened during back-off" }
+                    if record.forbidsOpening(at: now) { problem = "opened soon after a failure" }
                     if let until = machine.stoppedUntil, now < until { problem = "opened while stopped" }
                     if case .open = machine.circuit { problem = "opened with an open circuit" }
                     if case .halfOpen = machine.circuit, machine.count(.opening) > 1 {
@@ -56,9 +129,18 @@ import Testing
                     lastGrowth = now
                 case .changed(.shrank(let size)):
                     if size < limits.minimum { problem = "shrinks to \(size)" }
-                case .reportAll, .changed: break
+                case .changed(.reserved): reserved += 1
+                case .changed(.recalled): recalled += 1
+                case .reportAll: isStopped = machine.stoppedUntil != nil
+                case .changed(.rotates): break
                 }
             }
+            if reserved > 0, recalled > 0 { problem = "recalled and reserved at once" }
+            if reserved > 0, isShort { problem = "reserved though it is needed" }
+            if isStopped != (machine.stoppedUntil != nil) {
+                problem = "a stop began or ended, and nobody was told"
+            }
+            isShort = false
             if machine.live > limits.maximum { problem = "\(machine.live) connections" }
             if machine.target < limits.minimum || machine.target > limits.maximum {
                 problem = "a target of \(machine.target)"
@@ -89,8 +171,7 @@ import Testing
         limits.leastAgeToReplace = 500_000_000
         limits.circuitServerErrors = 20
         limits.circuitErrorTime = 50_000_000
-        var world = World(
-            machine: PoolStateMachine(limits, seed: seed), limits: limits)
+        var world = World(limits, seed: seed)
         for step in 0..<4000 {
             world.now += UInt64.random(in: 0...40_000_000, using: &random)
             // The timer, before whatever happens.
@@ -106,11 +187,9 @@ import Testing
         // When all goes well again, there is a pool of the right size in the end.
         for _ in 0..<2000 {
             world.now += 50_000_000
-            for number in world.machine.numbers(.draining) {
-                world.machine.ended(number, .ours, now: world.now)
-            }
-            for number in world.machine.numbers(.opening) { world.machine.opened(number, now: world.now) }
-            for number in world.machine.numbers(.active) { world.machine.answered(number) }
+            for number in world.machine.numbers(.draining) { end(number, .ours, &world) }
+            for number in world.machine.numbers(.opening) { open(number, &world) }
+            for number in world.machine.numbers(.active) { answer(number, isAccepted: true, &world) }
             world.machine.answers(good: 1, serverErrors: 0, now: world.now)
             let views = world.machine.numbers(.active) + world.machine.numbers(.reserve)
             world.machine.tick(
@@ -123,42 +202,71 @@ import Testing
         #expect(world.machine.live == limits.minimum, "seed \(seed)")
     }
 
+    private func open(_ number: UInt32, _ world: inout World) {
+        world.record.opened(number, now: world.now)
+        world.machine.opened(number, now: world.now)
+    }
+
+    private func end(_ number: UInt32, _ end: PoolStateMachine.End, _ world: inout World) {
+        world.record.ended(
+            number, end, wasOpening: world.machine.members[Int(number)].phase == .opening,
+            isCircuitOpen: world.machine.isOpenUntil != nil, now: world.now)
+        world.machine.ended(number, end, now: world.now)
+    }
+
+    private func answer(_ number: UInt32, isAccepted: Bool, _ world: inout World) {
+        if isAccepted { world.record.accepted(number) }
+        world.machine.answered(number, isAccepted: isAccepted)
+    }
+
     private func happen(to world: inout World, _ random: inout SeededRandom) {
         let numbers = world.machine.members.indices
         let number = UInt32(numbers.randomElement(using: &random)!)
         let now = world.now
         switch Int.random(in: 0..<20, using: &random) {
         case 0..<6:
-            if world.machine.members[Int(number)].phase == .opening { world.machine.opened(number, now: now) }
+            if world.machine.members[Int(number)].phase == .opening { open(number, &world) }
         case 6: world.machine.ending(number, now: now)
         case 7..<9:
             guard world.machine.members[Int(number)].phase != .free else { return }
             let end: PoolStateMachine.End = [.ours, .failed, .failed, .settings].randomElement(
                 using: &random)!
-            world.machine.ended(number, end, now: now)
+            self.end(number, end, &world)
         case 9:
-            guard world.machine.members[Int(number)].phase == .active else { return }
-            world.machine.answered(number)
+            guard [.active, .retiring, .draining].contains(world.machine.members[Int(number)].phase) else {
+                return
+            }
+            answer(number, isAccepted: Int.random(in: 0..<4, using: &random) > 0, &world)
             world.machine.maintain(now: now)
             world.machine.answers(
                 good: Int.random(in: 0...2, using: &random),
                 serverErrors: Int.random(in: 0...9, using: &random),
                 now: now)
             if Int.random(in: 0..<4, using: &random) == 0 { world.machine.probeUnanswered(now: now) }
-        case 10: world.machine.replaceNow(number, now: now)
+        case 10:
+            if [.active, .reserve, .retiring].contains(world.machine.members[Int(number)].phase) {
+                world.record.replacedNow(number, now: now)
+            }
+            world.machine.replaceNow(number, now: now)
         case 11: world.machine.replaceWhenSuccessorIsOpen(number, now: now)
         case 12:
             if Int.random(in: 0..<20, using: &random) == 0 { world.machine.stop(until: now + 200_000_000) }
         default:
             let open = world.machine.numbers(.active) + world.machine.numbers(.reserve)
             let isBusy = Bool.random(using: &random)
+            // Bound by something else than streams, for once.
+            let isStalled = Int.random(in: 0..<3, using: &random) == 0
             let views = open.map { number in
                 PoolStateMachine.View(
-                    number: number, inFlight: isBusy ? 100 : Int.random(in: 0...100, using: &random),
+                    number: number,
+                    inFlight: isStalled ? 2 : isBusy ? 100 : Int.random(in: 0...100, using: &random),
                     limit: 100,
                     isAuthenticated: Int.random(in: 0..<5, using: &random) > 0,
+                    isWindowFull: isStalled && Int.random(in: 0..<5, using: &random) > 0,
+                    isBlocked: isStalled && Bool.random(using: &random),
                     isNearlyExhausted: Int.random(in: 0..<50, using: &random) == 0)
             }
+            world.isShort = isBusy
             world.machine.tick(
                 now: now,
                 demand: .init(

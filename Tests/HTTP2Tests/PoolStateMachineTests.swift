@@ -251,6 +251,7 @@ import Testing
     @Test func aSpoiltConnectionGoesAtOnce() {
         var machine = machine()
         openAll(&machine, at: 0)
+        machine.answered(0)
         machine.replaceNow(0, now: 1000 * ms)
         #expect(machine.take() == [.drain(0), .open(1)])
         machine.replaceNow(0, now: 1000 * ms)
@@ -264,127 +265,6 @@ import Testing
         machine.ending(1, now: 5000 * ms)
         #expect(machine.take() == [.open(2)])
         machine.ended(1, .ours, now: 6000 * ms)
-        #expect(machine.take() == [])
-    }
-
-    // MARK: Failure
-
-    @Test func failuresBackOffAndOpenTheCircuit() {
-        var machine = machine()
-        var now: UInt64 = 0
-        machine.maintain(now: now)
-        for failure in 1...5 {
-            #expect(machine.takeOpening() == 0)
-            machine.ended(0, .failed, now: now)
-            guard failure < 5 else { break }
-            #expect(machine.circuit == .closed)
-            let wait = machine.notBefore - now
-            #expect(wait <= 250 * ms << UInt64(failure - 1))
-            now = max(machine.notBefore, now + 200 * ms)
-            machine.tick(now: now, demand: .init(isWaiting: true), views: [])
-        }
-        let until = machine.notBefore
-        #expect(machine.circuit == .open(until: until, .unreachable))
-        #expect(machine.take() == [.changed(.circuit(.open(until: until, .unreachable))), .reportAll])
-        // One probe, whose failure opens it again, and whose first answer closes it.
-        now = max(until, now + 200 * ms)
-        machine.tick(now: now, demand: .init(isWaiting: true), views: [])
-        #expect(machine.circuit == .halfOpen(.unreachable))
-        #expect(machine.takeOpening() == 0)
-        machine.ended(0, .failed, now: now)
-        #expect(machine.circuit == .open(until: machine.notBefore, .unreachable))
-        now = max(machine.notBefore, now + 200 * ms)
-        machine.tick(now: now, demand: .init(isWaiting: true), views: [])
-        #expect(machine.takeOpening() == 0)
-        machine.opened(0, now: now)
-        #expect(machine.probe == 0)
-        machine.answered(0)
-        machine.answers(good: 1, serverErrors: 0, now: now)
-        #expect(machine.circuit == .closed)
-        #expect(machine.failures == 0)
-    }
-
-    @Test func aHalfOpenCircuitOpensOneConnectionOnly() {
-        var machine = machine {
-            $0.minimum = 3
-            $0.openInterval = 0
-            $0.circuitFailures = 3
-        }
-        machine.maintain(now: 0)
-        for number in UInt32(0)..<3 { machine.ended(number, .failed, now: 10 * ms) }
-        _ = machine.take()
-        machine.tick(now: 60_000 * ms, demand: .init(), views: [])
-        #expect(machine.take().filter { if case .open = $0 { true } else { false } } == [.open(0)])
-        machine.opened(0, now: 60_001 * ms)
-        machine.answered(0)
-        machine.answers(good: 1, serverErrors: 0, now: 60_002 * ms)
-        machine.maintain(now: 60_003 * ms)
-        #expect(machine.count(.opening) == 2)
-    }
-
-    @Test func aConnectionThatServesKeepsTheCircuitClosed() {
-        var machine = machine { $0.minimum = 2 }
-        openAll(&machine, at: 0)
-        machine.answered(0)
-        var now: UInt64 = 1000 * ms
-        for _ in 0..<20 {
-            now = max(machine.notBefore, now + 200 * ms)
-            machine.maintain(now: now)
-            guard let number = machine.takeOpening() else { continue }
-            machine.ended(number, .failed, now: now)
-        }
-        #expect(machine.failures > 5)
-        #expect(machine.circuit == .closed)
-    }
-
-    @Test func aSettingsProblemIsTriedSeldom() {
-        var machine = machine()
-        machine.maintain(now: 0)
-        machine.ended(0, .settings, now: 0)
-        #expect(machine.notBefore >= 15_000 * ms)
-    }
-
-    @Test func serverErrorsOpenTheCircuit() {
-        var machine = machine()
-        openAll(&machine, at: 0)
-        machine.answered(0)
-        machine.answers(good: 0, serverErrors: 99, now: 0)
-        machine.answers(good: 1, serverErrors: 50, now: 500 * ms)
-        machine.answers(good: 0, serverErrors: 50, now: 1400 * ms)
-        #expect(machine.circuit == .closed, "a hundred, but in less than a second")
-        machine.answers(good: 0, serverErrors: 1, now: 1500 * ms)
-        #expect(machine.circuit == .open(until: machine.notBefore, .serverErrors))
-        // Answers to what was sent before do not close it.
-        machine.answers(good: 3, serverErrors: 0, now: 1501 * ms)
-        #expect(machine.circuit != .closed)
-        let first = machine.notBefore
-        machine.tick(now: first, demand: .init(isWaiting: true), views: [view(0, 0)])
-        #expect(machine.circuit == .halfOpen(.serverErrors))
-        machine.answers(good: 0, serverErrors: 1, now: first)
-        #expect(machine.circuit == .open(until: machine.notBefore, .serverErrors))
-        machine.tick(now: machine.notBefore, demand: .init(isWaiting: true), views: [view(0, 0)])
-        machine.answers(good: 1, serverErrors: 0, now: machine.notBefore)
-        #expect(machine.circuit == .closed)
-    }
-
-    @Test func aStoppedPoolOpensNothing() {
-        var machine = machine()
-        openAll(&machine, at: 0)
-        machine.stop(until: 300_000 * ms)
-        machine.ending(0, now: 1000 * ms)
-        machine.ended(0, .failed, now: 1000 * ms)
-        machine.tick(now: 299_999 * ms, demand: .init(isWaiting: true), views: [])
-        #expect(machine.take() == [])
-        machine.tick(now: 300_000 * ms, demand: .init(isWaiting: true), views: [])
-        #expect(machine.takeOpening() == 0)
-    }
-
-    @Test func aClosingPoolOpensNothing() {
-        var machine = machine()
-        openAll(&machine, at: 0)
-        machine.close()
-        machine.ended(0, .failed, now: 1000 * ms)
-        machine.tick(now: 99_000 * ms, demand: .init(isWaiting: true), views: [])
         #expect(machine.take() == [])
     }
 }
@@ -404,6 +284,11 @@ extension PoolStateMachine {
             }
         }
         return nil
+    }
+
+    /// Until when the circuit is open.
+    var isOpenUntil: UInt64? {
+        if case .open(let until, _) = circuit { until } else { nil }
     }
 
     func numbers(_ phase: Phase) -> [UInt32] {

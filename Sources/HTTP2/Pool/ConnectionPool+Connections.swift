@@ -65,6 +65,7 @@ extension ConnectionPool: ClientConnectionOwner {
     ) {
         let now = loop.now.nanoseconds
         var good = 0
+        var isAccepted = false
         var serverErrors = 0
         var unknown = 0
         // The apps' places in flight are free, and the slots idle, before the owner enqueues any of them again.
@@ -74,6 +75,7 @@ extension ConnectionPool: ClientConnectionOwner {
                 ended(event.tag, now: now)
                 if event.status < 500 {
                     good += 1
+                    if Self.isAccepted(event.status) { isAccepted = true }
                     serverErrors = 0
                 } else {
                     serverErrors += 1
@@ -94,7 +96,9 @@ extension ConnectionPool: ClientConnectionOwner {
             }
         }
         counters.unknown += unknown
-        judge(connection, good: good, serverErrors: serverErrors, unknown: unknown, now: now)
+        judge(
+            connection, good: good, isAccepted: isAccepted, serverErrors: serverErrors, unknown: unknown,
+            now: now)
         if connection.isEnding { machine.ending(connection.number, now: now) }
         report(connection)
         delegate.pool(self, received: events, on: connection)
@@ -102,14 +106,22 @@ extension ConnectionPool: ClientConnectionOwner {
         if !machine.actions.isEmpty { carryOut() }
     }
 
+    /// Whether an answer below 500 is about the request. Not so: a provider token that is refused or changes too often
+    /// (403, 429), and a connection that is not for this server (421).
+    private static func isAccepted(_ status: UInt16) -> Bool {
+        status != 403 && status != 429 && status != 421
+    }
+
     /// Tells the machine what a read says of the server.
     private func judge(
-        _ connection: ClientConnection, good: Int, serverErrors: Int, unknown: Int, now: UInt64
+        _ connection: ClientConnection, good: Int, isAccepted: Bool, serverErrors: Int, unknown: Int,
+        now: UInt64
     ) {
+        let member = machine.members[Int(connection.number)]
         if good + serverErrors > 0,
-            !machine.members[Int(connection.number)].hasAnswered || machine.failures > 0
+            !member.hasAnswered || isAccepted && (!member.isAccepted || machine.failures > 0)
         {
-            machine.answered(connection.number)
+            machine.answered(connection.number, isAccepted: isAccepted)
             machine.maintain(now: now)
         }
         // While the circuit is half open, failures count of the one request only that was let through.

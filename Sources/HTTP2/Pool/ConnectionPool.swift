@@ -151,8 +151,8 @@ public final class ConnectionPool {
         for connection in connections { connection?.close() }
     }
 
-    /// Stops opening connections, as it would not help (a certificate that the server refuses), until `retryAfter`
-    /// has passed: someone may have mended it by then.
+    /// Stops opening connections and sending on those that are open, as it would not help (a certificate that the
+    /// server refuses), until `retryAfter` has passed: someone may have mended it by then. What is in flight goes on.
     public func stop(reason: String, retryAfter: Duration) {
         givenStopReason = reason
         machine.stop(until: (loop.now + retryAfter).nanoseconds)
@@ -162,7 +162,8 @@ public final class ConnectionPool {
 
     /// How soon a connection that is to be replaced stops taking requests.
     public enum Replacement: Sendable {
-        /// At once: it is of no more use, as its credential's state on the server is spoilt.
+        /// At once: it is of no more use, as its credential's state on the server is spoilt. If it never was of use,
+        /// that counts as an opening that failed, with its back-off.
         case now
         /// When its successor is open: it may be worn out (a server error, a server about to shut down). Left
         /// alone while it is young, as a fresh one was no better.
@@ -215,6 +216,7 @@ public final class ConnectionPool {
             state = machine.members[Int(connection.number)].phase == .reserve ? .reserve : .ready
         }
         switch machine.circuit {
+        case _ where machine.stoppedUntil != nil: free = 0
         case .closed: break
         case .open: free = 0
         case .halfOpen:
@@ -312,7 +314,7 @@ public final class ConnectionPool {
 
     // MARK: What an operator sees
 
-    /// Why no connection is opened for the time being.
+    /// Why nothing is opened or sent for the time being.
     public var stopReason: String? { machine.stoppedUntil == nil ? nil : givenStopReason }
 
     public var circuit: PoolCircuit { machine.circuit }

@@ -5,7 +5,7 @@ public enum PoolEvent: Sendable {
     /// The server announced the end of a connection; `debugData` at most 256 bytes of its reason.
     case goAway(connection: UInt32, code: HTTP2ErrorCode, debugData: [UInt8])
     case resolveFailed(ResolverError)
-    /// No connection will be opened for a while; see ``ConnectionPool/stop(reason:retryAfter:)``.
+    /// Nothing will be opened or sent for a while; see ``ConnectionPool/stop(reason:retryAfter:)``.
     case stopped(reason: String)
     /// The pool changed its size, a connection's part, or its circuit.
     case changed(PoolChange)

@@ -13,7 +13,8 @@ public struct PoolLimits: Sendable, Equatable {
     public var growthPatience: UInt64 = 100_000_000
     /// The pool grows also when requests wait for so long that no connection takes, full or not.
     public var queueAgeTarget: UInt64 = 500_000_000
-    /// Load is judged over this time before a connection is taken out of use; one out of use closes after half of it.
+    /// Load is judged over this time before a connection is taken out of use, and there was no reason to grow during
+    /// it; one out of use closes after half of it.
     public var idleTimeout: UInt64 = 300_000_000_000
     /// A connection is replaced at this age, give or take a tenth; 0 means never.
     public var maximumAge: UInt64 = 0

@@ -11,7 +11,7 @@ extension PoolStateMachine {
         load.note(max(demand.peakInFlight, views.reduce(0) { $0 + $1.inFlight }), now: now)
         rotate(now: now, views)
         grow(now: now, demand, views)
-        closeIdle(now: now, views)
+        closeIdle(now: now, demand, views)
         maintain(now: now)
     }
 
@@ -55,6 +55,7 @@ extension PoolStateMachine {
 
     private mutating func grow(now: UInt64, _ demand: Demand, _ views: [View]) {
         guard let cause = reasonToGrow(now: now, demand, views) else { return }
+        lastNeed = now
         if recall() {
             fullSince = nil
             return
@@ -95,8 +96,10 @@ extension PoolStateMachine {
         return demand.age >= limits.queueAgeTarget ? .queueAge : nil
     }
 
-    private mutating func closeIdle(now: UInt64, _ views: [View]) {
-        reserveLeastUsed(views)
+    private mutating func closeIdle(now: UInt64, _ demand: Demand, _ views: [View]) {
+        if !demand.isWaiting, lastNeed.map({ now >= $0 + limits.idleTimeout }) ?? true {
+            reserveLeastUsed(views)
+        }
         for view in views where members[Int(view.number)].phase == .reserve {
             let index = Int(view.number)
             guard view.inFlight == 0 else {
@@ -115,13 +118,14 @@ extension PoolStateMachine {
     }
 
     /// Takes one connection out of use, or does without one that is missing, if, with half of the streams to spare, the
-    /// load fits into one less.
+    /// load fits into one less. Streams say nothing of that while one in use takes no request for another reason.
     private mutating func reserveLeastUsed(_ views: [View]) {
         guard target > limits.minimum, count(.opening) == 0, let peak = load.peak else { return }
         var active = 0
         var limit = Int.max
         var least: View?
         for view in views where members[Int(view.number)].phase == .active {
+            if view.isWindowFull || view.isBlocked { return }
             active += 1
             if view.isAuthenticated { limit = min(limit, view.limit) }
             if view.inFlight < least?.inFlight ?? .max { least = view }

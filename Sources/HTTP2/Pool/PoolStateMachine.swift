@@ -75,27 +75,42 @@ struct PoolStateMachine {
         var rotateAt = UInt64.max
         /// Since when it has had nothing in flight, in reserve.
         var idleSince: UInt64?
+        /// An answer came on it, whatever it said.
         var hasAnswered = false
+        /// An answer came that was about the request, and so not against the credential or the connection.
+        var isAccepted = false
         /// The server has announced its end.
         var isEndedByServer = false
+        /// Its failure has been counted: its end adds none.
+        var isCounted = false
     }
 
     let limits: PoolLimits
     var members: [Member]
     var actions: [Action] = []
-    private(set) var circuit = PoolCircuit.closed
+    /// Set by ``setCircuit(_:)``.
+    var circuit = PoolCircuit.closed
     /// Connections that there should be.
     var target: Int
     /// No opening before this.
-    private(set) var notBefore: UInt64 = 0
+    var notBefore: UInt64 = 0
     var stoppedUntil: UInt64?
-    private(set) var failures = 0
+    /// Openings that failed in a row.
+    var failures = 0
+    /// When the last opening failed, and the last one that failed for want of a person to mend something.
+    var lastFailure: UInt64 = 0
+    var lastSettingsFailure: UInt64 = 0
+    /// How often in a row the circuit opened for errors of the server.
+    var serverFailures = 0
     private(set) var isClosing = false
     var lastOpening: UInt64?
     var lastGrowth: UInt64?
     var fullSince: UInt64?
-    private var serverErrors = 0
-    private var serverErrorsSince: UInt64 = 0
+    /// When there was last a reason to grow.
+    var lastNeed: UInt64?
+    /// Of the last answers, those from 500 on, and since when.
+    var serverErrors = 0
+    var serverErrorsSince: UInt64 = 0
     var load: LoadWindow
     var generator: SeededGenerator
 
@@ -144,60 +159,6 @@ struct PoolStateMachine {
         }
     }
 
-    /// An answer came on the connection, whatever it says: it works.
-    mutating func answered(_ number: UInt32) {
-        members[Int(number)].hasAnswered = true
-        switch circuit {
-        case .closed: forgetFailures()
-        // Not dead after all.
-        case .open(_, .unreachable):
-            forgetFailures()
-            setCircuit(.closed)
-        case .open, .halfOpen: break
-        }
-    }
-
-    private mutating func forgetFailures() {
-        guard failures > 0 else { return }
-        failures = 0
-        notBefore = 0
-    }
-
-    /// Answers of one read: how many were below 500, and how many of the last ones were not.
-    mutating func answers(good: Int, serverErrors errors: Int, now: UInt64) {
-        if good > 0 {
-            serverErrors = 0
-            // What was sent before the circuit opened says nothing of the time since.
-            if case .halfOpen = circuit {
-                forgetFailures()
-                setCircuit(.closed)
-                maintain(now: now)
-            }
-        }
-        guard errors > 0 else { return }
-        if serverErrors == 0 { serverErrorsSince = now }
-        serverErrors += errors
-        switch circuit {
-        case .closed:
-            guard serverErrors >= limits.circuitServerErrors,
-                now >= serverErrorsSince + limits.circuitErrorTime
-            else { return }
-        case .halfOpen: break
-        case .open: return
-        }
-        failures += 1
-        notBefore = max(notBefore, now + backoff())
-        openCircuit(.serverErrors)
-    }
-
-    /// The one request that was let through has ended without an answer.
-    mutating func probeUnanswered(now: UInt64) {
-        guard case .halfOpen(let fault) = circuit else { return }
-        failures += 1
-        notBefore = max(notBefore, now + backoff())
-        openCircuit(fault)
-    }
-
     /// The server announced the connection's end, or its stream ids are used up: it takes no more.
     mutating func ending(_ number: UInt32, now: UInt64) {
         let phase = members[Int(number)].phase
@@ -217,9 +178,12 @@ struct PoolStateMachine {
         guard !isClosing else { return }
         // A server that takes connections and ends them unused must not be called again and again.
         let isYoung = member.phase == .opening || now < member.since + 60_000_000_000
-        if end != .ours || member.isEndedByServer, isYoung, !member.hasAnswered {
-            if end == .settings { notBefore = max(notBefore, now + limits.reconnectMaximum / 2) }
-            openingFailed(now: now)
+        if end != .ours || member.isEndedByServer, isYoung, !member.isAccepted, !member.isCounted {
+            if end == .settings {
+                notBefore = max(notBefore, now + limits.reconnectMaximum / 2)
+                lastSettingsFailure = now
+            }
+            openingFailed(hasAnswered: member.hasAnswered, now: now)
         }
         lost(member.phase)
         maintain(now: now)
@@ -247,47 +211,6 @@ struct PoolStateMachine {
         return true
     }
 
-    private mutating func openingFailed(now: UInt64) {
-        // Openings that were under way as the circuit opened add nothing to its back-off.
-        if case .open = circuit { return }
-        failures += 1
-        notBefore = max(notBefore, now + backoff())
-        if circuit == .closed {
-            let serves = members.contains {
-                $0.hasAnswered && ($0.phase == .active || $0.phase == .reserve || $0.phase == .retiring)
-            }
-            guard failures >= limits.circuitFailures, !serves else { return }
-        }
-        openCircuit(.unreachable)
-    }
-
-    // MARK: Circuit
-
-    /// Until the back-off of the last failure is over.
-    private mutating func openCircuit(_ fault: PoolFault) {
-        serverErrors = 0
-        setCircuit(.open(until: notBefore, fault))
-    }
-
-    mutating func setCircuit(_ new: PoolCircuit) {
-        guard circuit != new else { return }
-        circuit = new
-        fullSince = nil
-        actions += [.changed(.circuit(new)), .reportAll]
-    }
-
-    /// The one connection that may carry a request while the circuit is half open.
-    var probe: UInt32? {
-        members.firstIndex { $0.phase == .active || $0.phase == .reserve }.map { UInt32($0) }
-    }
-
-    /// Full jitter, but at least a tenth of the window, so that a circuit is open for some time.
-    private mutating func backoff() -> UInt64 {
-        let doublings = UInt64(min(failures - 1, 30))
-        let window = min(limits.reconnectInitial << doublings, limits.reconnectMaximum)
-        return UInt64.random(in: window / 10...max(window, 1), using: &generator)
-    }
-
     private mutating func rotationAge() -> UInt64 {
         let tenth = limits.maximumAge / 10
         return UInt64.random(in: limits.maximumAge - tenth...limits.maximumAge + tenth, using: &generator)
@@ -295,8 +218,9 @@ struct PoolStateMachine {
 
     // MARK: Orders
 
-    /// Opening would not help for the time being.
+    /// Neither opening nor sending would help for the time being.
     mutating func stop(until: UInt64) {
+        if stoppedUntil == nil { actions.append(.reportAll) }
         stoppedUntil = until
     }
 
@@ -304,14 +228,19 @@ struct PoolStateMachine {
         isClosing = true
     }
 
-    /// Takes a connection out at once and opens another.
+    /// Takes a connection out at once and opens another. If it never was of use, its successor won't be for the same
+    /// cause (a provider token that is refused): then this is a failure, and the next opening waits for its back-off.
     mutating func replaceNow(_ number: UInt32, now: UInt64) {
-        let phase = members[Int(number)].phase
-        switch phase {
+        let member = members[Int(number)]
+        switch member.phase {
         case .active, .reserve, .retiring: drain(Int(number))
         case .free, .opening, .draining: return
         }
-        lost(phase)
+        if !member.isAccepted {
+            members[Int(number)].isCounted = true
+            countFailure(now: now)
+        }
+        lost(member.phase)
         maintain(now: now)
     }
 
@@ -363,7 +292,10 @@ struct PoolStateMachine {
 
     /// Opens what is missing, at its pace.
     mutating func maintain(now: UInt64) {
-        if let until = stoppedUntil, until <= now { stoppedUntil = nil }
+        if let until = stoppedUntil, until <= now {
+            stoppedUntil = nil
+            actions.append(.reportAll)
+        }
         if !isClosing { drainReplaced() }
         while mayOpen, earliestOpening <= now {
             guard let free = members.firstIndex(where: { $0.phase == .free }) else { return }

@@ -1,0 +1,223 @@
+import Testing
+
+@testable import HTTP2
+
+/// The pool's rules for failures: back-off, circuit, stop. One script each; times in milliseconds.
+@Suite struct PoolStateMachineFailureTests {
+    typealias Machine = PoolStateMachine
+
+    private let ms: UInt64 = 1_000_000
+
+    private func machine(_ change: (inout PoolLimits) -> Void = { _ in }) -> Machine {
+        var limits = PoolLimits()
+        limits.minimum = 1
+        limits.maximum = 4
+        change(&limits)
+        return Machine(limits, seed: 1)
+    }
+
+    private func view(_ number: UInt32, _ inFlight: Int, limit: Int = 100) -> Machine.View {
+        Machine.View(number: number, inFlight: inFlight, limit: limit)
+    }
+
+    /// Opens what the machine asks for until it is content.
+    private func openAll(_ machine: inout Machine, at now: UInt64) {
+        machine.maintain(now: now)
+        while let number = machine.takeOpening() { machine.opened(number, now: now) }
+        _ = machine.take()
+    }
+
+    // MARK: Back-off
+
+    /// One serves all the time; the other cannot be opened.
+    @Test func aConnectionThatServesDoesNotShortenTheBackOff() {
+        var machine = machine { $0.minimum = 2 }
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        var now: UInt64 = 0
+        var openings = 0
+        while now < 300_000 * ms {
+            now += 50 * ms
+            machine.answered(0)
+            machine.maintain(now: now)
+            guard let number = machine.takeOpening() else { continue }
+            openings += 1
+            machine.ended(number, .failed, now: now)
+        }
+        // Eight to double up to 30 s, then one every 3 to 30 s; without back-off 1500.
+        #expect(openings > 10 && openings < 60)
+        #expect(machine.failures == openings)
+        #expect(machine.circuit == .closed)
+    }
+
+    @Test func oneThatWasOpenedSinceEndsTheBackOff() {
+        var machine = machine { $0.minimum = 2 }
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.maintain(now: 200 * ms)
+        #expect(machine.takeOpening() == 1)
+        machine.ended(1, .failed, now: 200 * ms)
+        machine.maintain(now: 2000 * ms)
+        #expect(machine.takeOpening() == 1)
+        machine.opened(1, now: 2100 * ms)
+        #expect(machine.failures == 1)
+        machine.answered(1)
+        #expect(machine.failures == 0)
+        #expect(machine.notBefore == 0)
+    }
+
+    @Test func theFirstAnswerOfAnOlderOneEndsTheBackOffOnce() {
+        var machine = machine { $0.minimum = 2 }
+        openAll(&machine, at: 0)
+        machine.maintain(now: 200 * ms)
+        machine.ended(1, .failed, now: 201 * ms)
+        #expect(machine.failures == 1)
+        machine.answered(0)
+        #expect(machine.failures == 0)
+        machine.maintain(now: 500 * ms)
+        machine.ended(1, .failed, now: 501 * ms)
+        machine.answered(0)
+        #expect(machine.failures == 1)
+        #expect(machine.notBefore > 501 * ms)
+    }
+
+    /// A certificate is mended by a person: only a connection that came about since shows that it was.
+    @Test func anOlderConnectionNeverEndsTheBackOffOfSettings() {
+        var machine = machine { $0.minimum = 2 }
+        openAll(&machine, at: 0)
+        machine.maintain(now: 200 * ms)
+        _ = machine.take()
+        machine.ended(1, .settings, now: 201 * ms)
+        machine.answered(0)
+        machine.maintain(now: 15_200 * ms)
+        #expect(machine.take() == [])
+        let next = machine.notBefore
+        machine.maintain(now: next)
+        #expect(machine.take() == [.open(1)])
+        machine.opened(1, now: next)
+        machine.answered(1)
+        #expect(machine.notBefore == 0)
+    }
+
+    /// A provider token that is refused: each fresh connection's first request is answered so.
+    @Test func connectionsThatAreReplacedUnusedBackOff() {
+        var machine = machine()
+        machine.maintain(now: 0)
+        var now: UInt64 = 0
+        var openings = 0
+        while now < 300_000 * ms {
+            if let number = machine.takeOpening() {
+                openings += 1
+                machine.opened(number, now: now)
+                machine.answered(number, isAccepted: false)
+                machine.answers(good: 1, serverErrors: 0, now: now)
+                machine.replaceNow(number, now: now)
+                let failures = machine.failures
+                machine.ended(number, openings % 2 == 0 ? .ours : .failed, now: now + 10 * ms)
+                #expect(machine.failures == failures, "its end is no second failure")
+            }
+            now += 50 * ms
+            machine.maintain(now: now)
+        }
+        #expect(openings > 10 && openings < 60)
+        #expect(machine.failures == openings)
+        #expect(machine.circuit == .closed, "the server answers")
+        // The token is good again.
+        var number = machine.takeOpening()
+        while number == nil {
+            now += 50 * ms
+            machine.maintain(now: now)
+            number = machine.takeOpening()
+        }
+        machine.opened(number!, now: now)
+        machine.answered(number!)
+        #expect(machine.failures == 0)
+        machine.replaceNow(number!, now: now + 1000 * ms)
+        #expect(machine.failures == 0, "it was of use")
+        #expect(machine.takeOpening() != nil)
+    }
+
+    @Test func aRefusalEndsNoBackOff() {
+        var machine = machine()
+        machine.maintain(now: 0)
+        machine.ended(0, .failed, now: 0)
+        machine.maintain(now: 1000 * ms)
+        machine.opened(0, now: 1000 * ms)
+        machine.answered(0, isAccepted: false)
+        #expect(machine.failures == 1)
+        machine.answered(0)
+        #expect(machine.failures == 0)
+    }
+
+    /// It says no to the credential, and hangs up.
+    @Test func oneThatOnlyRefusesBeforeItEndsIsAFailure() {
+        var machine = machine()
+        var now: UInt64 = 0
+        machine.maintain(now: now)
+        for _ in 0..<10 {
+            now = max(now + 200 * ms, machine.notBefore)
+            machine.maintain(now: now)
+            machine.opened(0, now: now)
+            machine.answered(0, isAccepted: false)
+            machine.ended(0, .failed, now: now)
+        }
+        #expect(machine.failures == 10)
+        #expect(machine.circuit == .closed, "the server answers")
+    }
+
+    // MARK: Half open
+
+    /// An opening that was under way as the server's errors opened the circuit fails when it is half open.
+    @Test func aStaleOpeningDoesNotDecideForTheProbe() {
+        var machine = machine {
+            $0.minimum = 2
+            $0.circuitServerErrors = 1
+            $0.circuitErrorTime = 0
+        }
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.maintain(now: 200 * ms)
+        machine.answers(good: 0, serverErrors: 1, now: 300 * ms)
+        let until = machine.isOpenUntil ?? 0
+        machine.tick(now: until, demand: .init(), views: [view(0, 0)])
+        _ = machine.take()
+        machine.ended(1, .failed, now: until)
+        #expect(machine.circuit == .halfOpen(.serverErrors))
+        // The probe's answer is an error.
+        machine.answered(0)
+        machine.answers(good: 0, serverErrors: 1, now: until + ms)
+        #expect(machine.circuit == .open(until: machine.isOpenUntil ?? 0, .serverErrors))
+        #expect(machine.take().count { $0 == .changed(.circuit(.closed)) } == 0)
+    }
+
+    @Test func theLastOpeningThatFailsKeepsTheFault() {
+        var machine = machine {
+            $0.circuitServerErrors = 1
+            $0.circuitErrorTime = 0
+        }
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.answers(good: 0, serverErrors: 1, now: 300 * ms)
+        let until = machine.isOpenUntil ?? 0
+        machine.tick(now: until, demand: .init(), views: [view(0, 0)])
+        machine.ended(0, .failed, now: until + 200 * ms)
+        #expect(machine.takeOpening() == 0)
+        machine.ended(0, .failed, now: until + 300 * ms)
+        #expect(machine.circuit == .open(until: machine.notBefore, .serverErrors))
+        #expect(machine.notBefore > until + 300 * ms)
+    }
+
+    // MARK: Stop
+
+    @Test func theEndOfAStopIsReported() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.stop(until: 1000 * ms)
+        machine.stop(until: 2000 * ms)
+        #expect(machine.take() == [.reportAll])
+        machine.maintain(now: 1999 * ms)
+        #expect(machine.take() == [])
+        machine.maintain(now: 2000 * ms)
+        #expect(machine.take() == [.reportAll])
+    }
+}
