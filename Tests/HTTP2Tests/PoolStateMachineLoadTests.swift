@@ -104,6 +104,26 @@ import Testing
             ])
     }
 
+    @Test func aSuccessorIsNotReservedAsItIsRecalled() {
+        var machine = machine(open: 4, reserves: 1)
+        let reserve = machine.numbers(.reserve)[0]
+        let worn = machine.numbers(.active)[0]
+        machine.load = LoadWindow(length: 1)
+        let views = (machine.numbers(.active) + machine.numbers(.reserve)).map { number in
+            var view = view(number, 1)
+            view.isNearlyExhausted = number == worn
+            return view
+        }
+        // The window of one nanosecond is over after four looks, the last of which finds a load for one connection.
+        for look in UInt64(0)..<4 { machine.load.note(1, now: later + look) }
+        machine.tick(now: later + 4, demand: .init(peakInFlight: 1), views: views)
+        #expect(
+            machine.take() == [
+                .changed(.rotates(connection: worn, .streamIDs)), .report(reserve),
+                .changed(.recalled(connection: reserve)), .drain(worn),
+            ])
+    }
+
     // MARK: Replacement
 
     @Test func theOldOneServesUntilThereAreEnoughWithoutIt() {

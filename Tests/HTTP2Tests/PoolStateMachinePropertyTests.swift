@@ -137,6 +137,9 @@ private struct FailureRecord {
             }
             if reserved > 0, recalled > 0 { problem = "recalled and reserved at once" }
             if reserved > 0, isShort { problem = "reserved though it is needed" }
+            if reserved > 0, let lastGrowth, now < lastGrowth + limits.idleTimeout {
+                problem = "reserved soon after it grew"
+            }
             if isStopped != (machine.stoppedUntil != nil) {
                 problem = "a stop began or ended, and nobody was told"
             }
@@ -238,6 +241,8 @@ private struct FailureRecord {
             }
             answer(number, isAccepted: Int.random(in: 0..<4, using: &random) > 0, &world)
             world.machine.maintain(now: now)
+            // What is asked for by now is asked for before the circuit may open.
+            world.take()
             world.machine.answers(
                 good: Int.random(in: 0...2, using: &random),
                 serverErrors: Int.random(in: 0...9, using: &random),
@@ -266,7 +271,12 @@ private struct FailureRecord {
                     isBlocked: isStalled && Bool.random(using: &random),
                     isNearlyExhausted: Int.random(in: 0..<50, using: &random) == 0)
             }
-            world.isShort = isBusy
+            world.isShort =
+                isBusy
+                || views.contains {
+                    ($0.isWindowFull || $0.isBlocked)
+                        && world.machine.members[Int($0.number)].phase == .active
+                }
             world.machine.tick(
                 now: now,
                 demand: .init(

@@ -137,7 +137,11 @@ extension PoolStateMachine {
             target -= 1
             return actions.append(.changed(.shrank(to: target)))
         }
-        guard let least, active > limits.minimum, peak <= (active - 1) * limit / 2 else { return }
+        // One that is replaced may just have called a reserve back as its successor.
+        guard let least, active > limits.minimum, count(.retiring) == 0, peak <= (active - 1) * limit / 2
+        else {
+            return
+        }
         members[Int(least.number)].phase = .reserve
         members[Int(least.number)].idleSince = nil
         actions += [.report(least.number), .changed(.reserved(connection: least.number))]
