@@ -82,9 +82,8 @@ struct HeaderBlockDecoder: ~Copyable {
 }
 
 /// Recognises a 200 whose header block can't change the table: `:status: 200` from the static table, then only
-/// literals without indexing and never indexed (RFC 7541 §6.1, §6.2.2, §6.2.3), each with an indexed name. The values
-/// are passed over and not looked at, so that a Huffman code that is wrong in one of them goes unnoticed here: nothing
-/// depends on it.
+/// literals without indexing and never indexed (RFC 7541 §6.1, §6.2.2, §6.2.3), each with an indexed name and a value
+/// that is not Huffman coded. The values are passed over; whether a code is right only its decoding tells (§5.2).
 struct CommonAnswer {
     private(set) var isOK = false
     /// The index of the fields' name when it is one of the dynamic table; 0 when there is none.
@@ -103,7 +102,8 @@ struct CommonAnswer {
             guard block[offset] < 0x20,
                 let index = Self.integer(block, &offset, prefixBits: 4), index >= 15,
                 index != Self.retryAfter,
-                offset < block.count, let length = Self.integer(block, &offset, prefixBits: 7),
+                offset < block.count, block[offset] & 0x80 == 0,
+                let length = Self.integer(block, &offset, prefixBits: 7),
                 block.count - offset >= Int(length)
             else { return }
             if index > 61 {
