@@ -170,6 +170,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {
             $0.connections = 3
         }
+        try eventually("all are open") { client.openConnections == 3 }
         client.send(0..<3000)
         try answered(client, 3000)
         #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
