@@ -40,6 +40,9 @@ public struct ExponentialBackoff: Sendable, Equatable {
     /// For connecting again: 1 s doubling to 60 s (APNs takes rapid reconnects for an attack).
     public static let reconnect = ExponentialBackoff(base: 1000, cap: 60000, multiplier: 2)
 
+    /// For notifications whose receipt did not come: 1 min doubling to 6 h.
+    public static let confirm = ExponentialBackoff(base: 60000, cap: 21_600_000, multiplier: 2)
+
     /// For values known to be right.
     private init(base: Int64, cap: Int64, multiplier: Double) {
         baseMilliseconds = base

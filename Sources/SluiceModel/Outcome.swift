@@ -38,6 +38,10 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
     case answerLost
     /// No credential is configured for the job's topic.
     case noCredential
+    /// As many pushes as may be are pending for its device.
+    case deviceLimit
+    /// The device token is no longer registered, as the answer to another push or a device event says.
+    case deviceUnregistered
 
     /// Machine-readable code.
     public var name: StaticString {
@@ -46,6 +50,8 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
         case .attemptsExhausted: "attempts-exhausted"
         case .answerLost: "answer-lost"
         case .noCredential: "no-credential"
+        case .deviceLimit: "device-limit"
+        case .deviceUnregistered: "device-unregistered"
         }
     }
 
@@ -56,6 +62,8 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
         case .attemptsExhausted: "no attempt was accepted"
         case .answerLost: "the connection was lost before the answer, and duplicates are to be avoided"
         case .noCredential: "no credential is configured for this topic"
+        case .deviceLimit: "too many pushes are pending for this device"
+        case .deviceUnregistered: "the device token is no longer registered"
         }
     }
 }

@@ -1,0 +1,75 @@
+import SluiceModel
+
+/// What the owner of a ``DeliveryMachine`` has to do, in the order in which the actions come.
+public enum DeliveryAction: Equatable, Sendable {
+    /// Put the item into its lane's stream scheduler.
+    case enqueue(UInt32, atFront: Bool)
+    /// Take it out again; it waits there.
+    case dequeue(UInt32)
+    /// Its job was replaced while it waits in the scheduler: it keeps its place there, its length is another, and its
+    /// priority may be more urgent.
+    case requeue(UInt32)
+    /// The item has ended: write its outcome, free the job, release the slot. `successor` is the slot of the push that
+    /// superseded it, ``DeliveryMachine/noSlot`` otherwise. When its progress says that it is stored, remove it from the
+    /// store after Kafka has acknowledged the outcome, unless the store has a newer version by then.
+    case finish(UInt32, OutcomeKind, OutcomeCause?, successor: UInt32)
+    /// Free the job and release the slot without an outcome: Kafka (or the store) has it for whoever takes the
+    /// partition over.
+    case drop(UInt32)
+    /// Make the item durable, with its progress. ``DeliveryMachine/stored(_:version:at:)`` or
+    /// ``DeliveryMachine/storeFailed(_:version:)`` has to follow where the store is durable.
+    case store(UInt32, version: UInt64)
+    /// The record is durable in the store: its offset counts as complete, and its outcome completes none.
+    case offsetDone(partition: UInt16, offset: Int64)
+    /// Its device has a new token while it is in flight or right behind: remember the token for a later `readdress`.
+    case noteMove(UInt32)
+    /// The job is for the new token of its device from here on: the one of the event, or the one that was noted.
+    case readdress(UInt32)
+    /// The new token of its device belongs to another shard: ``DeliveryMachine/export(_:)`` it, release the slot, and
+    /// adopt it there.
+    case depart(UInt32)
+    /// An answer that blames the credential or topic has stopped the topic's pushes. For a person to mend.
+    case alert(topic: UInt16, slot: UInt32)
+    /// The topic's pushes go on.
+    case recovered(topic: UInt16)
+}
+
+/// A queue of actions over a ring that grows when it must: in steady state nothing is allocated.
+struct ActionQueue: ~Copyable {
+    private var ring: UnsafeMutablePointer<DeliveryAction>
+    private var capacity: Int
+    private var head = 0
+    private(set) var count = 0
+
+    init(capacity: Int = 256) {
+        self.capacity = capacity
+        ring = .allocate(capacity: capacity)
+    }
+
+    deinit { ring.deallocate() }
+
+    mutating func append(_ action: DeliveryAction) {
+        if count == capacity { grow() }
+        (ring + ((head + count) & (capacity - 1))).initialize(to: action)
+        count += 1
+    }
+
+    mutating func popFirst() -> DeliveryAction? {
+        guard count > 0 else { return nil }
+        let action = (ring + head).move()
+        head = (head + 1) & (capacity - 1)
+        count -= 1
+        return action
+    }
+
+    private mutating func grow() {
+        let larger = UnsafeMutablePointer<DeliveryAction>.allocate(capacity: 2 * capacity)
+        for index in 0..<count {
+            (larger + index).initialize(to: (ring + ((head + index) & (capacity - 1))).move())
+        }
+        ring.deallocate()
+        ring = larger
+        capacity *= 2
+        head = 0
+    }
+}

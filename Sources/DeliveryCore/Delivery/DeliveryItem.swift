@@ -1,0 +1,168 @@
+import SluiceModel
+
+/// Where an item stands between the moment its job came in and its end.
+public enum ItemState: UInt8, CaseIterable, Sendable {
+    case free
+    /// Being moved from one of the others to the next: never seen between two calls.
+    case unplaced
+    /// In its lane's stream scheduler.
+    case waiting
+    /// On a stream.
+    case inFlight
+    /// Behind an older push of its identity that is in flight.
+    case blocked
+    /// Its device has as many in flight as it may.
+    case crowded
+    /// Waits for a successor, for the app's coalesce window.
+    case coalescing
+    /// Between two attempts, or its device is held (429).
+    case retrying
+    /// Its `deliver-at` is still to come.
+    case scheduled
+    /// Its device is offline.
+    case held
+    /// Its device is back; it waits for its turn.
+    case returning
+    /// Accepted by APNs; the device's receipt is awaited.
+    case confirming
+    /// Its topic is stopped, as APNs refuses the credential or topic.
+    case parked
+    /// Ended; the owner hasn't released the slot yet.
+    case finished
+
+    /// Counts as pending: neither free nor ended.
+    public var isLive: Bool { self != .free && self != .finished }
+}
+
+/// One slot of the machine. Links are slots, ``DeliveryMachine/noSlot`` where there is none.
+struct DeliveryItem {
+    struct Flags: OptionSet, BitwiseCopyable {
+        let rawValue: UInt16
+
+        /// `apns-expiration: 0`.
+        static let isOnce = Flags(rawValue: 1)
+        /// A cancel came while it was in flight: no further attempt.
+        static let withdrawn = Flags(rawValue: 2)
+        /// Its receipt came while it was in flight.
+        static let receiptSeen = Flags(rawValue: 4)
+        /// Its device's token changed while it was in flight or blocked: it moves before it is sent (again).
+        static let moves = Flags(rawValue: 8)
+        /// Goes out once although its device counts as offline.
+        static let ignoresPresence = Flags(rawValue: 16)
+        /// The store has it, or was asked to take it.
+        static let stored = Flags(rawValue: 32)
+        /// Its offset counts as complete.
+        static let offsetDone = Flags(rawValue: 64)
+        /// The store could not take it: it is asked again.
+        static let storeAgain = Flags(rawValue: 128)
+        /// APNs has accepted it, and its receipt is awaited.
+        static let accepted = Flags(rawValue: 256)
+    }
+
+    var collapseKey: UInt64
+    var notificationKey: UInt64
+    var offset: Int64
+    var expiry: Int64
+    var deliverAt: Int64
+    var created: Int64
+    var registeredAt: Int64
+    var firstSent: Int64 = 0
+    /// Not before this moment of the monotonic clock.
+    var notBefore: UInt64 = 0
+    /// Order of arrival. A successor keeps its predecessor's.
+    var order: UInt64
+    var storeVersion: UInt64 = 0
+    var device: UInt32
+    /// The items of one device.
+    var next = DeliveryMachine.noSlot
+    var previous = DeliveryMachine.noSlot
+    /// Of an item in flight: the newer one of its identity that is blocked behind it. Of a blocked one: the item in
+    /// flight.
+    var peer = DeliveryMachine.noSlot
+    /// In the list of parked or returning items.
+    var queueNext = DeliveryMachine.noSlot
+    var queuePrevious = DeliveryMachine.noSlot
+    var receiptTimeoutSeconds: UInt32
+    var topic: UInt16
+    var lane: UInt16
+    var partition: UInt16
+    var attempts: UInt16 = 0
+    var failures: UInt16 = 0
+    var refusals: UInt16 = 0
+    var flags: Flags
+    var state = ItemState.unplaced
+    var priority: Priority
+    var delivery: DeliveryMode
+    var duplicates: DuplicatePolicy
+
+    init(_ facts: PushFacts, device: UInt32, order: UInt64, expiry: Int64) {
+        collapseKey = facts.collapseKey
+        notificationKey = facts.notificationKey
+        offset = facts.offset
+        self.expiry = expiry
+        deliverAt = facts.deliverAtMilliseconds
+        created = facts.createdMilliseconds
+        registeredAt = facts.registeredAtMilliseconds
+        self.order = order
+        self.device = device
+        receiptTimeoutSeconds = facts.receiptTimeoutSeconds
+        topic = facts.topic
+        lane = facts.lane
+        partition = facts.partition
+        flags = facts.isOnce ? .isOnce : []
+        priority = facts.priority
+        delivery = facts.delivery
+        duplicates = facts.duplicates
+    }
+
+    /// Whether it has the identity of these facts: topic and collapse identifier, or the `apns-id` without one. Both are
+    /// of the same device.
+    func hasIdentity(of facts: PushFacts) -> Bool {
+        collapseKey == facts.collapseKey
+            && (collapseKey == 0 ? notificationKey == facts.notificationKey : topic == facts.topic)
+    }
+
+    func hasIdentity(of other: DeliveryItem) -> Bool {
+        collapseKey == other.collapseKey
+            && (collapseKey == 0 ? notificationKey == other.notificationKey : topic == other.topic)
+    }
+
+    var progress: ItemProgress {
+        var progress = ItemProgress()
+        progress.attempts = attempts
+        progress.failures = failures
+        progress.firstSentMilliseconds = firstSent
+        progress.expiryMilliseconds = expiry
+        progress.isAccepted = flags.contains(.accepted)
+        progress.isOffsetDone = flags.contains(.offsetDone)
+        progress.isStored = flags.contains(.stored)
+        progress.storeVersion = storeVersion
+        return progress
+    }
+}
+
+/// A list of items through their `queueNext` and `queuePrevious`, first come first served.
+struct ItemList: BitwiseCopyable {
+    private(set) var first = DeliveryMachine.noSlot
+    private var last = DeliveryMachine.noSlot
+    private(set) var count = 0
+
+    mutating func append(_ slot: UInt32, _ items: UnsafeMutablePointer<DeliveryItem>) {
+        items[Int(slot)].queueNext = DeliveryMachine.noSlot
+        items[Int(slot)].queuePrevious = last
+        if last == DeliveryMachine.noSlot { first = slot } else { items[Int(last)].queueNext = slot }
+        last = slot
+        count += 1
+    }
+
+    mutating func remove(_ slot: UInt32, _ items: UnsafeMutablePointer<DeliveryItem>) {
+        let (next, previous) = (items[Int(slot)].queueNext, items[Int(slot)].queuePrevious)
+        if previous == DeliveryMachine.noSlot { first = next } else { items[Int(previous)].queueNext = next }
+        if next == DeliveryMachine.noSlot {
+            last = previous
+        } else {
+            items[Int(next)].queuePrevious = previous
+        }
+        count -= 1
+    }
+}

@@ -1,0 +1,142 @@
+import SluiceModel
+
+extension DeliveryMachine {
+    /// APNs answered 200.
+    public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
+        if deviceBackoff.count > 0 {
+            deviceBackoff.accepted(device: devices.entries[Int(item.pointee.device)].key.low)
+        }
+        let topic = item.pointee.topic
+        let device = land(slot)
+        if item.pointee.delivery == .confirm {
+            acceptedUnconfirmed(slot, at: now)
+        } else {
+            end(slot, .accepted, at: now)
+        }
+        if openCircuits > 0 { circuitRecovered(topic: topic, at: now) }
+        letCrowdedGo(device, at: now)
+    }
+
+    private mutating func acceptedUnconfirmed(_ slot: UInt32, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
+        // A cancel takes the further attempts away, and with them what there was to confirm.
+        if item.pointee.flags.contains(.withdrawn) { return end(slot, .accepted, at: now) }
+        if item.pointee.peer != Self.noSlot {
+            return end(slot, .superseded, successor: item.pointee.peer, at: now)
+        }
+        if isEnding(item.pointee.partition) { return drop(slot, at: now) }
+        item.pointee.failures = 0
+        item.pointee.refusals = 0
+        awaitReceipt(slot, at: now)
+    }
+
+    /// APNs answered with another status.
+    public mutating func answered(_ slot: UInt32, _ answer: AttemptAnswer, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
+        item.pointee.refusals = 0
+        let topic = item.pointee.topic
+        let device = land(slot)
+        if answer.class == .configuration {
+            refusedForConfiguration(slot, at: now)
+        } else {
+            // What a server in trouble answers says nothing about the credential.
+            let recovers =
+                openCircuits > 0
+                && (answer.class == .token || answer.class == .job || answer.reason == .tooManyRequests)
+            var retryAfter = max(0, answer.retryAfterMilliseconds)
+            if answer.reason == .tooManyRequests {
+                // Of this device token alone (HNR): what else is for it waits as well, and this one not less.
+                let until = deviceBackoff.refused(
+                    device: devices.entries[Int(device)].key.low, now: now.monotonicNanoseconds,
+                    retryAfter: UInt64(min(retryAfter, 1 << 40)) * 1_000_000, using: &generator)
+                retryAfter = Int64((until - now.monotonicNanoseconds) / 1_000_000) + 1
+            } else if answer.reason == .serviceUnavailable, retryAfter > 0 {
+                let wait = min(retryAfter, limits.retry.retryAfterLimitMilliseconds)
+                let lane = Int(item.pointee.lane)
+                laneHolds[lane] = max(laneHolds[lane], now.monotonic(inMilliseconds: wait))
+            }
+            let endsToken =
+                answer.class == .token
+                && (answer.reason == .unregistered || answer.reason == .expiredToken)
+            if endsToken {
+                // First, so that what is blocked behind this one ends with the others.
+                endPending(of: device, since: answer.invalidSinceMilliseconds, at: now)
+            }
+            item.pointee.failures = min(item.pointee.failures, .max - 1) + 1
+            retry(
+                slot, .answered(answer.class), retryAfterMilliseconds: retryAfter, mustWait: answer.mustWait,
+                at: now)
+            if recovers { circuitRecovered(topic: topic, at: now) }
+        }
+        letCrowdedGo(device, at: now)
+    }
+
+    /// The topic's pushes stop, this one as well: it isn't counted as an attempt that failed.
+    private mutating func refusedForConfiguration(_ slot: UInt32, at now: DeliveryTime) {
+        circuitFailed(slot, at: now)
+        again(slot, inMilliseconds: 0, at: now)
+    }
+
+    /// The request ended without an answer. `processed` says whether APNs may have taken it: false where the stream was
+    /// refused or lies above GOAWAY's last stream (RFC 9113 §6.8, §8.7).
+    public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
+        let device = land(slot)
+        if processed {
+            item.pointee.failures = min(item.pointee.failures, .max - 1) + 1
+            retry(slot, .unknownOutcome(item.pointee.duplicates), at: now)
+        } else {
+            item.pointee.attempts -= 1
+            item.pointee.refusals = min(item.pointee.refusals, .max - 1) + 1
+            retry(slot, .notProcessed, at: now)
+        }
+        letCrowdedGo(device, at: now)
+    }
+
+    private mutating func retry(
+        _ slot: UInt32, _ failure: AttemptFailure, retryAfterMilliseconds: Int64 = 0, mustWait: Bool = false,
+        at now: DeliveryTime
+    ) {
+        let item = items + Int(slot)
+        if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
+        var policy = limits.retry
+        if mustWait { policy.attemptsAtOnce = 0 }
+        let decision = policy.decide(
+            failure, attempt: UInt32(item.pointee.failures), refusals: UInt32(item.pointee.refusals),
+            retryAfterMilliseconds: retryAfterMilliseconds > 0 ? retryAfterMilliseconds : nil,
+            expirationMilliseconds: lastMoment(slot), nowMilliseconds: now.wallMilliseconds,
+            using: &generator)
+        switch decision {
+        case .giveUp(let reason): end(slot, reason.outcome, reason.cause, at: now)
+        case .now: again(slot, inMilliseconds: 0, at: now)
+        case .after(let milliseconds, _, _): again(slot, inMilliseconds: milliseconds, at: now)
+        }
+    }
+
+    /// An item whose attempt failed is to be tried again, unless something newer or a cancel has come meanwhile.
+    mutating func again(_ slot: UInt32, inMilliseconds wait: Int64, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        let notBefore = now.monotonic(inMilliseconds: wait)
+        if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
+        if item.pointee.peer != Self.noSlot {
+            // The newer one doesn't hurry a server that asked for patience.
+            let successor = item.pointee.peer
+            items[Int(successor)].notBefore = max(items[Int(successor)].notBefore, notBefore)
+            return end(slot, .superseded, successor: successor, at: now)
+        }
+        if item.pointee.flags.contains(.withdrawn) { return end(slot, .cancelled, at: now) }
+        item.pointee.notBefore = notBefore
+        milestones.retried += 1
+        place(slot, at: now, atFront: true)
+    }
+
+    /// Until when a lane's pool wants nothing to be sent, on the monotonic clock; 0 when it takes pushes.
+    public func laneHeldUntil(_ lane: UInt16) -> UInt64 {
+        Int(lane) < laneHolds.count ? laneHolds[Int(lane)] : 0
+    }
+}

@@ -1,0 +1,224 @@
+import SluiceModel
+
+extension DeliveryMachine {
+    /// How a push comes in.
+    private enum Arrival {
+        case record
+        case restored(ItemProgress)
+        case adopted(ItemProgress)
+    }
+
+    /// Takes a push from its Kafka record.
+    public mutating func admit(_ facts: PushFacts, at now: DeliveryTime) -> Admission {
+        take(facts, .record, at: now)
+    }
+
+    /// Takes an item back from the store. Those of a partition come before its records.
+    public mutating func restore(
+        _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
+    ) -> Admission {
+        nextStoreVersion = max(nextStoreVersion, progress.storeVersion + 1)
+        return take(facts, .restored(progress), at: now)
+    }
+
+    /// Takes an item over from another shard, whose device has a new token. Its offset and its outcome are this
+    /// shard's from here on. An item of a partition that has gone meanwhile is dropped by an action.
+    public mutating func adopt(
+        _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
+    ) -> Admission {
+        take(facts, .adopted(progress), at: now)
+    }
+
+    private mutating func take(
+        _ facts: PushFacts, _ arrival: Arrival, at now: DeliveryTime
+    ) -> Admission {
+        var expiry = min(
+            facts.expirationMilliseconds, now.wallMilliseconds + limits.maximumExpirationMilliseconds)
+        switch arrival {
+        case .record: break
+        case .restored(let progress), .adopted(let progress): expiry = progress.expiryMilliseconds
+        }
+        let known = devices.find(facts.device)
+        let (pending, flying) = known.map { identity(of: facts, in: $0) } ?? (Self.noSlot, Self.noSlot)
+        if let slot = repeats(facts, arrival, pending) ?? repeats(facts, arrival, flying) {
+            count(arrival)
+            milestones.repeated += 1
+            return .repeated(slot, isDurable: items[Int(slot)].flags.contains(.offsetDone))
+        }
+        for slot in [flying, pending] where slot != Self.noSlot && isOlder(facts, arrival, than: slot) {
+            count(arrival)
+            milestones.ended(.superseded)
+            return .obsolete(by: slot)
+        }
+        if expiry <= now.wallMilliseconds || facts.deliverAtMilliseconds >= expiry {
+            // Never to be sent, so it takes no other's place either.
+            count(arrival)
+            milestones.ended(.expired)
+            return .expired
+        }
+        makeRoom(topic: facts.topic, lane: facts.lane)
+        if pending != Self.noSlot {
+            count(arrival)
+            return replace(pending, with: facts, arrival, expiry: expiry, at: now)
+        }
+        if let known, Int(devices.entries[Int(known)].pending) >= limits.pendingPerDevice,
+            case .record = arrival
+        {
+            count(arrival)
+            milestones.ended(.undeliverable)
+            return .deviceFull
+        }
+        guard count < limits.capacity else { return .full }
+        let device = known ?? devices.findOrInsert(facts.device)
+        let slot = insert(facts, expiry: expiry, device: device)!
+        count(arrival)
+        apply(arrival, slot)
+        coalesce(slot, facts, at: now)
+        if flying != Self.noSlot {
+            items[Int(slot)].peer = flying
+            items[Int(flying)].peer = slot
+            setState(slot, .blocked)
+            return .placed(slot)
+        }
+        settle(slot, arrival, at: now)
+        return .placed(slot)
+    }
+
+    private mutating func count(_ arrival: Arrival) {
+        switch arrival {
+        case .record: milestones.received += 1
+        case .restored: milestones.restored += 1
+        case .adopted: milestones.adopted += 1
+        }
+    }
+
+    /// The device's items of one identity: the pending one and the one in flight.
+    private func identity(of facts: PushFacts, in device: UInt32) -> (pending: UInt32, flying: UInt32) {
+        var (pending, flying) = (Self.noSlot, Self.noSlot)
+        var slot = devices.entries[Int(device)].first
+        while slot != Self.noSlot {
+            let item = items + Int(slot)
+            if item.pointee.hasIdentity(of: facts) {
+                if item.pointee.state == .inFlight { flying = slot } else { pending = slot }
+            }
+            slot = item.pointee.next
+        }
+        return (pending, flying)
+    }
+
+    /// The slot when it holds the very same record.
+    private func repeats(_ facts: PushFacts, _ arrival: Arrival, _ slot: UInt32) -> UInt32? {
+        guard case .record = arrival, slot != Self.noSlot, items[Int(slot)].partition == facts.partition,
+            items[Int(slot)].offset == facts.offset
+        else { return nil }
+        return slot
+    }
+
+    /// Records of one partition come in their order, but for those that Kafka repeats. Otherwise the one that comes
+    /// later is newer, unless it has travelled: then the moment of creation tells.
+    private func isOlder(_ facts: PushFacts, _ arrival: Arrival, than slot: UInt32) -> Bool {
+        let item = items + Int(slot)
+        if item.pointee.partition == facts.partition { return facts.offset < item.pointee.offset }
+        if case .record = arrival { return false }
+        return facts.createdMilliseconds < item.pointee.created
+    }
+
+    private mutating func apply(_ arrival: Arrival, _ slot: UInt32) {
+        let progress: ItemProgress
+        switch arrival {
+        case .record: return
+        case .restored(let kept), .adopted(let kept): progress = kept
+        }
+        let item = items + Int(slot)
+        item.pointee.attempts = progress.attempts
+        item.pointee.failures = progress.failures
+        item.pointee.firstSent = progress.firstSentMilliseconds
+        item.pointee.storeVersion = progress.storeVersion
+        if progress.isStored { item.pointee.flags.insert(.stored) }
+        if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
+    }
+
+    /// An item that comes with the app's coalesce window waits for a successor, if its life is longer than that.
+    private mutating func coalesce(_ slot: UInt32, _ facts: PushFacts, at now: DeliveryTime) {
+        let window = Int64(facts.coalesceWindowMilliseconds)
+        guard facts.collapseKey != 0, window > 0, items[Int(slot)].attempts == 0,
+            items[Int(slot)].expiry - now.wallMilliseconds > window
+        else { return }
+        items[Int(slot)].notBefore = now.monotonic(inMilliseconds: window)
+    }
+
+    /// Places a new item, or lets it wait for its receipt where it did before.
+    private mutating func settle(_ slot: UInt32, _ arrival: Arrival, at now: DeliveryTime) {
+        switch arrival {
+        case .record: place(slot, at: now)
+        case .restored(let progress), .adopted(let progress):
+            if progress.isAccepted, !isEnding(items[Int(slot)].partition) {
+                awaitReceipt(slot, at: now)
+            } else {
+                place(slot, at: now)
+            }
+        }
+    }
+
+    /// Puts a newer push in the place of a pending one: it keeps the slot, the order, and what the older one had to
+    /// wait for on behalf of the device or the server, so that a steady stream of updates neither starves itself nor
+    /// hurries anything.
+    private mutating func replace(
+        _ slot: UInt32, with facts: PushFacts, _ arrival: Arrival, expiry: Int64, at now: DeliveryTime
+    ) -> Admission {
+        let item = items + Int(slot)
+        let old = item.pointee
+        let replaced = ReplacedPush(progress: old.progress, partition: old.partition, offset: old.offset)
+        milestones.ended(.superseded)
+        var new = DeliveryItem(facts, device: old.device, order: old.order, expiry: expiry)
+        (new.next, new.previous, new.peer) = (old.next, old.previous, old.peer)
+        (new.queueNext, new.queuePrevious) = (old.queueNext, old.queuePrevious)
+        new.notBefore = old.notBefore
+        new.state = old.state
+        new.flags.formUnion(old.flags.intersection(.moves))
+        let goesOnWaiting =
+            old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
+            && facts.deliverAtMilliseconds <= now.wallMilliseconds
+            && (facts.delivery == .accept || !isOffline(old.device))
+        if old.state == .blocked || goesOnWaiting {
+            item.pointee = new
+            apply(arrival, slot)
+            if goesOnWaiting { actions.append(.requeue(slot)) }
+            return .replaced(slot, replaced)
+        }
+        // Out of the old one's list before the priority, by which the list is found, is another.
+        withdraw(slot)
+        new.state = .unplaced
+        item.pointee = new
+        apply(arrival, slot)
+        settle(slot, arrival, at: now)
+        return .replaced(slot, replaced)
+    }
+
+    /// Tables by topic and lane grow with the highest number.
+    private mutating func makeRoom(topic: UInt16, lane: UInt16) {
+        if Int(topic) >= circuits.count {
+            circuits.append(
+                contentsOf: repeatElement(TopicCircuit(), count: Int(topic) + 1 - circuits.count))
+        }
+        if Int(lane) >= laneHolds.count {
+            laneHolds.append(contentsOf: repeatElement(0, count: Int(lane) + 1 - laneHolds.count))
+        }
+    }
+
+    // MARK: To another shard
+
+    /// What another shard adopts of an item that departs.
+    public mutating func export(_ slot: UInt32) -> (facts: PushFacts, progress: ItemProgress) {
+        let item = items[Int(slot)]
+        let device = moves.removeValue(forKey: slot)?.device ?? DeviceKey(high: 0, low: 0)
+        let facts = PushFacts(
+            device: device, collapseKey: item.collapseKey, notificationKey: item.notificationKey,
+            topic: item.topic, lane: item.lane, partition: item.partition, offset: item.offset,
+            expirationMilliseconds: item.expiry, isOnce: item.flags.contains(.isOnce),
+            deliverAtMilliseconds: item.deliverAt, createdMilliseconds: item.created,
+            registeredAtMilliseconds: item.registeredAt, receiptTimeoutSeconds: item.receiptTimeoutSeconds,
+            priority: item.priority, delivery: item.delivery, duplicates: item.duplicates)
+        return (facts, item.progress)
+    }
+}

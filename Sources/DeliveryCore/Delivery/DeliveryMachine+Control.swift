@@ -1,0 +1,266 @@
+import SluiceModel
+
+extension DeliveryMachine {
+    /// Withdraws what is pending under a collapse identifier or `apns-id` of a device.
+    public mutating func cancel(
+        _ device: DeviceKey, _ target: CancelTarget, at now: DeliveryTime
+    ) -> CancelResult {
+        milestones.events += 1
+        var result = CancelResult()
+        forEachItem(of: device) { machine, slot in
+            let item = machine.items + Int(slot)
+            guard item.pointee.matches(target) else { return }
+            if item.pointee.state == .inFlight {
+                item.pointee.flags.insert(.withdrawn)
+                result.tooLate += 1
+            } else {
+                result.cancelled += 1
+                machine.end(slot, .cancelled, at: now)
+            }
+        }
+        return result
+    }
+
+    /// Calls for each item of a device, oldest last; the body may end the item it is called for.
+    mutating func forEachItem(of key: DeviceKey, _ body: (inout DeliveryMachine, UInt32) -> Void) {
+        guard let device = devices.find(key) else { return }
+        forEachItem(ofEntry: device, body)
+    }
+
+    mutating func forEachItem(ofEntry device: UInt32, _ body: (inout DeliveryMachine, UInt32) -> Void) {
+        // What the body does to one item can end another, so the list is looked at first.
+        var slots = scratch
+        scratch = []
+        slots.removeAll(keepingCapacity: true)
+        var slot = devices.entries[Int(device)].first
+        while slot != Self.noSlot {
+            slots.append(slot)
+            slot = items[Int(slot)].next
+        }
+        for slot in slots where items[Int(slot)].state.isLive { body(&self, slot) }
+        scratch = slots
+    }
+
+    // MARK: Presence
+
+    /// The device is online: what is held for it goes out, urgent pushes first and in the order of their creation, paced
+    /// with those of other devices. Returns how many items that are.
+    public mutating func online(
+        _ device: DeviceKey, occurredMilliseconds: Int64, at now: DeliveryTime
+    ) -> Int {
+        milestones.events += 1
+        return comesOnline(device, occurredMilliseconds)
+    }
+
+    mutating func comesOnline(_ device: DeviceKey, _ occurredMilliseconds: Int64) -> Int {
+        guard learn(device, .online, occurredMilliseconds), let entry = devices.find(device) else { return 0 }
+        return letReturn(entry)
+    }
+
+    /// The device is offline: what is to be held then, is. Returns how many items that are.
+    public mutating func offline(
+        _ device: DeviceKey, occurredMilliseconds: Int64, at now: DeliveryTime
+    ) -> Int {
+        milestones.events += 1
+        guard learn(device, .offline, occurredMilliseconds) else { return 0 }
+        var count = 0
+        forEachItem(of: device) { machine, slot in
+            let item = machine.items + Int(slot)
+            guard item.pointee.delivery != .accept else { return }
+            switch item.pointee.state {
+            case .waiting, .returning, .confirming, .held:
+                machine.withdraw(slot)
+                machine.hold(slot, at: now)
+                count += 1
+            default: break
+            }
+        }
+        return count
+    }
+
+    /// The device has shown the notification with this `apns-id`. Returns 1 when that confirms an item, 0 otherwise.
+    public mutating func receipt(
+        _ device: DeviceKey, notificationKey: UInt64, occurredMilliseconds: Int64, at now: DeliveryTime
+    ) -> Int {
+        milestones.events += 1
+        var confirmed = 0
+        forEachItem(of: device) { machine, slot in
+            let item = machine.items + Int(slot)
+            guard item.pointee.delivery == .confirm, item.pointee.notificationKey == notificationKey,
+                item.pointee.firstSent > 0, !item.pointee.flags.contains(.receiptSeen)
+            else { return }
+            confirmed = 1
+            if item.pointee.state == .inFlight {
+                item.pointee.flags.insert(.receiptSeen)
+            } else {
+                machine.end(slot, .confirmed, at: now)
+            }
+        }
+        _ = comesOnline(device, occurredMilliseconds)
+        return confirmed
+    }
+
+    /// Notes where a device is, unless something newer is known.
+    private mutating func learn(_ key: DeviceKey, _ presence: Presence, _ occurred: Int64) -> Bool {
+        let device = devices.findOrInsert(key)
+        let known = devices.entries[Int(device)].presence
+        if known != Self.noSlot {
+            guard occurred >= presences[known].learned else { return false }
+            presences.update(known, presence, learned: occurred)
+            return true
+        }
+        // Items have room in the table of devices, and so have known devices: one that is forgotten makes it.
+        if let surplus = presences.surplus { forget(presences[surplus].device, surplus) }
+        let index = presences.insert(device: device, presence, learned: occurred)
+        devices.entries[Int(device)].presence = index
+        return true
+    }
+
+    /// Nothing is known of the device any more: what was held for it is sent.
+    private mutating func forget(_ device: UInt32, _ presence: UInt32) {
+        presences.remove(presence)
+        devices.entries[Int(device)].presence = Self.noSlot
+        if devices.entries[Int(device)].pending == 0 {
+            devices.remove(device)
+        } else {
+            _ = letReturn(device)
+        }
+    }
+
+    /// No receipt came in time.
+    mutating func presumeOffline(_ device: UInt32, at now: DeliveryTime) {
+        let key = devices.entries[Int(device)].key
+        let known = devices.entries[Int(device)].presence
+        if known != Self.noSlot, presences[known].presence == .offline { return }
+        let learned = known == Self.noSlot ? now.wallMilliseconds : presences[known].learned
+        _ = learn(key, .presumedOffline, max(learned, now.wallMilliseconds))
+    }
+
+    /// Queues what is held for a device for its return.
+    private mutating func letReturn(_ device: UInt32) -> Int {
+        var held: [UInt32] = []
+        var slot = devices.entries[Int(device)].first
+        while slot != Self.noSlot {
+            if items[Int(slot)].state == .held { held.append(slot) }
+            slot = items[Int(slot)].next
+        }
+        guard !held.isEmpty else { return 0 }
+        let items = self.items
+        held.sort { one, other in
+            let (one, other) = (items[Int(one)], items[Int(other)])
+            return (one.created, one.order) < (other.created, other.order)
+        }
+        for slot in held {
+            withdraw(slot)
+            setState(slot, .returning)
+            if items[Int(slot)].priority == .immediate {
+                returningUrgent.append(slot, items)
+            } else {
+                returning.append(slot, items)
+            }
+        }
+        return held.count
+    }
+
+    // MARK: The token
+
+    /// The app reports that the device token is no longer registered: what is pending for it ends as rejected, except
+    /// what was registered after that. Returns how many items that are.
+    public mutating func unregistered(
+        _ device: DeviceKey, occurredMilliseconds: Int64, at now: DeliveryTime
+    ) -> Int {
+        milestones.events += 1
+        guard let entry = devices.find(device) else { return 0 }
+        return endPending(of: entry, since: occurredMilliseconds, at: now)
+    }
+
+    /// Ends what is pending for a token that is no good any more, except what was registered after that was noticed.
+    @discardableResult
+    mutating func endPending(of device: UInt32, since: Int64?, at now: DeliveryTime) -> Int {
+        var count = 0
+        forEachItem(ofEntry: device) { machine, slot in
+            let item = machine.items + Int(slot)
+            // One that is unplaced is the one whose answer this is; one that moves goes to another token.
+            guard item.pointee.state != .inFlight, item.pointee.state != .unplaced,
+                !item.pointee.flags.contains(.moves)
+            else { return }
+            if let since, item.pointee.registeredAt > since { return }
+            machine.end(slot, .rejected, .deviceUnregistered, at: now)
+            count += 1
+        }
+        return count
+    }
+
+    /// The device has a new token: what is pending moves there. `isElsewhere` says that the new token belongs to another
+    /// shard. Returns how many items move, those in flight included, which only do if they are tried again.
+    public mutating func tokenChanged(
+        _ device: DeviceKey, to new: DeviceKey, isElsewhere: Bool, at now: DeliveryTime
+    ) -> Int {
+        milestones.events += 1
+        guard device != new else { return 0 }
+        let move = Move(device: new, isElsewhere: isElsewhere)
+        var count = 0
+        forEachItem(of: device) { machine, slot in
+            let item = machine.items + Int(slot)
+            count += 1
+            guard item.pointee.state == .inFlight || item.pointee.state == .blocked else {
+                return machine.move(slot, to: move, at: now)
+            }
+            item.pointee.flags.insert(.moves)
+            machine.moves[slot] = move
+            machine.actions.append(.noteMove(slot))
+        }
+        return count
+    }
+
+    /// Moves an item that isn't in flight to another device token.
+    mutating func move(_ slot: UInt32, to move: Move, at now: DeliveryTime) {
+        withdraw(slot)
+        let item = items + Int(slot)
+        if openCircuits > 0 { probeLeft(slot) }
+        unlink(slot)
+        if move.isElsewhere {
+            moves[slot] = move
+            milestones.departed += 1
+            setState(slot, .finished)
+            actions.append(.depart(slot))
+            return
+        }
+        let device = devices.findOrInsert(move.device)
+        var (pending, flying) = (Self.noSlot, Self.noSlot)
+        var other = devices.entries[Int(device)].first
+        while other != Self.noSlot {
+            if items[Int(other)].hasIdentity(of: item.pointee) {
+                if items[Int(other)].state == .inFlight { flying = other } else { pending = other }
+            }
+            other = items[Int(other)].next
+        }
+        link(slot, to: device)
+        actions.append(.readdress(slot))
+        for other in [flying, pending]
+        where other != Self.noSlot && item.pointee.isOlder(than: items[Int(other)]) {
+            return end(slot, .superseded, successor: other, at: now)
+        }
+        if pending != Self.noSlot { end(pending, .superseded, successor: slot, at: now) }
+        if flying != Self.noSlot {
+            item.pointee.peer = flying
+            items[Int(flying)].peer = slot
+            return setState(slot, .blocked)
+        }
+        place(slot, at: now)
+    }
+}
+
+extension DeliveryItem {
+    /// By creation, as items that travelled did not arrive in one order.
+    func isOlder(than other: DeliveryItem) -> Bool {
+        (created, order) < (other.created, other.order)
+    }
+
+    func matches(_ target: CancelTarget) -> Bool {
+        switch target {
+        case .notificationKey(let key): notificationKey == key
+        case .collapseKey(let key, let topic): collapseKey == key && (topic == nil || topic == self.topic)
+        }
+    }
+}

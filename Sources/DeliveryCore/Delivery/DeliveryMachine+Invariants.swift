@@ -1,0 +1,97 @@
+extension DeliveryMachine {
+    /// Looks at everything: the first thing that isn't as it must be, or nil. For tests and the simulation.
+    public func checkInvariants() -> String? {
+        guard milestones.isBalanced else { return "milestones don't add up" }
+        guard milestones[.unplaced] == 0 else { return "an item is unplaced" }
+        var (live, flying, parked, returns, timed) = (0, 0, 0, 0, 0)
+        for index in 0..<highWater where items[index].state.isLive {
+            live += 1
+            let item = items[index]
+            let device = devices.entries[Int(item.device)]
+            guard device.state == .used else { return "slot \(index) has no device" }
+            if let problem = checkLinks(UInt32(index), item) { return problem }
+            switch item.state {
+            case .inFlight: flying += 1
+            case .parked: parked += 1
+            case .returning: returns += 1
+            default: break
+            }
+            let isTimed = timers.due(of: UInt32(index)) != nil
+            if isTimed { timed += 1 }
+            switch item.state {
+            case .coalescing, .retrying, .scheduled, .confirming:
+                guard isTimed else { return "slot \(index) is \(item.state) without a timer" }
+            case .held: break
+            default: guard !isTimed else { return "slot \(index) is \(item.state) with a timer" }
+            }
+        }
+        guard live == milestones.pending else { return "\(live) live items, \(milestones.pending) counted" }
+        guard flying == milestones[.inFlight] else { return "in flight" }
+        guard timed == timers.count else { return "timers of items that are gone" }
+        guard parked == circuits.reduce(0, { $0 + $1.parked.count }) else { return "parked" }
+        guard openCircuits == circuits.count(where: { $0.state != .closed }) else { return "circuits" }
+        for circuit in circuits where circuit.state == .closed && circuit.parked.count > 0 {
+            return "items are parked at a closed circuit"
+        }
+        guard returns == returningUrgent.count + returning.count else { return "returning" }
+        return checkDevices()
+    }
+
+    private func checkLinks(_ slot: UInt32, _ item: DeliveryItem) -> String? {
+        if item.next != Self.noSlot, items[Int(item.next)].previous != slot { return "list of slot \(slot)" }
+        if item.peer == Self.noSlot {
+            return item.state == .blocked ? "slot \(slot) is blocked behind nothing" : nil
+        }
+        let peer = items[Int(item.peer)]
+        guard peer.peer == slot, peer.hasIdentity(of: item) else { return "peers of slot \(slot)" }
+        guard
+            item.state == .blocked && peer.state == .inFlight
+                || item.state == .inFlight && peer.state == .blocked
+        else { return "slot \(slot) is \(item.state), its peer \(peer.state)" }
+        return nil
+    }
+
+    private func checkDevices() -> String? {
+        var (used, items, known) = (0, 0, 0)
+        for index in 0..<devices.size where devices.entries[index].state == .used {
+            used += 1
+            let device = devices.entries[index]
+            if device.presence != Self.noSlot {
+                known += 1
+                guard presences[device.presence].device == UInt32(index) else {
+                    return "presence of a device"
+                }
+            }
+            if let problem = checkItems(of: device, UInt32(index)) { return problem }
+            items += Int(device.pending)
+            guard device.pending > 0 || device.presence != Self.noSlot else { return "an idle device" }
+        }
+        guard used == devices.count else { return "devices in use" }
+        guard known == presences.count, known <= presences.capacity else { return "presences" }
+        return items == milestones.pending ? nil : "items of devices"
+    }
+
+    private func checkItems(of device: DeviceEntry, _ index: UInt32) -> String? {
+        var (pending, flying, crowded) = (0, 0, 0)
+        var slot = device.first
+        while slot != Self.noSlot {
+            let item = items[Int(slot)]
+            guard item.device == index, item.state.isLive else { return "slot \(slot) under a device" }
+            pending += 1
+            if item.state == .inFlight { flying += 1 }
+            if item.state == .crowded { crowded += 1 }
+            var other = item.next
+            while other != Self.noSlot {
+                let twin = items[Int(other)]
+                if twin.hasIdentity(of: item), twin.peer != slot {
+                    return "two of one identity: \(slot), \(other)"
+                }
+                other = twin.next
+            }
+            slot = item.next
+        }
+        guard pending == Int(device.pending), flying == Int(device.inFlight), crowded == Int(device.crowded)
+        else { return "counts of a device" }
+        return flying <= limits.inFlightPerDevice ? nil : "too many in flight for one device"
+    }
+}

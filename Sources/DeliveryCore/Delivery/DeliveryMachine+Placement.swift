@@ -1,0 +1,184 @@
+import SluiceModel
+
+extension DeliveryMachine {
+    /// Finds the place of an unplaced item: its end, the scheduler, or whatever it has to wait for first.
+    mutating func place(_ slot: UInt32, at now: DeliveryTime, atFront: Bool = false) {
+        let item = items + Int(slot)
+        if isEnding(item.pointee.partition) { return drop(slot, at: now) }
+        if lastMoment(slot) <= now.wallMilliseconds { return end(slot, .expired, at: now) }
+        if item.pointee.flags.contains(.moves), let move = moves.removeValue(forKey: slot) {
+            item.pointee.flags.remove(.moves)
+            return self.move(slot, to: move, at: now)
+        }
+        if item.pointee.deliverAt > now.wallMilliseconds {
+            let wait = item.pointee.deliverAt - now.wallMilliseconds
+            return delay(slot, .scheduled, until: now.monotonic(inMilliseconds: wait), at: now)
+        }
+        if item.pointee.notBefore > now.monotonicNanoseconds {
+            let state: ItemState =
+                item.pointee.attempts == 0 && item.pointee.refusals == 0 ? .coalescing : .retrying
+            return delay(slot, state, until: item.pointee.notBefore, at: now)
+        }
+        if mustHold(slot) { return hold(slot, at: now) }
+        if let until = heldByServer(slot, at: now) { return delay(slot, .retrying, until: until, at: now) }
+        if openCircuits > 0, !circuitLets(slot) { return park(slot, at: now) }
+        let device = devices.entries + Int(item.pointee.device)
+        if Int(device.pointee.inFlight) >= limits.inFlightPerDevice {
+            device.pointee.crowded += 1
+            return setWaiting(slot, .crowded)
+        }
+        setState(slot, .waiting)
+        actions.append(.enqueue(slot, atFront: atFront))
+    }
+
+    /// A state other than the scheduler's queue: a probe that gets there tells nothing.
+    private mutating func setWaiting(_ slot: UInt32, _ state: ItemState) {
+        setState(slot, state)
+        if openCircuits > 0 { probeLeft(slot) }
+    }
+
+    /// Its device is offline, and the job says to keep it then.
+    private func mustHold(_ slot: UInt32) -> Bool {
+        let item = items + Int(slot)
+        return item.pointee.delivery != .accept && !item.pointee.flags.contains(.ignoresPresence)
+            && isOffline(item.pointee.device)
+    }
+
+    /// Until when APNs takes nothing for its device; nil when it does.
+    private mutating func heldByServer(_ slot: UInt32, at now: DeliveryTime) -> UInt64? {
+        guard deviceBackoff.count > 0 else { return nil }
+        let key = devices.entries[Int(items[Int(slot)].device)].key
+        return deviceBackoff.heldUntil(device: key.low, now: now.monotonicNanoseconds)
+    }
+
+    private mutating func delay(
+        _ slot: UInt32, _ state: ItemState, until: UInt64, at now: DeliveryTime
+    ) {
+        setWaiting(slot, state)
+        timers.insert(slot, due: until)
+        if until > now.monotonic(inMilliseconds: limits.storeAfterMilliseconds) { store(slot) }
+    }
+
+    /// Keeps an item until its device is back. A device that only did not confirm in time gets another attempt without
+    /// news of it, later and later.
+    mutating func hold(_ slot: UInt32, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        setWaiting(slot, .held)
+        let presence = devices.entries[Int(item.pointee.device)].presence
+        if presence != Self.noSlot, presences[presence].presence == .presumedOffline {
+            let attempts = UInt32(max(1, item.pointee.attempts))
+            let window = limits.confirm.window(attempt: attempts)
+            timers.insert(slot, due: now.monotonic(inMilliseconds: window))
+        }
+        store(slot)
+    }
+
+    /// APNs has it; the device is to confirm it.
+    mutating func awaitReceipt(_ slot: UInt32, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        item.pointee.flags.insert(.accepted)
+        delay(
+            slot, .confirming,
+            until: now.monotonic(inMilliseconds: Int64(item.pointee.receiptTimeoutSeconds) * 1000), at: now)
+    }
+
+    // MARK: Its turn
+
+    /// The scheduler has given the item a place on a connection. False when it must not be sent now: the owner takes
+    /// the place back, and actions say what becomes of the item, if anything does at once.
+    public mutating func begin(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+        let item = items + Int(slot)
+        precondition(item.pointee.state == .waiting, "slot \(slot) is \(item.pointee.state), not waiting")
+        let device = devices.entries + Int(item.pointee.device)
+        if lastMoment(slot) <= now.wallMilliseconds
+            || Int(device.pointee.inFlight) >= limits.inFlightPerDevice
+            || (item.pointee.delivery != .accept && mustHold(slot))
+            || (openCircuits > 0 && !circuitLets(slot)) || heldByServer(slot, at: now) != nil
+        {
+            setState(slot, .unplaced)
+            place(slot, at: now)
+            return false
+        }
+        setState(slot, .inFlight)
+        device.pointee.inFlight += 1
+        item.pointee.attempts = min(item.pointee.attempts, .max - 1) + 1
+        if item.pointee.firstSent == 0 { item.pointee.firstSent = now.wallMilliseconds }
+        item.pointee.flags.remove(.ignoresPresence)
+        milestones.sent += 1
+        return true
+    }
+
+    /// The connection took nothing after all: the item waits at the front of its queue again, as if it had not begun.
+    public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
+        item.pointee.attempts -= 1
+        if item.pointee.attempts == 0, item.pointee.refusals == 0 { item.pointee.firstSent = 0 }
+        milestones.sent -= 1
+        let device = land(slot)
+        again(slot, inMilliseconds: 0, at: now)
+        letCrowdedGo(device, at: now)
+    }
+
+    /// Takes an item off its stream: it is unplaced. Returns its device.
+    mutating func land(_ slot: UInt32) -> UInt32 {
+        let device = items[Int(slot)].device
+        devices.entries[Int(device)].inFlight -= 1
+        setState(slot, .unplaced)
+        return device
+    }
+
+    /// One more of the device may go, the one that came first. Should it come to nothing, the next are found by the
+    /// sweep.
+    mutating func letCrowdedGo(_ device: UInt32, at now: DeliveryTime) {
+        let entry = devices.entries + Int(device)
+        guard entry.pointee.crowded > 0, Int(entry.pointee.inFlight) < limits.inFlightPerDevice else {
+            return
+        }
+        var oldest = Self.noSlot
+        var slot = entry.pointee.first
+        while slot != Self.noSlot {
+            if items[Int(slot)].state == .crowded,
+                oldest == Self.noSlot || items[Int(slot)].order < items[Int(oldest)].order
+            {
+                oldest = slot
+            }
+            slot = items[Int(slot)].next
+        }
+        guard oldest != Self.noSlot else { return }
+        withdraw(oldest)
+        place(oldest, at: now)
+    }
+
+    // MARK: Store
+
+    /// Hands an item to the store, unless it is there as it is.
+    mutating func store(_ slot: UInt32) {
+        let item = items + Int(slot)
+        guard !item.pointee.flags.contains(.stored) else { return }
+        item.pointee.flags.insert(.stored)
+        item.pointee.storeVersion = nextStoreVersion
+        nextStoreVersion += 1
+        milestones.stored += 1
+        actions.append(.store(slot, version: item.pointee.storeVersion))
+    }
+
+    /// The store has made an item durable. Of no effect when it has ended or was replaced meanwhile.
+    public mutating func stored(_ slot: UInt32, version: UInt64) {
+        let item = items + Int(slot)
+        guard Int(slot) < highWater, item.pointee.state.isLive, item.pointee.storeVersion == version,
+            limits.storeIsDurable, !item.pointee.flags.contains(.offsetDone)
+        else { return }
+        item.pointee.flags.insert(.offsetDone)
+        actions.append(.offsetDone(partition: item.pointee.partition, offset: item.pointee.offset))
+    }
+
+    /// The store could not take an item: it is asked again within a second. The item goes on meanwhile.
+    public mutating func storeFailed(_ slot: UInt32, version: UInt64) {
+        let item = items + Int(slot)
+        guard Int(slot) < highWater, item.pointee.state.isLive, item.pointee.storeVersion == version else {
+            return
+        }
+        item.pointee.flags.insert(.storeAgain)
+    }
+}

@@ -1,0 +1,142 @@
+import SluiceModel
+
+extension DeliveryMachine {
+    /// How often each item is looked at for its expiration, in nanoseconds; a part of them in each call.
+    private static let sweepInterval: UInt64 = 1_000_000_000
+    /// Parts of a sweep, when nothing else wakes the owner.
+    private static let sweepStep: UInt64 = 250_000_000
+
+    /// Does what time brings: waits that are over, items that have expired, devices' returns, and topics' probes.
+    public mutating func advance(to now: DeliveryTime) {
+        while let slot = timers.popDue(now: now.monotonicNanoseconds) { timerFired(slot, at: now) }
+        if openCircuits > 0 { advanceCircuits(at: now) }
+        returnItems(at: now)
+        sweep(at: now)
+    }
+
+    /// When to call ``advance(to:)`` again, on the monotonic clock; nil while nothing waits for time to pass.
+    public func nextWake(after now: DeliveryTime) -> UInt64? {
+        var wake = timers.nextDue ?? .max
+        if milestones.pending > milestones[.inFlight] {
+            // At least one item is looked at then.
+            let share = Self.sweepInterval / UInt64(max(1, highWater)) + 1_000_000
+            wake = min(wake, sweptAt &+ max(Self.sweepStep, share))
+        }
+        if openCircuits > 0 { wake = min(wake, nextCircuitWake) }
+        if returningUrgent.count + returning.count > 0 { wake = min(wake, nextReturn) }
+        for hold in laneHolds where hold > now.monotonicNanoseconds { wake = min(wake, hold) }
+        return wake == .max ? nil : max(wake, now.monotonicNanoseconds)
+    }
+
+    private mutating func timerFired(_ slot: UInt32, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        switch item.pointee.state {
+        case .coalescing, .retrying, .scheduled:
+            setState(slot, .unplaced)
+            place(slot, at: now)
+        case .held:
+            // Without news of its device: once more.
+            item.pointee.flags.insert(.ignoresPresence)
+            setState(slot, .unplaced)
+            place(slot, at: now)
+        case .confirming:
+            setState(slot, .unplaced)
+            presumeOffline(item.pointee.device, at: now)
+            // A device that comes and goes doesn't get it each time.
+            let pause = limits.retry.later.wait(
+                attempt: UInt32(max(1, item.pointee.attempts)), using: &generator)
+            item.pointee.notBefore = now.monotonic(inMilliseconds: pause)
+            item.pointee.flags.remove(.accepted)
+            hold(slot, at: now)
+        default: preconditionFailure("a timer of slot \(slot), which is \(item.pointee.state)")
+        }
+    }
+
+    // MARK: Returns
+
+    private var returnInterval: UInt64 { 1_000_000_000 / UInt64(limits.returnsPerSecond) }
+
+    /// When the next item may return.
+    private var nextReturn: UInt64 {
+        let ahead = returnInterval * UInt64(limits.returnBurst - 1)
+        return returnSchedule > ahead ? returnSchedule - ahead : 0
+    }
+
+    private mutating func returnItems(at now: DeliveryTime) {
+        while returningUrgent.count + returning.count > 0, nextReturn <= now.monotonicNanoseconds {
+            let slot = returningUrgent.count > 0 ? returningUrgent.first : returning.first
+            returnSchedule = max(returnSchedule, now.monotonicNanoseconds) + returnInterval
+            withdraw(slot)
+            place(slot, at: now)
+        }
+    }
+
+    // MARK: Expirations
+
+    /// Looks at as many items as the time since the last call asks for, so that each has its turn once a second. Also
+    /// finds schedules that a step of the wall clock has brought about.
+    private mutating func sweep(at now: DeliveryTime) {
+        let elapsed = now.monotonicNanoseconds &- sweptAt
+        if elapsed >= Self.sweepInterval || highWater == 0 {
+            sweptAt = now.monotonicNanoseconds
+            for slot in 0..<highWater { look(at: UInt32(slot), at: now) }
+            return
+        }
+        let part = Int(elapsed / 1000) * highWater / Int(Self.sweepInterval / 1000)
+        guard part > 0 else { return }
+        sweptAt &+= UInt64(part) * Self.sweepInterval / UInt64(highWater)
+        for _ in 0..<part {
+            if sweepCursor >= highWater { sweepCursor = 0 }
+            look(at: UInt32(sweepCursor), at: now)
+            sweepCursor += 1
+        }
+    }
+
+    private mutating func look(at slot: UInt32, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        switch item.pointee.state {
+        case .free, .finished, .inFlight: return
+        default: break
+        }
+        if lastMoment(slot) <= now.wallMilliseconds { return end(slot, .expired, at: now) }
+        if item.pointee.state == .scheduled, item.pointee.deliverAt <= now.wallMilliseconds {
+            withdraw(slot)
+            return place(slot, at: now)
+        }
+        if item.pointee.state == .crowded,
+            Int(devices.entries[Int(item.pointee.device)].inFlight) < limits.inFlightPerDevice
+        {
+            withdraw(slot)
+            return place(slot, at: now)
+        }
+        if item.pointee.flags.contains(.storeAgain) {
+            item.pointee.flags.subtract([.storeAgain, .stored])
+            store(slot)
+        }
+    }
+
+    // MARK: Partitions
+
+    func isEnding(_ partition: UInt16) -> Bool {
+        isDraining || (!endingPartitions.isEmpty && endingPartitions.contains(partition))
+    }
+
+    /// A partition begins under a number that an earlier one may have had.
+    public mutating func begin(partition: UInt16) {
+        endingPartitions.remove(partition)
+    }
+
+    /// Gives back what isn't in flight of a partition that goes away, or of all (nil, to drain): Kafka or the store has
+    /// it still. What is in flight gets its outcome, or is given back when it fails.
+    public mutating func abandon(partition: UInt16?, at now: DeliveryTime) {
+        if let partition { endingPartitions.insert(partition) } else { isDraining = true }
+        for index in 0..<highWater {
+            let item = items + index
+            switch item.pointee.state {
+            case .free, .finished, .inFlight: continue
+            default: break
+            }
+            if partition == nil || item.pointee.partition == partition { drop(UInt32(index), at: now) }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+import SluiceModel
+
+/// How many items came, where they stand, and how they ended. The sums add up after every call: ``isBalanced``.
+public struct DeliveryMilestones: Sendable {
+    /// Pushes handed in, however they ended.
+    public internal(set) var received = 0
+    /// Items taken over from the store, and from other shards.
+    public internal(set) var restored = 0
+    public internal(set) var adopted = 0
+    /// Records that the machine had already, restored.
+    public internal(set) var repeated = 0
+    /// Given back without an outcome.
+    public internal(set) var dropped = 0
+    /// Gone to another shard with their device's new token.
+    public internal(set) var departed = 0
+
+    /// Requests handed to a connection.
+    public internal(set) var sent = 0
+    /// Failed attempts after which the item is tried again.
+    public internal(set) var retried = 0
+    /// Items that the store was asked to take.
+    public internal(set) var stored = 0
+    /// Topics stopped because APNs refused the credential or topic.
+    public internal(set) var stops = 0
+    /// Cancels and device events taken in.
+    public internal(set) var events = 0
+
+    private var live = InlineArray<16, Int>(repeating: 0)
+    private var ended = InlineArray<16, Int>(repeating: 0)
+
+    /// Items in this state now.
+    public subscript(state: ItemState) -> Int { live[Int(state.rawValue)] }
+
+    /// Items that ended so.
+    public subscript(kind: OutcomeKind) -> Int { ended[Int(kind.rawValue)] }
+
+    /// Items between their arrival and their end.
+    public var pending: Int {
+        ItemState.allCases.reduce(0) { $1.isLive ? $0 + self[$1] : $0 }
+    }
+
+    /// Items that ended, however.
+    public var finished: Int { OutcomeKind.allCases.reduce(0) { $0 + self[$1] } }
+
+    /// Everything that came is pending, has ended, or was handed on.
+    public var isBalanced: Bool {
+        received + restored + adopted == pending + finished + repeated + dropped + departed
+    }
+
+    mutating func moved(from old: ItemState, to new: ItemState) {
+        live[Int(old.rawValue)] -= 1
+        live[Int(new.rawValue)] += 1
+    }
+
+    mutating func entered(_ state: ItemState) { live[Int(state.rawValue)] += 1 }
+
+    mutating func left(_ state: ItemState) { live[Int(state.rawValue)] -= 1 }
+
+    mutating func ended(_ kind: OutcomeKind) { ended[Int(kind.rawValue)] += 1 }
+}

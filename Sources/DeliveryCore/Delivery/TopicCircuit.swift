@@ -1,0 +1,115 @@
+import SluiceModel
+
+/// Stops the pushes of one topic while APNs refuses its credential or the topic itself, so that they wait for a person
+/// instead of failing one by one.
+///
+///     closed ── a configuration answer ──▶ open ── after a growing pause ──▶ probing (one push) ── any other answer ──▶ closed
+///                                           ▲                                   │
+///                                           └────── a configuration answer ─────┘
+struct TopicCircuit: BitwiseCopyable {
+    enum State: UInt8, BitwiseCopyable {
+        case closed
+        case open
+        case probing
+    }
+
+    var state = State.closed
+    /// Configuration answers to a probe in a row, and the first.
+    var failures: UInt32 = 0
+    /// When an open one lets a probe go.
+    var until: UInt64 = 0
+    /// The push that goes first.
+    var probe = DeliveryMachine.noSlot
+    /// Items that wait for it to close.
+    var parked = ItemList()
+}
+
+extension DeliveryMachine {
+    /// Whether the item may go as far as its topic is concerned. The first that asks while it probes is the probe.
+    mutating func circuitLets(_ slot: UInt32) -> Bool {
+        let topic = Int(items[Int(slot)].topic)
+        switch circuits[topic].state {
+        case .closed: return true
+        case .open: return false
+        case .probing:
+            if circuits[topic].probe == Self.noSlot { circuits[topic].probe = slot }
+            return circuits[topic].probe == slot
+        }
+    }
+
+    mutating func park(_ slot: UInt32, at now: DeliveryTime) {
+        setState(slot, .parked)
+        circuits[Int(items[Int(slot)].topic)].parked.append(slot, items)
+        store(slot)
+    }
+
+    /// An item goes where nothing is learned of its topic: the next one is the probe.
+    mutating func probeLeft(_ slot: UInt32) {
+        let topic = Int(items[Int(slot)].topic)
+        if circuits[topic].probe == slot { circuits[topic].probe = Self.noSlot }
+    }
+
+    /// APNs blamed the credential or topic for this item's request.
+    mutating func circuitFailed(_ slot: UInt32, at now: DeliveryTime) {
+        let topic = Int(items[Int(slot)].topic)
+        let wasClosed = circuits[topic].state == .closed
+        if circuits[topic].state == .open { return }
+        if circuits[topic].state == .probing, circuits[topic].probe != slot { return }
+        circuits[topic].failures += 1
+        circuits[topic].state = .open
+        circuits[topic].probe = Self.noSlot
+        let pause = limits.retry.configuration.wait(attempt: circuits[topic].failures, using: &generator)
+        circuits[topic].until = now.monotonic(inMilliseconds: pause)
+        guard wasClosed else { return }
+        openCircuits += 1
+        milestones.stops += 1
+        actions.append(.alert(topic: items[Int(slot)].topic, slot: slot))
+    }
+
+    /// APNs answered a request of the topic without blaming it: all that waited goes on.
+    mutating func circuitRecovered(topic: UInt16, at now: DeliveryTime) {
+        guard circuits[Int(topic)].state != .closed else { return }
+        circuits[Int(topic)].state = .closed
+        circuits[Int(topic)].failures = 0
+        circuits[Int(topic)].probe = Self.noSlot
+        openCircuits -= 1
+        actions.append(.recovered(topic: topic))
+        // Only those that are here now: one that is placed may come to wait for something else, but not for this.
+        while circuits[Int(topic)].parked.count > 0 {
+            let slot = circuits[Int(topic)].parked.first
+            withdraw(slot)
+            place(slot, at: now)
+        }
+    }
+
+    /// Lets probes go whose time has come.
+    mutating func advanceCircuits(at now: DeliveryTime) {
+        for topic in circuits.indices where circuits[topic].state != .closed {
+            if circuits[topic].state == .open {
+                guard circuits[topic].until <= now.monotonicNanoseconds else { continue }
+                circuits[topic].state = .probing
+            }
+            // Each pass takes one from the list: what is placed elsewhere isn't the probe.
+            while circuits[topic].state == .probing, circuits[topic].probe == Self.noSlot,
+                circuits[topic].parked.count > 0
+            {
+                let slot = circuits[topic].parked.first
+                withdraw(slot)
+                place(slot, at: now)
+            }
+        }
+    }
+
+    /// When a circuit has something to do; `.max` when none has.
+    var nextCircuitWake: UInt64 {
+        var wake = UInt64.max
+        for circuit in circuits where circuit.state != .closed && circuit.parked.count > 0 {
+            if circuit.state == .open {
+                wake = min(wake, circuit.until)
+            } else if circuit.probe == Self.noSlot {
+                wake = 0
+            }
+        }
+        return wake
+    }
+}

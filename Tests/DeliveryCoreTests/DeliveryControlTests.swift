@@ -1,0 +1,155 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+struct DeliveryControlTests {
+    @Test func aCancelWithdrawsWhatIsPending() {
+        var harness = DeliveryHarness()
+        harness.push("waiting", collapse: "x")
+        harness.push("scheduled", collapse: "x") {
+            $0.topic = 1
+            $0.deliverAtMilliseconds = $0.createdMilliseconds + 60_000
+        }
+        harness.push("other", collapse: "y")
+        let device = DeliveryHarness.device("d")
+        let result = harness.machine.cancel(
+            device, .collapseKey(DeliveryHarness.key("x"), topic: nil), at: harness.now)
+        harness.drain()
+        #expect(result == CancelResult(cancelled: 2))
+        #expect(harness.waiting == ["other"])
+        #expect(
+            harness.machine.cancel(device, .notificationKey(DeliveryHarness.key("nothing")), at: harness.now)
+                == CancelResult())
+        #expect(
+            harness.machine.cancel(device, .notificationKey(DeliveryHarness.key("other")), at: harness.now)
+                == CancelResult(cancelled: 1))
+        harness.drain()
+        #expect(harness.machine.count == 0)
+    }
+
+    @Test func aCancelIsTooLateInFlightButEndsFurtherAttempts() {
+        var harness = DeliveryHarness()
+        harness.push("a", collapse: "x")
+        let slot = harness.begin()!
+        let target = CancelTarget.collapseKey(DeliveryHarness.key("x"), topic: 0)
+        #expect(
+            harness.machine.cancel(DeliveryHarness.device("d"), target, at: harness.now)
+                == CancelResult(tooLate: 1))
+        harness.fail(slot, processed: false)
+        #expect(harness.ended == ["a cancelled"])
+    }
+
+    @Test func heldPushesReturnUrgentFirstAndPaced() {
+        var harness = DeliveryHarness {
+            $0.returnsPerSecond = 10
+            $0.returnBurst = 2
+        }
+        let device = DeliveryHarness.device("d")
+        #expect(harness.machine.offline(device, occurredMilliseconds: 1, at: harness.now) == 0)
+        for (name, priority) in [("low", Priority.powerAware), ("a", .immediate), ("b", .immediate)] {
+            harness.push(name) {
+                $0.delivery = .holdWhileOffline
+                $0.priority = priority
+            }
+        }
+        harness.push("not held")
+        #expect(harness.waiting == ["not held"])
+        #expect(harness.machine.online(device, occurredMilliseconds: 2, at: harness.now) == 3)
+        harness.pass(milliseconds: 0)
+        #expect(harness.waiting == ["not held", "a", "b"])
+        harness.pass(milliseconds: 99)
+        #expect(harness.waiting.count == 3)
+        harness.pass(milliseconds: 2)
+        #expect(harness.waiting.last == "low")
+        // News that is older than what is known changes nothing.
+        #expect(harness.machine.offline(device, occurredMilliseconds: 1, at: harness.now) == 0)
+        #expect(harness.waiting.count == 4)
+    }
+
+    @Test func offlineTakesWaitingPushesBack() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.delivery = .holdWhileOffline }
+        harness.push("b")
+        #expect(
+            harness.machine.offline(
+                DeliveryHarness.device("d"), occurredMilliseconds: 1, at: harness.now) == 1)
+        harness.drain()
+        #expect(harness.waiting == ["b"])
+        #expect(harness.state("a") == .held)
+    }
+
+    @Test func aReceiptConfirmsAlsoInFlight() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.delivery = .confirm }
+        harness.push("b") { $0.delivery = .confirm }
+        let device = DeliveryHarness.device("d")
+        harness.accept(harness.begin()!)
+        #expect(harness.state("a") == .confirming)
+        let b = harness.begin()!
+        for name in ["a", "b"] {
+            #expect(
+                harness.machine.receipt(
+                    device, notificationKey: DeliveryHarness.key(name), occurredMilliseconds: 1,
+                    at: harness.now) == 1)
+        }
+        harness.drain()
+        #expect(harness.ended == ["a confirmed"])
+        harness.fail(b, processed: true)
+        #expect(harness.ended == ["a confirmed", "b confirmed"])
+    }
+
+    @Test func withoutReceiptThePushIsKeptAndSentAgain() {
+        var harness = DeliveryHarness()
+        harness.push("a") {
+            $0.delivery = .confirm
+            $0.receiptTimeoutSeconds = 30
+        }
+        harness.accept(harness.begin()!)
+        harness.pass(milliseconds: 30_001)
+        #expect(harness.state("a") == .held)
+        harness.push("b") { $0.delivery = .holdWhileOffline }
+        #expect(harness.state("b") == .held)
+        // With no word of the device it goes after a minute all the same.
+        harness.pass(milliseconds: 61_000)
+        harness.pass(milliseconds: 61_000)
+        #expect(harness.waiting.contains("a"))
+    }
+
+    @Test func pendingPushesMoveToTheNewToken() {
+        var harness = DeliveryHarness()
+        let new = DeliveryHarness.device("e")
+        harness.push("in flight", collapse: "x")
+        let slot = harness.begin()!
+        harness.push("blocked", collapse: "x")
+        harness.push("moves", collapse: "y")
+        harness.now.wallMilliseconds += 1
+        harness.push("there", device: "e", collapse: "y")
+        #expect(
+            harness.machine.tokenChanged(
+                DeliveryHarness.device("d"), to: new, isElsewhere: false, at: harness.now) == 3)
+        harness.drain()
+        #expect(harness.ended == ["moves superseded by there"])
+        harness.fail(slot, processed: false)
+        #expect(harness.ended.last == "in flight superseded by blocked")
+        #expect(
+            harness.machine.cancel(new, .notificationKey(DeliveryHarness.key("blocked")), at: harness.now)
+                .cancelled == 1)
+    }
+
+    @Test func anUnregisteredTokenEndsWhatIsPendingButForWhatWasRegisteredSince() {
+        var harness = DeliveryHarness()
+        harness.push("answered", collapse: "x")
+        harness.push("pending")
+        harness.push("fresh") { $0.registeredAtMilliseconds = 2000 }
+        let slot = harness.begin()!
+        harness.push("behind", collapse: "x")
+        harness.answer(slot, .unregistered, invalidSince: 1000)
+        #expect(
+            Set(harness.ended) == [
+                "answered rejected", "pending rejected deviceUnregistered",
+                "behind rejected deviceUnregistered",
+            ])
+        #expect(harness.waiting == ["fresh"])
+    }
+}
