@@ -63,13 +63,21 @@ public final class PushRequestEncoder {
         }
     }
 
-    /// Writes the header block of one push.
-    public func encode(_ push: borrowing PushJob, topic: Topic, into block: inout HeaderBlockEncoder) {
+    /// Writes the header block of one push. `collapsesByIdentifier`: one without a collapse identifier gets its
+    /// `apns-id` as one, so that a repeat replaces it on the device.
+    public func encode(
+        _ push: borrowing PushJob, topic: Topic, collapsesByIdentifier: Bool = false,
+        into block: inout HeaderBlockEncoder
+    ) {
         let kind = (topic.index * Self.pushTypeCount + Int(push.pushType.rawValue)) * Self.priorityCount
         block.request(template(kind + priorityIndex(push.priority), topic, push), path: push.deviceToken)
         block.value(apnsID, identifier: push.apnsID.high, push.apnsID.low)
         if let seconds = push.expiration.headerSeconds { block.value(expiration, decimal: seconds) }
-        if let identifier = push.collapseIdentifier { block.value(collapseIdentifier, identifier) }
+        if let identifier = push.collapseIdentifier {
+            block.value(collapseIdentifier, identifier)
+        } else if collapsesByIdentifier {
+            block.value(collapseIdentifier, identifier: push.apnsID.high, push.apnsID.low)
+        }
     }
 
     @inline(__always)

@@ -113,6 +113,22 @@ public struct StreamScheduler: ~Copyable {
         queues.remove(slot: slot)
     }
 
+    /// A waiting notification was replaced by another: it keeps its place in the queue, with another length, unless its
+    /// priority is more urgent now: then it goes to the end of that class. False when it doesn't wait.
+    @discardableResult
+    public mutating func replaced(slot: UInt32, priority: Priority, bytes: Int, now: UInt64) -> Bool {
+        guard queues.state(of: slot) == .waiting, bytes >= 0, bytes <= configuration.largestBody else {
+            return false
+        }
+        let node = queues.nodes[Int(slot)]
+        queues.nodes[Int(slot)].bytes = UInt32(truncatingIfNeeded: bytes)
+        guard Self.level(priority) < Int(node.level) else { return true }
+        return queues.remove(slot: slot)
+            && queues.insert(
+                slot: slot, app: UInt32(node.app), level: Self.level(priority),
+                bytes: UInt32(truncatingIfNeeded: bytes), now: now, atFront: false)
+    }
+
     /// The next notification to send and its connection; nil when nothing that may go waits, or nothing has room.
     ///
     /// The assignment takes one stream and the body's bytes from what is known of the connection, until the owner

@@ -112,6 +112,24 @@ struct LanePlanner {
             host: proxy.host, port: UInt16(proxy.port), user: proxy.user, password: password)
     }
 
+    /// What one shard may hold, and how it retries. Rates and tables of the worker are shared out evenly.
+    func limits(capacity: Int) throws(WorkerError) -> DeliveryLimits {
+        let delivery = configuration.delivery
+        return DeliveryLimits(
+            capacity: capacity, pendingPerDevice: delivery.maxPendingPerDevice,
+            inFlightPerDevice: delivery.maxInFlightPerDevice,
+            knownDevices: max(1, delivery.knownDevices / delivery.shards),
+            maximumExpirationMilliseconds: Int64(delivery.maxExpiration.components.seconds) * 1000,
+            retry: try Self.retry(delivery.retry),
+            returnsPerSecond: max(1, delivery.returnRate / delivery.shards),
+            returnBurst: max(1, min(100, delivery.returnRate / delivery.shards)))
+    }
+
+    /// By an app's number, in milliseconds.
+    func coalesceWindows() -> [UInt32] {
+        configuration.apps.map { UInt32(clamping: Int64($0.coalesceWindow / .milliseconds(1))) }
+    }
+
     static func retry(_ retry: Configuration.Delivery.Retry) throws(WorkerError) -> RetryBackoff {
         do throws(RetryPolicyError) {
             let initial = Int64(retry.initial / .milliseconds(1))

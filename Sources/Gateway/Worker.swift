@@ -91,13 +91,17 @@ public final class Worker: Sendable {
             let delivery = configuration.delivery
             // A shard may hold all jobs, and a batch of records is polled past the limit at most.
             let capacity = delivery.maxInFlight + 1024
+            var random = SystemRandomNumberGenerator()
+            let hasher = IdentityHasher(key0: random.next(), key1: random.next())
             shards = try (0..<delivery.shards).map { index in
                 let plan = ShardPlan(
-                    index: index, shards: delivery.shards, capacity: capacity,
-                    retry: try LanePlanner.retry(delivery.retry),
-                    maximumExpirationMilliseconds: Int64(delivery.maxExpiration.components.seconds) * 1000,
-                    lanes: lanes, routes: routes, appLimits: planner.appLimits(),
-                    appNames: configuration.apps.map(\.name))
+                    index: index, shards: delivery.shards, limits: try planner.limits(capacity: capacity),
+                    hasher: hasher, sourceTopic: configuration.kafka.topics.jobs, lanes: lanes,
+                    routes: routes, appLimits: planner.appLimits(),
+                    appNames: configuration.apps.map(\.name), coalesceWindows: planner.coalesceWindows(),
+                    collapsesRepeats: configuration.apps.map {
+                        $0.missingCollapseIdentifier == .apnsID
+                    })
                 let writer = OutcomeWriter(
                     producer: producer, outcomes: outcomes, deadLetters: deadLetters, logger: logger
                 ) { weakIntake.fail($0) }
@@ -118,6 +122,13 @@ public final class Worker: Sendable {
                 stopped.set()
             }
             weakIntake.set(intake)
+            let siblings = shards.map { ShardReference(shard: $0) }
+            for shard in shards {
+                shard.handOver = { index, departure in
+                    guard let sibling = siblings[index].shard else { return departure.job.release() }
+                    sibling.loop.execute { sibling.adopt(departure) }
+                }
+            }
         } catch let error as KafkaError {
             throw WorkerError.kafka("\(error)")
         } catch let error as SystemError {
@@ -208,6 +219,11 @@ public final class Worker: Sendable {
         case .statistics: break
         }
     }
+}
+
+/// Lets the shards of a worker know each other without keeping each other.
+private struct ShardReference: Sendable {
+    weak let shard: Shard?
 }
 
 /// Lets producers report a failure to the intake, which is made after them.

@@ -131,32 +131,16 @@ public struct PushJob {
 
     /// Frees `storage`. To be called once, when neither the job nor its slices are used any more.
     public func release() { storage?.deallocate() }
-
-    /// What this job asks for and ``UnsupportedFeature`` lists, or nil when the worker can honour all of it.
-    public func unsupportedFeature(nowMilliseconds: Int64) -> UnsupportedFeature? {
-        switch delivery {
-        case .holdWhileOffline: return .holdWhileOffline
-        case .confirm: return .confirm
-        case .accept: break
-        }
-        if let instant = deliverAtMilliseconds, instant > nowMilliseconds { return .deliverAt }
-        return nil
-    }
 }
 
-/// What a valid job can ask for and a worker may not be able to honour.
+/// What a valid job can ask for and a worker can't honour yet.
 public enum UnsupportedFeature: UInt8, CaseIterable, Sendable {
-    case cancel, device, broadcast, deliverAt, holdWhileOffline, confirm
+    case broadcast
 
     /// The field and value that ask for it.
     public var name: StaticString {
         switch self {
-        case .cancel: "kind: cancel"
-        case .device: "kind: device"
         case .broadcast: "kind: broadcast"
-        case .deliverAt: "deliver-at"
-        case .holdWhileOffline: "delivery: hold-while-offline"
-        case .confirm: "delivery: confirm"
         }
     }
 }
@@ -194,19 +178,11 @@ public struct ControlJob {
 
     /// Frees `storage`. To be called once, when neither the job nor its slices are used any more.
     public func release() { storage?.deallocate() }
-
-    public var unsupportedFeature: UnsupportedFeature {
-        switch kind {
-        case .push, .cancel: .cancel
-        case .device: .device
-        case .broadcast: .broadcast
-        }
-    }
 }
 
 /// What a record turned out to be.
 public enum DecodedJob {
     case push(PushJob)
-    /// Valid, and of a kind that only workers with a store can act on.
-    case unsupported(ControlJob)
+    /// A cancel, a device event or a broadcast.
+    case control(ControlJob)
 }

@@ -13,12 +13,12 @@ extension JobDecoder {
         let created = try fields.instant(.createdAt) ?? created
         switch kind {
         case .push: return .push(try makePush(fields, record, created: created))
-        case .broadcast: return .unsupported(try makeBroadcast(fields, record, created: created))
+        case .broadcast: return .control(try makeBroadcast(fields, record, created: created))
         case .cancel, .device:
             let detail = kind == .cancel ? try cancelDetail(fields) : try deviceDetail(fields)
             let token = try fields.deviceToken(.deviceToken)
             let occurred = try fields.instant(.occurredAt) ?? created
-            return .unsupported(
+            return .control(
                 ControlJob(
                     kind: kind, address: token, topic: fields[.topic] ?? .empty, apnsID: .derived(record),
                     detail: detail, deliverAtMilliseconds: nil, occurredMilliseconds: occurred,

@@ -1,4 +1,4 @@
-/// How a job ended: exactly one per job.
+/// How a job ended: exactly one per job. A `cancel` that withdrew something ends as ``cancelled`` itself.
 public enum OutcomeKind: UInt8, CaseIterable, Sendable {
     /// APNs answered 200.
     case accepted
@@ -14,6 +14,12 @@ public enum OutcomeKind: UInt8, CaseIterable, Sendable {
     case cancelled
     /// Sluice gave up, or can't do what the job asks for.
     case undeliverable
+    /// Of a `cancel`: what it names is in flight already.
+    case tooLate
+    /// Of a `cancel`: nothing is pending under what it names.
+    case notFound
+    /// Of a `device` event: it was taken in.
+    case applied
 
     public var name: StaticString {
         switch self {
@@ -24,6 +30,9 @@ public enum OutcomeKind: UInt8, CaseIterable, Sendable {
         case .superseded: "superseded"
         case .cancelled: "cancelled"
         case .undeliverable: "undeliverable"
+        case .tooLate: "too-late"
+        case .notFound: "not-found"
+        case .applied: "applied"
         }
     }
 }
@@ -71,6 +80,8 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
 /// One terminal outcome, borrowed: its slices live as long as the job's.
 public struct Outcome {
     public var kind: OutcomeKind
+    /// What kind of job it was.
+    public var job = JobKind.push
     /// The device token, or the channel of a broadcast; it is the outcome record's key as well.
     public var deviceToken: UnsafeRawBufferPointer
     /// Value of `apns-topic`; empty where unknown.
@@ -95,6 +106,8 @@ public struct Outcome {
     public var cause: OutcomeCause?
     /// What was not supported, for ``OutcomeCause/notSupported``.
     public var unsupported: UnsupportedFeature?
+    /// Of a `cancel` or `device` event: how many pushes it withdrew, held, released, moved, ended or confirmed.
+    public var count: UInt32?
     /// The `apns-id` of the job that took this one's place.
     public var supersededBy: APNSID?
 
@@ -150,19 +163,23 @@ public struct Outcome {
             finishedMilliseconds: finishedMilliseconds)
     }
 
-    /// The answer `undeliverable: not supported yet` to a job of another kind.
+    /// The outcome of a job of another kind. `undeliverable` says that it is not supported.
     public init(
-        notSupported job: borrowing ControlJob, sourceTopic: UnsafeRawBufferPointer, partition: Int32,
-        offset: Int64, polledMilliseconds: Int64, finishedMilliseconds: Int64
+        _ kind: OutcomeKind, of job: borrowing ControlJob, count: UInt32? = nil,
+        sourceTopic: UnsafeRawBufferPointer, partition: Int32, offset: Int64, polledMilliseconds: Int64,
+        finishedMilliseconds: Int64
     ) {
         self.init(
-            kind: .undeliverable, deviceToken: job.address, topic: job.topic, pushType: nil,
-            apnsID: job.apnsID,
+            kind: kind, deviceToken: job.address, topic: job.topic, pushType: nil, apnsID: job.apnsID,
             collapseIdentifier: nil, sourceTopic: sourceTopic, partition: partition, offset: offset,
             createdMilliseconds: job.createdMilliseconds, polledMilliseconds: polledMilliseconds,
             finishedMilliseconds: finishedMilliseconds)
+        self.job = job.kind
+        self.count = count
+        if case .cancelCollapseIdentifier(let identifier) = job.detail { collapseIdentifier = identifier }
+        guard kind == .undeliverable else { return }
         cause = .notSupported
-        unsupported = job.unsupportedFeature
+        unsupported = .broadcast
     }
 
     /// Takes over APNs' answer.

@@ -1,6 +1,6 @@
 /// Every member of an outcome document, in the order in which they are written.
 enum OutcomeMember: String, CaseIterable {
-    case outcome
+    case outcome, job
     case deviceToken = "device-token"
     case topic
     case pushType = "push-type"
@@ -10,7 +10,7 @@ enum OutcomeMember: String, CaseIterable {
     case reasonClass = "reason-class"
     case deleteToken = "delete-token"
     case tokenInvalidSince = "token-invalid-since"
-    case cause, message, unsupported
+    case cause, message, unsupported, count
     case supersededBy = "superseded-by"
     case attempts, source
     case createdAt = "created-at"
@@ -26,6 +26,10 @@ public enum OutcomeEncoder {
     public static func encode(_ outcome: borrowing Outcome, into writer: inout ByteWriter) {
         writer.append(#"{"outcome":""#)
         writer.append(outcome.kind.name)
+        if outcome.job != .push {
+            writer.append(#"","job":""#)
+            writer.append(outcome.job.name)
+        }
         writer.append(#"","device-token":"#)
         writer.append(jsonString: outcome.deviceToken)
         if outcome.topic.count > 0 {
@@ -106,6 +110,10 @@ public enum OutcomeEncoder {
             writer.append(#","unsupported":""#)
             writer.append(feature.name)
             writer.append(UInt8(ascii: "\""))
+        }
+        if let count = outcome.count {
+            writer.append(#","count":"#)
+            writer.append(decimal: Int64(count))
         }
         if let successor = outcome.supersededBy {
             writer.append(#","superseded-by":""#)

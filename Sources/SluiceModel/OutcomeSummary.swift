@@ -1,6 +1,8 @@
 /// An outcome document as tools read it: owned, and tolerant of members that it doesn't know.
 public struct OutcomeSummary: Sendable {
     public var kind: OutcomeKind
+    /// What kind of job it was, by ``JobKind/name``.
+    public var job: String
     public var deviceToken: String
     public var topic: String?
     public var pushType: String?
@@ -14,6 +16,7 @@ public struct OutcomeSummary: Sendable {
     public var cause: String?
     public var message: String?
     public var unsupported: String?
+    public var count: Int?
     public var supersededBy: APNSID?
     public var attempts: Int
     public var sourceTopic: String
@@ -40,6 +43,7 @@ public struct OutcomeSummary: Sendable {
             let finished = members.integer(.finishedAt)
         else { return nil }
         self.kind = kind
+        job = members.text(.job) ?? "push"
         deviceToken = token
         topic = members.text(.topic)
         pushType = members.text(.pushType)
@@ -53,6 +57,7 @@ public struct OutcomeSummary: Sendable {
         cause = members.text(.cause)
         message = members.text(.message)
         unsupported = members.text(.unsupported)
+        count = members.integer(.count).map { Int($0) }
         supersededBy = members.apnsID(.supersededBy)
         attempts = Int(members.integer(.attempts) ?? 0)
         self.sourceTopic = sourceTopic
@@ -69,9 +74,10 @@ public struct OutcomeSummary: Sendable {
         self = summary
     }
 
-    /// "rejected: 410 Unregistered", "undeliverable: not supported yet (kind: cancel)".
+    /// "rejected: 410 Unregistered", "undeliverable: not supported yet (kind: broadcast)", "cancelled: cancel of 2".
     public var headline: String {
         var details: [String] = []
+        if job != "push", unsupported == nil { details.append(count.map { "\(job) of \($0)" } ?? job) }
         if let status, status != 200 { details.append("\(status)") }
         if let reason { details.append(reason) }
         if let message { details.append(details.isEmpty ? message : "– \(message)") }

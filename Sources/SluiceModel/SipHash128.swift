@@ -28,6 +28,30 @@ struct SipHash128 {
         for byte in bytes { append(byte) }
     }
 
+    /// Eight bytes at once, at a multiple of eight.
+    @inline(__always)
+    mutating func append(word: UInt64) {
+        precondition(length & 7 == 0)
+        compress(word)
+        length &+= 8
+    }
+
+    /// Bytes with these bits set in each eight of them, from a multiple of eight on.
+    @inline(__always)
+    mutating func append(_ bytes: UnsafeRawBufferPointer, setting bits: UInt64) {
+        var offset = 0
+        while offset &+ 8 <= bytes.count {
+            append(
+                word: UInt64(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
+                    | bits)
+            offset &+= 8
+        }
+        while offset < bytes.count {
+            append(bytes[offset] | UInt8(truncatingIfNeeded: bits))
+            offset &+= 1
+        }
+    }
+
     /// The bytes of `value`, least significant first.
     mutating func append<Value: FixedWidthInteger>(littleEndian value: Value) {
         var rest = UInt64(truncatingIfNeeded: value)

@@ -18,7 +18,7 @@ final class JobCheck {
                     do throws(JobError) {
                         switch try decoder.decode(record, nowMilliseconds: 0) {
                         case .push(let push): push.release()
-                        case .unsupported(let control): control.release()
+                        case .control(let control): control.release()
                         }
                         return nil
                     } catch {

@@ -48,12 +48,17 @@ struct ConfigurationTests {
             apps:
               - {name: a, topics: [a.b, a.c], credential:
                   {type: certificate, certificate-file: a.pem, key-file: ../a.key, connections: 7,
-                   max-connections: 9}, weight: 3, rate-per-second: 2.5, burst: 4, max-in-flight: 5}
+                   max-connections: 9}, weight: 3, rate-per-second: 2.5, burst: 4, max-in-flight: 5,
+                 coalesce-window: 2s, missing-collapse-id: apns-id}
             delivery:
               max-in-flight: 7
               max-in-flight-bytes: 1GiB
               shards: 2
               retry: {initial: 10ms, maximum: 2h, multiplier: 1.5, max-attempts: 3}
+              max-pending-per-device: 8
+              max-in-flight-per-device: 3
+              known-devices: 1000
+              return-rate: 50
               max-expiration: 7d
               drain-deadline: 0
               commit-interval: 100ms
@@ -73,10 +78,12 @@ struct ConfigurationTests {
               "proxy": {"host": "proxy.local", "port": 3128, "user": "me", "password-file": "pw"}},
              "apps": [{"name": "a", "topics": ["a.b", "a.c"], "credential": {"type": "certificate",
               "certificate-file": "a.pem", "key-file": "../a.key", "connections": 7,
-              "max-connections": 9}, "weight": 3, "rate-per-second": 2.5, "burst": 4, "max-in-flight": 5}],
+              "max-connections": 9}, "weight": 3, "rate-per-second": 2.5, "burst": 4, "max-in-flight": 5,
+              "coalesce-window": "2s", "missing-collapse-id": "apns-id"}],
              "delivery": {"max-in-flight": 7, "max-in-flight-bytes": "1GiB", "shards": 2, "retry":
               {"initial": "10ms", "maximum": "2h", "multiplier": 1.5, "max-attempts": 3},
-              "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms"},
+              "max-pending-per-device": 8, "max-in-flight-per-device": 3, "known-devices": 1000,
+              "return-rate": 50, "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms"},
              "log": {"level": "debug", "format": "json"}, "metrics": {"stats-interval": 0}}
             """
         let expected = Configuration(
@@ -105,12 +112,13 @@ struct ConfigurationTests {
             apps: [
                 .init(
                     name: "a", topics: ["a.b", "a.c"], credential: "app a", weight: 3, ratePerSecond: 2.5,
-                    burst: 4, maxInFlight: 5)
+                    burst: 4, maxInFlight: 5, coalesceWindow: .seconds(2), missingCollapseIdentifier: .apnsID)
             ],
             delivery: .init(
                 maxInFlight: 7, maxInFlightBytes: 1 << 30, shards: 2,
                 retry: .init(
                     initial: .milliseconds(10), maximum: .seconds(7_200), multiplier: 1.5, maxAttempts: 3),
+                maxPendingPerDevice: 8, maxInFlightPerDevice: 3, knownDevices: 1000, returnRate: 50,
                 maxExpiration: .seconds(7 * 86_400), drainDeadline: .zero, commitInterval: .milliseconds(100)),
             log: .init(level: .debug, format: .json), metrics: .init(statsInterval: .zero))
         #expect(try Configuration.parse(yaml, name: "f", directory: "/etc/sluice") == expected)

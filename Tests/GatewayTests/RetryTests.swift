@@ -97,10 +97,8 @@ import Testing
         for shard in worker.shards {
             shard.loop.execute {
                 var device = device
-                let hash = device.withUTF8 { hexadecimalHash(UnsafeRawBufferPointer($0)) }
-                _ = shard.deviceBackoff.refused(
-                    device: hash, now: shard.loop.now.nanoseconds, retryAfter: 3_600_000_000_000,
-                    using: &shard.generator)
+                let key = device.withUTF8 { shard.plan.hasher.device(UnsafeRawBufferPointer($0)) }
+                shard.machine.pause(key, retryAfterMilliseconds: 3_600_000, at: shard.now)
             }
         }
     }
@@ -220,7 +218,7 @@ import Testing
 }
 
 extension SeededRandom {
-    fileprivate static func hexadecimal(seed: UInt64) -> String {
+    static func hexadecimal(seed: UInt64) -> String {
         var random = SeededRandom(seed: seed)
         return random.hexadecimal(bytes: 32)
     }

@@ -121,26 +121,30 @@ struct DeadLetterTests {
         #expect(try worker.stop() == .status(0))
     }
 
-    @Test("kinds that are not supported yet are answered as such")
-    func notSupported() throws {
+    @Test("jobs of other kinds are answered")
+    func otherKinds() throws {
         let installation = try Installation(partitions: 1)
         let worker = try installation.startWorker()
         let documents = [
-            #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
             #"{"kind":"device","device-token":"\#(deviceToken)","event":"offline"}"#,
             """
             {"kind":"push","device-token":"\(deviceToken)","topic":"com.example.news","push-type":"alert",\
-            "delivery":"hold-while-offline","payload":{}}
+            "collapse-id":"a","delivery":"hold-while-offline","payload":{}}
+            """,
+            #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
+            #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
+            """
+            {"kind":"broadcast","channel-id":"dGVzdA==","topic":"com.example.news.push-type.liveactivity",\
+            "payload":{"aps":{"event":"update"}}}
             """,
         ]
         try installation.produce(documents.compactMap { JobEncoder.document(Array($0.utf8)) })
         let tail = try OutcomeTail(installation)
         try tail.wait(for: documents.count, of: worker)
         #expect(
-            tail.outcomes.map(\.headline) == [
-                "undeliverable: not supported yet (kind: cancel)",
-                "undeliverable: not supported yet (kind: device)",
-                "undeliverable: not supported yet (delivery: hold-while-offline)",
+            tail.outcomes.sorted { $0.offset < $1.offset }.map(\.headline) == [
+                "applied: device of 0", "cancelled", "cancelled: cancel of 1", "not-found: cancel",
+                "undeliverable: not supported yet (kind: broadcast)",
             ])
         #expect(try worker.stop() == .status(0))
         #expect(installation.pushes().isEmpty)

@@ -18,7 +18,6 @@ import Testing
         #expect(push.duplicates == .allow)
         #expect(push.registeredAt == nil)
         #expect(push.created == 1_700_000_000_123)
-        #expect(push.unsupportedFeature == nil)
         let derived = "jobs".withBytes { APNSID.derived(topic: $0, partition: 3, offset: 42) }
         #expect(push.apnsID == derived)
     }
@@ -114,17 +113,6 @@ import Testing
         #expect(Expiration.at(1000).isPast(atMilliseconds: 1_000_000))
         #expect(!Expiration.once.isPast(atMilliseconds: .max))
         #expect(!Expiration.unspecified.isPast(atMilliseconds: .max))
-    }
-
-    @Test func unsupportedFeaturesAreNamed() {
-        func feature(_ headers: [(String, String?)]) -> UnsupportedFeature? {
-            decoder.push(.push(headers))?.unsupportedFeature
-        }
-        #expect(feature([("delivery", "hold-while-offline")]) == .holdWhileOffline)
-        #expect(feature([("delivery", "confirm")]) == .confirm)
-        #expect(feature([("deliver-at", "1700000100001")]) == .deliverAt)
-        #expect(feature([("deliver-at", "1700000100000")]) == nil, "due now")
-        #expect(feature([("delivery", "accept")]) == nil)
     }
 
     @Test(arguments: [

@@ -116,7 +116,6 @@ enum OwnedJob: Equatable {
         var registeredAt: Int64?
         var duplicates: DuplicatePolicy
         var created: Int64
-        var unsupportedFeature: UnsupportedFeature?
     }
 
     case push(Push)
@@ -137,10 +136,9 @@ enum OwnedJob: Equatable {
                     expiration: push.expiration, collapseIdentifier: push.collapseIdentifier?.text,
                     deliverAt: push.deliverAtMilliseconds, delivery: push.delivery,
                     receiptTimeout: push.receiptTimeoutSeconds, registeredAt: push.registeredAtMilliseconds,
-                    duplicates: push.duplicates, created: push.createdMilliseconds,
-                    unsupportedFeature: push.unsupportedFeature(nowMilliseconds: now)))
+                    duplicates: push.duplicates, created: push.createdMilliseconds))
             push.release()
-        case .unsupported(let control):
+        case .control(let control):
             let detail =
                 switch control.detail {
                 case .cancelCollapseIdentifier(let text): "collapse \(text.text)"

@@ -54,7 +54,7 @@ import Testing
             $0.apply(verdict, registeredAtMilliseconds: 1_600_000_000_000)
             $0.attempts = 3
             $0.cause = .attemptsExhausted
-            $0.unsupported = .confirm
+            $0.unsupported = .broadcast
             $0.supersededBy = APNSID(high: 1, low: 2)
             $0.firstSentMilliseconds = 1_700_000_000_015
         }
@@ -71,7 +71,7 @@ import Testing
         #expect(summary.deleteToken)
         #expect(summary.tokenInvalidSinceMilliseconds == 1_699_999_999_999)
         #expect(summary.cause == "attempts-exhausted")
-        #expect(summary.unsupported == "delivery: confirm")
+        #expect(summary.unsupported == "kind: broadcast")
         #expect(summary.supersededBy == APNSID(high: 1, low: 2))
         #expect(summary.attempts == 3)
         #expect(summary.sourceTopic == "jobs")
@@ -91,8 +91,8 @@ import Testing
         #expect(
             headline(.undeliverable) {
                 $0.cause = .notSupported
-                $0.unsupported = .deliverAt
-            } == "undeliverable: not supported yet (deliver-at)")
+                $0.unsupported = .broadcast
+            } == "undeliverable: not supported yet (kind: broadcast)")
         #expect(
             headline(.rejected) {
                 $0.status = 400
@@ -142,31 +142,38 @@ import Testing
                 return
             }
             var outcome = Outcome(
-                .undeliverable, of: job, sourceTopic: record.topic, partition: record.partition,
+                .superseded, of: job, sourceTopic: record.topic, partition: record.partition,
                 offset: record.offset,
                 polledMilliseconds: 1, finishedMilliseconds: 2)
-            outcome.cause = .notSupported
-            outcome.unsupported = job.unsupportedFeature(nowMilliseconds: 0)
+            outcome.supersededBy = APNSID(high: 1, low: 2)
             var writer = ByteWriter()
             OutcomeEncoder.encode(outcome, into: &writer)
             let summary = try #require(OutcomeSummary(json: writer.bytes))
-            #expect(summary.headline == "undeliverable: not supported yet (delivery: confirm)")
+            #expect(summary.headline == "superseded")
+            #expect(summary.job == "push")
+            #expect(summary.supersededBy == APNSID(high: 1, low: 2))
             #expect(summary.apnsID == job.apnsID)
         }
         try JobRuleTests.control([("kind", "device"), ("event", "online")]).withRecord { record in
             var decoder = JobDecoder()
-            guard case .unsupported(let job) = try decoder.decode(record, nowMilliseconds: 0) else {
+            guard case .control(let job) = try decoder.decode(record, nowMilliseconds: 0) else {
                 Issue.record("not a control job")
                 return
             }
-            let outcome = Outcome(
-                notSupported: job, sourceTopic: record.topic, partition: 0, offset: 1, polledMilliseconds: 1,
-                finishedMilliseconds: 2)
-            var writer = ByteWriter()
-            OutcomeEncoder.encode(outcome, into: &writer)
+            func summary(_ kind: OutcomeKind, _ count: UInt32?) -> OutcomeSummary? {
+                var writer = ByteWriter()
+                let outcome = Outcome(
+                    kind, of: job, count: count, sourceTopic: record.topic, partition: 0, offset: 1,
+                    polledMilliseconds: 1, finishedMilliseconds: 2)
+                OutcomeEncoder.encode(outcome, into: &writer)
+                return OutcomeSummary(json: writer.bytes)
+            }
+            #expect(summary(.applied, 2)?.headline == "applied: device of 2")
+            #expect(summary(.applied, 2)?.count == 2)
+            #expect(summary(.applied, 2)?.job == "device")
             #expect(
-                OutcomeSummary(json: writer.bytes)?.headline
-                    == "undeliverable: not supported yet (kind: device)")
+                summary(.undeliverable, nil)?.headline == "undeliverable: not supported yet (kind: broadcast)"
+            )
         }
     }
 

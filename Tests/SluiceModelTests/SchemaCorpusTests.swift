@@ -289,6 +289,23 @@ struct Draft {
                 }
             }
         }
+        for (kind, count) in [
+            (OutcomeKind.cancelled, UInt32?(3)), (.tooLate, nil), (.notFound, nil), (.applied, 0),
+        ] {
+            for job in JobKind.allCases where job != .push {
+                add(kind, topic: "") {
+                    $0.job = job
+                    $0.pushType = nil
+                    $0.count = count
+                }
+            }
+        }
+        add(.rejected) {
+            $0.reason = .unregistered
+            $0.reasonClass = .token
+            $0.deleteToken = true
+            $0.cause = .deviceUnregistered
+        }
         for type in PushType.allCases { add(.accepted) { $0.pushType = type } }
         let verdicts = try Schemas.verdicts(documents, schema: "outcome")
         for (document, verdict) in zip(documents, verdicts) where verdict != "valid" {

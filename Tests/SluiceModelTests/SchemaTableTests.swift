@@ -74,6 +74,9 @@ import Testing
         let properties = schema["properties"]
         #expect(properties.names == Set(OutcomeMember.allCases.map(\.rawValue)))
         #expect(properties["outcome", "enum"].strings == Set(OutcomeKind.allCases.map(\.name.text)))
+        #expect(
+            properties["job", "enum"].strings == Set(JobKind.allCases.filter { $0 != .push }.map(\.name.text))
+        )
         #expect(properties["push-type", "enum"].strings == Set(PushType.allCases.map(\.headerValue.text)))
         #expect(properties["cause", "enum"].strings == Set(OutcomeCause.allCases.map(\.name.text)))
         #expect(

@@ -49,10 +49,8 @@ extension DeliveryMachine {
                 && (answer.class == .token || answer.class == .job || answer.reason == .tooManyRequests)
             var retryAfter = max(0, answer.retryAfterMilliseconds)
             if answer.reason == .tooManyRequests {
-                // Of this device token alone (HNR): what else is for it waits as well, and this one not less.
-                let until = deviceBackoff.refused(
-                    device: devices.entries[Int(device)].key.low, now: now.monotonicNanoseconds,
-                    retryAfter: UInt64(min(retryAfter, 1 << 40)) * 1_000_000, using: &generator)
+                let key = devices.entries[Int(device)].key
+                let until = pause(key, retryAfterMilliseconds: retryAfter, at: now)
                 retryAfter = Int64((until - now.monotonicNanoseconds) / 1_000_000) + 1
             } else if answer.reason == .serviceUnavailable, retryAfter > 0 {
                 let wait = min(retryAfter, limits.retry.retryAfterLimitMilliseconds)
@@ -73,6 +71,17 @@ extension DeliveryMachine {
             if recovers { circuitRecovered(topic: topic, at: now) }
         }
         letCrowdedGo(device, at: now)
+    }
+
+    /// APNs asks for a pause for one device token (429; HNR): what else is for it waits as well. Returns until when, on
+    /// the monotonic clock.
+    @discardableResult
+    public mutating func pause(
+        _ device: DeviceKey, retryAfterMilliseconds: Int64, at now: DeliveryTime
+    ) -> UInt64 {
+        deviceBackoff.refused(
+            device: device.low, now: now.monotonicNanoseconds,
+            retryAfter: UInt64(max(0, min(retryAfterMilliseconds, 1 << 40))) * 1_000_000, using: &generator)
     }
 
     /// The topic's pushes stop, this one as well: it isn't counted as an attempt that failed.
@@ -133,6 +142,16 @@ extension DeliveryMachine {
         item.pointee.notBefore = notBefore
         milestones.retried += 1
         place(slot, at: now, atFront: true)
+    }
+
+    /// Ends an item in flight whatever may still come for it: it can't be sent at all, or the owner ends.
+    public mutating func giveUp(
+        _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, at now: DeliveryTime
+    ) {
+        precondition(items[Int(slot)].state == .inFlight, "slot \(slot) is not in flight")
+        let device = land(slot)
+        end(slot, kind, cause, at: now)
+        letCrowdedGo(device, at: now)
     }
 
     /// Until when a lane's pool wants nothing to be sent, on the monotonic clock; 0 when it takes pushes.

@@ -110,7 +110,15 @@ extension Configuration {
             ratePerSecond: rate, burst: burst,
             maxInFlight: section.integer(
                 "max-in-flight", 1...1_000_000,
-                help: "pushes of each worker in flight to APNs, at least delivery.shards; default: no limit"))
+                help: "pushes of each worker in flight to APNs, at least delivery.shards; default: no limit"),
+            coalesceWindow: section.duration(
+                "coalesce-window", .zero...Duration.seconds(3600), default: .zero,
+                help: "how long a push with a collapse identifier waits for a successor before it is sent"),
+            missingCollapseIdentifier: section.choice(
+                "missing-collapse-id", default: .none,
+                help:
+                    "`apns-id`: a push without collapse identifier gets its apns-id as one, so that a repeat replaces it on the device"
+            ))
     }
 
     /// What can't be seen from one app alone.

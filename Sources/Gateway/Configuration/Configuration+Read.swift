@@ -168,6 +168,20 @@ extension Configuration {
                 help: "threads that push; each has its own connections"
             )!,
             retry: section.section("retry") { readRetry($0) },
+            maxPendingPerDevice: section.integer(
+                "max-pending-per-device", 1...1024, default: defaults.maxPendingPerDevice,
+                help: "unfinished pushes of one device; one more is undeliverable")!,
+            maxInFlightPerDevice: section.integer(
+                "max-in-flight-per-device", 1...1024, default: defaults.maxInFlightPerDevice,
+                help: "pushes of one device in flight to APNs; more of them wait")!,
+            knownDevices: section.integer(
+                "known-devices", 1...100_000_000, default: defaults.knownDevices,
+                help:
+                    "devices whose presence a worker remembers; the one heard of longest ago is forgotten first"
+            )!,
+            returnRate: section.integer(
+                "return-rate", 1...1_000_000, default: defaults.returnRate,
+                help: "held pushes per second that a worker sends to devices that are back")!,
             maxExpiration: section.duration(
                 "max-expiration", .seconds(1)...minutes(30 * 24 * 60), default: defaults.maxExpiration,
                 help: "a job's longer expiration is shortened to this"),

@@ -229,10 +229,21 @@ extension Configuration {
         public var burst: Int?
         /// Pushes in flight to APNs of one worker; nil means no limit.
         public var maxInFlight: Int?
+        /// How long a push with a collapse identifier waits for a successor; zero means not at all.
+        public var coalesceWindow: Duration
+        public var missingCollapseIdentifier: MissingCollapseIdentifier
+
+        /// What a push without a collapse identifier gets as one.
+        public enum MissingCollapseIdentifier: String, CaseIterable, Sendable {
+            case none
+            /// Its `apns-id`: when it is repeated after a lost answer, it replaces itself on the device.
+            case apnsID = "apns-id"
+        }
 
         public init(
             name: String, topics: [String], credential: String, weight: Int = 1, ratePerSecond: Double? = nil,
-            burst: Int? = nil, maxInFlight: Int? = nil
+            burst: Int? = nil, maxInFlight: Int? = nil, coalesceWindow: Duration = .zero,
+            missingCollapseIdentifier: MissingCollapseIdentifier = .none
         ) {
             self.name = name
             self.topics = topics
@@ -241,6 +252,8 @@ extension Configuration {
             self.ratePerSecond = ratePerSecond
             self.burst = burst
             self.maxInFlight = maxInFlight
+            self.coalesceWindow = coalesceWindow
+            self.missingCollapseIdentifier = missingCollapseIdentifier
         }
     }
 
@@ -253,6 +266,14 @@ extension Configuration {
         /// Event-loop threads that deliver.
         public var shards: Int
         public var retry: Retry
+        /// Unfinished pushes of one device; one more is undeliverable.
+        public var maxPendingPerDevice: Int
+        /// Pushes of one device in flight to APNs; more of them wait.
+        public var maxInFlightPerDevice: Int
+        /// Devices whose presence a worker remembers.
+        public var knownDevices: Int
+        /// Held pushes that a worker sends per second to devices that are back.
+        public var returnRate: Int
         /// A longer expiration is shortened to this (APNs itself keeps nothing for longer than 30 days).
         public var maxExpiration: Duration
         /// What is in flight at SIGTERM has this long to finish.
@@ -261,13 +282,19 @@ extension Configuration {
 
         public init(
             maxInFlight: Int = 20_000, maxInFlightBytes: Int = 64 << 20, shards: Int = 1,
-            retry: Retry = Retry(), maxExpiration: Duration = .seconds(30 * 86_400),
+            retry: Retry = Retry(), maxPendingPerDevice: Int = 128, maxInFlightPerDevice: Int = 16,
+            knownDevices: Int = 65_536, returnRate: Int = 2000,
+            maxExpiration: Duration = .seconds(30 * 86_400),
             drainDeadline: Duration = .seconds(25), commitInterval: Duration = .seconds(1)
         ) {
             self.maxInFlight = maxInFlight
             self.maxInFlightBytes = maxInFlightBytes
             self.shards = shards
             self.retry = retry
+            self.maxPendingPerDevice = maxPendingPerDevice
+            self.maxInFlightPerDevice = maxInFlightPerDevice
+            self.knownDevices = knownDevices
+            self.returnRate = returnRate
             self.maxExpiration = maxExpiration
             self.drainDeadline = drainDeadline
             self.commitInterval = commitInterval

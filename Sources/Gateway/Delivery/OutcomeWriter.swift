@@ -15,6 +15,11 @@ struct OutcomeSource {
         offset = record.offset
     }
 
+    init(job: UnsafeMutablePointer<Job>) {
+        partitionSlot = job.pointee.partitionSlot
+        offset = job.pointee.offset
+    }
+
     init(opaque: UInt) {
         partitionSlot = UInt16(truncatingIfNeeded: opaque >> Self.offsetBits)
         offset = Int64(opaque & (1 << Self.offsetBits - 1))

@@ -13,6 +13,8 @@ struct RouteTable: ~Copyable {
     struct Route {
         var lane: UInt16
         var app: UInt16
+        /// Of the topic, in the order in which topics were seen.
+        var number: UInt16
         var topic: PushRequestEncoder.Topic
     }
 
@@ -44,18 +46,38 @@ struct RouteTable: ~Copyable {
         of push: borrowing PushJob, makeTopic: (UInt16, UnsafeRawBufferPointer) -> PushRequestEncoder.Topic
     ) -> Route? {
         let hash = fnv1a(push.topic)
-        var index = Int(truncatingIfNeeded: hash) & (entries.count - 1)
-        while let entry = entries[index] {
-            if entry.hash == hash, entry.name.elementsEqual(push.topic) { return entry.route }
-            index = (index + 1) & (entries.count - 1)
-        }
-        guard count < entries.count / 2, let app = app(of: push) else { return nil }
+        let index = place(of: push.topic, hash)
+        if let entry = entries[index] { return entry.route }
+        guard count < min(entries.count / 2, Int(UInt16.max)), let app = app(of: push) else { return nil }
         let name = UnsafeMutableRawBufferPointer.allocate(byteCount: push.topic.count, alignment: 1)
         name.copyMemory(from: push.topic)
-        let route = Route(lane: app.lane, app: app.app, topic: makeTopic(app.lane, push.topic))
+        let route = Route(
+            lane: app.lane, app: app.app, number: UInt16(count), topic: makeTopic(app.lane, push.topic))
         entries[index] = Entry(hash: hash, name: UnsafeRawBufferPointer(name), route: route)
         count += 1
         return route
+    }
+
+    /// The number of a topic that a push has had; nil for any other.
+    func number(of topic: UnsafeRawBufferPointer) -> UInt16? {
+        entries[place(of: topic, fnv1a(topic))]?.route.number
+    }
+
+    /// The topic with this number, for people.
+    func name(of number: UInt16) -> String {
+        for case let entry? in entries where entry.route.number == number {
+            return String(decoding: entry.name, as: UTF8.self)
+        }
+        return "unknown"
+    }
+
+    /// Where the topic is, or would be.
+    private func place(of topic: UnsafeRawBufferPointer, _ hash: UInt64) -> Int {
+        var index = Int(truncatingIfNeeded: hash) & (entries.count - 1)
+        while let entry = entries[index], entry.hash != hash || !entry.name.elementsEqual(topic) {
+            index = (index + 1) & (entries.count - 1)
+        }
+        return index
     }
 
     private func app(of push: borrowing PushJob) -> AppRoute? {

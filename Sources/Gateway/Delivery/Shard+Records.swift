@@ -1,11 +1,12 @@
+import DeliveryCore
 import EventLoop
 import HTTP2
 import Kafka
 import SluiceModel
 
-/// Records on their way in: decoded, checked, and put in their queues.
+/// Records on their way in: decoded, checked, and handed to the delivery machine.
 extension Shard {
-    /// Takes records from the ring, decodes them and puts them in their queues.
+    /// Takes records from the ring.
     func takeRecords() {
         wallMilliseconds = wallClockMilliseconds()
         var budget = Self.recordsPerTurn
@@ -31,56 +32,147 @@ extension Shard {
             return
         }
         switch job {
-        case .unsupported(let control):
-            let outcome = Outcome(
-                notSupported: control, sourceTopic: record.topicName, partition: record.partition,
-                offset: record.offset, polledMilliseconds: wallMilliseconds,
-                finishedMilliseconds: wallMilliseconds)
-            write(outcome, source: source)
-            control.release()
-            free(record)
-        case .push(let push):
-            place(push, record, source)
+        case .push(let push): take(push, record, source)
+        case .control(let control): take(control, record, source)
         }
     }
 
-    private func place(_ decoded: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource) {
+    // MARK: Pushes
+
+    private func take(_ decoded: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource) {
         var push = decoded
         push.expiration = push.expiration.capped(
-            atMilliseconds: wallMilliseconds + plan.maximumExpirationMilliseconds)
-        if push.expiration.isPast(atMilliseconds: wallMilliseconds) {
-            return refuse(push, record, source, .expired)
-        }
-        if let feature = push.unsupportedFeature(nowMilliseconds: wallMilliseconds) {
-            return refuse(push, record, source, .undeliverable, cause: .notSupported, unsupported: feature)
-        }
+            atMilliseconds: wallMilliseconds + plan.limits.maximumExpirationMilliseconds)
         guard
             let route = routes.route(
                 of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else { return refuse(push, record, source, .undeliverable, cause: .noCredential) }
-        let item = Item(
+        let job = Job(
             push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
+            partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
             lane: route.lane, app: route.app, partitionSlot: source.partitionSlot)
-        guard let slot = items.insert(item) else {
-            // The intake never hands out more than there are slots.
-            preconditionFailure("shard \(plan.index): more than \(plan.capacity) jobs at once")
-        }
-        enqueueUnlessHeld(slot)
+        settle(job, machine.admit(facts(of: job, route), at: now))
     }
 
-    /// Ends a push that never gets into the table.
+    private func facts(of job: Job, _ route: RouteTable.Route) -> PushFacts {
+        let push = job.push
+        var expiration = Int64.max
+        if case .at(let seconds) = push.expiration { expiration = Int64(seconds) * 1000 }
+        return PushFacts(
+            device: plan.hasher.device(push.deviceToken),
+            collapseKey: push.collapseIdentifier.map { plan.hasher.collapseIdentifier($0) } ?? 0,
+            notificationKey: plan.hasher.notification(push.apnsID), topic: route.number, lane: job.lane,
+            partition: job.partitionSlot, offset: job.offset, expirationMilliseconds: expiration,
+            isOnce: push.expiration == .once, deliverAtMilliseconds: push.deliverAtMilliseconds ?? 0,
+            createdMilliseconds: push.createdMilliseconds,
+            registeredAtMilliseconds: push.registeredAtMilliseconds ?? .min,
+            receiptTimeoutSeconds: push.receiptTimeoutSeconds,
+            coalesceWindowMilliseconds: plan.coalesceWindows[Int(job.app)], priority: push.priority,
+            delivery: push.delivery, duplicates: push.duplicates)
+    }
+
+    /// Keeps a job where the machine says, or ends it.
+    func settle(_ job: consuming Job, _ admission: Admission) {
+        switch admission {
+        case .placed(let slot): jobs.insert(job, at: slot)
+        case .replaced(let slot, let replaced):
+            var outcome = outcome(of: jobs[slot], .superseded, replaced.progress)
+            outcome.supersededBy = job.push.apnsID
+            write(outcome, source: OutcomeSource(job: jobs[slot]))
+            free(jobs.remove(slot))
+            jobs.insert(job, at: slot)
+        case .obsolete(let slot):
+            refuse(job, .superseded, supersededBy: jobs[slot].pointee.push.apnsID)
+        case .deviceFull: refuse(job, .undeliverable, cause: .deviceLimit)
+        case .expired: refuse(job, .expired)
+        case .repeated:
+            // The slot's job completes the offset.
+            free(job)
+        case .full:
+            // The intake never hands out more than there are slots.
+            preconditionFailure("shard \(plan.index): more than \(plan.limits.capacity) jobs at once")
+        }
+        act()
+    }
+
+    /// Ends a job that has no slot.
+    private func refuse(
+        _ job: consuming Job, _ kind: OutcomeKind, cause: OutcomeCause? = nil, supersededBy: APNSID? = nil
+    ) {
+        withUnsafeMutablePointer(to: &job) { job in
+            var outcome = outcome(of: job, kind, ItemProgress())
+            outcome.cause = cause
+            outcome.supersededBy = supersededBy
+            write(outcome, source: OutcomeSource(job: job))
+        }
+        free(job)
+    }
+
+    /// Ends a push that has no route.
     private func refuse(
         _ push: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource, _ kind: OutcomeKind,
-        cause: OutcomeCause? = nil, unsupported: UnsupportedFeature? = nil
+        cause: OutcomeCause
     ) {
         var outcome = Outcome(
-            kind, of: push, sourceTopic: record.topicName, partition: record.partition, offset: record.offset,
+            kind, of: push, sourceTopic: sourceTopic, partition: record.partition, offset: record.offset,
             polledMilliseconds: wallMilliseconds, finishedMilliseconds: wallMilliseconds)
         outcome.cause = cause
-        outcome.unsupported = unsupported
         write(outcome, source: source)
         push.release()
         free(record)
+    }
+
+    // MARK: Other jobs
+
+    private func take(_ control: ControlJob, _ record: ConsumedRecord, _ source: OutcomeSource) {
+        let (kind, count) = apply(control)
+        let outcome = Outcome(
+            kind, of: control, count: count, sourceTopic: sourceTopic, partition: record.partition,
+            offset: record.offset, polledMilliseconds: wallMilliseconds,
+            finishedMilliseconds: wallMilliseconds)
+        write(outcome, source: source)
+        control.release()
+        free(record)
+    }
+
+    /// Does what a cancel or device event says. Returns the kind of its outcome, and how many items it concerned.
+    private func apply(_ control: ControlJob) -> (OutcomeKind, UInt32?) {
+        let device = plan.hasher.device(control.address)
+        let occurred = control.occurredMilliseconds
+        var context = ActionContext.none
+        let count: Int
+        switch control.detail {
+        case .cancelCollapseIdentifier(let identifier):
+            let topic = control.topic.isEmpty ? nil : routes.number(of: control.topic)
+            // A topic that no push has named has nothing pending.
+            guard control.topic.isEmpty || topic != nil else { return (.notFound, nil) }
+            return cancel(device, .collapseKey(plan.hasher.collapseIdentifier(identifier), topic: topic))
+        case .cancelNotification(let id):
+            return cancel(device, .notificationKey(plan.hasher.notification(id)))
+        case .online: count = machine.online(device, occurredMilliseconds: occurred, at: now)
+        case .offline: count = machine.offline(device, occurredMilliseconds: occurred, at: now)
+        case .unregistered: count = machine.unregistered(device, occurredMilliseconds: occurred, at: now)
+        case .receipt(let id):
+            count = machine.receipt(
+                device, notificationKey: plan.hasher.notification(id), occurredMilliseconds: occurred, at: now
+            )
+        case .tokenChanged(let token):
+            context.newToken = token
+            let isElsewhere =
+                shardIndex(ofKey: token, partition: 0, shards: plan.shards) != plan.index
+            count = machine.tokenChanged(
+                device, to: plan.hasher.device(token), isElsewhere: isElsewhere, at: now)
+        case .broadcast: return (.undeliverable, nil)
+        }
+        act(context)
+        return (.applied, UInt32(clamping: count))
+    }
+
+    private func cancel(_ device: DeviceKey, _ target: CancelTarget) -> (OutcomeKind, UInt32?) {
+        let result = machine.cancel(device, target, at: now)
+        act()
+        if result.cancelled > 0 { return (.cancelled, UInt32(clamping: result.cancelled)) }
+        return (result.tooLate > 0 ? .tooLate : .notFound, nil)
     }
 
     private func jobRecord(of record: ConsumedRecord) -> JobRecord {

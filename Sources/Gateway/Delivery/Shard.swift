@@ -18,15 +18,21 @@ struct IncomingRecord: BitwiseCopyable {
 struct ShardPlan: Sendable {
     var index: Int
     var shards: Int
-    var capacity: Int
-    var retry: RetryBackoff
-    var maximumExpirationMilliseconds: Int64
+    var limits: DeliveryLimits
+    /// The same on all shards, as items go from one to another.
+    var hasher: IdentityHasher
+    /// Of the jobs' Kafka topic.
+    var sourceTopic: String
     var lanes: [LanePlan]
     var routes: [String: AppRoute]
     /// By an app's number; what one shard's share is.
     var appLimits: [AppLimits]
     /// By an app's number.
     var appNames: [String]
+    /// By an app's number, in milliseconds.
+    var coalesceWindows: [UInt32]
+    /// By an app's number: a push without collapse identifier gets its `apns-id` as one.
+    var collapsesRepeats: [Bool]
 }
 
 /// One event-loop thread of a worker: it owns the jobs of its devices from decoding to outcome, and the
@@ -46,31 +52,30 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Bytes of records held by the worker; the shard takes off what it frees.
     private let bytesInFlight: InFlightBytes
 
-    var items: ItemTable
+    var machine: DeliveryMachine
+    var jobs: JobTable
+    /// Name of the jobs' Kafka topic.
+    let sourceTopic: UnsafeRawBufferPointer
     var decoder = JobDecoder()
     var headers: UnsafeMutableBufferPointer<RecordHeader>
     var lanes: [Lane] = []
     var routes: RouteTable
-    var due: DueQueue
-    /// Devices that APNs takes nothing for at the moment (429).
-    var deviceBackoff = DeviceBackoff(.init(capacity: 4096))
-    var generator: SeededGenerator
     var counters = ShardCounters()
     /// Wall clock, read once per batch of work.
     var wallMilliseconds: Int64 = 0
-    var lastConfigurationWarning = MonotonicTime(nanoseconds: 0)
-    private var freedBytes = 0
+    var freedBytes = 0
     private var turnEndAsked = false
-    private var dueTimer: TimerID?
-    private var dueTimerAt = UInt64.max
-    /// Runs while jobs wait, so that those that expire get their outcome although nothing can be sent.
-    private var expiryTimer: TimerID?
+    private var machineTimer: TimerID?
+    private var machineTimerAt = UInt64.max
+    /// Set while items are given back: how many those are.
+    private(set) var isAbandoning = false
+    var abandoned = 0
     /// Set while the worker ends: nothing new is sent.
     private(set) var isDraining = false
-    /// Partitions that the group has taken away: what fails is not tried again.
-    private(set) var endingPartitions: Set<UInt16> = []
     /// Tells the intake of a job that was in flight and is given back after all.
     var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
+    /// Hands an item to another shard, by its index.
+    var handOver: @Sendable (Int, Departure) -> Void = { _, _ in }
     /// Answers that still come are nobody's.
     private(set) var hasEnded = false
 
@@ -85,12 +90,16 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         self.bytesInFlight = bytesInFlight
         self.logger = logger
         loop = try EventLoop(name: "shard-\(plan.index)")
-        ring = SingleProducerRing(capacity: plan.capacity)
-        items = ItemTable(capacity: plan.capacity)
+        ring = SingleProducerRing(capacity: plan.limits.capacity)
+        jobs = JobTable(capacity: plan.limits.capacity)
+        machine = DeliveryMachine(
+            limits: plan.limits, seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index))
+        let name = Array(plan.sourceTopic.utf8)
+        let topic = UnsafeMutableRawBufferPointer.allocate(byteCount: name.count, alignment: 1)
+        topic.copyBytes(from: name)
+        sourceTopic = UnsafeRawBufferPointer(topic)
         headers = .allocate(capacity: 64)
         routes = RouteTable(apps: plan.routes)
-        due = DueQueue(capacity: plan.capacity)
-        generator = SeededGenerator(seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index))
         wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
         outcomes.resume = { [unowned self] in askForTurnEnd() }
         outcomes.attach(to: loop)
@@ -99,13 +108,14 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     deinit {
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         headers.deallocate()
+        sourceTopic.deallocate()
     }
 
     /// Starts the thread and begins to open connections.
     func start() {
         loop.start()
         loop.execute { [self] in
-            let notifications = NotificationTable(capacity: plan.capacity)
+            let notifications = NotificationTable(capacity: plan.limits.capacity)
             for (index, lanePlan) in plan.lanes.enumerated() {
                 let lane = Lane(
                     index: UInt16(index), plan: lanePlan, notifications: notifications,
@@ -124,45 +134,6 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         }
     }
 
-    // MARK: Ends
-
-    func write(_ outcome: borrowing Outcome, source: OutcomeSource) {
-        counters.outcomes[Int(outcome.kind.rawValue)] += 1
-        outcomes.write(outcome, source: source)
-    }
-
-    /// Gives the outcome of an item and frees its slot.
-    func finish(
-        _ slot: UInt32, _ kind: OutcomeKind, verdict: ResponseVerdict? = nil, cause: OutcomeCause? = nil
-    ) {
-        let item = items.item(slot)
-        let record = item.pointee.record
-        var outcome = Outcome(
-            kind, of: item.pointee.push, sourceTopic: record.topicName, partition: record.partition,
-            offset: record.offset, polledMilliseconds: item.pointee.polledMilliseconds,
-            finishedMilliseconds: wallMilliseconds)
-        outcome.attempts = item.pointee.attempts
-        if item.pointee.firstSentMilliseconds > 0 {
-            outcome.firstSentMilliseconds = item.pointee.firstSentMilliseconds
-        }
-        if let verdict {
-            outcome.apply(verdict, registeredAtMilliseconds: item.pointee.push.registeredAtMilliseconds)
-        }
-        outcome.cause = cause
-        write(outcome, source: OutcomeSource(record: record, partitionSlot: item.pointee.partitionSlot))
-        release(slot)
-    }
-
-    func release(_ slot: UInt32) {
-        freedBytes += InFlightBytes.size(of: items.item(slot).pointee.record)
-        items.release(slot)
-    }
-
-    func free(_ record: ConsumedRecord) {
-        freedBytes += InFlightBytes.size(of: record)
-        record.destroy()
-    }
-
     // MARK: Turns
 
     func askForTurnEnd() {
@@ -176,94 +147,47 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
         if !isDraining, !outcomes.isBlocked { sendAll() }
-        armExpiryTimer()
-        if freedBytes > 0 {
+        if freedBytes != 0 {
             bytesInFlight.subtract(freedBytes)
             freedBytes = 0
         }
-        armDueTimer()
+        armTimer()
     }
 
-    private func armDueTimer() {
-        guard let next = due.nextDue else { return }
-        if let dueTimer {
-            guard next < dueTimerAt else { return }
-            loop.cancel(dueTimer)
+    private func armTimer() {
+        guard let next = machine.nextWake(after: now) else { return }
+        if let machineTimer {
+            guard next < machineTimerAt else { return }
+            loop.cancel(machineTimer)
         }
-        dueTimerAt = next
-        dueTimer = loop.schedule(at: MonotonicTime(nanoseconds: next), handler: self)
+        machineTimerAt = next
+        machineTimer = loop.schedule(at: MonotonicTime(nanoseconds: next), handler: self)
     }
 
     func timerFired(_ timer: TimerID) {
-        if timer == expiryTimer { return expireWaiting() }
-        dueTimer = nil
-        dueTimerAt = .max
+        machineTimer = nil
+        machineTimerAt = .max
         wallMilliseconds = wallClockMilliseconds()
-        while let slot = due.popDue(now: loop.now.nanoseconds) {
-            if expireIfDue(slot) { continue }
-            enqueueUnlessHeld(slot)
-        }
+        machine.advance(to: now)
+        act()
         askForTurnEnd()
-    }
-
-    private func armExpiryTimer() {
-        guard expiryTimer == nil, lanes.contains(where: { $0.pool.scheduler.waiting > 0 }) else { return }
-        expiryTimer = loop.schedule(after: .seconds(1), handler: self)
-    }
-
-    /// Ends what has expired in a queue that does not move: a server that is down, an app that is paused or paced.
-    private func expireWaiting() {
-        expiryTimer = nil
-        wallMilliseconds = wallClockMilliseconds()
-        for index in 0..<items.capacity {
-            let slot = UInt32(index)
-            guard items.state(slot) == .waiting, hasExpired(slot) else { continue }
-            lanes[Int(items.item(slot).pointee.lane)].pool.scheduler.remove(slot: slot)
-            finish(slot, .expired)
-        }
-        askForTurnEnd()
-    }
-
-    /// Nothing is sent after its expiration: ends the item as `expired` if that has come.
-    func expireIfDue(_ slot: UInt32) -> Bool {
-        guard hasExpired(slot) else { return false }
-        finish(slot, .expired)
-        return true
-    }
-
-    private func hasExpired(_ slot: UInt32) -> Bool {
-        guard let expiry = expiryMilliseconds(of: items.item(slot)) else { return false }
-        return expiry <= wallMilliseconds
     }
 
     // MARK: Giving back
 
     /// A partition begins under a slot that an earlier one may have had.
     func begin(partitionSlot: UInt16) {
-        endingPartitions.remove(partitionSlot)
+        machine.begin(partition: partitionSlot)
     }
 
     /// Gives the jobs of a partition back that are not in flight: Kafka has them still. Returns how many.
     func abandon(partitionSlot: UInt16?) -> Int {
         repeat { takeRecords() } while ring.count > 0
-        if let partitionSlot { endingPartitions.insert(partitionSlot) }
-        var abandoned = 0
-        for index in 0..<items.capacity {
-            let slot = UInt32(index)
-            let state = items.state(slot)
-            guard state == .waiting || state == .retrying else { continue }
-            guard partitionSlot == nil || items.item(slot).pointee.partitionSlot == partitionSlot else {
-                continue
-            }
-            if state == .waiting {
-                lanes[Int(items.item(slot).pointee.lane)].pool.scheduler.remove(slot: slot)
-            } else {
-                due.remove(slot)
-            }
-            release(slot)
-            abandoned += 1
-        }
-        counters.abandoned += abandoned
+        isAbandoning = true
+        abandoned = 0
+        machine.abandon(partition: partitionSlot, at: now)
+        act()
+        isAbandoning = false
         askForTurnEnd()
         return abandoned
     }
@@ -280,15 +204,15 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         for lane in lanes { lane.pool.close() }
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         wallMilliseconds = wallClockMilliseconds()
-        for index in 0..<items.capacity {
+        for index in 0..<jobs.capacity where jobs.holds(UInt32(index)) {
             let slot = UInt32(index)
-            let state = items.state(slot)
-            if state == .inFlight, items.item(slot).pointee.push.duplicates == .avoid {
+            if machine.state(slot) == .inFlight, jobs[slot].pointee.push.duplicates == .avoid {
                 // Kafka would bring it again, and APNs may have it.
-                finish(slot, .undeliverable, cause: .answerLost)
-            } else if state != .free {
+                machine.giveUp(slot, .undeliverable, .answerLost, at: now)
+                act()
+            } else if jobs.holds(slot) {
                 counters.abandoned += 1
-                release(slot)
+                free(jobs.remove(slot))
             }
         }
         outcomes.flushPending()
@@ -297,9 +221,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Counters with the state of this moment.
     func snapshot() -> ShardCounters {
         var snapshot = counters
-        snapshot.waiting = lanes.reduce(0) { $0 + $1.pool.scheduler.waiting }
-        snapshot.inFlight = lanes.reduce(0) { $0 + $1.pool.inFlight }
-        snapshot.retrying = due.count
+        snapshot.take(machine.milestones)
         snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
         return snapshot
     }

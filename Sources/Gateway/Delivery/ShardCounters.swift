@@ -1,3 +1,4 @@
+import DeliveryCore
 import SluiceModel
 
 /// What a shard has done so far. Kept by its thread alone; read through it.
@@ -12,6 +13,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var retried = 0
     /// Requests that ended without an answer: refused, connection lost, timed out.
     public var unanswered = 0
+    /// Topics stopped because APNs refused the credential or topic.
+    public var stops = 0
     /// Jobs given back unfinished, because their partition or the worker ends.
     public var abandoned = 0
     /// Terminal outcomes by ``OutcomeKind/rawValue``.
@@ -19,12 +22,28 @@ public struct ShardCounters: Sendable, Equatable {
     /// Answers other than 200 by ``Reason/rawValue``.
     public var reasons = [Int](repeating: 0, count: Reason.allCases.count)
     // As they stand at the moment of reading.
-    public var waiting = 0
-    public var inFlight = 0
-    public var retrying = 0
+    /// Jobs by ``ItemState/rawValue``.
+    public var states = [Int](repeating: 0, count: ItemState.allCases.count)
     public var openConnections = 0
 
     public init() {}
+
+    /// Jobs in a stream scheduler.
+    public var waiting: Int { count(in: .waiting) }
+    /// Jobs on a stream.
+    public var inFlight: Int { count(in: .inFlight) }
+    /// Jobs between two attempts.
+    public var retrying: Int { count(in: .retrying) }
+
+    /// Jobs in one state.
+    public func count(in state: ItemState) -> Int { states[Int(state.rawValue)] }
+
+    mutating func take(_ milestones: DeliveryMilestones) {
+        sent = milestones.sent
+        retried = milestones.retried
+        stops = milestones.stops
+        for state in ItemState.allCases { states[Int(state.rawValue)] = milestones[state] }
+    }
 
     /// Outcomes of one kind.
     public func count(of kind: OutcomeKind) -> Int { outcomes[Int(kind.rawValue)] }
@@ -39,9 +58,8 @@ public struct ShardCounters: Sendable, Equatable {
         sum.abandoned += right.abandoned
         for index in sum.outcomes.indices { sum.outcomes[index] += right.outcomes[index] }
         for index in sum.reasons.indices { sum.reasons[index] += right.reasons[index] }
-        sum.waiting += right.waiting
-        sum.inFlight += right.inFlight
-        sum.retrying += right.retrying
+        sum.stops += right.stops
+        for index in sum.states.indices { sum.states[index] += right.states[index] }
         sum.openConnections += right.openConnections
         return sum
     }

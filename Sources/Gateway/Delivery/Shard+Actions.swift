@@ -1,0 +1,214 @@
+import APNS
+import DeliveryCore
+import EventLoop
+import HTTP2
+import Kafka
+import Logging
+import SluiceModel
+
+/// What an event was about that the delivery machine's actions follow from.
+struct ActionContext {
+    /// APNs' answer, and to which slot.
+    var verdict: ResponseVerdict?
+    var answered = DeliveryMachine.noSlot
+    /// The new token of a device event.
+    var newToken: UnsafeRawBufferPointer?
+
+    static var none: ActionContext { ActionContext() }
+}
+
+/// An item on its way to the shard of its device's new token.
+// Sendable: its job has memory of its own, and is handed over with it; the sender keeps nothing.
+struct Departure: @unchecked Sendable {
+    var job: Job
+    var facts: PushFacts
+    var progress: ItemProgress
+}
+
+/// What the delivery machine asks for, done.
+extension Shard {
+    var now: DeliveryTime {
+        DeliveryTime(wallMilliseconds: wallMilliseconds, monotonicNanoseconds: loop.now.nanoseconds)
+    }
+
+    /// Does all that the machine has to say. After every call to it.
+    func act(_ context: ActionContext = .none) {
+        while let action = machine.nextAction() {
+            switch action {
+            case .finish(let slot, let kind, let cause, let successor):
+                finish(slot, kind, cause, successor: successor, context)
+            case .enqueue(let slot, let atFront): enqueue(slot, atFront: atFront)
+            case .dequeue(let slot): lanes[Int(jobs[slot].pointee.lane)].pool.scheduler.remove(slot: slot)
+            case .requeue(let slot): requeue(slot)
+            case .drop(let slot): drop(slot)
+            case .store(let slot, _): freedBytes += jobs[slot].pointee.moveToOwnMemory()
+            case .noteMove(let slot):
+                if let token = context.newToken { jobs[slot].pointee.note(token) }
+            case .readdress(let slot): readdress(slot, context)
+            case .depart(let slot): depart(slot, context)
+            case .alert(_, let slot): warn(of: context.verdict, slot)
+            case .recovered(let topic):
+                logger.notice(
+                    "APNs takes pushes for the topic again", metadata: ["topic": "\(routes.name(of: topic))"])
+            case .offsetDone: preconditionFailure("there is no durable store")
+            }
+        }
+    }
+
+    private func enqueue(_ slot: UInt32, atFront: Bool) {
+        let job = jobs[slot]
+        let isQueued = lanes[Int(job.pointee.lane)].pool.scheduler.enqueue(
+            slot: slot, app: UInt32(job.pointee.app), priority: job.pointee.push.priority,
+            bytes: job.pointee.push.payload.count, now: loop.now.nanoseconds, atFront: atFront)
+        precondition(isQueued, "slot \(slot) can't be queued")
+    }
+
+    /// A successor took the job's place in the queue.
+    private func requeue(_ slot: UInt32) {
+        let job = jobs[slot]
+        let isReplaced = lanes[Int(job.pointee.lane)].pool.scheduler.replaced(
+            slot: slot, priority: job.pointee.push.priority, bytes: job.pointee.push.payload.count,
+            now: loop.now.nanoseconds)
+        precondition(isReplaced, "slot \(slot) does not wait")
+    }
+
+    // MARK: Ends
+
+    func write(_ outcome: borrowing Outcome, source: OutcomeSource) {
+        counters.outcomes[Int(outcome.kind.rawValue)] += 1
+        outcomes.write(outcome, source: source)
+    }
+
+    /// Writes the outcome of an item that has ended, and frees its slot.
+    private func finish(
+        _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, successor: UInt32,
+        _ context: ActionContext
+    ) {
+        let progress = machine.info(slot).progress
+        let job = jobs[slot]
+        var outcome = outcome(of: job, kind, progress)
+        outcome.cause = cause
+        switch kind {
+        case .accepted, .confirmed: outcome.apply(Self.accepted, registeredAtMilliseconds: nil)
+        case .superseded where successor != DeliveryMachine.noSlot:
+            outcome.supersededBy = jobs[successor].pointee.push.apnsID
+        case .rejected, .undeliverable, .expired:
+            let concerns = slot == context.answered || cause == .deviceUnregistered
+            explain(&outcome, job, concerns ? context.verdict : nil)
+        default: break
+        }
+        write(outcome, source: OutcomeSource(job: job))
+        release(slot)
+    }
+
+    /// What APNs had to say.
+    private func explain(
+        _ outcome: inout Outcome, _ job: UnsafeMutablePointer<Job>, _ verdict: ResponseVerdict?
+    ) {
+        let registered = job.pointee.push.registeredAtMilliseconds
+        if let verdict {
+            outcome.apply(verdict, registeredAtMilliseconds: registered)
+        } else if outcome.cause == .deviceUnregistered {
+            outcome.reason = .unregistered
+            outcome.reasonClass = .token
+            outcome.deleteToken = true
+        } else if job.pointee.lastStatus > 0 {
+            outcome.status = job.pointee.lastStatus
+            outcome.reason = job.pointee.lastReason
+        }
+    }
+
+    func outcome(of job: UnsafeMutablePointer<Job>, _ kind: OutcomeKind, _ progress: ItemProgress) -> Outcome
+    {
+        var outcome = Outcome(
+            kind, of: job.pointee.push, sourceTopic: sourceTopic, partition: job.pointee.partition,
+            offset: job.pointee.offset, polledMilliseconds: job.pointee.polledMilliseconds,
+            finishedMilliseconds: wallMilliseconds)
+        outcome.attempts = UInt32(progress.attempts)
+        if progress.firstSentMilliseconds > 0 {
+            outcome.firstSentMilliseconds = progress.firstSentMilliseconds
+        }
+        return outcome
+    }
+
+    /// Gives an item back to Kafka.
+    private func drop(_ slot: UInt32) {
+        counters.abandoned += 1
+        if isAbandoning { abandoned += 1 } else { gaveBack(jobs[slot].pointee.partitionSlot) }
+        release(slot)
+    }
+
+    func release(_ slot: UInt32) {
+        free(jobs.remove(slot))
+        machine.release(slot)
+    }
+
+    func free(_ job: consuming Job) {
+        freedBytes += job.heldBytes
+        job.release()
+    }
+
+    func free(_ record: ConsumedRecord) {
+        freedBytes += InFlightBytes.size(of: record)
+        record.destroy()
+    }
+
+    // MARK: New tokens
+
+    private func readdress(_ slot: UInt32, _ context: ActionContext) {
+        let job = jobs[slot]
+        let noted = job.pointee.notedToken
+        job.pointee.notedToken = nil
+        guard let token = noted.map({ UnsafeRawBufferPointer($0) }) ?? context.newToken else {
+            preconditionFailure("slot \(slot) moves to no token")
+        }
+        freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
+        noted?.deallocate()
+    }
+
+    private func depart(_ slot: UInt32, _ context: ActionContext) {
+        readdress(slot, context)
+        let (facts, progress) = machine.export(slot)
+        let job = jobs.remove(slot)
+        machine.release(slot)
+        let shard = shardIndex(
+            ofKey: job.push.deviceToken, partition: job.partition, shards: plan.shards)
+        handOver(shard, Departure(job: job, facts: facts, progress: progress))
+    }
+
+    /// Takes an item over whose device has a token of this shard now.
+    func adopt(_ departure: Departure) {
+        wallMilliseconds = wallClockMilliseconds()
+        var job = departure.job
+        guard !hasEnded,
+            let route = routes.route(
+                of: job.push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
+        else {
+            counters.abandoned += 1
+            gaveBack(job.partitionSlot)
+            return free(job)
+        }
+        var facts = departure.facts
+        facts.topic = route.number
+        job.topic = route.topic
+        settle(job, machine.adopt(facts, departure.progress, at: now))
+        askForTurnEnd()
+    }
+
+    // MARK: Warnings
+
+    /// A credential or topic that APNs refuses is for a person to mend.
+    private func warn(of verdict: ResponseVerdict?, _ slot: UInt32) {
+        guard let verdict, jobs.holds(slot) else { return }
+        let job = jobs[slot]
+        logger.error(
+            "APNs refuses the credential or topic: the topic's pushes wait; one of them tries now and then",
+            metadata: [
+                "credential": "\(lanes[Int(job.pointee.lane)].name)",
+                "app": "\(plan.appNames[Int(job.pointee.app)])",
+                "topic": "\(String(decoding: job.pointee.push.topic, as: UTF8.self))",
+                "status": "\(verdict.status)", "reason": "\(verdict.reason.name)",
+                "action": "\(verdict.reason.action)",
+            ])
+    }
+}

@@ -1,0 +1,223 @@
+import APNSSimulator
+import SluiceModel
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// What the delivery machine decides, seen from Kafka and from APNs.
+@Suite struct DeliveryTests {
+    static let topic = "com.example.news"
+
+    /// A push of one device; its payload names it.
+    private func push(
+        _ name: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
+    ) -> EncodedJob {
+        var push = PushDescription(
+            deviceToken: device, topic: Self.topic, payload: Array(#"{"aps":{"alert":"\#(name)"}}"#.utf8))
+        change(&push)
+        return JobEncoder.binary(push)
+    }
+
+    private func job(_ json: String) throws -> EncodedJob {
+        try #require(JobEncoder.document(Array(json.utf8)))
+    }
+
+    private func event(_ event: String, of device: String, _ more: String = "") throws -> EncodedJob {
+        try job(#"{"kind":"device","device-token":"\#(device)","event":"\#(event)"\#(more)}"#)
+    }
+
+    @Test func aHotIdentityCostsTwoPushes() throws {
+        let bed = try WorkerBed { $0.latency = .seconds(2) }
+        let worker = try bed.worker { $0.apns.connections = 1 }
+        let device = SeededRandom.hexadecimal(seed: 301)
+        try bed.produce([push("0", to: device) { $0.collapseIdentifier = "score" }])
+        try eventually("it is in flight") { worker.snapshot().shards.inFlight == 1 }
+        try bed.produce(
+            (1...500).map { number in push("\(number)", to: device) { $0.collapseIdentifier = "score" } })
+        let outcomes = try bed.waitForOutcomes(501).sorted { $0.offset < $1.offset }
+        #expect(outcomes.count { $0.kind == .accepted } == 2)
+        #expect(outcomes.first?.kind == .accepted)
+        #expect(outcomes.last?.kind == .accepted)
+        for (old, new) in zip(outcomes.dropFirst(), outcomes.dropFirst(2)) {
+            #expect(old.kind == .superseded)
+            #expect(old.supersededBy == new.apnsID)
+        }
+        #expect(bed.simulator.summary.requests == 2)
+        #expect(bed.stop(worker).failure == nil)
+        #expect(try bed.committed() == 501)
+        bed.simulator.stop()
+    }
+
+    @Test func theWindowWaitsForSuccessors() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker { $0.apps[0].coalesceWindow = .seconds(2) }
+        let device = SeededRandom.hexadecimal(seed: 302)
+        try bed.produce(
+            (0..<20).map { number in push("\(number)", to: device) { $0.collapseIdentifier = "score" } })
+        let outcomes = try bed.waitForOutcomes(20).sorted { $0.offset < $1.offset }
+        #expect(outcomes.dropLast().allSatisfy { $0.kind == .superseded && $0.attempts == 0 })
+        #expect(outcomes.last?.kind == .accepted)
+        #expect(bed.simulator.summary.requests == 1)
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    @Test func aScheduledPushWaitsAndCanBeCancelled() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker()
+        let device = SeededRandom.hexadecimal(seed: 303)
+        let now = wallClockSeconds() * 1000
+        try bed.produce([
+            push("tomorrow", to: device) {
+                $0.deliverAtMilliseconds = now + 86_400_000
+                $0.collapseIdentifier = "x"
+            },
+            push("in a moment", to: device) { $0.deliverAtMilliseconds = now + 1500 },
+        ])
+        let first = try #require(try bed.waitForOutcomes(1).first)
+        #expect(first.kind == .accepted)
+        #expect(try #require(first.firstSentMilliseconds) >= now + 1500)
+        #expect(worker.snapshot().shards.count(in: .scheduled) == 1)
+        try bed.produce([
+            try job(#"{"kind":"cancel","device-token":"\#(device)","collapse-id":"x"}"#),
+            try job(#"{"kind":"cancel","device-token":"\#(device)","collapse-id":"x"}"#),
+            try job(
+                #"{"kind":"cancel","device-token":"\#(device)","topic":"com.example.other","collapse-id":"x"}"#
+            ),
+        ])
+        let outcomes = try bed.waitForOutcomes(5)
+        #expect(
+            outcomes.map(\.kind.rawValue).sorted()
+                == [OutcomeKind.accepted, .cancelled, .cancelled, .notFound, .notFound].map(\.rawValue)
+                .sorted())
+        #expect(outcomes.filter { $0.kind == .cancelled }.map(\.count) == [nil, 1])
+        #expect(bed.stop(worker).failure == nil)
+        #expect(bed.simulator.summary.requests == 1)
+        #expect(try bed.committed() == 5)
+        bed.simulator.stop()
+    }
+
+    @Test func anOfflineDevicesPushesAreHeldUntilItIsBack() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker()
+        let device = SeededRandom.hexadecimal(seed: 304)
+        try bed.produce([
+            try event("offline", of: device),
+            push("held", to: device) { $0.delivery = "hold-while-offline" },
+            push("not held", to: device),
+        ])
+        try bed.waitForOutcomes(2)
+        try eventually("one is held") { worker.snapshot().shards.count(in: .held) == 1 }
+        #expect(bed.simulator.summary.requests == 1)
+        try bed.produce([try event("online", of: device)])
+        let outcomes = try bed.waitForOutcomes(4)
+        #expect(outcomes.count { $0.kind == .accepted } == 2)
+        #expect(outcomes.filter { $0.kind == .applied }.map(\.count) == [0, 1])
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    @Test func aReceiptConfirms() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker()
+        let device = SeededRandom.hexadecimal(seed: 305)
+        let id = "123e4567-e89b-42d3-a456-426614174000"
+        try bed.produce([
+            push("confirmed", to: device) {
+                $0.delivery = "confirm"
+                $0.apnsID = id
+            }
+        ])
+        try eventually("its receipt is awaited") { worker.snapshot().shards.count(in: .confirming) == 1 }
+        try bed.produce([try event("receipt", of: device, #","apns-id":"\#(id)""#)])
+        let outcomes = try bed.waitForOutcomes(2)
+        #expect(Set(outcomes.map(\.kind)) == [.confirmed, .applied])
+        #expect(outcomes.first { $0.kind == .confirmed }?.status == 200)
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    /// Also to another shard.
+    @Test func pendingPushesMoveToANewToken() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker { $0.delivery.shards = 2 }
+        var random = SeededRandom(seed: 306)
+        let devices = (0..<8).map { _ in random.hexadecimal(bytes: 32) }
+        let new = (0..<8).map { _ in random.hexadecimal(bytes: 32) }
+        func shard(_ token: String) -> Int {
+            var token = token
+            return token.withUTF8 { shardIndex(ofKey: UnsafeRawBufferPointer($0), partition: 0, shards: 2) }
+        }
+        #expect(Set(zip(devices, new).map { shard($0) == shard($1) }).count == 2, "both ways must occur")
+        try bed.produce(
+            try devices.map { try event("offline", of: $0) }
+                + devices.map { push("for \($0)", to: $0) { $0.delivery = "hold-while-offline" } })
+        try eventually("all are held") { worker.snapshot().shards.count(in: .held) == 8 }
+        try bed.produce(
+            try zip(devices, new).map { try event("token-changed", of: $0, #","new-device-token":"\#($1)""#) }
+        )
+        let outcomes = try bed.waitForOutcomes(24)
+        #expect(Set(outcomes.filter { $0.kind == .accepted }.map(\.deviceToken)) == Set(new))
+        #expect(outcomes.count { $0.kind == .applied && $0.count == 1 } == 8)
+        #expect(bed.stop(worker).failure == nil)
+        #expect(try bed.committed() == 24)
+        bed.simulator.stop()
+    }
+
+    @Test func anUnregisteredTokenEndsWhatIsPending() throws {
+        let bed = try WorkerBed { $0.deviceRules = [.init(prefix: "dead", reason: .unregistered)] }
+        let worker = try bed.worker()
+        let reported = SeededRandom.hexadecimal(seed: 307)
+        let dead = "dead" + SeededRandom.hexadecimal(seed: 308).dropFirst(4)
+        let later = (wallClockSeconds() + 3600) * 1000
+        try bed.produce([
+            push("scheduled", to: reported) { $0.deliverAtMilliseconds = later },
+            push("scheduled", to: dead) { $0.deliverAtMilliseconds = later },
+        ])
+        try eventually("both wait") { worker.snapshot().shards.count(in: .scheduled) == 2 }
+        try bed.produce([try event("unregistered", of: reported), push("sent", to: dead)])
+        let outcomes = try bed.waitForOutcomes(4)
+        let rejected = outcomes.filter { $0.kind == .rejected }
+        #expect(rejected.count == 3)
+        #expect(rejected.allSatisfy { $0.reason == "Unregistered" && $0.deleteToken })
+        #expect(rejected.count { $0.cause == "device-unregistered" && $0.attempts == 0 } == 2)
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    @Test func oneDeviceCantTakeAllThereIs() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker {
+            $0.delivery.maxPendingPerDevice = 10
+            $0.delivery.maxInFlight = 100
+        }
+        let device = SeededRandom.hexadecimal(seed: 309)
+        let later = (wallClockSeconds() + 3600) * 1000
+        try bed.produce(
+            (0..<50).map { number in push("\(number)", to: device) { $0.deliverAtMilliseconds = later } })
+        try bed.produce(20, seed: 310)
+        let outcomes = try bed.waitForOutcomes(60)
+        #expect(outcomes.count { $0.cause == "device-limit" } == 40)
+        #expect(outcomes.count { $0.kind == .accepted } == 20)
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    /// A key that APNs doesn't know: nothing is lost, and nothing is tried over and over.
+    @Test func aRefusedCredentialStopsItsPushes() throws {
+        let log = LogRecorder()
+        let bed = try WorkerBed { $0.deviceRules = [.init(prefix: "dead", reason: .topicDisallowed)] }
+        let worker = try bed.worker(log: log)
+        try bed.produce(200, seed: 311) { push, _ in push.deviceToken = "dead" + push.deviceToken.dropFirst(4)
+        }
+        try eventually("all wait") { worker.snapshot().shards.count(in: .parked) == 200 }
+        let shards = worker.snapshot().shards
+        #expect(shards.stops == 1)
+        #expect(shards.count(of: .rejected) == 0)
+        #expect(log.messages.count(containing: "refuses the credential or topic") == 1)
+        #expect(bed.stop(worker).failure == nil)
+        #expect(bed.simulator.summary.requests <= 200)
+        bed.simulator.stop()
+    }
+}
