@@ -80,8 +80,10 @@ import Testing
         #expect(try #require(first.firstSentMilliseconds) >= now + 1500)
         #expect(worker.snapshot().shards.count(in: .scheduled) == 1)
         try bed.produce([
-            try job(#"{"kind":"cancel","device-token":"\#(device)","collapse-id":"x"}"#),
-            try job(#"{"kind":"cancel","device-token":"\#(device)","collapse-id":"x"}"#),
+            try job(
+                #"{"kind":"cancel","device-token":"\#(device)","topic":"\#(Self.topic)","collapse-id":"x"}"#),
+            try job(
+                #"{"kind":"cancel","device-token":"\#(device)","topic":"\#(Self.topic)","collapse-id":"x"}"#),
             try job(
                 #"{"kind":"cancel","device-token":"\#(device)","topic":"com.example.other","collapse-id":"x"}"#
             ),

@@ -155,7 +155,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     }
 
     private func armTimer() {
-        guard let next = machine.nextWake(after: now) else { return }
+        guard !hasEnded, let next = machine.nextWake(after: now) else { return }
         if let machineTimer {
             guard next < machineTimerAt else { return }
             loop.cancel(machineTimer)
@@ -167,6 +167,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     func timerFired(_ timer: TimerID) {
         machineTimer = nil
         machineTimerAt = .max
+        guard !hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
         machine.advance(to: now)
         act()
