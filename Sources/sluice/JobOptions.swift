@@ -49,6 +49,13 @@ struct JobOptions: ParsableArguments {
     @Option(help: ArgumentHelp("apns-id; without it the worker derives one.", valueName: "uuid"))
     var apnsId: String?
 
+    @Option(help: ArgumentHelp("Not before this instant, in milliseconds since the epoch.", valueName: "ms"))
+    var deliverAt: Int64?
+
+    @Option(
+        help: ArgumentHelp("When it counts as done: accept, hold-while-offline or confirm.", valueName: "mode"))
+    var delivery: String?
+
     @Option(help: ArgumentHelp("Whether the device may see it twice: allow or avoid.", valueName: "policy"))
     var duplicates: String?
 
@@ -77,6 +84,8 @@ struct JobOptions: ParsableArguments {
         push.collapseIdentifier = collapseId
         push.apnsID = apnsId
         push.duplicates = duplicates
+        push.deliverAtMilliseconds = deliverAt
+        push.delivery = delivery
         return mode == .binary ? JobEncoder.binary(push) : JobEncoder.structured(push)
     }
 
