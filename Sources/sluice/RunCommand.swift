@@ -1,4 +1,5 @@
 import ArgumentParser
+import DeliveryCore
 import Foundation
 import Gateway
 import Logging
@@ -134,7 +135,11 @@ final class WorkerReporter: Sendable {
             "retries": "\(snapshot.shards.retried)",
             "dead-letters": "\(snapshot.shards.deadLetters)",
             "connections": "\(snapshot.shards.openConnections)",
+            "unaccounted": "\(snapshot.shards.unaccounted)",
         ]
+        for state in ItemState.allCases where state.isLive && snapshot.shards.count(in: state) > 0 {
+            metadata["now-\(state)"] = "\(snapshot.shards.count(in: state))"
+        }
         for kind in OutcomeKind.allCases where snapshot.shards.count(of: kind) > 0 {
             metadata["\(kind.name)"] = "\(snapshot.shards.count(of: kind))"
         }

@@ -42,10 +42,13 @@ public struct DeliveryMilestones: Sendable {
     /// Items that ended, however.
     public var finished: Int { OutcomeKind.allCases.reduce(0) { $0 + self[$1] } }
 
-    /// Everything that came is pending, has ended, or was handed on.
-    public var isBalanced: Bool {
-        received + restored + adopted == pending + finished + repeated + dropped + departed
+    /// Items that came and of which nothing is known: none, or something is wrong.
+    public var unaccounted: Int {
+        received + restored + adopted - (pending + finished + repeated + dropped + departed)
     }
+
+    /// Everything that came is pending, has ended, or was handed on.
+    public var isBalanced: Bool { unaccounted == 0 }
 
     mutating func moved(from old: ItemState, to new: ItemState) {
         live[Int(old.rawValue)] -= 1

@@ -13,6 +13,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var retried = 0
     /// Requests that ended without an answer: refused, connection lost, timed out.
     public var unanswered = 0
+    /// Pushes that came and of which nothing is known any more: 0, or something is wrong.
+    public var unaccounted = 0
     /// Topics stopped because APNs refused the credential or topic.
     public var stops = 0
     /// Jobs given back unfinished, because their partition or the worker ends.
@@ -42,6 +44,7 @@ public struct ShardCounters: Sendable, Equatable {
         sent = milestones.sent
         retried = milestones.retried
         stops = milestones.stops
+        unaccounted = milestones.unaccounted
         for state in ItemState.allCases { states[Int(state.rawValue)] = milestones[state] }
     }
 
@@ -59,6 +62,7 @@ public struct ShardCounters: Sendable, Equatable {
         for index in sum.outcomes.indices { sum.outcomes[index] += right.outcomes[index] }
         for index in sum.reasons.indices { sum.reasons[index] += right.reasons[index] }
         sum.stops += right.stops
+        sum.unaccounted += right.unaccounted
         for index in sum.states.indices { sum.states[index] += right.states[index] }
         sum.openConnections += right.openConnections
         return sum
