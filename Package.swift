@@ -95,6 +95,17 @@ let package = Package(
         .testTarget(
             name: "DeliveryCoreTests", dependencies: ["DeliveryCore", "TestSupport"],
             swiftSettings: strict),
+        .target(
+            name: "DeliverySimulation", dependencies: ["SluiceModel", "DeliveryCore"],
+            path: "Tests/Simulation/DeliverySimulation", swiftSettings: hot),
+        .executableTarget(
+            name: "sluice-simulate",
+            dependencies: [
+                "DeliverySimulation", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            path: "Tests/Simulation/Simulate", swiftSettings: strict),
+        .testTarget(
+            name: "DeliverySimulationTests", dependencies: ["DeliverySimulation"], swiftSettings: strict),
         .testTarget(
             name: "EventLoopTests", dependencies: ["EventLoop", "TestSupport"],
             swiftSettings: strict),

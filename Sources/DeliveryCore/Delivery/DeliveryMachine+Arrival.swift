@@ -136,6 +136,10 @@ extension DeliveryMachine {
         item.pointee.storeVersion = progress.storeVersion
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
+        if case .adopted = arrival {
+            nextStoreVersion = max(nextStoreVersion, progress.storeVersion + 1)
+            storeMoved(slot)
+        }
     }
 
     /// An item that comes with the app's coalesce window waits for a successor, if its life is longer than that.

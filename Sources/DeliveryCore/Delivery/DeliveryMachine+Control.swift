@@ -241,6 +241,7 @@ extension DeliveryMachine {
         where other != Self.noSlot && item.pointee.isOlder(than: items[Int(other)]) {
             return end(slot, .superseded, successor: other, at: now)
         }
+        storeMoved(slot)
         if pending != Self.noSlot { end(pending, .superseded, successor: slot, at: now) }
         if flying != Self.noSlot {
             item.pointee.peer = flying

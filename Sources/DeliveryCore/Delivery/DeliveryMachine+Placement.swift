@@ -163,6 +163,13 @@ extension DeliveryMachine {
         actions.append(.store(slot, version: item.pointee.storeVersion))
     }
 
+    /// What the store has of an item names its old device token: it has to take it once more.
+    mutating func storeMoved(_ slot: UInt32) {
+        guard items[Int(slot)].flags.contains(.stored) else { return }
+        items[Int(slot)].flags.remove(.stored)
+        store(slot)
+    }
+
     /// The store has made an item durable. Of no effect when it has ended or was replaced meanwhile.
     public mutating func stored(_ slot: UInt32, version: UInt64) {
         let item = items + Int(slot)

@@ -1,0 +1,2 @@
+import DeliverySimulation
+import Testing

@@ -1,0 +1,255 @@
+import DeliveryCore
+import SluiceModel
+
+/// What is wrong at the moment with APNs, Kafka and the store.
+struct Weather {
+    /// By topic: its credential is refused.
+    var isTopicBroken: [Bool]
+    /// By token: APNs takes no more for it.
+    var isBusy: [Bool]
+    /// Whether the endpoint answers 500 and 503 mostly.
+    var isEndpointDown = false
+    var isStoreBroken = false
+    var isKafkaSlow = false
+
+    init(_ scenario: Scenario) {
+        isTopicBroken = [Bool](repeating: false, count: scenario.topics)
+        isBusy = [Bool](repeating: false, count: scenario.tokens)
+    }
+}
+
+/// Sending, and what APNs makes of it.
+extension World {
+    // MARK: Requests
+
+    func sendSome(_ count: Int) {
+        let worker = anyWorker()
+        _ = sendAll(worker, worker.shards[draw.below(worker.shards.count)], atMost: count)
+    }
+
+    /// Sends what the connections take. Returns how many were tried.
+    func sendAll(_ worker: WorkerModel, _ shard: ShardModel, atMost: Int) -> Int {
+        var count = 0
+        for (number, lane) in shard.lanes.enumerated() where violation == nil {
+            if shard.machine.laneHeldUntil(UInt16(number)) > monotonic { continue }
+            while count < atMost, violation == nil, let place = lane.scheduler.nextAssignment(now: monotonic)
+            {
+                count += 1
+                send(place, worker, shard, lane)
+            }
+            lane.scheduler.endRun()
+        }
+        return count
+    }
+
+    private func send(
+        _ place: StreamScheduler.Assignment, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel
+    ) {
+        let slot = place.slot
+        let index = Int(place.connection)
+        let now = now(worker)
+        let copy = shard.copies[Int(slot)]
+        guard copy.isLive else { return broken(.sound, "slot \(slot) is to be sent, and is empty") }
+        if !shard.machine.begin(slot, at: now) {
+            happened(.notBegun)
+            lane.scheduler.withdrawn(slot: slot, now: monotonic)
+            lane.report(index)
+            return drain(worker, shard)
+        }
+        checkBegin(copy, slot, worker, shard, lane, index)
+        if !isHealthy, draw.chance(10) {
+            happened(.notSent)
+            note(worker, shard, "push # isn't taken by its connection", copy.job)
+            lane.scheduler.withdrawn(slot: slot, now: monotonic)
+            lane.report(index)
+            shard.copies[Int(slot)].retrySteps = -1
+            shard.machine.notSent(slot, at: now)
+            // Undone, unless it was sent before.
+            if shard.machine.info(slot).progress.firstSentMilliseconds == 0 {
+                shard.copies[Int(slot)].firstSent = 0
+            }
+            return drain(worker, shard)
+        }
+        happened(.sent)
+        note(worker, shard, "sends push # on connection #, offset #", copy.job, index, Int(copy.epoch))
+        began(slot, index, worker, shard, lane)
+    }
+
+    // MARK: Answers
+
+    func answerSome() {
+        let worker = anyWorker()
+        let shard = worker.shards[draw.below(worker.shards.count)]
+        let lane = shard.lanes[draw.below(shard.lanes.count)]
+        let first = draw.below(lane.connections.count)
+        for offset in lane.connections.indices {
+            let index = (first + offset) % lane.connections.count
+            guard !lane.connections[index].streams.isEmpty else { continue }
+            let stream = draw.below(lane.connections[index].streams.count)
+            return answer(lane.connections[index].streams[stream], worker, shard, lane)
+        }
+    }
+
+    func answer(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel) {
+        let copy = shard.copies[Int(slot)]
+        let token = tokens[copy.address]
+        if token.invalidSince > 0 {
+            refuse(
+                slot, isHealthy || draw.chance(900) ? .unregistered : .badDeviceToken,
+                since: token.invalidSince, worker,
+                shard, lane)
+        } else if isHealthy {
+            accept(slot, worker, shard, lane)
+        } else if weather.isTopicBroken[jobs[copy.job].topic] {
+            refuse(slot, draw.chance(500) ? .topicDisallowed : .invalidProviderToken, worker, shard, lane)
+        } else if weather.isBusy[copy.address] {
+            refuse(
+                slot, .tooManyRequests, retryAfter: draw.chance(400) ? draw.spread(1...60) : 0, worker, shard,
+                lane)
+        } else if draw.chance(weather.isEndpointDown ? 850 : scenario.badAnswerPerMille) {
+            let reasons: [Reason] = [
+                .internalServerError, .serviceUnavailable, .serviceUnavailable, .shutdown,
+                .expiredProviderToken,
+                .idleTimeout, .tooManyProviderTokenUpdates, .payloadTooLarge, .badTopic, .badDeviceToken,
+                .tooManyRequests,
+                .topicDisallowed, .unregistered,
+            ]
+            let reason = reasons[draw.below(weather.isEndpointDown ? 4 : reasons.count)]
+            refuse(
+                slot, reason, retryAfter: draw.chance(300) ? draw.spread(1...60) : 0,
+                since: reason == .unregistered ? trueMilliseconds - Int64(draw.below(60_000)) : 0, worker,
+                shard, lane)
+        } else {
+            accept(slot, worker, shard, lane)
+        }
+    }
+
+    private func accept(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel) {
+        let copy = shard.copies[Int(slot)]
+        happened(.accepted)
+        note(worker, shard, "push # is accepted", copy.job)
+        land(slot, worker, shard, lane)
+        seen(copy)
+        heard(slot, .accepted, worker, shard)
+        shard.machine.accepted(slot, at: now(worker))
+        drain(worker, shard)
+        if jobs[copy.job].facts.delivery != .confirm { checkEnded(slot, copy, shard, "was accepted") }
+    }
+
+    private func refuse(
+        _ slot: UInt32, _ reason: Reason, retryAfter seconds: Int = 0, since: Int64 = 0,
+        _ worker: WorkerModel,
+        _ shard: ShardModel, _ lane: LaneModel
+    ) {
+        let copy = shard.copies[Int(slot)]
+        var answer = AttemptAnswer(
+            class: reason.class, reason: reason, retryAfterMilliseconds: Int64(seconds) * 1000,
+            mustWait: reason.class == .connection && draw.chance(300))
+        if since > 0 { answer.invalidSinceMilliseconds = since }
+        count(reason)
+        note(
+            worker, shard, "push # is refused with reason #, Retry-After #", copy.job, Int(reason.rawValue),
+            seconds)
+        land(slot, worker, shard, lane)
+        heard(slot, answer, worker, shard)
+        shard.machine.answered(slot, answer, at: now(worker))
+        drain(worker, shard)
+        afterRefusal(slot, copy, answer, worker, shard)
+    }
+
+    private func count(_ reason: Reason) {
+        switch reason.class {
+        case .token: happened(.rejectedToken)
+        case .job: happened(.rejectedJob)
+        case .authentication: happened(.authentication)
+        case .configuration: happened(.configuration)
+        case .connection: happened(.connectionAnswer)
+        default: happened(reason == .tooManyRequests ? .tooManyRequests : .later)
+        }
+    }
+
+    /// A request ends without an answer.
+    func fail(
+        _ slot: UInt32, processed: Bool, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel
+    ) {
+        let copy = shard.copies[Int(slot)]
+        let avoids = jobs[copy.job].facts.duplicates == .avoid
+        happened(processed ? (avoids ? .unknownAvoided : .unknown) : .unprocessed)
+        note(
+            worker, shard, processed ? "push # is lost with its connection" : "push # isn't processed",
+            copy.job)
+        land(slot, worker, shard, lane)
+        // APNs may have it all the same.
+        if processed, draw.chance(500), tokens[copy.address].invalidSince == 0 { seen(copy) }
+        heard(slot, processed ? .unknown : .unprocessed, worker, shard)
+        shard.machine.failed(slot, processed: processed, at: now(worker))
+        drain(worker, shard)
+        if processed, avoids {
+            checkEnded(slot, copy, shard, "may have been delivered and must not be doubled")
+        }
+        if !processed || !avoids { waits(slot, copy, 0, worker, shard) }
+    }
+
+    // MARK: Connections
+
+    /// A connection's end with all its streams, or its GOAWAY.
+    func breakConnection() {
+        let worker = anyWorker()
+        let shard = worker.shards[draw.below(worker.shards.count)]
+        let lane = shard.lanes[draw.below(shard.lanes.count)]
+        let index = draw.below(lane.connections.count)
+        let isGoAway = draw.chance(500)
+        happened(isGoAway ? .goAway : .connectionLost)
+        note(worker, shard, isGoAway ? "GOAWAY on connection #" : "connection # is lost", index)
+        let streams = lane.connections[index].streams
+        // Those above the last stream were not processed. Last first, so that they keep their order.
+        let last = draw.below(streams.count + 1)
+        lane.connections[index].isDraining = true
+        lane.report(index)
+        for number in streams.indices.reversed() where violation == nil {
+            if number >= last {
+                fail(streams[number], processed: false, worker, shard, lane)
+            } else if !isGoAway {
+                fail(streams[number], processed: true, worker, shard, lane)
+            }
+        }
+        reopen(index, lane)
+    }
+
+    /// An ended connection makes way for a new one.
+    func reopen(_ index: Int, _ lane: LaneModel) {
+        guard lane.connections[index].isDraining, lane.connections[index].streams.isEmpty else { return }
+        lane.connections[index] = ConnectionModel(limit: scenario.streams)
+        lane.report(index)
+    }
+
+    /// The server changes its stream limit, also below what is open.
+    func flapLimit() {
+        let worker = anyWorker()
+        let shard = worker.shards[draw.below(worker.shards.count)]
+        let lane = shard.lanes[draw.below(shard.lanes.count)]
+        let index = draw.below(lane.connections.count)
+        let limit = lane.connections[index].limit
+        lane.connections[index].limit =
+            limit == 1 ? scenario.streams : draw.chance(700) ? 1 : draw.among(1...scenario.streams)
+        lane.report(index)
+        happened(.limitFlap)
+        note(worker, shard, "connection # may have # streams", index, lane.connections[index].limit)
+    }
+
+    func changeWeather() {
+        switch draw.below(6) {
+        case 0:
+            let topic = draw.below(scenario.topics)
+            weather.isTopicBroken[topic] = !weather.isTopicBroken[topic] && draw.chance(500)
+        case 1, 2:
+            let token = devices[draw.below(devices.count)].token
+            weather.isBusy[token] = !weather.isBusy[token]
+            note(weather.isBusy[token] ? "token # is busy" : "token # is not busy any more", token)
+        case 3: weather.isEndpointDown = !weather.isEndpointDown && draw.chance(400)
+        case 4: weather.isStoreBroken = !weather.isStoreBroken && draw.chance(500)
+        default: weather.isKafkaSlow = !weather.isKafkaSlow && draw.chance(400)
+        }
+        counts.events += 1
+    }
+}

@@ -1,0 +1,236 @@
+import DeliveryCore
+import SluiceModel
+
+/// The auditor's view of ends: outcomes, offsets, and whether anything is left.
+extension World {
+    /// A machine ends a push.
+    func checkFinish(
+        _ copy: Copy, _ slot: UInt32, _ kind: OutcomeKind, _ why: OutcomeCause?, _ successor: UInt32,
+        _ worker: WorkerModel, _ shard: ShardModel
+    ) {
+        guard copy.isLive else { return broken(.oneOutcome, "slot \(slot) ends twice") }
+        if copy.connection >= 0 { broken(.rightOutcome, "push \(copy.job) ends while it is in flight") }
+        let facts = jobs[copy.job].facts
+        switch kind {
+        case .accepted:
+            if copy.last != .accepted || (facts.delivery == .confirm && !copy.isWithdrawn) {
+                broken(.rightOutcome, "push \(copy.job) ends as accepted")
+            }
+        case .confirmed:
+            if !copy.isConfirmed {
+                broken(.rightOutcome, "push \(copy.job) ends as confirmed without a receipt")
+            }
+        case .rejected: checkRejected(copy, why, facts)
+        case .expired:
+            let wall = now(worker).wallMilliseconds
+            if wall < lastMoment(copy), !copy.mayExpireEarly {
+                broken(.rightOutcome, "push \(copy.job) ends as expired \(lastMoment(copy) - wall) ms early")
+            }
+        case .superseded:
+            guard successor != DeliveryMachine.noSlot else {
+                return broken(.rightOutcome, "push \(copy.job) is superseded by nothing")
+            }
+            checkSuperseded(copy, by: shard.copies[Int(successor)])
+            shard.copies[Int(successor)].notBefore = max(
+                shard.copies[Int(successor)].notBefore, copy.notBefore)
+            shard.copies[Int(successor)].waitsUntil = .max
+        case .cancelled:
+            if !copy.isWithdrawn, !isCancelled(copy) {
+                broken(.rightOutcome, "push \(copy.job) ends as cancelled by nothing")
+            }
+        default: checkUndeliverable(copy, why, facts)
+        }
+    }
+
+    private func checkRejected(_ copy: Copy, _ why: OutcomeCause?, _ facts: PushFacts) {
+        guard why == .deviceUnregistered else {
+            if copy.last != .final { broken(.rightOutcome, "push \(copy.job) ends as rejected by nothing") }
+            return
+        }
+        guard cause.endedToken == copy.address else {
+            return broken(
+                .rightOutcome, "push \(copy.job) ends with token \(cause.endedToken), which isn't its own")
+        }
+        if let since = cause.endedSince, facts.registeredAtMilliseconds > since {
+            broken(.rightOutcome, "push \(copy.job) ends though its token was registered again")
+        }
+    }
+
+    private func checkUndeliverable(_ copy: Copy, _ why: OutcomeCause?, _ facts: PushFacts) {
+        switch why {
+        case .answerLost:
+            if copy.last != .unknown || facts.duplicates != .avoid {
+                broken(.rightOutcome, "push \(copy.job) ends as if its answer had been lost")
+            }
+        case .attemptsExhausted:
+            if copy.failures < Int(scenario.limits.retry.maximumAttempts) {
+                broken(.rightOutcome, "push \(copy.job) ends after \(copy.failures) failures")
+            }
+        default: broken(.rightOutcome, "push \(copy.job) ends as undeliverable")
+        }
+    }
+
+    func checkSuperseded(_ old: Copy, by new: Copy) {
+        guard new.isLive, identity(old) == identity(new) else {
+            return broken(.rightOutcome, "push \(old.job) is superseded by \(new.job), of another identity")
+        }
+        if old.job >= new.job, !old.hasMoved, !new.hasMoved {
+            broken(.newestWins, "push \(old.job) is superseded by \(new.job), which is older")
+        }
+    }
+
+    func checkReplaced(_ old: Copy, _ new: Copy, _ replaced: ReplacedPush, _ worker: WorkerModel) {
+        guard old.isLive else { return broken(.sound, "push \(new.job) takes the place of nothing") }
+        checkSuperseded(old, by: new)
+        if old.connection >= 0 { broken(.rightOutcome, "push \(old.job) is replaced while it is in flight") }
+        if replaced.offset != log.records[jobs[old.job].record].offset {
+            broken(.oneOutcome, "push \(old.job) is replaced as if it had offset \(replaced.offset)")
+        }
+    }
+
+    /// A device's pushes are bounded.
+    func checkRoom(_ shard: ShardModel, _ copy: Copy) {
+        if cause.pendingOfDevice >= scenario.limits.pendingPerDevice {
+            broken(
+                .bounded, "token \(copy.address) has more than \(scenario.limits.pendingPerDevice) pending")
+        }
+    }
+
+    // MARK: Offsets
+
+    /// A record may count as complete: its outcome is in Kafka, or the store has it.
+    func isDone(_ record: Int) -> Bool {
+        if log.records[record].isWritten { return true }
+        guard log.records[record].kind == .push else { return false }
+        return jobs[log.records[record].subject].storeKey >= 0
+    }
+
+    func checkWatermark(_ partition: Int, _ offset: Int64) {
+        if offset > log.nextOffset[partition] {
+            broken(.watermark, "offset \(offset) of partition \(partition) is committed, and isn't there yet")
+        }
+        for index in log.committed[partition].index..<log.partitions[partition].count {
+            let record = log.partitions[partition][index]
+            guard log.records[record].offset < offset else { return }
+            if !isDone(record) {
+                return broken(
+                    .watermark,
+                    "offset \(offset) of partition \(partition) is committed, and \(log.records[record].offset) isn't done"
+                )
+            }
+        }
+    }
+
+    // MARK: Now and then
+
+    /// A retry comes before its push's expiration, if no server asked for a longer pause.
+    func checkEdge(_ shard: ShardModel, _ slot: Int, _ worker: WorkerModel) {
+        let copy = shard.copies[slot]
+        guard copy.isLive, copy.retrySteps == worker.clockSteps, !copy.mayExpireEarly,
+            shard.lastAdvance == monotonic, shard.machine.state(UInt32(slot)) == .retrying,
+            now(worker).wallMilliseconds == lastMoment(copy) - 1, shard.holdUntil[copy.address] == 0
+        else { return }
+        broken(.progress, "push \(copy.job) is to be sent again when it has expired")
+    }
+
+    /// Looks at everything.
+    func checkAll() {
+        for worker in workers {
+            for shard in worker.shards { check(worker, shard) }
+        }
+    }
+
+    private func check(_ worker: WorkerModel, _ shard: ShardModel) {
+        if let problem = shard.machine.checkInvariants() { broken(.sound, problem) }
+        let milestones = shard.machine.milestones
+        if !milestones.isBalanced || milestones.received != shard.received
+            || milestones.finished != shard.finished
+            || milestones.dropped != shard.dropped || milestones.departed != shard.departed
+            || milestones.restored != shard.restored || milestones.adopted != shard.adopted
+            || milestones.sent != shard.sent
+        {
+            broken(.milestones, "they say otherwise than what was seen")
+        }
+        if shard.machine.count != shard.used || shard.machine.count > scenario.limits.capacity {
+            broken(.bounded, "\(shard.machine.count) slots are in use, and \(shard.used) items are there")
+        }
+        for slot in shard.copies.indices where shard.copies[slot].isLive {
+            see(shard.machine.state(UInt32(slot)))
+            check(slot, worker, shard)
+        }
+    }
+
+    /// Nothing that ought to end or go on stays where it is.
+    private func check(_ slot: Int, _ worker: WorkerModel, _ shard: ShardModel) {
+        let copy = shard.copies[slot]
+        let state = shard.machine.state(UInt32(slot))
+        if (state == .inFlight) != (copy.connection >= 0) {
+            broken(.sound, "push \(copy.job) is \(state), and \(copy.connection >= 0 ? "" : "not ")in flight")
+        }
+        guard state != .inFlight else { return }
+        if lastMoment(copy) > now(worker).wallMilliseconds {
+            shard.copies[slot].overdueSince = 0
+        } else if copy.overdueSince == 0 {
+            shard.copies[slot].overdueSince = monotonic
+        } else if shard.lastAdvance >= copy.overdueSince + 2_200_000_000 {
+            broken(.progress, "push \(copy.job) has expired, and its outcome doesn't come")
+        }
+        switch state {
+        case .coalescing, .retrying:
+            if copy.waitsUntil < shard.lastAdvance, shard.holdUntil[copy.address] == 0 {
+                broken(.progress, "push \(copy.job) is \(state) for too long")
+            }
+        case .confirming:
+            let timeout = UInt64(jobs[copy.job].facts.receiptTimeoutSeconds) * 1_000_000_000
+            if copy.acceptedAt + timeout < shard.lastAdvance {
+                broken(.progress, "push \(copy.job) waits for its receipt for too long")
+            }
+        default: break
+        }
+    }
+
+    private func see(_ state: ItemState) {
+        switch state {
+        case .blocked: counts[.wasBlocked] += 1
+        case .crowded: counts[.wasCrowded] += 1
+        case .coalescing: counts[.wasCoalescing] += 1
+        case .retrying: counts[.wasRetrying] += 1
+        case .scheduled: counts[.wasScheduled] += 1
+        case .held: counts[.wasHeld] += 1
+        case .returning: counts[.wasReturning] += 1
+        case .confirming: counts[.wasConfirming] += 1
+        case .parked: counts[.wasParked] += 1
+        default: break
+        }
+    }
+
+    /// The end of a run: all is done, committed, and nothing is left anywhere.
+    func checkEnd() {
+        checkAll()
+        for (number, record) in log.records.enumerated() where !record.isWritten {
+            return broken(
+                .nothingLost,
+                "record \(number), offset \(record.offset) of partition \(record.partition), has no outcome")
+        }
+        for partition in owner.indices {
+            let committed = log.committed[partition].offset
+            let last = log.partitions[partition].last.map { log.records[$0].offset + 1 } ?? 0
+            if committed < last {
+                broken(.progress, "partition \(partition) is committed to \(committed) of \(last)")
+            }
+        }
+        for worker in workers {
+            for shard in worker.shards where shard.used > 0 {
+                broken(.bounded, "\(shard.used) items are left in worker \(worker.number)")
+            }
+        }
+        if store.count > 0 { broken(.bounded, "\(store.count) items are left in the store") }
+        for seen in shown where seen.lastJob >= 0 && seen.lastJob < seen.job && !seen.isMixed {
+            // A crash makes older ones come again, and then the newer one as well.
+            let newest = log.records[jobs[seen.job].record].takenEpoch
+            if newest < seen.lastEpoch {
+                broken(.newestWins, "a device saw push \(seen.lastJob) last, after \(seen.job)")
+            }
+        }
+    }
+}

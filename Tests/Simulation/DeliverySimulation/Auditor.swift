@@ -1,0 +1,292 @@
+import DeliveryCore
+import SluiceModel
+
+/// What is known of one identity.
+struct Seen {
+    /// The newest push and its assignment.
+    var job = -1
+    var epoch = -1
+    /// Of what the device has seen: the last push and its assignment.
+    var lastJob = -1
+    var lastEpoch = -1
+    /// The machine in which one is in flight, 0 for none.
+    var flyingIn = 0
+    /// Pushes from different partitions met here, when a token changed: no order is promised among them.
+    var isMixed = false
+}
+
+/// The auditor: it knows the log, what was sent and answered, and the rules of design §5, and nothing of how the
+/// machine goes about it.
+extension World {
+    /// Number of a push's identity: device token, topic and collapse identifier, or the `apns-id` without one.
+    func identity(_ copy: Copy) -> Int {
+        let job = jobs[copy.job]
+        guard job.collapse != 0 else { return identities + job.apns }
+        return (copy.address * scenario.topics + job.topic) * scenario.collapses + job.collapse - 1
+    }
+
+    var identities: Int { scenario.tokens * scenario.topics * scenario.collapses }
+
+    /// Nothing is sent from this moment on.
+    func lastMoment(_ copy: Copy) -> Int64 {
+        guard jobs[copy.job].facts.isOnce, copy.firstSent > 0 else { return copy.expiry }
+        return min(copy.expiry, copy.firstSent + scenario.limits.retry.onceMilliseconds)
+    }
+
+    func newCopy(_ job: Int, _ partition: Int, _ epoch: Int, address: Int, _ worker: WorkerModel) -> Copy {
+        let facts = jobs[job].facts
+        let now = now(worker).wallMilliseconds
+        var copy = Copy(isLive: true, job: job, partition: partition, epoch: epoch, address: address)
+        copy.lane = Int(facts.lane)
+        copy.expiry = min(facts.expirationMilliseconds, now + scenario.limits.maximumExpirationMilliseconds)
+        let window = Int64(facts.coalesceWindowMilliseconds)
+        if facts.collapseKey != 0, window > 0, copy.expiry - now > window {
+            copy.notBefore = monotonic + UInt64(window) * 1_000_000
+            copy.waitsUntil = copy.notBefore
+        }
+        return copy
+    }
+
+    /// A push that takes another one's place waits for what that one had to wait for.
+    func inherit(from old: Copy, _ copy: inout Copy) {
+        copy.notBefore = old.notBefore
+        copy.waitsUntil = max(copy.waitsUntil, old.waitsUntil)
+        copy.noted = old.noted
+        copy.hasMoved = copy.hasMoved || old.hasMoved
+        copy.connection = -1
+    }
+
+    // MARK: Requests
+
+    /// A machine lets a push go.
+    func checkBegin(
+        _ copy: Copy, _ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel,
+        _ connection: Int
+    ) {
+        let now = now(worker)
+        let facts = jobs[copy.job].facts
+        if now.wallMilliseconds >= lastMoment(copy) {
+            broken(.neverLate, "push \(copy.job) is sent \(now.wallMilliseconds - lastMoment(copy)) ms late")
+        }
+        checkRepetition(copy, worker, shard)
+        let seen = begun[identity(copy)]
+        if seen.flyingIn == shard.incarnation {
+            broken(.newestWins, "push \(copy.job) is sent while another of its identity is in flight")
+        }
+        if seen.epoch == copy.epoch, copy.job < seen.job, !seen.isMixed {
+            broken(.newestWins, "push \(copy.job) is sent after \(seen.job)")
+        }
+        if monotonic < copy.notBefore { broken(.waits, "push \(copy.job) is sent before it was asked to") }
+        if monotonic < shard.laneHold[copy.lane] {
+            broken(.waits, "push \(copy.job) is sent while its lane is held")
+        }
+        if monotonic < shard.holdUntil[copy.address], scenario.tokens <= scenario.limits.capacity {
+            broken(.waits, "push \(copy.job) is sent while token \(copy.address) is held")
+        }
+        if facts.deliverAtMilliseconds > now.wallMilliseconds, worker.clockSteps == 0 {
+            broken(.waits, "push \(copy.job) is sent before its time")
+        }
+        if facts.delivery != .accept, shard.isOffline[copy.address], !shard.isPresumable[copy.address],
+            scenario.limits.knownDevices >= scenario.tokens
+        {
+            broken(.waits, "push \(copy.job) is sent while its device is offline")
+        }
+        if shard.isStopped[Int(facts.topic)], shard.probes[Int(facts.topic)] > 0 {
+            broken(.waits, "push \(copy.job) is sent while its topic is stopped")
+        }
+        if shard.inFlight[copy.address] >= scenario.limits.inFlightPerDevice {
+            broken(.bounded, "token \(copy.address) has too many in flight")
+        }
+        let model = lane.connections[connection]
+        if model.isDraining || model.streams.count >= model.limit {
+            broken(.bounded, "connection \(connection) has no stream for push \(copy.job)")
+        }
+        let state = worker.partitions[copy.partition]
+        if worker.isDraining || !state.isOwned || state.epoch != copy.epoch || state.isEnding {
+            broken(.noDuplicate, "push \(copy.job) is sent though its partition has gone")
+        }
+    }
+
+    /// Sent again only for a reason.
+    private func checkRepetition(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
+        let facts = jobs[copy.job].facts
+        if copy.connection >= 0 { broken(.noDuplicate, "push \(copy.job) is in flight already") }
+        if copy.isWithdrawn {
+            broken(.rightOutcome, "push \(copy.job) is sent again though it was cancelled")
+        }
+        if copy.isConfirmed { broken(.noDuplicate, "push \(copy.job) is sent again though it was confirmed") }
+        if copy.failures >= Int(scenario.limits.retry.maximumAttempts) {
+            broken(.noDuplicate, "push \(copy.job) is sent after \(copy.failures) failures")
+        }
+        switch copy.last {
+        case .none, .unprocessed, .retriable, .configuration: break
+        case .final: broken(.noDuplicate, "push \(copy.job) is sent again after a final answer")
+        case .unknown:
+            if facts.duplicates == .avoid {
+                broken(.noDuplicate, "push \(copy.job) is sent again, and may have been delivered")
+            }
+        case .accepted:
+            if facts.delivery != .confirm {
+                broken(.noDuplicate, "push \(copy.job) is sent again after it was accepted")
+            } else if !copy.hasNews,
+                monotonic < copy.acceptedAt + UInt64(facts.receiptTimeoutSeconds) * 1_000_000_000
+            {
+                broken(.noDuplicate, "push \(copy.job) is sent again before its receipt was due")
+            }
+        }
+        if copy.last != .none { counts[.repeatedSend] += 1 }
+        if now(worker).wallMilliseconds < 0 {
+            broken(.sound, "the clock of worker \(worker.number) is broken")
+        }
+    }
+
+    func began(
+        _ slot: UInt32, _ connection: Int, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel
+    ) {
+        let index = Int(slot)
+        shard.copies[index].connection = connection
+        shard.copies[index].streamIndex = lane.connections[connection].streams.count
+        lane.connections[connection].streams.append(slot)
+        if shard.copies[index].firstSent == 0 { shard.copies[index].firstSent = now(worker).wallMilliseconds }
+        shard.copies[index].hasNews = false
+        shard.copies[index].mayExpireEarly = false
+        let copy = shard.copies[index]
+        shard.sent += 1
+        shard.inFlight[copy.address] += 1
+        let topic = jobs[copy.job].topic
+        shard.copies[index].isProbe = shard.isStopped[topic]
+        if shard.isStopped[topic] { shard.probes[topic] += 1 }
+        let number = identity(copy)
+        begun[number].flyingIn = shard.incarnation
+        if copy.job > begun[number].job || begun[number].epoch != copy.epoch {
+            begun[number].job = copy.job
+            begun[number].epoch = copy.epoch
+        }
+    }
+
+    // MARK: Answers
+
+    /// A push is off its stream.
+    func land(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel) {
+        let copy = shard.copies[Int(slot)]
+        let connection = copy.connection
+        if let last = lane.connections[connection].streams.popLast(), last != slot {
+            lane.connections[connection].streams[copy.streamIndex] = last
+            shard.copies[Int(last)].streamIndex = copy.streamIndex
+        }
+        shard.copies[Int(slot)].connection = -1
+        shard.inFlight[copy.address] -= 1
+        if copy.isProbe { shard.probes[jobs[copy.job].topic] -= 1 }
+        let number = identity(copy)
+        if begun[number].flyingIn == shard.incarnation { begun[number].flyingIn = 0 }
+        lane.scheduler.ended(slot: slot, now: monotonic)
+        reopen(connection, lane)
+        lane.report(connection)
+    }
+
+    /// What became of an attempt, without an answer that says why.
+    func heard(_ slot: UInt32, _ result: LastResult, _ worker: WorkerModel, _ shard: ShardModel) {
+        let index = Int(slot)
+        shard.copies[index].last = result
+        switch result {
+        case .accepted:
+            let copy = shard.copies[index]
+            shard.holdUntil[copy.address] = 0
+            shard.isStopped[jobs[copy.job].topic] = false
+            shard.copies[index].failures = 0
+            shard.copies[index].acceptedAt = monotonic
+            shard.copies[index].waitsUntil = .max
+        case .unknown: shard.copies[index].failures += 1
+        default: break
+        }
+        shard.copies[index].notBefore = 0
+    }
+
+    func heard(_ slot: UInt32, _ answer: AttemptAnswer, _ worker: WorkerModel, _ shard: ShardModel) {
+        let index = Int(slot)
+        let copy = shard.copies[index]
+        let topic = jobs[copy.job].topic
+        shard.copies[index].notBefore = 0
+        if answer.class == .configuration {
+            shard.copies[index].last = .configuration
+            shard.isStopped[topic] = true
+            return
+        }
+        let isFinal = answer.class == .token || answer.class == .job
+        shard.copies[index].last = isFinal ? .final : .retriable
+        shard.copies[index].failures += 1
+        if isFinal || answer.reason == .tooManyRequests { shard.isStopped[topic] = false }
+        let asked = min(answer.retryAfterMilliseconds, scenario.limits.retry.retryAfterLimitMilliseconds)
+        let until = monotonic + UInt64(asked) * 1_000_000
+        shard.copies[index].notBefore = until
+        shard.copies[index].mayExpireEarly = asked > 0 || answer.reason == .tooManyRequests
+        if answer.reason == .tooManyRequests {
+            shard.holdUntil[copy.address] = max(shard.holdUntil[copy.address], until, 1)
+        } else if answer.reason == .serviceUnavailable, asked > 0 {
+            counts[.laneHeld] += 1
+            shard.laneHold[copy.lane] = max(shard.laneHold[copy.lane], until)
+        }
+        if answer.reason == .unregistered || answer.reason == .expiredToken {
+            cause = Cause()
+            cause.endedToken = copy.address
+            cause.endedSince = answer.invalidSinceMilliseconds
+        }
+    }
+
+    func afterRefusal(
+        _ slot: UInt32, _ copy: Copy, _ answer: AttemptAnswer, _ worker: WorkerModel, _ shard: ShardModel
+    ) {
+        if cause.endedToken >= 0, violation == nil { checkTokenEnded(worker, shard) }
+        cause = Cause()
+        switch answer.class {
+        case .token, .job: checkEnded(slot, copy, shard, "was refused for good")
+        case .configuration: break
+        default:
+            waits(
+                slot, copy,
+                min(answer.retryAfterMilliseconds, scenario.limits.retry.retryAfterLimitMilliseconds),
+                worker, shard)
+        }
+    }
+
+    /// After a failed attempt the push waits for a bounded time, or has made room for its successor.
+    func waits(_ slot: UInt32, _ copy: Copy, _ asked: Int64, _ worker: WorkerModel, _ shard: ShardModel) {
+        let index = Int(slot)
+        guard shard.copies[index].isLive, shard.copies[index].job == copy.job else { return }
+        let cap = scenario.limits.retry.later.capMilliseconds
+        let isHeld = shard.holdUntil[copy.address] != 0
+        shard.copies[index].waitsUntil = isHeld ? .max : monotonic + UInt64(asked + cap) * 1_000_000
+        let isRetrying = shard.machine.state(slot) == .retrying
+        shard.copies[index].retrySteps = isRetrying && !isHeld ? worker.clockSteps : -1
+    }
+
+    /// The push has ended with its answer.
+    func checkEnded(_ slot: UInt32, _ copy: Copy, _ shard: ShardModel, _ why: StaticString) {
+        let after = shard.copies[Int(slot)]
+        if after.isLive, after.job == copy.job {
+            broken(.rightOutcome, "push \(copy.job) \(why), and goes on")
+        }
+    }
+
+    // MARK: Devices
+
+    /// A device has got a push.
+    func seen(_ copy: Copy) {
+        happened(.seenByDevice)
+        jobs[copy.job].timesSeen += 1
+        let number = identity(copy)
+        let before = shown[number]
+        shown[number].lastJob = copy.job
+        shown[number].lastEpoch = copy.epoch
+        if copy.hasMoved { shown[number].isMixed = true }
+        if copy.job < before.job {
+            if before.epoch == copy.epoch, !shown[number].isMixed {
+                broken(.newestWins, "a device sees push \(copy.job) after \(before.job)")
+            }
+        } else {
+            shown[number].job = copy.job
+            shown[number].epoch = copy.epoch
+        }
+        deliver(copy.job, token: copy.address)
+    }
+}

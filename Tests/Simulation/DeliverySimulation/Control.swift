@@ -1,0 +1,158 @@
+import DeliveryCore
+import SluiceModel
+
+/// Why the machines do at the moment what they do.
+struct Cause {
+    /// The record of a control job that is being taken in, -1 for none.
+    var record = -1
+    /// Of a token change.
+    var newToken = -1
+    /// The token that an event or a 410 has ended, -1 for none, and since when it is no good (nil: always).
+    var endedToken = -1
+    var endedSince: Int64?
+    /// Pushes of the device of the push that comes in.
+    var pendingOfDevice = 0
+}
+
+/// Cancels and device events, with what they must bring about.
+extension World {
+    func control(_ number: Int, _ record: Record, _ worker: WorkerModel, _ shard: ShardModel) {
+        let now = now(worker)
+        let key = tokens[record.token].key
+        cause = Cause(record: number)
+        switch record.kind {
+        case .push: return
+        case .cancel: cancel(record, key, worker, shard)
+        case .online:
+            note(worker, shard, "hears that token # is online", record.token)
+            learn(record, isOffline: false, shard)
+            _ = shard.machine.online(key, occurredMilliseconds: record.occurred, at: now)
+            drain(worker, shard)
+        case .offline:
+            note(worker, shard, "hears that token # is offline", record.token)
+            learn(record, isOffline: true, shard)
+            _ = shard.machine.offline(key, occurredMilliseconds: record.occurred, at: now)
+            drain(worker, shard)
+        case .receipt: receipt(record, key, worker, shard)
+        case .tokenChanged: changeToken(record, key, worker, shard)
+        case .unregistered:
+            note(worker, shard, "hears that token # is unregistered", record.token)
+            cause.endedToken = record.token
+            cause.endedSince = record.occurred
+            _ = shard.machine.unregistered(key, occurredMilliseconds: record.occurred, at: now)
+            drain(worker, shard)
+            checkTokenEnded(worker, shard)
+        }
+        cause = Cause()
+    }
+
+    /// What the auditor takes the device's presence for.
+    private func learn(_ record: Record, isOffline: Bool, _ shard: ShardModel) {
+        guard record.occurred >= shard.presenceAt[record.token] else { return }
+        shard.presenceAt[record.token] = record.occurred
+        shard.isOffline[record.token] = isOffline
+        for slot in shard.copies.indices
+        where shard.copies[slot].isLive && shard.copies[slot].address == record.token {
+            shard.copies[slot].hasNews = true
+        }
+    }
+
+    private func matches(_ copy: Copy, _ record: Record) -> Bool {
+        guard copy.isLive, copy.address == record.token else { return false }
+        let facts = jobs[copy.job].facts
+        switch record.target {
+        case .notificationKey(let key): return facts.notificationKey == key
+        case .collapseKey(let key, let topic):
+            return facts.collapseKey == key && (topic == nil || topic == facts.topic)
+        }
+    }
+
+    /// Of one partition, only what came before the cancel is meant: a cancel that Kafka repeats after a crash must not
+    /// withdraw what the store has brought back from after it.
+    private func precedes(_ copy: Copy, _ record: Record) -> Bool {
+        let push = log.records[jobs[copy.job].record]
+        return push.partition != record.partition || push.offset < record.offset
+    }
+
+    /// Whether the cancel that is being taken in means this push.
+    func isCancelled(_ copy: Copy) -> Bool {
+        guard cause.record >= 0, log.records[cause.record].kind == .cancel else { return false }
+        return matches(copy, log.records[cause.record]) && precedes(copy, log.records[cause.record])
+    }
+
+    private func cancel(_ record: Record, _ key: DeviceKey, _ worker: WorkerModel, _ shard: ShardModel) {
+        note(worker, shard, "cancels at token #, offset #", record.token, Int(record.offset))
+        var expected = CancelResult()
+        var newer = false
+        for slot in shard.copies.indices where matches(shard.copies[slot], record) {
+            guard precedes(shard.copies[slot], record) else {
+                newer = true
+                continue
+            }
+            if shard.copies[slot].connection >= 0 {
+                shard.copies[slot].isWithdrawn = true
+                expected.tooLate += 1
+            } else {
+                expected.cancelled += 1
+            }
+        }
+        let result = shard.machine.cancel(key, record.target, at: now(worker))
+        drain(worker, shard)
+        counts[.tooLate] += result.tooLate
+        if result != expected, violation == nil {
+            broken(
+                .rightOutcome,
+                "a cancel withdraws \(result.cancelled), too late for \(result.tooLate); should be \(expected.cancelled), \(expected.tooLate)"
+                    + (newer ? " (some came after it)" : ""))
+        }
+    }
+
+    private func receipt(_ record: Record, _ key: DeviceKey, _ worker: WorkerModel, _ shard: ShardModel) {
+        note(worker, shard, "hears of push # from token #", record.subject, record.token)
+        let apns = jobs[record.subject].apns
+        var found: [(slot: Int, job: Int)] = []
+        for slot in shard.copies.indices {
+            let copy = shard.copies[slot]
+            guard copy.isLive, copy.address == record.token, jobs[copy.job].apns == apns, copy.firstSent > 0,
+                jobs[copy.job].facts.delivery == .confirm
+            else { continue }
+            shard.copies[slot].isConfirmed = true
+            if copy.connection < 0 { found.append((slot, copy.job)) }
+        }
+        learn(record, isOffline: false, shard)
+        _ = shard.machine.receipt(
+            key, notificationKey: UInt64(apns + 1), occurredMilliseconds: record.occurred, at: now(worker))
+        drain(worker, shard)
+        for (slot, job) in found where shard.copies[slot].isLive && shard.copies[slot].job == job {
+            broken(.rightOutcome, "push \(job) has its receipt, and goes on")
+        }
+    }
+
+    private func changeToken(_ record: Record, _ key: DeviceKey, _ worker: WorkerModel, _ shard: ShardModel) {
+        note(worker, shard, "hears that token # becomes #", record.token, record.subject)
+        cause.newToken = record.subject
+        let isElsewhere = self.shard(of: record.subject) != shard.number
+        _ = shard.machine.tokenChanged(
+            key, to: tokens[record.subject].key, isElsewhere: isElsewhere, at: now(worker))
+        drain(worker, shard)
+        for slot in shard.copies.indices {
+            let copy = shard.copies[slot]
+            guard copy.isLive, copy.address == record.token, copy.noted != record.subject else { continue }
+            broken(.rightOutcome, "push \(copy.job) stays with token \(record.token)")
+        }
+    }
+
+    /// A token is no good any more: what is pending for it has ended, but for what was registered later or moves.
+    func checkTokenEnded(_ worker: WorkerModel, _ shard: ShardModel) {
+        for slot in shard.copies.indices {
+            let copy = shard.copies[slot]
+            guard copy.isLive, copy.connection < 0, copy.address == cause.endedToken, copy.noted < 0 else {
+                continue
+            }
+            if let since = cause.endedSince, jobs[copy.job].facts.registeredAtMilliseconds > since {
+                continue
+            }
+            broken(.rightOutcome, "push \(copy.job) goes on though its token \(copy.address) has ended")
+        }
+    }
+}

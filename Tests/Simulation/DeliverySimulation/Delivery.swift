@@ -1,0 +1,314 @@
+import DeliveryCore
+import SluiceModel
+
+/// The shell around the machines: hands them jobs and does what they say.
+extension World {
+    /// A record goes to its shard.
+    func hand(_ number: Int, to worker: WorkerModel, _ partition: Int) {
+        let record = log.records[number]
+        let shard = worker.shards[shard(of: record.token)]
+        guard record.kind == .push else {
+            control(number, record, worker, shard)
+            return giveOutcome(
+                of: number, by: worker, partition: partition, epoch: worker.partitions[partition].epoch,
+                completes: true)
+        }
+        let job = record.subject
+        var facts = jobs[job].facts
+        facts.partition = worker.partitions[partition].slot
+        let copy = newCopy(
+            job, partition, worker.partitions[partition].epoch, address: record.token, worker)
+        shard.received += 1
+        cause.pendingOfDevice = shard.pending[record.token]
+        let admission = shard.machine.admit(facts, at: now(worker))
+        admitted(admission, copy, worker, shard, ItemProgress())
+        drain(worker, shard)
+    }
+
+    /// Does what an admission asks for. `progress` is what the push came with.
+    func admitted(
+        _ admission: Admission, _ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel,
+        _ progress: ItemProgress
+    ) {
+        let record = jobs[copy.job].record
+        log.records[record].takenEpoch = copy.epoch
+        switch admission {
+        case .placed(let slot):
+            counts[.placed] += 1
+            note(worker, shard, "push # gets slot #", copy.job, Int(slot))
+            take(copy, into: slot, worker, shard)
+            if copy.address == jobs[copy.job].token, progress.attempts == 0, !progress.isStored {
+                checkRoom(shard, copy)
+            }
+        case .replaced(let slot, let replaced):
+            counts[.replaced] += 1
+            note(worker, shard, "push # takes the place of #", copy.job, shard.copies[Int(slot)].job)
+            let old = shard.copies[Int(slot)]
+            checkReplaced(old, copy, replaced, worker)
+            shard.finished += 1
+            finish(
+                old, .superseded, nil, worker, isOffsetDone: replaced.progress.isOffsetDone, replaced.progress
+            )
+            leave(slot, worker, shard)
+            var copy = copy
+            inherit(from: old, &copy)
+            take(copy, into: slot, worker, shard)
+        case .obsolete(let slot):
+            counts[.obsolete] += 1
+            note(worker, shard, "push # is older than #", copy.job, shard.copies[Int(slot)].job)
+            checkSuperseded(copy, by: shard.copies[Int(slot)])
+            refuse(copy, .superseded, nil, worker, shard, progress)
+        case .expired:
+            counts[.expiredOnArrival] += 1
+            let deliverAt = jobs[copy.job].facts.deliverAtMilliseconds
+            if copy.expiry > now(worker).wallMilliseconds, deliverAt < copy.expiry {
+                broken(.rightOutcome, "push \(copy.job) is refused as expired before its expiration")
+            }
+            refuse(copy, .expired, nil, worker, shard, progress)
+        case .deviceFull:
+            counts[.deviceFull] += 1
+            counts[.endDeviceLimit] += 1
+            if cause.pendingOfDevice < scenario.limits.pendingPerDevice || progress.isStored {
+                broken(.rightOutcome, "push \(copy.job) finds its device full at \(cause.pendingOfDevice)")
+            }
+            refuse(copy, .undeliverable, .deviceLimit, worker, shard, progress)
+        case .repeated(let slot, _):
+            broken(.noDuplicate, "push \(copy.job) is in slot \(slot) already")
+        case .full:
+            broken(.bounded, "there is no slot for push \(copy.job), with \(worker.used) in use")
+        }
+    }
+
+    /// A push that ends as it comes.
+    private func refuse(
+        _ copy: Copy, _ kind: OutcomeKind, _ cause: OutcomeCause?, _ worker: WorkerModel, _ shard: ShardModel,
+        _ progress: ItemProgress
+    ) {
+        shard.finished += 1
+        finish(copy, kind, cause, worker, isOffsetDone: progress.isOffsetDone, progress)
+    }
+
+    private func take(_ copy: Copy, into slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
+        if shard.copies[Int(slot)].isLive {
+            broken(.sound, "slot \(slot) is given to push \(copy.job), and in use")
+        }
+        shard.copies[Int(slot)] = copy
+        shard.used += 1
+        shard.pending[copy.address] += 1
+        if worker.partitions[copy.partition].epoch == copy.epoch {
+            worker.partitions[copy.partition].live += 1
+        }
+        if jobs[copy.job].facts.delivery == .confirm { shard.isPresumable[copy.address] = true }
+        if copy.hasMoved { moved(copy, shard) }
+    }
+
+    /// The slot is empty as far as the shell is concerned.
+    func leave(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
+        let copy = shard.copies[Int(slot)]
+        shard.copies[Int(slot)].isLive = false
+        shard.used -= 1
+        shard.pending[copy.address] -= 1
+        if worker.partitions[copy.partition].epoch == copy.epoch {
+            worker.partitions[copy.partition].live -= 1
+        }
+    }
+
+    // MARK: Outcomes
+
+    /// Writes the outcome of a push.
+    func finish(
+        _ copy: Copy, _ kind: OutcomeKind, _ cause: OutcomeCause?, _ worker: WorkerModel, isOffsetDone: Bool,
+        _ progress: ItemProgress
+    ) {
+        count(kind, cause)
+        note("push # ends: outcome #", copy.job, Int(kind.rawValue))
+        giveOutcome(
+            of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,
+            completes: !isOffsetDone,
+            storeKey: progress.isStored && scenario.limits.storeIsDurable ? identity(copy) : -1,
+            job: copy.job,
+            version: progress.storeVersion)
+    }
+
+    private func count(_ kind: OutcomeKind, _ cause: OutcomeCause?) {
+        switch kind {
+        case .accepted: happened(.endAccepted)
+        case .confirmed: happened(.endConfirmed)
+        case .rejected: happened(.endRejected)
+        case .expired: happened(.endExpired)
+        case .superseded: happened(.endSuperseded)
+        case .cancelled: happened(.endCancelled)
+        default: happened(.endUndeliverable)
+        }
+        switch cause {
+        case .answerLost: counts[.endAnswerLost] += 1
+        case .attemptsExhausted: counts[.endAttemptsExhausted] += 1
+        case .deviceUnregistered: counts[.endDeviceUnregistered] += 1
+        default: break
+        }
+    }
+
+    // MARK: Actions
+
+    /// Does all that a machine asks for.
+    func drain(_ worker: WorkerModel, _ shard: ShardModel) {
+        while let action = shard.machine.nextAction() {
+            if violation == nil { perform(action, worker, shard) }
+        }
+    }
+
+    private func perform(_ action: DeliveryAction, _ worker: WorkerModel, _ shard: ShardModel) {
+        switch action {
+        case .enqueue(let slot, let atFront): enqueue(slot, atFront: atFront, shard)
+        case .dequeue(let slot):
+            let lane = shard.lanes[shard.copies[Int(slot)].lane]
+            if !lane.scheduler.remove(slot: slot) {
+                broken(.sound, "slot \(slot) is dequeued and doesn't wait")
+            }
+        case .requeue(let slot):
+            counts[.requeue] += 1
+            shard.lanes[shard.copies[Int(slot)].lane].scheduler.remove(slot: slot)
+            enqueue(slot, atFront: true, shard)
+        case .finish(let slot, let kind, let outcomeCause, let successor):
+            let copy = shard.copies[Int(slot)]
+            let progress = shard.machine.info(slot).progress
+            checkFinish(copy, slot, kind, outcomeCause, successor, worker, shard)
+            shard.finished += 1
+            finish(copy, kind, outcomeCause, worker, isOffsetDone: progress.isOffsetDone, progress)
+            leave(slot, worker, shard)
+            shard.machine.release(slot)
+        case .drop(let slot):
+            counts[.drop] += 1
+            let copy = shard.copies[Int(slot)]
+            note(worker, shard, "push # is given back", copy.job)
+            let state = worker.partitions[copy.partition]
+            if !worker.isDraining, state.isOwned, state.epoch == copy.epoch, !state.isEnding {
+                broken(.nothingLost, "push \(copy.job) is given back though its partition stays")
+            }
+            shard.dropped += 1
+            leave(slot, worker, shard)
+            shard.machine.release(slot)
+        case .store(let slot, let version): requestStore(slot, version, worker, shard)
+        case .offsetDone(let slot, let offset): offsetDone(slot, offset, worker)
+        case .noteMove(let slot):
+            counts[.noteMove] += 1
+            shard.copies[Int(slot)].noted = cause.newToken
+        case .readdress(let slot):
+            counts[.readdress] += 1
+            readdress(slot, worker, shard)
+        case .depart(let slot): depart(slot, worker, shard)
+        case .alert(let topic, _):
+            counts[.alert] += 1
+            note(worker, shard, "topic # is stopped", Int(topic))
+        case .recovered(let topic):
+            counts[.recovered] += 1
+            note(worker, shard, "topic # goes on", Int(topic))
+        }
+    }
+
+    private func enqueue(_ slot: UInt32, atFront: Bool, _ shard: ShardModel) {
+        let copy = shard.copies[Int(slot)]
+        let job = jobs[copy.job]
+        shard.copies[Int(slot)].retrySteps = -1
+        let isQueued = shard.lanes[copy.lane].scheduler.enqueue(
+            slot: slot, app: UInt32(job.topic), priority: job.facts.priority, bytes: job.bytes,
+            now: monotonic,
+            atFront: atFront)
+        if !isQueued || !copy.isLive { broken(.sound, "slot \(slot) can't be queued") }
+    }
+
+    private func requestStore(_ slot: UInt32, _ version: UInt64, _ worker: WorkerModel, _ shard: ShardModel) {
+        let copy = shard.copies[Int(slot)]
+        if copy.hasMoved { jobs[copy.job].storedSinceMove = true }
+        guard scenario.limits.storeIsDurable else { return }
+        worker.requests.append(
+            StoreRequest(
+                kind: .write(
+                    shard: shard.number, slot: slot, progress: shard.machine.info(slot).progress,
+                    address: copy.address),
+                partition: copy.partition, epoch: copy.epoch, key: identity(copy), job: copy.job,
+                version: version))
+    }
+
+    /// An offset is complete before its outcome, as the store has the item.
+    private func offsetDone(_ slot: UInt16, _ offset: Int64, _ worker: WorkerModel) {
+        counts[.offsetDone] += 1
+        let partition = worker.partitionBySlot[Int(slot)]
+        let state = worker.partitions[partition]
+        guard state.isOwned, state.slot == slot else { return }
+        guard let number = record(partition, offset) else {
+            return broken(
+                .watermark, "offset \(offset) of partition \(partition) is done and was never there")
+        }
+        if jobs[log.records[number].subject].storeKey < 0 {
+            broken(
+                .watermark, "offset \(offset) of partition \(partition) is done, and the store hasn't got it")
+        }
+        complete(number, worker, partition)
+    }
+
+    /// The record at an offset.
+    private func record(_ partition: Int, _ offset: Int64) -> Int? {
+        let records = log.partitions[partition]
+        var (low, high) = (0, records.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if log.records[records[middle]].offset < offset { low = middle + 1 } else { high = middle }
+        }
+        return low < records.count && log.records[records[low]].offset == offset ? records[low] : nil
+    }
+
+    private func readdress(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
+        let copy = shard.copies[Int(slot)]
+        let new = copy.noted >= 0 ? copy.noted : cause.newToken
+        note(worker, shard, "push # goes to token # instead", copy.job, new)
+        if copy.noted < 0 {
+            jobs[copy.job].movedBy = cause.record
+            jobs[copy.job].storedSinceMove = false
+        }
+        shard.pending[copy.address] -= 1
+        shard.pending[new] += 1
+        shard.copies[Int(slot)].address = new
+        shard.copies[Int(slot)].noted = -1
+        shard.copies[Int(slot)].hasMoved = true
+        moved(shard.copies[Int(slot)], shard)
+    }
+
+    private func moved(_ copy: Copy, _ shard: ShardModel) {
+        begun[identity(copy)].isMixed = true
+        shown[identity(copy)].isMixed = true
+        if jobs[copy.job].facts.delivery == .confirm { shard.isPresumable[copy.address] = true }
+    }
+
+    private func depart(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
+        counts[.depart] += 1
+        var copy = shard.copies[Int(slot)]
+        let new = copy.noted >= 0 ? copy.noted : cause.newToken
+        var (facts, progress) = shard.machine.export(slot)
+        shard.departed += 1
+        leave(slot, worker, shard)
+        shard.machine.release(slot)
+        guard facts.device == tokens[new].key else {
+            return broken(.sound, "push \(copy.job) departs for another device than its event said")
+        }
+        facts.device = tokens[new].key
+        let other = worker.shards[self.shard(of: new)]
+        note(worker, other, "push # comes over, for token #", copy.job, new)
+        if copy.noted < 0 {
+            jobs[copy.job].movedBy = cause.record
+            jobs[copy.job].storedSinceMove = false
+        }
+        copy.address = new
+        copy.noted = -1
+        copy.hasMoved = true
+        copy.retrySteps = -1
+        moved(copy, other)
+        counts[.adopted] += 1
+        other.adopted += 1
+        let kept = cause
+        let admission = other.machine.adopt(facts, progress, at: now(worker))
+        admitted(admission, copy, worker, other, progress)
+        drain(worker, other)
+        cause = kept
+    }
+}

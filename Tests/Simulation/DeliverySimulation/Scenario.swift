@@ -1,0 +1,112 @@
+import DeliveryCore
+
+/// What one seed's world is like. Seeds differ widely, so that each limit bites in some and none in all.
+struct Scenario {
+    var workers: Int
+    /// Machines per worker.
+    var shards: Int
+    var partitions: Int
+    var devices: Int
+    /// Device tokens that there can ever be; a device that changes its token takes another.
+    var tokens: Int
+    var topics: Int
+    var lanes: Int
+    /// Collapse identifiers per device and topic.
+    var collapses: Int
+    /// Per mille of pushes without a collapse identifier.
+    var plainPerMille: Int
+    /// Per mille of pushes that take another one's `apns-id`.
+    var sameIDPerMille: Int
+    /// Per mille of pushes for the first few devices.
+    var hotPerMille: Int
+    var holdPerMille: Int
+    var confirmPerMille: Int
+    var coalescePerMille: Int
+    var schedulePerMille: Int
+    var oncePerMille: Int
+    var avoidPerMille: Int
+    /// Per mille of devices that never confirm anything.
+    var mutePerMille: Int
+    var connections: Int
+    var streams: Int
+    var spanLimit: Int
+    var hasGaps: Bool
+    /// How likely an answer is anything but 200, per mille.
+    var badAnswerPerMille: Int
+    var limits: DeliveryLimits
+    /// How often each kind of step is drawn.
+    var weights: [Step: Int]
+
+    init(_ draw: inout Draw) {
+        workers = draw.among(1...2)
+        shards = draw.among(1...2)
+        partitions = draw.among(1...5)
+        devices = draw.spread(2...80)
+        tokens = devices + 24
+        lanes = draw.among(1...2)
+        topics = max(lanes, draw.among(1...4))
+        collapses = draw.spread(1...8)
+        plainPerMille = draw.among(0...500)
+        sameIDPerMille = draw.chance(200) ? 20 : 0
+        hotPerMille = draw.among(0...800)
+        holdPerMille = draw.among(0...400)
+        confirmPerMille = draw.among(0...400)
+        coalescePerMille = draw.chance(500) ? draw.among(20...400) : 0
+        schedulePerMille = draw.chance(500) ? draw.among(20...200) : 0
+        oncePerMille = draw.among(0...150)
+        avoidPerMille = draw.among(0...600)
+        mutePerMille = draw.chance(300) ? 60 : 0
+        connections = draw.among(1...3)
+        streams = draw.spread(1...12)
+        spanLimit = draw.chance(400) ? draw.among(64...200) : 4096
+        hasGaps = draw.chance(150)
+        badAnswerPerMille = draw.chance(300) ? draw.among(200...700) : draw.among(10...200)
+        limits = Self.limits(&draw, tokens: tokens)
+        weights = Self.weights(&draw)
+    }
+
+    private static func limits(_ draw: inout Draw, tokens: Int) -> DeliveryLimits {
+        let capacity = draw.chance(250) ? draw.among(16...48) : draw.among(64...320)
+        let backoff = { (base: Int, cap: Int) in
+            try! ExponentialBackoff(baseMilliseconds: Int64(base), capMilliseconds: Int64(cap))
+        }
+        let retry = RetryBackoff(
+            later: backoff(draw.among(50...2000), draw.among(2000...40_000)),
+            configuration: backoff(draw.among(200...5000), draw.among(5000...40_000)),
+            maximumAttempts: UInt32(draw.among(2...12)), attemptsAtOnce: UInt32(draw.among(0...3)),
+            refusalsAtOnce: UInt32(draw.among(1...16)),
+            retryAfterLimitMilliseconds: Int64(draw.among(2000...40_000)),
+            onceMilliseconds: Int64(draw.among(500...30_000)))
+        return DeliveryLimits(
+            capacity: capacity, pendingPerDevice: draw.chance(300) ? draw.among(2...6) : draw.among(8...128),
+            inFlightPerDevice: draw.spread(1...16),
+            knownDevices: draw.chance(200) ? draw.among(1...6) : tokens,
+            maximumExpirationMilliseconds: World.maximumExpiration, retry: retry,
+            confirm: backoff(draw.among(500...5000), draw.among(5000...40_000)),
+            returnsPerSecond: draw.spread(5...1000), returnBurst: draw.spread(1...100),
+            storeAfterMilliseconds: Int64(draw.among(0...20_000)), storeIsDurable: draw.chance(650))
+    }
+
+    private static func weights(_ draw: inout Draw) -> [Step: Int] {
+        var weights: [Step: Int] = [
+            .produce: 200, .cancel: 14, .presence: 25, .token: 8, .receipt: 60, .poll: 300, .send: 150,
+            .answer: 220, .acknowledge: 170, .commit: 25, .settleCommit: 25, .store: 90, .time: 90,
+            .connectionFault: 10, .limitFlap: 6, .weather: 8,
+        ]
+        let rare: [Step: Int] = [.clockStep: 12, .crash: 6, .handOver: 10, .stop: 3, .offsetReset: 1]
+        for step in Step.allCases {
+            if let weight = weights[step] { weights[step] = max(1, weight * draw.among(50...180) / 25) }
+            if let weight = rare[step] {
+                weights[step] = draw.chance(700) ? weight * draw.among(0...100) / 100 : 0
+            }
+        }
+        return weights
+    }
+}
+
+/// The kinds of steps that are drawn.
+enum Step: Int, CaseIterable {
+    case produce, cancel, presence, token, receipt
+    case poll, send, answer, acknowledge, commit, settleCommit, store, time
+    case connectionFault, limitFlap, weather, clockStep, crash, handOver, stop, offsetReset
+}

@@ -1,0 +1,50 @@
+/// A seeded world around the delivery core: Kafka, APNs, devices, stores and workers that fail, and an auditor that
+/// checks after every step what Sluice promises (design §5). The same seed always gives the same run.
+public enum Simulation {
+    /// Runs one seed to its end or to the first broken promise.
+    ///
+    /// - Parameters:
+    ///   - events: steps of the faulty part; the healthy part that follows, in which everything has to end, comes on
+    ///     top.
+    ///   - counts: what happened is added here.
+    ///   - printsTrace: prints each step as it happens.
+    public static func run(
+        seed: UInt64, events: Int, counts: inout SimulationCounts, printsTrace: Bool = false
+    ) -> Violation? {
+        let world = World(seed: seed, events: events, printsTrace: printsTrace)
+        world.run()
+        counts.add(world.counts)
+        return world.violation
+    }
+}
+
+/// What Sluice promises (design §5), and what the core must keep to be able to.
+public enum Promise: String, Sendable, CaseIterable {
+    case nothingLost = "nothing is lost"
+    case oneOutcome = "exactly one outcome"
+    case rightOutcome = "the outcome is what happened"
+    case newestWins = "the newest wins"
+    case neverLate = "never after the expiration"
+    case noDuplicate = "no duplicate without a cause"
+    case waits = "waits for what it must wait for"
+    case bounded = "bounded"
+    case watermark = "the watermark never passes unfinished work"
+    case milestones = "milestones add up"
+    case progress = "no item waits for ever"
+    case sound = "the core's tables are sound"
+}
+
+/// A broken promise.
+public struct Violation: Error, Sendable, CustomStringConvertible {
+    public var seed: UInt64
+    public var promise: Promise
+    public var what: String
+    /// Steps of the run before it.
+    public var events: Int
+    /// The last steps.
+    public var trace: [String]
+
+    public var description: String {
+        "seed \(seed), event \(events): \"\(promise.rawValue)\" is broken: \(what)"
+    }
+}

@@ -1,0 +1,216 @@
+import DeliveryCore
+import SluiceModel
+
+/// An outcome on its way to Kafka.
+struct PendingOutcome {
+    var record: Int
+    /// Its acknowledgement completes the record's offset; not when the store had done that already.
+    var completes: Bool
+    /// What is removed from the store after the acknowledgement, -1 for nothing.
+    var storeKey: Int
+    var job: Int
+    var version: UInt64
+}
+
+/// What a worker wants of its store, done one after the other.
+struct StoreRequest {
+    enum Kind {
+        case write(shard: Int, slot: UInt32, progress: ItemProgress, address: Int)
+        case remove
+        /// Completes an offset when all removals before it are durable: were it committed before, a crash would
+        /// bring back an older push whose newer one is done.
+        case barrier
+    }
+
+    var kind: Kind
+    var partition: Int
+    var epoch: Int
+    var key = -1
+    var job = -1
+    var version: UInt64 = 0
+    /// The record to complete afterwards, -1 for none.
+    var record = -1
+}
+
+/// A partition as a worker has it.
+struct PartitionState {
+    var isOwned = false
+    var slot: UInt16 = 0
+    var epoch = -1
+    var tracker = OffsetTracker(nextOffset: 0)
+    /// The next record to poll.
+    var position = 0
+    /// The group takes it away: what is in flight ends first.
+    var isEnding = false
+    var patience = 0
+    var isPaused = false
+    var outcomes = Queue<PendingOutcome>()
+    var commit: (offset: Int64, metadata: String, serial: Int)?
+    var isDirty = false
+    /// Items of this assignment that the shards hold.
+    var live = 0
+    var removals = 0
+    /// Items of the store that found no room yet.
+    var toRestore: [Int] = []
+}
+
+/// How an attempt ended last.
+enum LastResult: UInt8 {
+    case none, unprocessed, retriable, configuration, unknown, accepted, final
+}
+
+/// What the worker's shell keeps by slot, and what the auditor has seen of this stay of the push.
+struct Copy {
+    var isLive = false
+    var job = 0
+    var partition = 0
+    var epoch = 0
+    /// The device token that it is sent to, and the one that was noted for later, -1 for none.
+    var address = 0
+    var noted = -1
+    var lane = 0
+    /// Where it is in flight.
+    var connection = -1
+    var streamIndex = 0
+
+    // The auditor's.
+    var last = LastResult.none
+    var failures = 0
+    var expiry: Int64 = 0
+    var firstSent: Int64 = 0
+    /// Not before this moment of the monotonic clock: what a server asked for.
+    var notBefore: UInt64 = 0
+    /// By then it is neither coalescing nor between two attempts any more.
+    var waitsUntil: UInt64 = 0
+    /// An answer that asked for a pause may have made a retry before the expiration impossible.
+    var mayExpireEarly = false
+    var acceptedAt: UInt64 = 0
+    /// News of its device came since it was accepted.
+    var hasNews = false
+    var isWithdrawn = false
+    var isConfirmed = false
+    /// Set while it waits out a back-off, to the worker's clock steps at its beginning.
+    var retrySteps = -1
+    /// Since when it was seen to be past its expiration; 0 while it isn't.
+    var overdueSince: UInt64 = 0
+    var hasMoved = false
+    /// It was begun while its topic was stopped.
+    var isProbe = false
+}
+
+/// One connection to APNs.
+struct ConnectionModel {
+    var streams: [UInt32] = []
+    var limit: Int
+    /// After GOAWAY.
+    var isDraining = false
+}
+
+/// The connections of one credential on one shard.
+final class LaneModel {
+    var scheduler: StreamScheduler
+    var connections: [ConnectionModel]
+
+    init(_ scenario: Scenario, notifications: NotificationTable) {
+        scheduler = StreamScheduler(
+            .init(
+                connections: scenario.connections, apps: scenario.topics, placementRun: 4, urgentPerMille: 50),
+            notifications: notifications)
+        connections = [ConnectionModel](
+            repeating: ConnectionModel(limit: scenario.streams), count: scenario.connections)
+        for index in connections.indices { report(index) }
+    }
+
+    func report(_ index: Int) {
+        let open = connections[index].streams.count
+        scheduler.connectionChanged(
+            UInt32(index), inFlight: open, streamsFree: max(0, connections[index].limit - open),
+            windowFree: 1 << 20,
+            state: connections[index].isDraining ? .draining : .ready)
+    }
+}
+
+/// One event loop of a worker: the machine, its schedulers, and the job table.
+final class ShardModel {
+    let number: Int
+    var machine: DeliveryMachine
+    var lanes: [LaneModel] = []
+    var copies: [Copy]
+    var used = 0
+
+    // The auditor's.
+    let incarnation: Int
+    /// By token: items, and those in flight.
+    var pending: [Int]
+    var inFlight: [Int]
+    var holdUntil: [UInt64]
+    var laneHold: [UInt64]
+    /// By token: when the last event of its presence happened, and whether it said offline.
+    var presenceAt: [Int64]
+    var isOffline: [Bool]
+    /// The worker may think it knows better than the events: a receipt may be missing.
+    var isPresumable: [Bool]
+    /// By topic: whether a configuration answer has stopped it, and what is in flight that was begun since.
+    var isStopped: [Bool]
+    var probes: [Int]
+    var lastAdvance: UInt64 = 0
+    var (received, finished, dropped, departed, restored, adopted, sent) = (0, 0, 0, 0, 0, 0, 0)
+
+    init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
+        self.number = number
+        self.incarnation = incarnation
+        pending = [Int](repeating: 0, count: scenario.tokens)
+        machine = DeliveryMachine(limits: scenario.limits, seed: seed)
+        copies = [Copy](repeating: Copy(), count: scenario.limits.capacity)
+        inFlight = [Int](repeating: 0, count: scenario.tokens)
+        holdUntil = [UInt64](repeating: 0, count: scenario.tokens)
+        laneHold = [UInt64](repeating: 0, count: scenario.lanes)
+        presenceAt = [Int64](repeating: .min, count: scenario.tokens)
+        isOffline = [Bool](repeating: false, count: scenario.tokens)
+        isPresumable = [Bool](repeating: false, count: scenario.tokens)
+        isStopped = [Bool](repeating: false, count: scenario.topics)
+        probes = [Int](repeating: 0, count: scenario.topics)
+        let notifications = NotificationTable(capacity: scenario.limits.capacity)
+        for _ in 0..<scenario.lanes { lanes.append(LaneModel(scenario, notifications: notifications)) }
+    }
+}
+
+/// A worker as its shell is: what it has in memory, all of which a crash takes away.
+final class WorkerModel {
+    let number: Int
+    var shards: [ShardModel] = []
+    var partitions: [PartitionState]
+    /// Partition by the slot that the machines know it by.
+    var partitionBySlot = [Int](repeating: -1, count: 256)
+    var nextSlot = 0
+    /// Of its wall clock against the true time, in milliseconds.
+    var clockError: Int64 = 0
+    var clockSteps = 0
+    /// Being stopped: what is in flight ends first.
+    var isDraining = false
+    var patience = 0
+    var requests = Queue<StoreRequest>()
+
+    init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
+        self.number = number
+        partitions = [PartitionState](repeating: PartitionState(), count: scenario.partitions)
+        for shard in 0..<scenario.shards {
+            shards.append(
+                ShardModel(
+                    number: shard, incarnation: incarnation + shard, scenario, seed: seed &+ UInt64(shard)))
+        }
+    }
+
+    /// Items of all shards.
+    var used: Int { shards.reduce(0) { $0 + $1.used } }
+
+    func newSlot(for partition: Int) -> UInt16 {
+        while partitions.contains(where: { $0.isOwned && Int($0.slot) == nextSlot }) {
+            nextSlot = (nextSlot + 1) % 256
+        }
+        let slot = nextSlot
+        nextSlot = (nextSlot + 1) % 256
+        partitionBySlot[slot] = partition
+        return UInt16(slot)
+    }
+}

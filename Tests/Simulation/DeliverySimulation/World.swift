@@ -1,0 +1,208 @@
+import DeliveryCore
+import SluiceModel
+
+/// One seed's world and its clock. Its parts are in extensions: the service and the devices, the log, the workers, APNs,
+/// the store, the faults, and the auditor.
+final class World {
+    /// No push lives longer, in milliseconds.
+    static let maximumExpiration: Int64 = 3_600_000
+    /// When everything must have ended in a healthy world, apart from what waits for devices that never confirm.
+    static let healthyMilliseconds: Int64 = 2_400_000
+
+    let seed: UInt64
+    let events: Int
+    var draw: Draw
+    var scenario: Scenario
+    var monotonic: UInt64 = 1_000_000_000
+    var counts = SimulationCounts()
+    var trace: Trace
+    var violation: Violation?
+    var isHealthy = false
+    private var stepTable: [Step] = []
+
+    var log: JobLog
+    var jobs: [Job] = []
+    var workers: [WorkerModel] = []
+    /// The worker that has each partition, -1 when none has.
+    var owner: [Int]
+    var nextEpoch = 0
+    private var nextIncarnation = 0
+    var nextCommit = 0
+
+    var tokens: [DeviceToken] = []
+    var devices: [Device] = []
+    var receipts: [(token: Int, job: Int)] = []
+    var lastCreated: Int64 = 0
+
+    var weather: Weather
+    var store = StoreModel()
+
+    /// By identity: the push that was begun last and its assignment, and likewise of what its device has seen.
+    var begun: [Seen] = []
+    var shown: [Seen] = []
+    /// What the machines are doing at the moment, for the auditor.
+    var cause = Cause()
+    /// The healthy part met a limit: its progress is bounded by the expirations alone.
+    var metLimit = false
+
+    init(seed: UInt64, events: Int, printsTrace: Bool) {
+        self.seed = seed
+        self.events = events
+        draw = Draw(seed: seed)
+        let scenario = Scenario(&draw)
+        self.scenario = scenario
+        trace = Trace(prints: printsTrace)
+        log = JobLog(partitions: scenario.partitions)
+        owner = [Int](repeating: -1, count: scenario.partitions)
+        weather = Weather(scenario)
+        begun = [Seen](repeating: Seen(), count: identities)
+        shown = begun
+        makeDevices()
+        for number in 0..<scenario.workers { workers.append(newWorker(number)) }
+        for (step, weight) in scenario.weights.sorted(by: { $0.key.rawValue < $1.key.rawValue }) {
+            stepTable.append(contentsOf: repeatElement(step, count: weight))
+        }
+    }
+
+    func newWorker(_ number: Int) -> WorkerModel {
+        nextIncarnation += scenario.shards
+        return WorkerModel(
+            number: number, incarnation: nextIncarnation, scenario, seed: draw.generator.next())
+    }
+
+    // MARK: Time
+
+    /// The devices' and the service's clock, in milliseconds since the epoch.
+    var trueMilliseconds: Int64 { 1_700_000_000_000 + Int64(monotonic / 1_000_000) }
+
+    /// A worker's clocks.
+    func now(_ worker: WorkerModel) -> DeliveryTime {
+        DeliveryTime(
+            wallMilliseconds: trueMilliseconds + worker.clockError, monotonicNanoseconds: monotonic)
+    }
+
+    // MARK: Running
+
+    func run() {
+        assignPartitions()
+        var attempts = 0
+        // Draws that find nothing to do aren't steps.
+        while counts.events < events, attempts < 40 * events, violation == nil {
+            attempts += 1
+            step(stepTable[draw.below(stepTable.count)])
+            if attempts % 512 == 0 { checkAll() }
+        }
+        guard violation == nil else { return }
+        checkAll()
+        beHealthy()
+        if violation == nil { checkEnd() }
+    }
+
+    func happened(_ what: Happening) {
+        counts[what] += 1
+        counts.events += 1
+    }
+
+    func note(_ text: Trace.Text, _ a: Int = 0, _ b: Int = 0, _ c: Int = 0) {
+        trace.add(text, a, b, c, at: monotonic)
+    }
+
+    func note(
+        _ worker: WorkerModel, _ shard: ShardModel, _ text: Trace.Text, _ a: Int = 0, _ b: Int = 0,
+        _ c: Int = 0
+    ) {
+        trace.add(text, a, b, c, at: monotonic, place: worker.number << 8 | shard.number)
+    }
+
+    /// The first broken promise ends the run.
+    func broken(_ promise: Promise, _ what: @autoclosure () -> String) {
+        guard violation == nil else { return }
+        violation = Violation(
+            seed: seed, promise: promise, what: what(), events: counts.events, trace: trace.lines)
+    }
+
+    private func step(_ step: Step) {
+        switch step {
+        case .produce: producePush()
+        case .cancel: produceCancel()
+        case .presence: changePresence()
+        case .token: changeToken()
+        case .receipt: sendReceipt()
+        case .poll: pollSome(draw.among(1...4))
+        case .send: sendSome(draw.among(1...6))
+        case .answer: answerSome()
+        case .acknowledge: acknowledgeSome(draw.among(1...5))
+        case .commit: commitSome()
+        case .settleCommit: settleSome()
+        case .store: storeSome(draw.among(1...3))
+        case .time: passTime()
+        case .connectionFault: breakConnection()
+        case .limitFlap: flapLimit()
+        case .weather: changeWeather()
+        case .clockStep: stepClock()
+        case .crash: crash(anyWorker())
+        case .handOver: handOver()
+        case .stop: stop(anyWorker())
+        case .offsetReset: resetOffset()
+        }
+        goOnEnding()
+        assignPartitions()
+    }
+
+    func anyWorker() -> WorkerModel { workers[draw.below(workers.count)] }
+
+    /// A partition that is owned, and its worker.
+    func anyPartition() -> (WorkerModel, Int)? {
+        let partition = draw.below(scenario.partitions)
+        guard owner[partition] >= 0 else { return nil }
+        return (workers[owner[partition]], partition)
+    }
+
+    /// Lets time pass: a little, to the next timer, to the very edge of an expiration, or long.
+    private func passTime() {
+        let drawn = draw.below(100)
+        if drawn < 45 {
+            monotonic += UInt64(draw.below(3_000_000))
+        } else if drawn < 70 {
+            let worker = anyWorker()
+            let wake = worker.shards[draw.below(worker.shards.count)].machine.nextWake(after: now(worker))
+            monotonic = max(monotonic, min(wake ?? monotonic, monotonic + 20_000_000_000))
+        } else if drawn < 85 {
+            return passToEdge()
+        } else if drawn < 97 {
+            monotonic += UInt64(draw.below(500)) * 1_000_000
+        } else {
+            monotonic += UInt64(draw.below(10_000)) * 1_000_000
+        }
+        for worker in workers { advance(worker) }
+    }
+
+    /// To the end of the last millisecond before a push expires.
+    private func passToEdge() {
+        let worker = anyWorker()
+        let shard = worker.shards[draw.below(worker.shards.count)]
+        let slot = draw.below(shard.copies.count)
+        let copy = shard.copies[slot]
+        guard copy.isLive else { return }
+        let wait = lastMoment(copy) - 1 - now(worker).wallMilliseconds
+        guard wait > 0, wait < 60_000 else { return }
+        // The clocks' milliseconds begin together.
+        monotonic = (monotonic / 1_000_000 + UInt64(wait)) * 1_000_000 + 999_999
+        for worker in workers { advance(worker) }
+        checkEdge(shard, slot, worker)
+    }
+
+    /// The shells' timers.
+    func advance(_ worker: WorkerModel) {
+        let now = now(worker)
+        for shard in worker.shards {
+            guard let wake = shard.machine.nextWake(after: now), wake <= now.monotonicNanoseconds else {
+                continue
+            }
+            happened(.timer)
+            shard.machine.advance(to: now)
+            shard.lastAdvance = monotonic
+            drain(worker, shard)
+        }
+    }
+}

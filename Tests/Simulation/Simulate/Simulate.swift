@@ -1,0 +1,123 @@
+import ArgumentParser
+import DeliverySimulation
+import Foundation
+
+/// Runs the deterministic simulation of the delivery core over many seeds.
+@main
+struct Simulate: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "sluice-simulate",
+        abstract:
+            "Drives the delivery core through seeded worlds full of faults, and checks what Sluice promises.",
+        discussion: """
+            Each seed is a world of its own: Kafka, APNs, devices, stores, clocks and workers, all of which fail, and \
+            at last a healthy part in which everything must end. The first broken promise ends the run with exit \
+            status 1, its seed, and the last steps before it.
+            """)
+
+    @Option(help: "How many seeds to run.")
+    var seeds = 1000
+
+    @Option(help: "The first seed; the others follow it.")
+    var firstSeed: UInt64 = 1
+
+    @Option(help: "Steps of each seed's faulty part.")
+    var events = 10_000
+
+    @Option(help: "Threads.")
+    var jobs = 1
+
+    @Option(help: "Run this seed alone and print every step.")
+    var replay: UInt64?
+
+    @Flag(help: "Go on after a broken promise: one line for each seed that breaks one.")
+    var keepGoing = false
+
+    @Flag(help: "Print what happened and how often, all of it.")
+    var counts = false
+
+    func validate() throws {
+        guard seeds > 0, events > 0, (1...256).contains(jobs) else {
+            throw ValidationError("--seeds, --events and --jobs must be at least 1")
+        }
+    }
+
+    func run() throws {
+        if let replay {
+            var counts = SimulationCounts()
+            let violation = Simulation.run(seed: replay, events: events, counts: &counts, printsTrace: true)
+            if let violation {
+                print(violation)
+                throw ExitCode(1)
+            }
+            return print("seed \(replay): \(counts.events) events, no promise broken")
+        }
+        let start = ContinuousClock.now
+        let result = runAll()
+        let seconds = (ContinuousClock.now - start) / .seconds(1)
+        print(
+            "\(result.counts.events) events over \(result.seeds) seeds in \(text(seconds)) s: "
+                + "\(Int(Double(result.counts.events) / seconds)) events/s on \(jobs) threads")
+        if counts {
+            for what in Happening.allCases {
+                print("  \(what): \(result.counts[what])")
+            }
+        } else if !result.counts.missing.isEmpty {
+            print("never happened: " + result.counts.missing.map { "\($0)" }.joined(separator: ", "))
+        }
+        guard let violation = result.violation else { return print("no promise broken") }
+        for line in violation.trace { print("  \(line)") }
+        print(violation)
+        print("replay: sluice-simulate --replay \(violation.seed) --events \(events)")
+        throw ExitCode(1)
+    }
+
+    private func text(_ seconds: Double) -> String { "\((seconds * 10).rounded() / 10)" }
+
+    private func runAll() -> Progress {
+        let progress = Shared(Progress(next: firstSeed))
+        let last = firstSeed + UInt64(seeds) - 1
+        let (events, keepGoing) = (events, keepGoing)
+        DispatchQueue.concurrentPerform(iterations: jobs) { _ in
+            while true {
+                let seed = progress.with { progress -> UInt64? in
+                    guard progress.violation == nil || keepGoing, progress.next <= last else { return nil }
+                    progress.next += 1
+                    return progress.next - 1
+                }
+                guard let seed else { return }
+                var counts = SimulationCounts()
+                let violation = Simulation.run(seed: seed, events: events, counts: &counts)
+                progress.with {
+                    $0.counts.add(counts)
+                    $0.seeds += 1
+                    if let violation, keepGoing { print(violation) }
+                    if $0.violation == nil { $0.violation = violation }
+                }
+            }
+        }
+        return progress.with { $0 }
+    }
+}
+
+private struct Progress: Sendable {
+    var next: UInt64
+    var seeds = 0
+    var counts = SimulationCounts()
+    var violation: Violation?
+
+    init(next: UInt64) { self.next = next }
+}
+
+/// A value behind a lock.
+// Sendable: the value is only touched with the lock held.
+private final class Shared<Value: Sendable>: @unchecked Sendable {
+    private var value: Value
+    private let lock = NSLock()
+
+    init(_ value: Value) { self.value = value }
+
+    func with<Result>(_ body: (inout Value) -> Result) -> Result {
+        lock.withLock { body(&value) }
+    }
+}
