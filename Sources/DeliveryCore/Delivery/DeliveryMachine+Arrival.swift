@@ -170,6 +170,8 @@ extension DeliveryMachine {
         let old = item.pointee
         let replaced = ReplacedPush(progress: old.progress, partition: old.partition, offset: old.offset)
         milestones.ended(.superseded)
+        // Without a collapse identifier the newer one can be of another topic.
+        if openCircuits > 0, old.topic != facts.topic { probeLeft(slot) }
         var new = DeliveryItem(facts, device: old.device, order: old.order, expiry: expiry)
         (new.next, new.previous, new.peer) = (old.next, old.previous, old.peer)
         (new.queueNext, new.queuePrevious) = (old.queueNext, old.queuePrevious)
