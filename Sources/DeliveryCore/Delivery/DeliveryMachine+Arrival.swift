@@ -180,7 +180,7 @@ extension DeliveryMachine {
         new.flags.formUnion(old.flags.intersection(.moves))
         let goesOnWaiting =
             old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
-            && facts.deliverAtMilliseconds <= now.wallMilliseconds
+            && facts.deliverAtMilliseconds <= now.wallMilliseconds && !isEnding(facts.partition)
             && (facts.delivery == .accept || !isOffline(old.device))
         if old.state == .blocked || goesOnWaiting {
             item.pointee = new
