@@ -5,7 +5,7 @@ SWIFT ?= swift
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-connection fuzz fuzz-merge fuzz-build format lint clean dependencies test-dependencies toolchain
+.PHONY: help build demo test bench bench-connection bench-core fuzz fuzz-merge fuzz-build format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -13,6 +13,7 @@ help:
 	@echo 'make build    release build: .build/release/sluice'
 	@echo 'make bench    measurements of Benchmarks/README.md'
 	@echo 'make bench-connection  the connection layer: each figure with its bound, under ten minutes'
+	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds something or is stopped'
 	@echo 'make format   formats the sources in place'
 	@echo 'make lint     checks the format'
@@ -45,6 +46,11 @@ bench: toolchain test-dependencies
 bench-connection: toolchain test-dependencies
 	@$(SWIFT) build -c release
 	@Benchmarks/connection $(ARGS)
+
+bench-core: toolchain
+	@$(SWIFT) build -c release
+	@Benchmarks/core $(ARGS)
+
 # What it finds that is new goes to .build/fuzz/corpus, inputs that fail to .build/fuzz/failures.
 # ARGS are libFuzzer's: `make fuzz ARGS='-runs=1000000'`. `make fuzz-merge` takes what is new into the kept corpus.
 FUZZ_CORPUS = Tests/Fuzz/Corpus/frames

@@ -160,7 +160,7 @@ def print_figures(figures, bounds=None):
 
 
 def is_met(value, comparison, limit):
-    return value <= limit if comparison == "<=" else value >= limit
+    return {"<=": value <= limit, ">=": value >= limit, "==": value == limit}[comparison]
 
 
 def write(figures, name):

@@ -34,7 +34,7 @@ struct AllocationsCommand: ParsableCommand {
         line.print()
     }
 
-    private static func callers() -> String {
+    static func callers() -> String {
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: 16_384) { text in
             sluice_allocations_describe(text.baseAddress, Int32(text.count))
             return String(cString: text.baseAddress!)
@@ -55,7 +55,7 @@ struct AllocationsCommand: ParsableCommand {
     }
 
     /// Allocates so many of each kind on purpose and compares.
-    private static func checkCounter() throws {
+    static func checkCounter() throws {
         let rounds = 100
         var sum = 0
         sluice_allocations_begin(0)

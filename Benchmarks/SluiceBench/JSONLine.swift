@@ -7,6 +7,10 @@ struct JSONLine {
 
     mutating func add(_ name: String, _ value: Double) { append(name, value.isFinite ? "\(value)" : "null") }
 
+    mutating func add(_ name: String, _ values: [Double]) {
+        append(name, "[" + values.map { $0.isFinite ? "\($0)" : "null" }.joined(separator: ",") + "]")
+    }
+
     mutating func add(_ name: String, _ value: String) {
         var quoted = "\""
         for scalar in value.unicodeScalars {

@@ -17,6 +17,20 @@ struct ProcessUsage: Sendable {
     }
 }
 
+/// Bytes of this process that are resident now.
+func residentBytes() -> Int {
+    guard let file = fopen("/proc/self/statm", "r") else { return 0 }
+    defer { fclose(file) }
+    var line = [CChar](repeating: 0, count: 256)
+    guard fgets(&line, Int32(line.count), file) != nil else { return 0 }
+    // Size and resident set, in pages.
+    var cursor: UnsafeMutablePointer<CChar>?
+    return line.withUnsafeMutableBufferPointer { text in
+        _ = strtol(text.baseAddress!, &cursor, 10)
+        return strtol(cursor!, nil, 10) * sysconf(Int32(_SC_PAGESIZE))
+    }
+}
+
 func writeError(_ text: String) {
     _ = text.withCString { write(2, $0, strlen($0)) }
 }

@@ -31,6 +31,9 @@ public struct DueQueue: ~Copyable, Sendable {
         positions = [UInt32](repeating: Self.absent, count: max(0, capacity))
     }
 
+    /// Bytes that each slot of the capacity takes.
+    static var bytesPerSlot: Int { MemoryLayout<Entry>.stride + MemoryLayout<UInt32>.stride }
+
     public var capacity: Int { positions.count }
     public var count: Int { heap.count }
     public var isEmpty: Bool { heap.isEmpty }

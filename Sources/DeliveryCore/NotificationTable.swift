@@ -9,6 +9,8 @@ public final class NotificationTable {
     let nodes: UnsafeMutablePointer<NotificationNode>
     private var owners: UInt32 = 0
 
+    public static var bytesPerSlot: Int { MemoryLayout<NotificationNode>.stride }
+
     public init(capacity: Int) {
         self.capacity = max(0, min(capacity, Int(UInt32.max) - 1))
         nodes = .allocate(capacity: max(1, self.capacity))

@@ -9,6 +9,7 @@ extension DeliveryMachine {
             deviceBackoff.accepted(device: devices.entries[Int(item.pointee.device)].key.low)
         }
         let topic = item.pointee.topic
+        item.pointee.flags.remove(.ignoresPresence)
         let device = land(slot)
         if item.pointee.delivery == .confirm {
             acceptedUnconfirmed(slot, at: now)
@@ -38,6 +39,7 @@ extension DeliveryMachine {
         let item = items + Int(slot)
         precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
         item.pointee.refusals = 0
+        item.pointee.flags.remove(.ignoresPresence)
         let topic = item.pointee.topic
         let device = land(slot)
         if answer.class == .configuration {
@@ -95,6 +97,7 @@ extension DeliveryMachine {
     public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
         let item = items + Int(slot)
         precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
+        item.pointee.flags.remove(.ignoresPresence)
         let device = land(slot)
         if processed {
             item.pointee.failures = min(item.pointee.failures, .max - 1) + 1
@@ -128,7 +131,9 @@ extension DeliveryMachine {
     }
 
     /// An item whose attempt failed is to be tried again, unless something newer or a cancel has come meanwhile.
-    mutating func again(_ slot: UInt32, inMilliseconds wait: Int64, at now: DeliveryTime) {
+    mutating func again(
+        _ slot: UInt32, inMilliseconds wait: Int64, isRetry: Bool = true, at now: DeliveryTime
+    ) {
         let item = items + Int(slot)
         let notBefore = now.monotonic(inMilliseconds: wait)
         if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
@@ -140,7 +145,7 @@ extension DeliveryMachine {
         }
         if item.pointee.flags.contains(.withdrawn) { return end(slot, .cancelled, at: now) }
         item.pointee.notBefore = notBefore
-        milestones.retried += 1
+        if isRetry { milestones.retried += 1 }
         place(slot, at: now, atFront: true)
     }
 

@@ -174,6 +174,8 @@ extension DeliveryMachine {
         let old = item.pointee
         let replaced = ReplacedPush(progress: old.progress, partition: old.partition, offset: old.offset)
         milestones.ended(.superseded)
+        // Without a collapse identifier the newer one can be of another topic.
+        if openCircuits > 0, old.topic != facts.topic { probeLeft(slot) }
         var new = DeliveryItem(facts, device: old.device, order: old.order, expiry: expiry)
         (new.next, new.previous, new.peer) = (old.next, old.previous, old.peer)
         (new.queueNext, new.queuePrevious) = (old.queueNext, old.queuePrevious)
@@ -182,7 +184,7 @@ extension DeliveryMachine {
         new.flags.formUnion(old.flags.intersection(.moves))
         let goesOnWaiting =
             old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
-            && facts.deliverAtMilliseconds <= now.wallMilliseconds
+            && facts.deliverAtMilliseconds <= now.wallMilliseconds && !isEnding(facts.partition)
             && (facts.delivery == .accept || !isOffline(old.device))
         if old.state == .blocked || goesOnWaiting {
             item.pointee = new

@@ -103,7 +103,6 @@ extension DeliveryMachine {
         device.pointee.inFlight += 1
         item.pointee.attempts = min(item.pointee.attempts, .max - 1) + 1
         if item.pointee.firstSent == 0 { item.pointee.firstSent = now.wallMilliseconds }
-        item.pointee.flags.remove(.ignoresPresence)
         milestones.sent += 1
         return true
     }
@@ -116,7 +115,7 @@ extension DeliveryMachine {
         if item.pointee.attempts == 0, item.pointee.refusals == 0 { item.pointee.firstSent = 0 }
         milestones.sent -= 1
         let device = land(slot)
-        again(slot, inMilliseconds: 0, at: now)
+        again(slot, inMilliseconds: 0, isRetry: false, at: now)
         letCrowdedGo(device, at: now)
     }
 

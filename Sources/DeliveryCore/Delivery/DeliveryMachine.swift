@@ -88,6 +88,12 @@ public struct DeliveryMachine: ~Copyable {
     /// What is to be done next; nil when all is done.
     public mutating func nextAction() -> DeliveryAction? { actions.popFirst() }
 
+    /// Bytes of the tables that grow with the capacity, of which each page is resident once it was used.
+    public var tableBytes: Int {
+        let slot = MemoryLayout<DeliveryItem>.stride + MemoryLayout<UInt32>.stride + DueQueue.bytesPerSlot
+        return limits.capacity * slot + devices.bytes
+    }
+
     /// Items that have a slot.
     public var count: Int { highWater - freeCount }
 

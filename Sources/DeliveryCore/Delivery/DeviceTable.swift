@@ -39,6 +39,8 @@ struct DeviceTable: ~Copyable {
 
     deinit { entries.deallocate() }
 
+    var bytes: Int { size * MemoryLayout<DeviceEntry>.stride }
+
     private func start(_ key: DeviceKey) -> Int { Int(truncatingIfNeeded: key.low) & (size - 1) }
 
     func find(_ key: DeviceKey) -> UInt32? {

@@ -1,0 +1,66 @@
+import DeliveryCore
+import SluiceModel
+
+/// The jobs of one round, as they come out of the decoder: text of a device token and an `apns-id`. They are made
+/// before the round is timed, and read one behind the other as records of Kafka are.
+struct CoreJobs: ~Copyable {
+    static let apps = 10
+    private static let tokenBytes = 64
+
+    let count: Int
+    private let tokens: UnsafeMutableRawPointer
+    private let identifiers: UnsafeMutablePointer<APNSID>
+    private var generator = SeededGenerator(seed: 7)
+
+    init(count: Int) {
+        self.count = count
+        tokens = .allocate(byteCount: count * Self.tokenBytes, alignment: 64)
+        identifiers = .allocate(capacity: count)
+        identifiers.initialize(repeating: APNSID(high: 0, low: 0), count: count)
+    }
+
+    deinit {
+        tokens.deallocate()
+        identifiers.deallocate()
+    }
+
+    /// New tokens and identifiers: every job is for another device, and for none that there was before.
+    mutating func renew() {
+        let digits: StaticString = "0123456789abcdef"
+        for job in 0..<count {
+            let token = tokens + job * Self.tokenBytes
+            for part in 0..<4 {
+                var bits = generator.next()
+                for digit in 0..<16 {
+                    token.storeBytes(
+                        of: digits.utf8Start[Int(bits & 15)], toByteOffset: part * 16 + digit, as: UInt8.self)
+                    bits >>= 4
+                }
+            }
+            identifiers[job] = APNSID(high: generator.next(), low: generator.next())
+        }
+    }
+
+    /// What the machine is told of a job. Hashing is a part of a push's cost: the device token's text and the
+    /// identifier.
+    @inline(__always)
+    func facts(_ job: Int, offset: Int64, createdMilliseconds: Int64) -> PushFacts {
+        let token = UnsafeRawBufferPointer(start: tokens + job * Self.tokenBytes, count: Self.tokenBytes)
+        return PushFacts(
+            device: Self.device(token), notificationKey: Self.notification(identifiers[job]),
+            topic: UInt16(job % Self.apps), partition: UInt16(job & 15), offset: offset,
+            createdMilliseconds: createdMilliseconds)
+    }
+
+    /// SipHash-2-4 with a 128-bit result over the text.
+    @inline(__always)
+    private static func device(_ token: UnsafeRawBufferPointer) -> DeviceKey {
+        let hash = APNSID.derived(topic: token, partition: 0, offset: 0)
+        return DeviceKey(high: hash.high, low: hash.low)
+    }
+
+    @inline(__always)
+    private static func notification(_ identifier: APNSID) -> UInt64 {
+        withUnsafeBytes(of: identifier) { APNSID.derived(topic: $0, partition: 0, offset: 0).low | 1 }
+    }
+}
