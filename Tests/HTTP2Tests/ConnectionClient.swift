@@ -123,7 +123,7 @@ final class DeafListener: Sendable {
     private let descriptors: [Int32]
 
     init() {
-        let stream = Int32(SOCK_STREAM.rawValue)
+        let stream = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
         let listening = socket(AF_INET, stream, 0)
         let any = SocketAddress("127.0.0.1", port: 0)!
         _ = any.withPointer { bind(listening, $0, $1) }

@@ -83,7 +83,7 @@ import Testing
 
     @Test func aServerThatSaysNothingIsNamedByThePhase() throws {
         // TCP comes about, as the queue has room, and nobody answers.
-        let listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        let listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(listening) }
         _ = SocketAddress("127.0.0.1", port: 0)!.withPointer { bind(listening, $0, $1) }
         listen(listening, 8)

@@ -32,7 +32,7 @@ final class FaultServer: Sendable {
         self.port = port
         inThread { [self] in
             while true {
-                let accepted = accept(listening, nil, nil)
+                let accepted = acceptConnection(listening)
                 guard accepted >= 0 else { return }
                 let number = record.change { entries in
                     entries.accepts += 1
