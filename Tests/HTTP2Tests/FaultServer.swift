@@ -95,6 +95,27 @@ final class FaultRecord: Sendable {
     func note(_ text: String) { change { $0.notes.append(text) } }
 }
 
+/// Connections that wait for each other, so that the fastest of them does not answer what the others' scripts need.
+final class Gathering: Sendable {
+    private let missing: Mutex<Int>
+    private let isComplete = BlockingFlag()
+
+    init(of count: Int) { missing = Mutex(count) }
+
+    /// Returns once all have arrived.
+    func arrive() {
+        let isLast = missing.withLock { missing in
+            missing -= 1
+            return missing == 0
+        }
+        if isLast { release() }
+        isComplete.wait()
+    }
+
+    /// Waits no more, as when a test gives up.
+    func release() { isComplete.set() }
+}
+
 /// One client's connection, as a script uses it: single frames (RFC 9113 §4.1), and requests by their number.
 final class FaultPeer {
     struct Frame {
