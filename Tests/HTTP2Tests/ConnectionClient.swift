@@ -119,6 +119,9 @@ final class ConnectionClient: Sendable {
 
 /// A listening socket that takes no connection: its queue is full, so that SYNs are dropped, as by a dead host.
 final class DeafListener: Sendable {
+    /// Connections that fill the queue: one more than the backlog fits; the rest makes sure.
+    static let fillers = 4
+
     let address: SocketAddress
     private let descriptors: [Int32]
 
@@ -130,8 +133,7 @@ final class DeafListener: Sendable {
         precondition(listen(listening, 0) == 0)
         let address = SocketAddress("127.0.0.1", port: ListenAddress.port(of: listening)!)!
         self.address = address
-        // One more than the backlog fits; the rest makes sure.
-        let fillers = (0..<4).map { _ in
+        let fillers = (0..<Self.fillers).map { _ in
             let filler = socket(AF_INET, stream | Int32(SOCK_NONBLOCK.rawValue), 0)
             _ = address.withPointer { connect(filler, $0, $1) }
             return filler
