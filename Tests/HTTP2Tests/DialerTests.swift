@@ -90,7 +90,7 @@ import Testing
         let address = SocketAddress("127.0.0.1", port: try #require(ListenAddress.port(of: listening)))!
         let client = try ConnectionClient(
             addresses: [address], context: .client(TLSFixture().clientOptions)
-        ) { $0.connectTimeout = .milliseconds(100) }
+        ) { $0.connectTimeout = .seconds(1) }
         let reason = try client.waitUntilClosed()
         guard case .connectTimeout(.handshaking) = reason else {
             Issue.record("\(reason)")
@@ -107,7 +107,6 @@ import Testing
         let server = try ServerFixture()
         let live = SocketAddress("127.0.0.1", port: server.listener.port)!
         let context = try TLSContext.client(server.tls.clientOptions)
-        let before = try socketsConnecting(to: deaf.address)
         let winning = try ConnectionClient(addresses: [deaf.address, live], context: context)
         let timed = try ConnectionClient(addresses: [deaf.address], context: context) {
             $0.connectTimeout = .milliseconds(200)
