@@ -22,13 +22,15 @@ if [ "$status" -eq 0 ]; then
     exit 0
 fi
 
-# Each issue with the comments that follow it, and what a crash says of itself.
+# Each issue with what follows it up to the next mark of the runner, and what a crash says of itself.
 echo
 echo "What failed (all of the output: $output):"
 awk -v most=40 '
-    / recorded an issue / || /Fatal error: / || /Program crashed: / { shown = 1 }
-    !/ recorded an issue / && !/Fatal error: / && !/Program crashed: / && !/^[^[:alnum:]]*↳/ { shown = 0 }
-    shown { lines += 1; if (lines <= most) print substr($0, 1, 1000) }
+    / recorded an issue / { shown = 1; show(); next }
+    /Fatal error: / || /Program crashed: / { shown = 0; show(); next }
+    /^(◇|✔|✘|➜)/ || /^error: / { shown = 0 }
+    shown { show() }
+    function show() { lines += 1; if (lines <= most) print substr($0, 1, 1000) }
     END {
         if (lines == 0) print "nothing recorded an issue"
         if (lines > most) print "… and " lines - most " lines more"
