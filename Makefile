@@ -33,10 +33,10 @@ WHOLE_WORKERS = ^(GatewayTests|ProcessTests)
 test: toolchain test-dependencies
 ifeq ($(strip $(ARGS)),)
 	@$(SWIFT) build --build-tests
-	@$(SWIFT) test --skip-build --skip '$(WHOLE_WORKERS)'
-	@$(SWIFT) test --skip-build --filter '$(WHOLE_WORKERS)'
+	@Deploy/run-tests.sh parts $(SWIFT) test --skip-build --skip '$(WHOLE_WORKERS)'
+	@Deploy/run-tests.sh workers $(SWIFT) test --skip-build --filter '$(WHOLE_WORKERS)'
 else
-	@$(SWIFT) test $(ARGS)
+	@Deploy/run-tests.sh chosen $(SWIFT) test $(ARGS)
 endif
 
 bench: toolchain test-dependencies

@@ -36,7 +36,7 @@ final class PushClient {
         var options = ClientTLSOptions()
         options.trust = .authorities(.text(authority.certificatePEM))
         options.identity = identity?.identity
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         let address = ListenAddress(address: "127.0.0.1", port: port)!
         guard address.withSockaddr({ Glibc.connect(descriptor, $0, $1) }) == 0 else {
             throw SystemError(call: "connect")

@@ -71,7 +71,8 @@ import Testing
     @Test func readinessReachesTheHandlerAndTurnsEnd() throws {
         let loop = try EventLoop(name: "test")
         var pair: [Int32] = [0, 0]
-        #expect(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &pair) == 0)
+        #expect(
+            socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &pair) == 0)
         let (near, far) = (pair[0], pair[1])
         let recorder = Recorder()
         let registration = try loop.register(near, interest: .read, handler: recorder)

@@ -119,19 +119,21 @@ final class ConnectionClient: Sendable {
 
 /// A listening socket that takes no connection: its queue is full, so that SYNs are dropped, as by a dead host.
 final class DeafListener: Sendable {
+    /// Connections that fill the queue: one more than the backlog fits; the rest makes sure.
+    static let fillers = 4
+
     let address: SocketAddress
     private let descriptors: [Int32]
 
     init() {
-        let stream = Int32(SOCK_STREAM.rawValue)
+        let stream = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
         let listening = socket(AF_INET, stream, 0)
         let any = SocketAddress("127.0.0.1", port: 0)!
         _ = any.withPointer { bind(listening, $0, $1) }
         precondition(listen(listening, 0) == 0)
         let address = SocketAddress("127.0.0.1", port: ListenAddress.port(of: listening)!)!
         self.address = address
-        // One more than the backlog fits; the rest makes sure.
-        let fillers = (0..<4).map { _ in
+        let fillers = (0..<Self.fillers).map { _ in
             let filler = socket(AF_INET, stream | Int32(SOCK_NONBLOCK.rawValue), 0)
             _ = address.withPointer { connect(filler, $0, $1) }
             return filler

@@ -116,13 +116,13 @@ import Testing
     }
 
     @Test func aPortThatSpeaksSomethingElse() throws {
-        let listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        let listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(listening) }
         _ = SocketAddress("127.0.0.1", port: 0)!.withPointer { bind(listening, $0, $1) }
         listen(listening, 4)
         let port = try #require(ListenAddress.port(of: listening))
         inThread {
-            let client = accept(listening, nil, nil)
+            let client = acceptConnection(listening)
             guard client >= 0 else { return }
             let text = "220 mail.test ESMTP ready\r\n"
             send(client, text, text.utf8.count, Int32(MSG_NOSIGNAL))

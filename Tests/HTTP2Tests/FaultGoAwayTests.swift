@@ -154,9 +154,13 @@ import Testing
                 guard let request = peer.request() else { return }
                 peer.accept(request)
             }
-            guard let last = peer.requests(5) else { return }
-            peer.write(Raw.goAway(last[2].stream, 0))
-            for request in last.prefix(3) { peer.accept(request) }
+            guard let first = peer.request(), peer.roundTrip(), peer.roundTrip() else { return }
+            // Up to five that are there by now. None is waited for: it may have been the last of all.
+            var last = [first]
+            while last.count < 5, let next = peer.requestAtHand() { last.append(next) }
+            let processed = last.prefix(3)
+            peer.write(Raw.goAway(processed.last?.stream ?? 0, 0))
+            for request in processed { peer.accept(request) }
             peer.awaitEnd()
         }
         let bed = try FaultBed(server) { $0.connections = 3 }

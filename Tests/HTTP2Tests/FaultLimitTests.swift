@@ -63,6 +63,7 @@ import Testing
             }
         }
         let bed = try FaultBed(server) { $0.connections = 2 }
+        try eventually("both are open") { bed.client.openConnections == 2 }
         bed.client.send(0..<2000)
         try eventually("2000 ends") { bed.ended == 2000 }
         bed.expectExactlyOnce(2000)
@@ -74,6 +75,8 @@ import Testing
     // MARK: Refusals
 
     @Test(arguments: [1, 2] as [Int]) func hundredsOfRefusalsInARow(connections: Int) throws {
+        let all = Gathering(of: connections)
+        defer { all.release() }
         let server = try FaultServer { peer in
             peer.limit(100)
             guard let refused = peer.requests(100) else { return }
@@ -82,6 +85,7 @@ import Testing
                 guard let request = peer.request() else { return }
                 peer.refuse(request)
             }
+            all.arrive()
             peer.serve()
         }
         let bed = try FaultBed(server) { $0.connections = connections }
@@ -191,6 +195,8 @@ import Testing
     @Test(arguments: beginnings) func aTokenConnectionHasOneStreamUntilAnAnswerThatIsNot403(
         _ row: Beginning
     ) throws {
+        let all = Gathering(of: 3)
+        defer { all.release() }
         let server = try FaultServer { peer in
             peer.limit(20)
             for answer in row.answers {
@@ -208,6 +214,7 @@ import Testing
             }
             // From then on as many as the server takes.
             guard let rest = peer.requests(20) else { return }
+            all.arrive()
             for request in rest { peer.accept(request) }
             peer.serve()
         }

@@ -169,7 +169,8 @@ import Testing
         let server = try FaultServer { $0.serve() }
         let began = ContinuousClock.now
         let bed = try FaultBed(server) {
-            $0.host = "300.0.0.1"
+            // An empty label: no look-up gets as far as a name server.
+            $0.host = "no..name"
             $0.reconnectInitial = .milliseconds(200)
             $0.reconnectMaximum = .milliseconds(200)
         }

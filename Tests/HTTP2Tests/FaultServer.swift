@@ -32,7 +32,7 @@ final class FaultServer: Sendable {
         self.port = port
         inThread { [self] in
             while true {
-                let accepted = accept(listening, nil, nil)
+                let accepted = acceptConnection(listening)
                 guard accepted >= 0 else { return }
                 let number = record.change { entries in
                     entries.accepts += 1
@@ -93,6 +93,27 @@ final class FaultRecord: Sendable {
     func change<T: Sendable>(_ body: (inout Entries) -> T) -> T { entries.withLock { body(&$0) } }
     var now: Entries { entries.withLock { $0 } }
     func note(_ text: String) { change { $0.notes.append(text) } }
+}
+
+/// Connections that wait for each other, so that the fastest of them does not answer what the others' scripts need.
+final class Gathering: Sendable {
+    private let missing: Mutex<Int>
+    private let isComplete = BlockingFlag()
+
+    init(of count: Int) { missing = Mutex(count) }
+
+    /// Returns once all have arrived.
+    func arrive() {
+        let isLast = missing.withLock { missing in
+            missing -= 1
+            return missing == 0
+        }
+        if isLast { release() }
+        isComplete.wait()
+    }
+
+    /// Waits no more, as when a test gives up.
+    func release() { isComplete.set() }
 }
 
 /// One client's connection, as a script uses it: single frames (RFC 9113 §4.1), and requests by their number.

@@ -79,7 +79,7 @@ final class ScriptedServer: @unchecked Sendable {
 
     init(_ script: @escaping @Sendable (Peer) -> Void) throws {
         tls = try TLSFixture()
-        listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
@@ -96,7 +96,7 @@ final class ScriptedServer: @unchecked Sendable {
         let context = try TLSContext.server(tls.serverOptions)
         spawn {
             while true {
-                let accepted = accept(descriptor, nil, nil)
+                let accepted = acceptConnection(descriptor)
                 guard accepted >= 0 else { return }
                 guard let transport = try? TLSTransport(context: context, acceptedFileDescriptor: accepted),
                     case .done = transport.handshake()
@@ -149,7 +149,8 @@ private func spawn(_ body: @escaping @Sendable () -> Void) {
         client.send(0..<14)
         try eventually("the window is used up") { client.read { $0.ends.count } == 13 }
         open.set()
-        try eventually("the last request is sent", timeout: .seconds(5)) {
+        // Before the regular PING, whose answer would also be a reason to look.
+        try eventually("the last request is sent", timeout: .seconds(30)) {
             client.read { $0.ends.count } == 14
         }
         client.stop()

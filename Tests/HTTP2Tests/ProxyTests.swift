@@ -282,7 +282,7 @@ import Testing
     @Test func aProxyThatNeverAnswersRunsIntoTheConnectTimeout() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.silence)
-        let client = try client(proxy, server, connectTimeout: .milliseconds(100))
+        let client = try client(proxy, server, connectTimeout: .seconds(1))
         let reason = try client.waitUntilClosed()
         guard case .connectTimeout(.tunnelling) = reason else {
             Issue.record("\(reason)")

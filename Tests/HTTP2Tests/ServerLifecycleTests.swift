@@ -58,7 +58,7 @@ private typealias Frame = RawClient.Frame
 
     @Test func silentClientIsEndedInTheHandshake() throws {
         let server = try ServerFixture(options: { $0.handshakeTimeout = .milliseconds(20) })
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(descriptor) }
         let address = ListenAddress(address: "127.0.0.1", port: server.listener.port)!
         try #require(address.withSockaddr { connect(descriptor, $0, $1) } == 0)

@@ -14,7 +14,8 @@ struct TLSPair {
         var descriptors: (Int32, Int32) = (-1, -1)
         let made = withUnsafeMutableBytes(of: &descriptors) {
             socketpair(
-                AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue), 0,
+                AF_UNIX,
+                Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue), 0,
                 $0.baseAddress!.assumingMemoryBound(to: Int32.self))
         }
         precondition(made == 0)

@@ -93,7 +93,10 @@ import Testing
 
     @Test func peerThatSpeaksPlainTextIsNamed() throws {
         var descriptors: [Int32] = [-1, -1]
-        try #require(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | O_NONBLOCK, 0, &descriptors) == 0)
+        try #require(
+            socketpair(
+                AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | O_NONBLOCK, 0,
+                &descriptors) == 0)
         let client = try TLSTransport(
             context: .client(fixture.clientOptions), fileDescriptor: descriptors[0], serverName: "localhost")
         defer { close(descriptors[1]) }
@@ -109,7 +112,10 @@ import Testing
 
     @Test func endInsideTheHandshakeIsALostConnection() throws {
         var descriptors: [Int32] = [-1, -1]
-        try #require(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | O_NONBLOCK, 0, &descriptors) == 0)
+        try #require(
+            socketpair(
+                AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | O_NONBLOCK, 0,
+                &descriptors) == 0)
         let client = try TLSTransport(
             context: .client(fixture.clientOptions), fileDescriptor: descriptors[0], serverName: "localhost")
         _ = client.handshake()

@@ -1,3 +1,4 @@
+import CNghttp2
 import EventLoop
 import Glibc
 import Synchronization
@@ -33,7 +34,7 @@ final class TestProxy: Sendable {
 
     init(_ answer: Answer) throws {
         self.answer = answer
-        listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         let descriptor = listening
         _ = SocketAddress("127.0.0.1", port: 0)!.withPointer { bind(descriptor, $0, $1) }
         guard listen(listening, 16) == 0, let port = ListenAddress.port(of: listening) else {
@@ -42,7 +43,7 @@ final class TestProxy: Sendable {
         self.port = port
         inThread { [self] in
             while true {
-                let client = accept(listening, nil, nil)
+                let client = acceptConnection(listening)
                 guard client >= 0 else { return }
                 inThread { [self] in serve(client) }
             }
@@ -97,7 +98,7 @@ final class TestProxy: Sendable {
     private func tunnel(_ client: Int32, _ head: String) {
         let target = head.split(separator: " ")[1]
         let port = UInt16(target.split(separator: ":").last!)!
-        let server = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        let server = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(server) }
         guard SocketAddress("127.0.0.1", port: port)!.withPointer({ connect(server, $0, $1) }) == 0 else {
             _ = write("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nno\n", to: client)
@@ -165,6 +166,12 @@ final class TestProxy: Sendable {
 private final class ThreadWork: Sendable {
     let body: @Sendable () -> Void
     init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+}
+
+/// Waits for the next connection; negative once the socket is shut down. Programs that other tests start meanwhile must
+/// not inherit it: they would keep it open when this end closes it.
+func acceptConnection(_ listening: Int32) -> Int32 {
+    accept4(listening, nil, nil, Int32(SOCK_CLOEXEC.rawValue))
 }
 
 /// Runs `body` on a thread of its own.

@@ -1,5 +1,6 @@
 import Glibc
 import Kafka
+import TestSupport
 import Testing
 
 @Suite struct AdminTests {
@@ -64,7 +65,7 @@ import Testing
 
 @Suite(.enabled(if: KafkaTestBed.realBrokers == nil))
 struct EmbeddedClusterTests {
-    @Test func aFixedPortLeadsToTheBrokers() async throws {
+    @Test func aFixedPortLeadsToTheBrokers() throws {
         let port = try freePort()
         let cluster = try EmbeddedCluster(brokers: 2, topics: [("jobs", 2)], port: port)
         #expect(cluster.bootstrapServers == "127.0.0.1:\(port)")
@@ -108,7 +109,7 @@ struct EmbeddedClusterTests {
         #expect(try KafkaAdmin(properties: bed.properties()).partitionCount(of: "unplanned") == 4)
     }
 
-    @Test func thePartitionDropsItsOldestBatchesBeyondFiveMegabytes() async throws {
+    @Test func thePartitionDropsItsOldestBatchesBeyondFiveMegabytes() throws {
         let bed = try KafkaTestBed()
         let megabyte = String(repeating: "x", count: 200_000)
         for _ in 0..<6 { try bed.fill(with: (0..<5).map { _ in megabyte }) }
@@ -120,7 +121,7 @@ struct EmbeddedClusterTests {
         // A reader that is behind starts over at the oldest record that is left.
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .offset(0))])
-        try await wait("the records that are left") {
+        try eventually("the records that are left") {
             reader.poll()
             return reader.records.last?.offset == 29
         }
@@ -129,60 +130,22 @@ struct EmbeddedClusterTests {
     }
 
     @Test(.enabled(if: access("/usr/bin/kcat", X_OK) == 0))
-    func kcatReachesTheClusterThroughTheFixedPort() async throws {
+    func kcatReachesTheClusterThroughTheFixedPort() throws {
         let port = try freePort()
         let cluster = try EmbeddedCluster(topics: [("jobs", 1)], port: port)
-        let listing = try run("/usr/bin/kcat", ["-L", "-b", "127.0.0.1:\(port)", "-m", "10"])
+        func kcat(_ arguments: [String]) throws -> String {
+            let result = try ChildProcess.run("/usr/bin/kcat", arguments)
+            #expect(result.exit == .status(0), "\(result.standardError)")
+            return result.standardOutput
+        }
+        let listing = try kcat(["-L", "-b", "127.0.0.1:\(port)", "-m", "60"])
         #expect(listing.contains("topic \"jobs\" with 1 partitions"))
         let producer = try KafkaProducer(
             properties: KafkaProperties(bootstrapServers: cluster.bootstrapServers))
         produce(producer, try producer.topic("jobs"), key: "k", value: "hello", partition: 0)
         try producer.flush(timeoutMilliseconds: 20_000)
-        let read = try run(
-            "/usr/bin/kcat",
+        let read = try kcat(
             ["-C", "-b", "127.0.0.1:\(port)", "-t", "jobs", "-o", "0", "-e", "-q", "-f", "%k=%s\n"])
         #expect(read == "k=hello\n")
-    }
-
-    /// A port that was free a moment ago.
-    private func freePort() throws -> UInt16 {
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        defer { close(descriptor) }
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr = in_addr(s_addr: UInt32(0x7F00_0001).bigEndian)
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let result = withUnsafeMutablePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
-                bind(descriptor, address, length) == 0 ? getsockname(descriptor, address, &length) : -1
-            }
-        }
-        guard result == 0 else { throw TestFailure("no free port") }
-        return UInt16(bigEndian: address.sin_port)
-    }
-
-    /// The program's standard output.
-    private func run(_ path: String, _ arguments: [String]) throws -> String {
-        var ends: [Int32] = [-1, -1]
-        guard pipe(&ends) == 0 else { throw TestFailure("no pipe") }
-        defer { close(ends[0]) }
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_adddup2(&actions, ends[1], 1)
-        posix_spawn_file_actions_addclose(&actions, ends[0])
-        let words = ([path] + arguments).map { strdup($0) }
-        defer { words.forEach { free($0) } }
-        var child = pid_t()
-        let code = posix_spawn(&child, path, &actions, nil, words + [nil], environ)
-        close(ends[1])
-        guard code == 0 else { throw TestFailure("cannot start \(path)") }
-        var output: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 4096)
-        while case let count = read(ends[0], &buffer, buffer.count), count > 0 { output += buffer[..<count] }
-        var status: Int32 = 0
-        waitpid(child, &status, 0)
-        guard status == 0 else { throw TestFailure("\(path) ended with \(status)") }
-        return String(decoding: output, as: UTF8.self)
     }
 }

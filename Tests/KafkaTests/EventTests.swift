@@ -1,5 +1,6 @@
 import Glibc
 import Kafka
+import TestSupport
 import Testing
 
 /// A descriptor for wake-ups: an eventfd as the event loop uses it.
@@ -24,7 +25,7 @@ private final class WakeUp {
 }
 
 @Suite struct EventTests {
-    @Test func theConsumerWritesToTheDescriptorWhenItsQueueFills() async throws {
+    @Test func theConsumerWritesToTheDescriptorWhenItsQueueFills() throws {
         let bed = try KafkaTestBed()
         let reader = try Member(bed.consumerProperties(), topics: [])
         let wakeUp = try WakeUp()
@@ -33,7 +34,7 @@ private final class WakeUp {
         for round in 1...3 {
             try bed.fill(with: ["\(round)"])
             // Polls only when it is told to.
-            try await wait("record \(round)") {
+            try eventually("record \(round)") {
                 if wakeUp.read() != nil { while reader.poll() > 0 {} }
                 return reader.records.count == round
             }
@@ -44,7 +45,7 @@ private final class WakeUp {
         #expect(wakeUp.read() == nil)
     }
 
-    @Test func theProducerWritesToTheDescriptorWhenReportsArrive() async throws {
+    @Test func theProducerWritesToTheDescriptorWhenReportsArrive() throws {
         let bed = try KafkaTestBed()
         let producer = try bed.producer()
         let topic = try producer.topic(bed.topic)
@@ -53,7 +54,7 @@ private final class WakeUp {
         var reports: [UInt] = []
         for round in 1...UInt(3) {
             produce(producer, topic, value: "v", opaque: round, partition: 0)
-            try await wait("report \(round)") {
+            try eventually("report \(round)") {
                 if wakeUp.read() != nil { producer.pollDeliveryReports { reports.append($0.opaque) } }
                 return reports.count == Int(round)
             }
@@ -62,14 +63,14 @@ private final class WakeUp {
         producer.close()
     }
 
-    @Test func statisticsArriveWhilePolling() async throws {
+    @Test func statisticsArriveWhilePolling() throws {
         let bed = try KafkaTestBed()
         let reader = try Member(bed.consumerProperties([("statistics.interval.ms", "20")]), topics: [])
         let collected = Collected()
         let producer = try bed.producer([("statistics.interval.ms", "20")]) { event in
             if case .statistics(let json) = event { collected.append(json) }
         }
-        try await wait("statistics") {
+        try eventually("statistics") {
             reader.poll()
             producer.pollDeliveryReports { _ in }
             return !reader.statistics.isEmpty && !collected.all.isEmpty
@@ -81,7 +82,7 @@ private final class WakeUp {
         reader.consumer.close()
     }
 
-    @Test func brokersThatCannotBeReachedAreErrors() async throws {
+    @Test func brokersThatCannotBeReachedAreErrors() throws {
         let properties = KafkaProperties([
             ("bootstrap.servers", "127.0.0.1:1"), ("group.id", "g"), ("linger.ms", "7"),
             ("fetch.wait.max.ms", "7"),
@@ -92,7 +93,7 @@ private final class WakeUp {
             if case .error(let error) = event { collected.append(error.name) }
             if case .log(let line) = event { collected.append("log \(line.level) \(line.facility)") }
         }
-        try await wait("errors and log lines") {
+        try eventually("errors and log lines") {
             reader.poll()
             producer.pollDeliveryReports { _ in }
             return reader.errors.contains { $0.name == "_ALL_BROKERS_DOWN" } && !reader.log.isEmpty
@@ -107,13 +108,13 @@ private final class WakeUp {
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers != nil, "the embedded cluster creates what it is asked for"))
-    func aTopicThatDoesNotExistIsAnErrorOfItsPartition() async throws {
+    func aTopicThatDoesNotExistIsAnErrorOfItsPartition() throws {
         let bed = try KafkaTestBed()
         // How long librdkafka hopes for a topic to appear; 30 s unless told.
         let reader = try Member(
             bed.consumerProperties([("topic.metadata.propagation.max.ms", "100")]),
             topics: ["\(bed.topic)-missing"])
-        try await wait("the error") {
+        try eventually("the error") {
             reader.poll()
             return !reader.partitionErrors.isEmpty
         }
@@ -123,7 +124,7 @@ private final class WakeUp {
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers == nil))
-    func aBrokerThatGoesAwayAndComesBackIsSurvived() async throws {
+    func aBrokerThatGoesAwayAndComesBackIsSurvived() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         try bed.fill(with: ["before"])
@@ -132,20 +133,20 @@ private final class WakeUp {
         ]
         let reader = try Member(bed.consumerProperties(quick), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
-        try await wait("the first record") {
+        try eventually("the first record") {
             reader.poll()
             return reader.records.count == 1
         }
         cluster.setDown(true)
         let producer = try bed.producer(quick)
         produce(producer, try producer.topic(bed.topic), value: "after", partition: 0)
-        try await wait("the loss to be noticed") {
+        try eventually("the loss to be noticed") {
             reader.poll()
             producer.pollDeliveryReports { _ in }
             return !reader.errors.isEmpty
         }
         cluster.setDown(false)
-        try await wait("the second record") {
+        try eventually("the second record") {
             reader.poll()
             producer.pollDeliveryReports { _ in }
             return reader.records.count == 2

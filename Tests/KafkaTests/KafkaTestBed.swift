@@ -92,16 +92,6 @@ func withOptionalBytes<Result>(_ text: String?, _ body: (UnsafeRawBufferPointer?
     return Array(text.utf8).withUnsafeBytes { body($0) }
 }
 
-/// Waits until `condition` holds; `what` names it when it never does.
-func wait(_ what: String, seconds: Int = 120, until condition: () throws -> Bool) async throws {
-    let clock = ContinuousClock()
-    let deadline = clock.now.advanced(by: .seconds(seconds))
-    while !(try condition()) {
-        guard clock.now < deadline else { throw TestFailure("waited \(seconds) s in vain: \(what)") }
-        try await Task.sleep(for: .milliseconds(2))
-    }
-}
-
 /// A consumed record, copied.
 struct Received: Equatable {
     let topic: String

@@ -1,4 +1,5 @@
 import Kafka
+import TestSupport
 import Testing
 
 @Suite struct ProducerTests {
@@ -101,7 +102,7 @@ import Testing
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers == nil))
-    func aRetriableRefusalIsRetriedAndAFinalOneReported() async throws {
+    func aRetriableRefusalIsRetriedAndAFinalOneReported() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let producer = try bed.producer([("retry.backoff.ms", "5")])
@@ -120,7 +121,7 @@ import Testing
         #expect(outcomes == [1: "delivered", 2: "TOPIC_AUTHORIZATION_FAILED"])
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
-        try await wait("the record") {
+        try eventually("the record") {
             reader.poll()
             return !reader.records.isEmpty
         }

@@ -1,8 +1,9 @@
 import Kafka
+import TestSupport
 import Testing
 
 @Suite struct RecordTests {
-    @Test func aRecordArrivesAsItWasProduced() async throws {
+    @Test func aRecordArrivesAsItWasProduced() throws {
         let bed = try KafkaTestBed()
         let producer = try bed.producer()
         let topic = try producer.topic(bed.topic)
@@ -21,7 +22,7 @@ import Testing
 
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
-        try await wait("the record") {
+        try eventually("the record") {
             reader.poll()
             return !reader.records.isEmpty
         }
@@ -39,7 +40,7 @@ import Testing
         reader.consumer.close()
     }
 
-    @Test func nullAndEmptyStayApart() async throws {
+    @Test func nullAndEmptyStayApart() throws {
         let bed = try KafkaTestBed()
         let producer = try bed.producer()
         let topic = try producer.topic(bed.topic)
@@ -56,7 +57,7 @@ import Testing
 
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
-        try await wait("all records") {
+        try eventually("all records") {
             reader.poll()
             return reader.records.count == cases.count + 3
         }
@@ -68,13 +69,13 @@ import Testing
         reader.consumer.close()
     }
 
-    @Test func pollFillsTheBufferInOrderAndKeepsTheRest() async throws {
+    @Test func pollFillsTheBufferInOrderAndKeepsTheRest() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: (0..<250).map { "\($0)" })
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
         var counts: [Int] = []
-        try await wait("250 records") {
+        try eventually("250 records") {
             let count = reader.poll(limit: 32)
             if count > 0 { counts.append(count) }
             return reader.records.count >= 250
@@ -94,7 +95,7 @@ import Testing
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
         var held: ConsumedRecord?
-        try await wait("the record") {
+        try eventually("the record") {
             withUnsafeTemporaryAllocation(of: ConsumedRecord.self, capacity: 1) { buffer in
                 if reader.consumer.poll(into: buffer) == 1 { held = buffer[0] }
             }
@@ -114,12 +115,12 @@ import Testing
         #expect(value == "payload")
     }
 
-    @Test func readingBeginsWhereItIsTold() async throws {
+    @Test func readingBeginsWhereItIsTold() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: (0..<10).map { "\($0)" })
         let reader = try Member(bed.consumerProperties([("enable.partition.eof", "true")]), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .offset(7))])
-        try await wait("the end") {
+        try eventually("the end") {
             reader.poll()
             return !reader.ends.isEmpty
         }

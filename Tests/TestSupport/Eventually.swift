@@ -11,7 +11,7 @@ public struct TimedOut: Error, CustomStringConvertible {
 /// Waits until a condition holds, looking every few milliseconds. The timeout only bounds a failing test:
 /// choose it generously.
 public func eventually(
-    _ what: String, timeout: Duration = .seconds(60), _ condition: () throws -> Bool
+    _ what: String, timeout: Duration = .seconds(120), _ condition: () throws -> Bool
 ) throws {
     let deadline = ContinuousClock.now + timeout
     while try !condition() {
@@ -22,7 +22,7 @@ public func eventually(
 
 /// Waits until a value is there and returns it.
 public func eventually<Value>(
-    _ what: String, timeout: Duration = .seconds(60), _ find: () throws -> Value?
+    _ what: String, timeout: Duration = .seconds(120), _ find: () throws -> Value?
 ) throws -> Value {
     let deadline = ContinuousClock.now + timeout
     while true {

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Runs tests; when they fail, repeats at the end what failed, as that may be thousands of lines above.
+#
+#   Deploy/run-tests.sh NAME COMMAND [ARGUMENT…]
+#
+# The output of COMMAND is kept in .build/test-output/NAME.txt. The exit status is that of COMMAND.
+set -uo pipefail
+
+if [ $# -lt 2 ]; then
+    sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+    exit 64
+fi
+name=$1
+shift
+directory=$(cd "$(dirname "$0")/.." && pwd)/.build/test-output
+output=$directory/$name.txt
+mkdir -p "$directory" || exit 1
+
+"$@" 2>&1 | tee "$output"
+status=${PIPESTATUS[0]}
+if [ "$status" -eq 0 ]; then
+    exit 0
+fi
+
+# Each issue with what follows it up to the next mark of the runner, and what a crash says of itself.
+echo
+echo "What failed (all of the output: $output):"
+awk -v most=40 '
+    / recorded an issue / { shown = 1; show(); next }
+    /Fatal error: / || /Program crashed: / { shown = 0; show(); next }
+    /^(◇|✔|✘|➜)/ || /^error: / { shown = 0 }
+    shown { show() }
+    function show() { lines += 1; if (lines <= most) print substr($0, 1, 1000) }
+    END {
+        if (lines == 0) print "nothing recorded an issue"
+        if (lines > most) print "… and " lines - most " lines more"
+    }
+' "$output"
+# What the runner said last: its sum, if it came to that.
+awk '
+    / Test run with / { count = 0 }
+    { last[count++ % 5] = $0 }
+    END { for (i = count > 5 ? count - 5 : 0; i < count; i++) print last[i % 5] }
+' "$output"
+exit "$status"
