@@ -53,7 +53,8 @@ struct JobOptions: ParsableArguments {
     var deliverAt: Int64?
 
     @Option(
-        help: ArgumentHelp("When it counts as done: accept, hold-while-offline or confirm.", valueName: "mode"))
+        help: ArgumentHelp(
+            "When it counts as done: accept, hold-while-offline or confirm.", valueName: "mode"))
     var delivery: String?
 
     @Option(help: ArgumentHelp("Whether the device may see it twice: allow or avoid.", valueName: "policy"))

@@ -38,7 +38,8 @@ struct IdentityHasherTests {
 
     @Test func collapseIdentifiersKeepTheirCase() {
         #expect(
-            "Ab".withBytes { hasher.collapseIdentifier($0) } != "ab".withBytes { hasher.collapseIdentifier($0) })
+            "Ab".withBytes { hasher.collapseIdentifier($0) }
+                != "ab".withBytes { hasher.collapseIdentifier($0) })
         #expect("".withBytes { hasher.collapseIdentifier($0) } != 0)
     }
 }

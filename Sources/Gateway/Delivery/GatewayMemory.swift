@@ -1,5 +1,5 @@
 /// What the gateway's own tables take, for measurements.
 public enum GatewayMemory {
     /// Bytes of a job's slot in a shard, without the record that it points to.
-    public static var bytesPerJob: Int { MemoryLayout<Item>.stride }
+    public static var bytesPerJob: Int { MemoryLayout<Job>.stride }
 }
