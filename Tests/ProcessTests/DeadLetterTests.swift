@@ -134,7 +134,7 @@ struct DeadLetterTests {
             #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
             #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
             """
-            {"kind":"broadcast","channel-id":"dGVzdA==","topic":"com.example.news.push-type.liveactivity",\
+            {"kind":"broadcast","channel-id":"dGVzdA==","topic":"com.example.news","ttl":60,\
             "payload":{"aps":{"event":"update"}}}
             """,
         ]
