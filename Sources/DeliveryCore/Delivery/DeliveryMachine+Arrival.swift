@@ -137,6 +137,7 @@ extension DeliveryMachine {
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
         if case .adopted = arrival {
+            item.pointee.notBefore = max(item.pointee.notBefore, progress.notBeforeNanoseconds)
             nextStoreVersion = max(nextStoreVersion, progress.storeVersion + 1)
             storeMoved(slot)
         }
