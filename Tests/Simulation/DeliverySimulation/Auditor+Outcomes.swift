@@ -23,7 +23,8 @@ extension World {
         case .rejected: checkRejected(copy, why, facts)
         case .expired:
             let wall = now(worker).wallMilliseconds
-            if wall < lastMoment(copy), !copy.mayExpireEarly {
+            // With a millisecond left there is no time for another attempt.
+            if wall < lastMoment(copy) - (copy.last == .none ? 0 : 1), !copy.mayExpireEarly {
                 broken(.rightOutcome, "push \(copy.job) ends as expired \(lastMoment(copy) - wall) ms early")
             }
         case .superseded:
@@ -74,7 +75,8 @@ extension World {
         guard new.isLive, identity(old) == identity(new) else {
             return broken(.rightOutcome, "push \(old.job) is superseded by \(new.job), of another identity")
         }
-        if old.job >= new.job, !old.hasMoved, !new.hasMoved {
+        // A record that comes after one that has travelled counts as the newer one.
+        if old.job >= new.job, !old.hasMoved || new.hasMoved {
             broken(.newestWins, "push \(old.job) is superseded by \(new.job), which is older")
         }
     }
@@ -128,7 +130,7 @@ extension World {
         let copy = shard.copies[slot]
         guard copy.isLive, copy.retrySteps == worker.clockSteps, !copy.mayExpireEarly,
             shard.lastAdvance == monotonic, shard.machine.state(UInt32(slot)) == .retrying,
-            now(worker).wallMilliseconds == lastMoment(copy) - 1, shard.holdUntil[copy.address] == 0
+            now(worker).wallMilliseconds == lastMoment(copy) - 1, !shard.wasBusy[copy.address]
         else { return }
         broken(.progress, "push \(copy.job) is to be sent again when it has expired")
     }
@@ -177,7 +179,7 @@ extension World {
         }
         switch state {
         case .coalescing, .retrying:
-            if copy.waitsUntil < shard.lastAdvance, shard.holdUntil[copy.address] == 0 {
+            if copy.waitsUntil < shard.lastAdvance, !shard.wasBusy[copy.address] {
                 broken(.progress, "push \(copy.job) is \(state) for too long")
             }
         case .confirming:

@@ -52,6 +52,7 @@ extension World {
         copy.notBefore = old.notBefore
         copy.waitsUntil = max(copy.waitsUntil, old.waitsUntil)
         copy.noted = old.noted
+        copy.queuedIn = old.queuedIn
         copy.hasMoved = copy.hasMoved || old.hasMoved
         copy.connection = -1
     }
@@ -221,6 +222,7 @@ extension World {
         shard.copies[index].notBefore = until
         shard.copies[index].mayExpireEarly = asked > 0 || answer.reason == .tooManyRequests
         if answer.reason == .tooManyRequests {
+            shard.wasBusy[copy.address] = true
             shard.holdUntil[copy.address] = max(shard.holdUntil[copy.address], until, 1)
         } else if answer.reason == .serviceUnavailable, asked > 0 {
             counts[.laneHeld] += 1
@@ -254,7 +256,7 @@ extension World {
         let index = Int(slot)
         guard shard.copies[index].isLive, shard.copies[index].job == copy.job else { return }
         let cap = scenario.limits.retry.later.capMilliseconds
-        let isHeld = shard.holdUntil[copy.address] != 0
+        let isHeld = shard.wasBusy[copy.address]
         shard.copies[index].waitsUntil = isHeld ? .max : monotonic + UInt64(asked + cap) * 1_000_000
         let isRetrying = shard.machine.state(slot) == .retrying
         shard.copies[index].retrySteps = isRetrying && !isHeld ? worker.clockSteps : -1

@@ -161,13 +161,13 @@ extension World {
         switch action {
         case .enqueue(let slot, let atFront): enqueue(slot, atFront: atFront, shard)
         case .dequeue(let slot):
-            let lane = shard.lanes[shard.copies[Int(slot)].lane]
+            let lane = shard.lanes[shard.copies[Int(slot)].queuedIn]
             if !lane.scheduler.remove(slot: slot) {
                 broken(.sound, "slot \(slot) is dequeued and doesn't wait")
             }
         case .requeue(let slot):
             counts[.requeue] += 1
-            shard.lanes[shard.copies[Int(slot)].lane].scheduler.remove(slot: slot)
+            shard.lanes[shard.copies[Int(slot)].queuedIn].scheduler.remove(slot: slot)
             enqueue(slot, atFront: true, shard)
         case .finish(let slot, let kind, let outcomeCause, let successor):
             let copy = shard.copies[Int(slot)]
@@ -210,6 +210,7 @@ extension World {
         let copy = shard.copies[Int(slot)]
         let job = jobs[copy.job]
         shard.copies[Int(slot)].retrySteps = -1
+        shard.copies[Int(slot)].queuedIn = copy.lane
         let isQueued = shard.lanes[copy.lane].scheduler.enqueue(
             slot: slot, app: UInt32(job.topic), priority: job.facts.priority, bytes: job.bytes,
             now: monotonic,
@@ -271,6 +272,7 @@ extension World {
         shard.copies[Int(slot)].address = new
         shard.copies[Int(slot)].noted = -1
         shard.copies[Int(slot)].hasMoved = true
+        shard.copies[Int(slot)].hasNews = true
         moved(shard.copies[Int(slot)], shard)
     }
 
@@ -301,7 +303,12 @@ extension World {
         copy.address = new
         copy.noted = -1
         copy.hasMoved = true
+        copy.hasNews = true
         copy.retrySteps = -1
+        if progress.isAccepted {
+            copy.acceptedAt = monotonic
+            copy.waitsUntil = .max
+        }
         moved(copy, other)
         counts[.adopted] += 1
         other.adopted += 1

@@ -40,6 +40,7 @@ extension World {
             if !isDone(number) {
                 broken(.nothingLost, "offset \(offset) of partition \(partition) is skipped and isn't done")
             }
+            takeAgain(number, worker, partition)
             return true
         case .full:
             worker.partitions[partition].isPaused = true
@@ -54,6 +55,20 @@ extension World {
         happened(.polled)
         hand(number, to: worker, partition)
         return true
+    }
+
+    /// A record that is complete. What the store has of it comes back now, as if it had just been read: were it sent
+    /// before, older records that are still to be read would follow it. Cancels and device events have their effect
+    /// once more, on what came before them and isn't complete, without another outcome.
+    private func takeAgain(_ number: Int, _ worker: WorkerModel, _ partition: Int) {
+        let record = log.records[number]
+        if record.kind != .push {
+            control(number, record, worker, worker.shards[shard(of: record.token)])
+        } else if record.restoreEpoch == worker.partitions[partition].epoch,
+            jobs[record.subject].storeKey >= 0
+        {
+            restore(jobs[record.subject].storeKey, worker, partition)
+        }
     }
 
     private func refusesRecords(_ what: Happening) -> Bool {
@@ -212,10 +227,16 @@ extension World {
         state.position = committed.index
         nextEpoch += 1
         // What the store has is complete, also where no commit says so yet: it mustn't be taken from the log as well.
-        state.toRestore = store.keys(of: partition, log.records, jobs)
-        let restored = state.toRestore.map { key in
-            let offset = log.records[jobs[store.entry(key)!.job].record].offset
-            return offset..<offset + 1
+        var restored: [Range<Int64>] = []
+        for key in store.keys(of: partition, log.records, jobs) {
+            let record = jobs[store.entry(key)!.job].record
+            let offset = log.records[record].offset
+            if offset < committed.offset {
+                state.toRestore.append(key)
+            } else {
+                restored.append(offset..<offset + 1)
+                log.records[record].restoreEpoch = state.epoch
+            }
         }
         state.tracker = OffsetTracker(
             nextOffset: committed.offset,

@@ -146,7 +146,8 @@ extension World {
         let state = worker.partitions[partition]
         let shard = worker.shards[self.shard(of: entry.address)]
         let job = jobs[entry.job]
-        if job.movedBy >= 0, job.storedSinceMove == false, log.records[job.movedBy].isCommitted,
+        if job.movedBy >= 0, !job.storedSinceMove,
+            log.records[job.movedBy].offset < log.committed[log.records[job.movedBy].partition].offset,
             tokens[entry.address].key != tokens[log.records[job.movedBy].subject].key
         {
             broken(
@@ -167,6 +168,11 @@ extension World {
         copy.firstSent = entry.firstSent
         copy.failures = entry.failures
         copy.hasMoved = entry.address != job.token
+        if progress.isAccepted {
+            copy.last = .accepted
+            copy.acceptedAt = monotonic
+            copy.waitsUntil = .max
+        }
         shard.restored += 1
         let admission = shard.machine.restore(facts, progress, at: now(worker))
         admitted(admission, copy, worker, shard, progress)

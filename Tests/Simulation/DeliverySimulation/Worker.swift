@@ -69,6 +69,8 @@ struct Copy {
     var address = 0
     var noted = -1
     var lane = 0
+    /// The lane whose scheduler it was put into last: that of a push that it has replaced can be another.
+    var queuedIn = 0
     /// Where it is in flight.
     var connection = -1
     var streamIndex = 0
@@ -145,6 +147,8 @@ final class ShardModel {
     var inFlight: [Int]
     var holdUntil: [UInt64]
     var laneHold: [UInt64]
+    /// By token: APNs has asked for a pause once.
+    var wasBusy: [Bool]
     /// By token: when the last event of its presence happened, and whether it said offline.
     var presenceAt: [Int64]
     var isOffline: [Bool]
@@ -164,6 +168,7 @@ final class ShardModel {
         copies = [Copy](repeating: Copy(), count: scenario.limits.capacity)
         inFlight = [Int](repeating: 0, count: scenario.tokens)
         holdUntil = [UInt64](repeating: 0, count: scenario.tokens)
+        wasBusy = [Bool](repeating: false, count: scenario.tokens)
         laneHold = [UInt64](repeating: 0, count: scenario.lanes)
         presenceAt = [Int64](repeating: .min, count: scenario.tokens)
         isOffline = [Bool](repeating: false, count: scenario.tokens)
