@@ -6,6 +6,16 @@ extension DeliveryMachine {
         case record
         case restored(ItemProgress)
         case adopted(ItemProgress)
+
+        /// Nothing that it brings with it has to be waited for.
+        func mayGo(at now: DeliveryTime) -> Bool {
+            switch self {
+            case .record: true
+            case .restored(let progress): !progress.isAccepted
+            case .adopted(let progress):
+                !progress.isAccepted && progress.notBeforeNanoseconds <= now.monotonicNanoseconds
+            }
+        }
     }
 
     /// Takes a push from its Kafka record.
@@ -184,7 +194,7 @@ extension DeliveryMachine {
         let goesOnWaiting =
             old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
             && facts.deliverAtMilliseconds <= now.wallMilliseconds
-            && (facts.delivery == .accept || !isOffline(old.device))
+            && (facts.delivery == .accept || !isOffline(old.device)) && arrival.mayGo(at: now)
         if old.state == .blocked || goesOnWaiting {
             item.pointee = new
             apply(arrival, slot)

@@ -36,7 +36,7 @@ extension World {
                 shard.copies[Int(successor)].notBefore, copy.notBefore)
             shard.copies[Int(successor)].waitsUntil = .max
         case .cancelled:
-            if !copy.isWithdrawn, !isCancelled(copy) {
+            if !copy.isWithdrawn, !isCancelled(copy, worker) {
                 broken(.rightOutcome, "push \(copy.job) ends as cancelled by nothing")
             }
         default: checkUndeliverable(copy, why, facts)

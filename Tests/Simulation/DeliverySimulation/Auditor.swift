@@ -11,6 +11,7 @@ struct Seen {
     var lastEpoch = -1
     /// The machine in which one is in flight, 0 for none.
     var flyingIn = 0
+    var flyingEpoch = -1
     /// Pushes from different partitions met here, when a token changed: no order is promised among them.
     var isMixed = false
 }
@@ -71,7 +72,7 @@ extension World {
         }
         checkRepetition(copy, worker, shard)
         let seen = begun[identity(copy)]
-        if seen.flyingIn == shard.incarnation {
+        if seen.flyingIn == shard.incarnation, !seen.isMixed || seen.flyingEpoch == copy.epoch {
             broken(.newestWins, "push \(copy.job) is sent while another of its identity is in flight")
         }
         if seen.epoch == copy.epoch, copy.job < seen.job, !seen.isMixed {
@@ -155,10 +156,11 @@ extension World {
         shard.sent += 1
         shard.inFlight[copy.address] += 1
         let topic = jobs[copy.job].topic
-        shard.copies[index].isProbe = shard.isStopped[topic]
+        shard.copies[index].probe = shard.isStopped[topic] ? shard.stops[topic] : -1
         if shard.isStopped[topic] { shard.probes[topic] += 1 }
         let number = identity(copy)
         begun[number].flyingIn = shard.incarnation
+        begun[number].flyingEpoch = copy.epoch
         if copy.job > begun[number].job || begun[number].epoch != copy.epoch {
             begun[number].job = copy.job
             begun[number].epoch = copy.epoch
@@ -177,7 +179,8 @@ extension World {
         }
         shard.copies[Int(slot)].connection = -1
         shard.inFlight[copy.address] -= 1
-        if copy.isProbe { shard.probes[jobs[copy.job].topic] -= 1 }
+        let topic = jobs[copy.job].topic
+        if copy.probe == shard.stops[topic] { shard.probes[topic] -= 1 }
         let number = identity(copy)
         if begun[number].flyingIn == shard.incarnation { begun[number].flyingIn = 0 }
         lane.scheduler.ended(slot: slot, now: monotonic)
@@ -210,6 +213,10 @@ extension World {
         shard.copies[index].notBefore = 0
         if answer.class == .configuration {
             shard.copies[index].last = .configuration
+            if !shard.isStopped[topic] {
+                shard.stops[topic] += 1
+                shard.probes[topic] = 0
+            }
             shard.isStopped[topic] = true
             return
         }

@@ -226,7 +226,7 @@ extension World {
             StoreRequest(
                 kind: .write(
                     shard: shard.number, slot: slot, progress: shard.machine.info(slot).progress,
-                    address: copy.address),
+                    copy: copy),
                 partition: copy.partition, epoch: copy.epoch, key: identity(copy), job: copy.job,
                 version: version))
     }

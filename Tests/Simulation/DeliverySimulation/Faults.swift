@@ -23,14 +23,14 @@ extension World {
             let state = worker.partitions[request.partition]
             guard state.isOwned, state.epoch == request.epoch else { continue }
             switch request.kind {
-            case .write(let shard, let slot, let progress, let address):
+            case .write(let shard, let slot, let progress, let asked):
                 let copy = worker.shards[shard].copies[Int(slot)]
                 let holder = store.entry(request.key)
                 guard copy.isLive, copy.job == request.job, copy.epoch == request.epoch,
                     holder == nil || holder!.job == request.job
                         || log.records[jobs[holder!.job].record].isWritten
                 else { continue }
-                put(request, progress, address, copy)
+                put(request, progress, asked)
             case .remove: remove(request)
             case .barrier: break
             }

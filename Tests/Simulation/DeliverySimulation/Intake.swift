@@ -110,6 +110,7 @@ extension World {
         guard let outcome = worker.partitions[partition].outcomes.popFirst() else { return false }
         log.records[outcome.record].isWritten = true
         happened(.acknowledged)
+        note("Kafka has the outcome of record #, push #", outcome.record, outcome.job)
         let state = worker.partitions[partition]
         let record = outcome.completes ? outcome.record : -1
         if outcome.storeKey >= 0 {
@@ -134,6 +135,7 @@ extension World {
         guard completion == .completed || completion == .advanced else {
             return broken(.sound, "completing offset \(offset) of partition \(partition): \(completion)")
         }
+        note("record #, offset # of partition #, is complete", record, Int(offset), partition)
         log.records[record].completeEpoch = worker.partitions[partition].epoch
         worker.partitions[partition].isDirty = true
         if worker.partitions[partition].isPaused, worker.partitions[partition].tracker.hasRoom {

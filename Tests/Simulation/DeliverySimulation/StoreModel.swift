@@ -63,9 +63,9 @@ extension World {
                 continue
             }
             switch request.kind {
-            case .write(let shard, let slot, let progress, let address):
+            case .write(let shard, let slot, let progress, let copy):
                 _ = worker.requests.popFirst()
-                if write(request, worker, shard, slot, progress, address, fails: fails) { return true }
+                if write(request, worker, shard, slot, progress, copy, fails: fails) { return true }
             case .remove:
                 if fails { return false }
                 _ = worker.requests.popFirst()
@@ -86,7 +86,7 @@ extension World {
     /// False when nothing was done: the item is gone, or the write has to wait.
     private func write(
         _ request: StoreRequest, _ worker: WorkerModel, _ number: Int, _ slot: UInt32,
-        _ progress: ItemProgress, _ address: Int, fails: Bool
+        _ progress: ItemProgress, _ asked: Copy, fails: Bool
     ) -> Bool {
         let shard = worker.shards[number]
         let copy = shard.copies[Int(slot)]
@@ -105,14 +105,13 @@ extension World {
             drain(worker, shard)
             return true
         }
-        put(request, progress, address, copy)
+        put(request, progress, asked)
         shard.machine.stored(slot, version: request.version)
         drain(worker, shard)
         return true
     }
 
-    func put(_ request: StoreRequest, _ progress: ItemProgress, _ address: Int, _ copy: Copy) {
-        if let entry = store.entry(request.key), entry.version > request.version { return }
+    func put(_ request: StoreRequest, _ progress: ItemProgress, _ copy: Copy) {
         happened(.stored)
         note("the store has push # under key #", request.job, request.key)
         if let entry = store.entry(request.key), entry.job != request.job { jobs[entry.job].storeKey = -1 }
@@ -123,15 +122,15 @@ extension World {
         jobs[request.job].storeKey = request.key
         store.put(
             .init(
-                key: request.key, job: request.job, address: address, version: request.version,
+                key: request.key, job: request.job, address: copy.address, version: request.version,
                 progress: progress, expiry: copy.expiry,
-                firstSent: progress.firstSentMilliseconds == 0 ? 0 : copy.firstSent,
+                firstSent: copy.firstSent,
                 failures: copy.failures))
     }
 
     func remove(_ request: StoreRequest) {
         let key = jobs[request.job].storeKey
-        guard key >= 0, let entry = store.entry(key), entry.version <= request.version else { return }
+        guard key >= 0 else { return }
         guard log.records[jobs[request.job].record].isWritten else {
             return broken(.nothingLost, "push \(request.job) leaves the store before its outcome is in Kafka")
         }

@@ -15,7 +15,8 @@ struct PendingOutcome {
 /// What a worker wants of its store, done one after the other.
 struct StoreRequest {
     enum Kind {
-        case write(shard: Int, slot: UInt32, progress: ItemProgress, address: Int)
+        /// With the auditor's view of the item at that moment.
+        case write(shard: Int, slot: UInt32, progress: ItemProgress, copy: Copy)
         case remove
         /// Completes an offset when all removals before it are durable: were it committed before, a crash would
         /// bring back an older push whose newer one is done.
@@ -96,8 +97,8 @@ struct Copy {
     /// Since when it was seen to be past its expiration; 0 while it isn't.
     var overdueSince: UInt64 = 0
     var hasMoved = false
-    /// It was begun while its topic was stopped.
-    var isProbe = false
+    /// The stop of its topic during which it was begun, -1 when there was none.
+    var probe = -1
 }
 
 /// One connection to APNs.
@@ -157,6 +158,7 @@ final class ShardModel {
     /// By topic: whether a configuration answer has stopped it, and what is in flight that was begun since.
     var isStopped: [Bool]
     var probes: [Int]
+    var stops: [Int]
     var lastAdvance: UInt64 = 0
     var (received, finished, dropped, departed, restored, adopted, sent) = (0, 0, 0, 0, 0, 0, 0)
 
@@ -174,6 +176,7 @@ final class ShardModel {
         isOffline = [Bool](repeating: false, count: scenario.tokens)
         isPresumable = [Bool](repeating: false, count: scenario.tokens)
         isStopped = [Bool](repeating: false, count: scenario.topics)
+        stops = [Int](repeating: 0, count: scenario.topics)
         probes = [Int](repeating: 0, count: scenario.topics)
         let notifications = NotificationTable(capacity: scenario.limits.capacity)
         for _ in 0..<scenario.lanes { lanes.append(LaneModel(scenario, notifications: notifications)) }
