@@ -32,8 +32,11 @@ extension World {
                 return broken(.rightOutcome, "push \(copy.job) is superseded by nothing")
             }
             checkSuperseded(copy, by: shard.copies[Int(successor)])
-            shard.copies[Int(successor)].notBefore = max(
-                shard.copies[Int(successor)].notBefore, copy.notBefore)
+            // Where a move has brought them together, each waits for its own.
+            if !copy.hasMoved {
+                let asked = max(shard.copies[Int(successor)].notBefore, copy.notBefore)
+                shard.copies[Int(successor)].notBefore = asked
+            }
             shard.copies[Int(successor)].waitsUntil = .max
         case .cancelled:
             if !copy.isWithdrawn, !isCancelled(copy, worker) {
@@ -186,6 +189,12 @@ extension World {
             let timeout = UInt64(jobs[copy.job].facts.receiptTimeoutSeconds) * 1_000_000_000
             if copy.acceptedAt + timeout < shard.lastAdvance {
                 broken(.progress, "push \(copy.job) waits for its receipt for too long")
+            }
+        case .held:
+            if !shard.isOffline[copy.address], !shard.isPresumable[copy.address] {
+                broken(
+                    .progress,
+                    "push \(copy.job) is held, and nobody said that token \(copy.address) is offline")
             }
         default: break
         }

@@ -78,7 +78,9 @@ extension World {
         if seen.epoch == copy.epoch, copy.job < seen.job, !seen.isMixed {
             broken(.newestWins, "push \(copy.job) is sent after \(seen.job)")
         }
-        if monotonic < copy.notBefore { broken(.waits, "push \(copy.job) is sent before it was asked to") }
+        if monotonic < copy.notBefore {
+            broken(.waits, "push \(copy.job) is sent \((copy.notBefore - monotonic) / 1000) µs too early")
+        }
         if monotonic < shard.laneHold[copy.lane] {
             broken(.waits, "push \(copy.job) is sent while its lane is held")
         }

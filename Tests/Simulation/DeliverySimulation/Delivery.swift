@@ -35,7 +35,9 @@ extension World {
         switch admission {
         case .placed(let slot):
             counts[.placed] += 1
-            note(worker, shard, "push # gets slot #", copy.job, Int(slot))
+            note(
+                worker, shard, "push # gets slot #, window #", copy.job, Int(slot),
+                Int(jobs[copy.job].facts.coalesceWindowMilliseconds))
             take(copy, into: slot, worker, shard)
             if copy.address == jobs[copy.job].token, progress.attempts == 0, !progress.isStored {
                 checkRoom(shard, copy)
@@ -126,8 +128,7 @@ extension World {
             of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,
             completes: !isOffsetDone,
             storeKey: progress.isStored && scenario.limits.storeIsDurable ? identity(copy) : -1,
-            job: copy.job,
-            version: progress.storeVersion)
+            job: copy.job)
     }
 
     private func count(_ kind: OutcomeKind, _ cause: OutcomeCause?) {
@@ -222,13 +223,11 @@ extension World {
         let copy = shard.copies[Int(slot)]
         if copy.hasMoved { jobs[copy.job].storedSinceMove = true }
         guard scenario.limits.storeIsDurable else { return }
-        worker.requests.append(
-            StoreRequest(
-                kind: .write(
-                    shard: shard.number, slot: slot, progress: shard.machine.info(slot).progress,
-                    copy: copy),
-                partition: copy.partition, epoch: copy.epoch, key: identity(copy), job: copy.job,
-                version: version))
+        worker.writes.append(
+            StoreWrite(
+                shard: shard.number, slot: slot, partition: copy.partition, epoch: copy.epoch,
+                key: identity(copy),
+                version: version, progress: shard.machine.info(slot).progress, copy: copy))
     }
 
     /// An offset is complete before its outcome, as the store has the item.

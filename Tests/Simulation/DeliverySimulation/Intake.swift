@@ -82,7 +82,7 @@ extension World {
     /// Hands an outcome to the producer. `storeVersion` is that of the item in the store, nil when it isn't there.
     func giveOutcome(
         of record: Int, by worker: WorkerModel, partition: Int, epoch: Int, completes: Bool,
-        storeKey: Int = -1, job: Int = -1, version: UInt64 = 0
+        storeKey: Int = -1, job: Int = -1
     ) {
         if log.records[record].outcomes(in: epoch) {
             broken(.oneOutcome, "record \(record) has two outcomes in one assignment")
@@ -97,7 +97,7 @@ extension World {
         }
         worker.partitions[partition].outcomes.append(
             PendingOutcome(
-                record: record, completes: completes, storeKey: storeKey, job: job, version: version))
+                record: record, completes: completes, storeKey: storeKey, job: job))
     }
 
     func acknowledgeSome(_ count: Int) {
@@ -113,15 +113,12 @@ extension World {
         note("Kafka has the outcome of record #, push #", outcome.record, outcome.job)
         let state = worker.partitions[partition]
         let record = outcome.completes ? outcome.record : -1
-        if outcome.storeKey >= 0 {
-            worker.partitions[partition].removals += 1
-            worker.requests.append(
-                StoreRequest(
-                    kind: .remove, partition: partition, epoch: state.epoch, key: outcome.storeKey,
-                    job: outcome.job, version: outcome.version, record: record))
-        } else if record >= 0, state.removals > 0 {
-            worker.requests.append(
-                StoreRequest(kind: .barrier, partition: partition, epoch: state.epoch, record: record))
+        if outcome.storeKey >= 0 || (record >= 0 && !state.removals.isEmpty) {
+            worker.partitions[partition].removals.append(
+                Removal(job: outcome.storeKey >= 0 ? outcome.job : -1, record: record, commit: nextCommit + 1)
+            )
+            // For the sake of a commit that follows.
+            worker.partitions[partition].isDirty = true
         } else if record >= 0 {
             complete(record, worker, partition)
         }
@@ -183,6 +180,7 @@ extension World {
             return true
         }
         take(commit, partition)
+        worker.partitions[partition].committed = commit.serial
         counts.events += 1
         return true
     }
@@ -274,8 +272,15 @@ extension World {
         }
         worker.partitions[partition].outcomes.removeAll { _ in true }
         worker.partitions[partition].commit = nil
-        worker.requests.removeAll { $0.partition == partition }
+        worker.partitions[partition].removals = Queue()
+        worker.writes.removeAll { $0.partition == partition }
         owner[partition] = -1
+        // What happens to its devices from here on, another one hears.
+        for shard in worker.shards {
+            for token in tokens.indices where self.partition(of: token) == partition {
+                (shard.presenceAt[token], shard.isOffline[token]) = (.min, false)
+            }
+        }
         note("worker # has given partition # up", worker.number, partition)
     }
 }

@@ -9,28 +9,31 @@ struct PendingOutcome {
     /// What is removed from the store after the acknowledgement, -1 for nothing.
     var storeKey: Int
     var job: Int
-    var version: UInt64
 }
 
-/// What a worker wants of its store, done one after the other.
-struct StoreRequest {
-    enum Kind {
-        /// With the auditor's view of the item at that moment.
-        case write(shard: Int, slot: UInt32, progress: ItemProgress, copy: Copy)
-        case remove
-        /// Completes an offset when all removals before it are durable: were it committed before, a crash would
-        /// bring back an older push whose newer one is done.
-        case barrier
-    }
-
-    var kind: Kind
+/// An item that the store is to take.
+struct StoreWrite {
+    var shard: Int
+    var slot: UInt32
     var partition: Int
     var epoch: Int
-    var key = -1
-    var job = -1
-    var version: UInt64 = 0
-    /// The record to complete afterwards, -1 for none.
-    var record = -1
+    var key: Int
+    var version: UInt64
+    var progress: ItemProgress
+    /// With the auditor's view of it at that moment.
+    var copy: Copy
+}
+
+/// What follows an acknowledged outcome, one after the other in each partition.
+struct Removal {
+    /// The push that leaves the store, -1 for none.
+    var job: Int
+    /// The record that is complete then, -1 for none. It also waits for the removals before it: were it committed
+    /// earlier, a crash could bring back an older push whose newer one is done.
+    var record: Int
+    /// The removal waits for this commit, or a later one: the older pushes that the item has superseded must not come
+    /// again when it is gone.
+    var commit: Int
 }
 
 /// A partition as a worker has it.
@@ -47,10 +50,12 @@ struct PartitionState {
     var isPaused = false
     var outcomes = Queue<PendingOutcome>()
     var commit: (offset: Int64, metadata: String, serial: Int)?
+    /// The last commit that Kafka took.
+    var committed = -1
     var isDirty = false
     /// Items of this assignment that the shards hold.
     var live = 0
-    var removals = 0
+    var removals = Queue<Removal>()
     /// Items of the store that found no room yet.
     var toRestore: [Int] = []
 }
@@ -197,7 +202,7 @@ final class WorkerModel {
     /// Being stopped: what is in flight ends first.
     var isDraining = false
     var patience = 0
-    var requests = Queue<StoreRequest>()
+    var writes = Queue<StoreWrite>()
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
