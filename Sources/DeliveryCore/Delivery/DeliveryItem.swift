@@ -137,6 +137,7 @@ struct DeliveryItem {
         progress.isOffsetDone = flags.contains(.offsetDone)
         progress.isStored = flags.contains(.stored)
         progress.storeVersion = storeVersion
+        progress.notBeforeNanoseconds = notBefore
         return progress
     }
 }

@@ -25,10 +25,11 @@ extension DeliveryMachine {
         if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
         // A cancel takes the further attempts away, and with them what there was to confirm.
         if item.pointee.flags.contains(.withdrawn) { return end(slot, .accepted, at: now) }
+        // First, as its peer can be the same record again, or an older one: its partition may be back already.
+        if isEnding(item.pointee.partition) { return drop(slot, at: now) }
         if item.pointee.peer != Self.noSlot {
             return end(slot, .superseded, successor: item.pointee.peer, at: now)
         }
-        if isEnding(item.pointee.partition) { return drop(slot, at: now) }
         item.pointee.failures = 0
         item.pointee.refusals = 0
         awaitReceipt(slot, at: now)
@@ -137,6 +138,7 @@ extension DeliveryMachine {
         let item = items + Int(slot)
         let notBefore = now.monotonic(inMilliseconds: wait)
         if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
+        if isEnding(item.pointee.partition) { return drop(slot, at: now) }
         if item.pointee.peer != Self.noSlot {
             // The newer one doesn't hurry a server that asked for patience.
             let successor = item.pointee.peer

@@ -6,6 +6,16 @@ extension DeliveryMachine {
         case record
         case restored(ItemProgress)
         case adopted(ItemProgress)
+
+        /// Nothing that it brings with it has to be waited for.
+        func mayGo(at now: DeliveryTime) -> Bool {
+            switch self {
+            case .record: true
+            case .restored(let progress): !progress.isAccepted
+            case .adopted(let progress):
+                !progress.isAccepted && progress.notBeforeNanoseconds <= now.monotonicNanoseconds
+            }
+        }
     }
 
     /// Takes a push from its Kafka record.
@@ -137,6 +147,7 @@ extension DeliveryMachine {
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
         if case .adopted = arrival {
+            item.pointee.notBefore = max(item.pointee.notBefore, progress.notBeforeNanoseconds)
             nextStoreVersion = max(nextStoreVersion, progress.storeVersion + 1)
             storeMoved(slot)
         }
@@ -185,7 +196,7 @@ extension DeliveryMachine {
         let goesOnWaiting =
             old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
             && facts.deliverAtMilliseconds <= now.wallMilliseconds && !isEnding(facts.partition)
-            && (facts.delivery == .accept || !isOffline(old.device))
+            && (facts.delivery == .accept || !isOffline(old.device)) && arrival.mayGo(at: now)
         if old.state == .blocked || goesOnWaiting {
             item.pointee = new
             apply(arrival, slot)

@@ -9,7 +9,8 @@ extension DeliveryMachine {
         var result = CancelResult()
         forEachItem(of: device) { machine, slot in
             let item = machine.items + Int(slot)
-            guard item.pointee.matches(target) else { return }
+            // What is still in flight of a partition that went away is another worker's to withdraw.
+            guard item.pointee.matches(target), !machine.isEnding(item.pointee.partition) else { return }
             if item.pointee.state == .inFlight {
                 item.pointee.flags.insert(.withdrawn)
                 result.tooLate += 1

@@ -78,6 +78,8 @@ public struct ItemProgress: Equatable, BitwiseCopyable, Sendable {
     public var isStored = false
     /// Of the last time that the store was asked; grows over all items of a machine.
     public var storeVersion: UInt64 = 0
+    /// Not before this moment of the monotonic clock: for another shard of this process, of no meaning in a store.
+    public var notBeforeNanoseconds: UInt64 = 0
 
     public init() {}
 }

@@ -23,7 +23,8 @@ extension World {
         case .rejected: checkRejected(copy, why, facts)
         case .expired:
             let wall = now(worker).wallMilliseconds
-            if wall < lastMoment(copy), !copy.mayExpireEarly {
+            // With a millisecond left there is no time for another attempt.
+            if wall < lastMoment(copy) - (copy.last == .none ? 0 : 1), !copy.mayExpireEarly {
                 broken(.rightOutcome, "push \(copy.job) ends as expired \(lastMoment(copy) - wall) ms early")
             }
         case .superseded:
@@ -31,11 +32,14 @@ extension World {
                 return broken(.rightOutcome, "push \(copy.job) is superseded by nothing")
             }
             checkSuperseded(copy, by: shard.copies[Int(successor)])
-            shard.copies[Int(successor)].notBefore = max(
-                shard.copies[Int(successor)].notBefore, copy.notBefore)
+            // Where a move has brought them together, each waits for its own.
+            if !copy.hasMoved {
+                let asked = max(shard.copies[Int(successor)].notBefore, copy.notBefore)
+                shard.copies[Int(successor)].notBefore = asked
+            }
             shard.copies[Int(successor)].waitsUntil = .max
         case .cancelled:
-            if !copy.isWithdrawn, !isCancelled(copy) {
+            if !copy.isWithdrawn, !isCancelled(copy, worker) {
                 broken(.rightOutcome, "push \(copy.job) ends as cancelled by nothing")
             }
         default: checkUndeliverable(copy, why, facts)
@@ -74,7 +78,8 @@ extension World {
         guard new.isLive, identity(old) == identity(new) else {
             return broken(.rightOutcome, "push \(old.job) is superseded by \(new.job), of another identity")
         }
-        if old.job >= new.job, !old.hasMoved, !new.hasMoved {
+        // A record that comes after one that has travelled counts as the newer one.
+        if old.job >= new.job, !old.hasMoved || new.hasMoved {
             broken(.newestWins, "push \(old.job) is superseded by \(new.job), which is older")
         }
     }
@@ -128,7 +133,7 @@ extension World {
         let copy = shard.copies[slot]
         guard copy.isLive, copy.retrySteps == worker.clockSteps, !copy.mayExpireEarly,
             shard.lastAdvance == monotonic, shard.machine.state(UInt32(slot)) == .retrying,
-            now(worker).wallMilliseconds == lastMoment(copy) - 1, shard.holdUntil[copy.address] == 0
+            now(worker).wallMilliseconds == lastMoment(copy) - 1, !shard.wasBusy[copy.address]
         else { return }
         broken(.progress, "push \(copy.job) is to be sent again when it has expired")
     }
@@ -177,13 +182,19 @@ extension World {
         }
         switch state {
         case .coalescing, .retrying:
-            if copy.waitsUntil < shard.lastAdvance, shard.holdUntil[copy.address] == 0 {
+            if copy.waitsUntil < shard.lastAdvance, !shard.wasBusy[copy.address] {
                 broken(.progress, "push \(copy.job) is \(state) for too long")
             }
         case .confirming:
             let timeout = UInt64(jobs[copy.job].facts.receiptTimeoutSeconds) * 1_000_000_000
             if copy.acceptedAt + timeout < shard.lastAdvance {
                 broken(.progress, "push \(copy.job) waits for its receipt for too long")
+            }
+        case .held:
+            if !shard.isOffline[copy.address], !shard.isPresumable[copy.address] {
+                broken(
+                    .progress,
+                    "push \(copy.job) is held, and nobody said that token \(copy.address) is offline")
             }
         default: break
         }

@@ -11,6 +11,7 @@ struct Seen {
     var lastEpoch = -1
     /// The machine in which one is in flight, 0 for none.
     var flyingIn = 0
+    var flyingEpoch = -1
     /// Pushes from different partitions met here, when a token changed: no order is promised among them.
     var isMixed = false
 }
@@ -52,6 +53,7 @@ extension World {
         copy.notBefore = old.notBefore
         copy.waitsUntil = max(copy.waitsUntil, old.waitsUntil)
         copy.noted = old.noted
+        copy.queuedIn = old.queuedIn
         copy.hasMoved = copy.hasMoved || old.hasMoved
         copy.connection = -1
     }
@@ -70,13 +72,15 @@ extension World {
         }
         checkRepetition(copy, worker, shard)
         let seen = begun[identity(copy)]
-        if seen.flyingIn == shard.incarnation {
+        if seen.flyingIn == shard.incarnation, !seen.isMixed || seen.flyingEpoch == copy.epoch {
             broken(.newestWins, "push \(copy.job) is sent while another of its identity is in flight")
         }
         if seen.epoch == copy.epoch, copy.job < seen.job, !seen.isMixed {
             broken(.newestWins, "push \(copy.job) is sent after \(seen.job)")
         }
-        if monotonic < copy.notBefore { broken(.waits, "push \(copy.job) is sent before it was asked to") }
+        if monotonic < copy.notBefore {
+            broken(.waits, "push \(copy.job) is sent \((copy.notBefore - monotonic) / 1000) µs too early")
+        }
         if monotonic < shard.laneHold[copy.lane] {
             broken(.waits, "push \(copy.job) is sent while its lane is held")
         }
@@ -154,10 +158,11 @@ extension World {
         shard.sent += 1
         shard.inFlight[copy.address] += 1
         let topic = jobs[copy.job].topic
-        shard.copies[index].isProbe = shard.isStopped[topic]
+        shard.copies[index].probe = shard.isStopped[topic] ? shard.stops[topic] : -1
         if shard.isStopped[topic] { shard.probes[topic] += 1 }
         let number = identity(copy)
         begun[number].flyingIn = shard.incarnation
+        begun[number].flyingEpoch = copy.epoch
         if copy.job > begun[number].job || begun[number].epoch != copy.epoch {
             begun[number].job = copy.job
             begun[number].epoch = copy.epoch
@@ -176,7 +181,8 @@ extension World {
         }
         shard.copies[Int(slot)].connection = -1
         shard.inFlight[copy.address] -= 1
-        if copy.isProbe { shard.probes[jobs[copy.job].topic] -= 1 }
+        let topic = jobs[copy.job].topic
+        if copy.probe == shard.stops[topic] { shard.probes[topic] -= 1 }
         let number = identity(copy)
         if begun[number].flyingIn == shard.incarnation { begun[number].flyingIn = 0 }
         lane.scheduler.ended(slot: slot, now: monotonic)
@@ -209,6 +215,10 @@ extension World {
         shard.copies[index].notBefore = 0
         if answer.class == .configuration {
             shard.copies[index].last = .configuration
+            if !shard.isStopped[topic] {
+                shard.stops[topic] += 1
+                shard.probes[topic] = 0
+            }
             shard.isStopped[topic] = true
             return
         }
@@ -221,6 +231,7 @@ extension World {
         shard.copies[index].notBefore = until
         shard.copies[index].mayExpireEarly = asked > 0 || answer.reason == .tooManyRequests
         if answer.reason == .tooManyRequests {
+            shard.wasBusy[copy.address] = true
             shard.holdUntil[copy.address] = max(shard.holdUntil[copy.address], until, 1)
         } else if answer.reason == .serviceUnavailable, asked > 0 {
             counts[.laneHeld] += 1
@@ -254,7 +265,7 @@ extension World {
         let index = Int(slot)
         guard shard.copies[index].isLive, shard.copies[index].job == copy.job else { return }
         let cap = scenario.limits.retry.later.capMilliseconds
-        let isHeld = shard.holdUntil[copy.address] != 0
+        let isHeld = shard.wasBusy[copy.address]
         shard.copies[index].waitsUntil = isHeld ? .max : monotonic + UInt64(asked + cap) * 1_000_000
         let isRetrying = shard.machine.state(slot) == .retrying
         shard.copies[index].retrySteps = isRetrying && !isHeld ? worker.clockSteps : -1

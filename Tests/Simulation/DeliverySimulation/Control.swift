@@ -57,8 +57,13 @@ extension World {
         }
     }
 
-    private func matches(_ copy: Copy, _ record: Record) -> Bool {
-        guard copy.isLive, copy.address == record.token else { return false }
+    /// The push's partition is still that of the worker.
+    private func isOurs(_ copy: Copy, _ worker: WorkerModel) -> Bool {
+        worker.partitions[copy.partition].isOwned && worker.partitions[copy.partition].epoch == copy.epoch
+    }
+
+    private func matches(_ copy: Copy, _ record: Record, _ worker: WorkerModel) -> Bool {
+        guard copy.isLive, copy.address == record.token, isOurs(copy, worker) else { return false }
         let facts = jobs[copy.job].facts
         switch record.target {
         case .notificationKey(let key): return facts.notificationKey == key
@@ -75,16 +80,16 @@ extension World {
     }
 
     /// Whether the cancel that is being taken in means this push.
-    func isCancelled(_ copy: Copy) -> Bool {
+    func isCancelled(_ copy: Copy, _ worker: WorkerModel) -> Bool {
         guard cause.record >= 0, log.records[cause.record].kind == .cancel else { return false }
-        return matches(copy, log.records[cause.record]) && precedes(copy, log.records[cause.record])
+        return matches(copy, log.records[cause.record], worker) && precedes(copy, log.records[cause.record])
     }
 
     private func cancel(_ record: Record, _ key: DeviceKey, _ worker: WorkerModel, _ shard: ShardModel) {
         note(worker, shard, "cancels at token #, offset #", record.token, Int(record.offset))
         var expected = CancelResult()
         var newer = false
-        for slot in shard.copies.indices where matches(shard.copies[slot], record) {
+        for slot in shard.copies.indices where matches(shard.copies[slot], record, worker) {
             guard precedes(shard.copies[slot], record) else {
                 newer = true
                 continue

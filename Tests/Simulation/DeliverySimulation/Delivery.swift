@@ -35,7 +35,9 @@ extension World {
         switch admission {
         case .placed(let slot):
             counts[.placed] += 1
-            note(worker, shard, "push # gets slot #", copy.job, Int(slot))
+            note(
+                worker, shard, "push # gets slot #, window #", copy.job, Int(slot),
+                Int(jobs[copy.job].facts.coalesceWindowMilliseconds))
             take(copy, into: slot, worker, shard)
             if copy.address == jobs[copy.job].token, progress.attempts == 0, !progress.isStored {
                 checkRoom(shard, copy)
@@ -126,8 +128,7 @@ extension World {
             of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,
             completes: !isOffsetDone,
             storeKey: progress.isStored && scenario.limits.storeIsDurable ? identity(copy) : -1,
-            job: copy.job,
-            version: progress.storeVersion)
+            job: copy.job)
     }
 
     private func count(_ kind: OutcomeKind, _ cause: OutcomeCause?) {
@@ -161,13 +162,13 @@ extension World {
         switch action {
         case .enqueue(let slot, let atFront): enqueue(slot, atFront: atFront, shard)
         case .dequeue(let slot):
-            let lane = shard.lanes[shard.copies[Int(slot)].lane]
+            let lane = shard.lanes[shard.copies[Int(slot)].queuedIn]
             if !lane.scheduler.remove(slot: slot) {
                 broken(.sound, "slot \(slot) is dequeued and doesn't wait")
             }
         case .requeue(let slot):
             counts[.requeue] += 1
-            shard.lanes[shard.copies[Int(slot)].lane].scheduler.remove(slot: slot)
+            shard.lanes[shard.copies[Int(slot)].queuedIn].scheduler.remove(slot: slot)
             enqueue(slot, atFront: true, shard)
         case .finish(let slot, let kind, let outcomeCause, let successor):
             let copy = shard.copies[Int(slot)]
@@ -210,6 +211,7 @@ extension World {
         let copy = shard.copies[Int(slot)]
         let job = jobs[copy.job]
         shard.copies[Int(slot)].retrySteps = -1
+        shard.copies[Int(slot)].queuedIn = copy.lane
         let isQueued = shard.lanes[copy.lane].scheduler.enqueue(
             slot: slot, app: UInt32(job.topic), priority: job.facts.priority, bytes: job.bytes,
             now: monotonic,
@@ -221,13 +223,11 @@ extension World {
         let copy = shard.copies[Int(slot)]
         if copy.hasMoved { jobs[copy.job].storedSinceMove = true }
         guard scenario.limits.storeIsDurable else { return }
-        worker.requests.append(
-            StoreRequest(
-                kind: .write(
-                    shard: shard.number, slot: slot, progress: shard.machine.info(slot).progress,
-                    address: copy.address),
-                partition: copy.partition, epoch: copy.epoch, key: identity(copy), job: copy.job,
-                version: version))
+        worker.writes.append(
+            StoreWrite(
+                shard: shard.number, slot: slot, partition: copy.partition, epoch: copy.epoch,
+                key: identity(copy),
+                version: version, progress: shard.machine.info(slot).progress, copy: copy))
     }
 
     /// An offset is complete before its outcome, as the store has the item.
@@ -271,6 +271,7 @@ extension World {
         shard.copies[Int(slot)].address = new
         shard.copies[Int(slot)].noted = -1
         shard.copies[Int(slot)].hasMoved = true
+        shard.copies[Int(slot)].hasNews = true
         moved(shard.copies[Int(slot)], shard)
     }
 
@@ -301,7 +302,12 @@ extension World {
         copy.address = new
         copy.noted = -1
         copy.hasMoved = true
+        copy.hasNews = true
         copy.retrySteps = -1
+        if progress.isAccepted {
+            copy.acceptedAt = monotonic
+            copy.waitsUntil = .max
+        }
         moved(copy, other)
         counts[.adopted] += 1
         other.adopted += 1

@@ -18,21 +18,9 @@ extension World {
         happened(.crash)
         note("worker # crashes", worker.number)
         // What was asked of the store is there in part, and in order.
-        for _ in 0..<draw.below(worker.requests.count + 1) {
-            guard let request = worker.requests.popFirst() else { break }
-            let state = worker.partitions[request.partition]
-            guard state.isOwned, state.epoch == request.epoch else { continue }
-            switch request.kind {
-            case .write(let shard, let slot, let progress, let address):
-                let copy = worker.shards[shard].copies[Int(slot)]
-                let holder = store.entry(request.key)
-                guard copy.isLive, copy.job == request.job, copy.epoch == request.epoch,
-                    holder == nil || holder!.job == request.job
-                        || log.records[jobs[holder!.job].record].isWritten
-                else { continue }
-                put(request, progress, address, copy)
-            case .remove: remove(request)
-            case .barrier: break
+        for _ in 0..<draw.below(worker.writes.count + 1) {
+            if let write = worker.writes.popFirst(), isCurrent(write, worker), !isBlocked(write) {
+                put(write)
             }
         }
         for partition in owner.indices where owner[partition] == worker.number {
@@ -72,7 +60,6 @@ extension World {
     private func checkStop(_ worker: WorkerModel) {
         let isDone =
             worker.partitions.allSatisfy { !$0.isOwned || ($0.live == 0 && $0.outcomes.isEmpty) }
-            && worker.requests.isEmpty
         worker.patience -= 1
         guard isDone || worker.patience <= 0 else { return }
         for partition in owner.indices where owner[partition] == worker.number {
@@ -106,7 +93,7 @@ extension World {
 
     private func checkHandOver(_ worker: WorkerModel, _ partition: Int) {
         let state = worker.partitions[partition]
-        let waits = state.live > 0 || !state.outcomes.isEmpty || state.removals > 0
+        let waits = state.live > 0 || !state.outcomes.isEmpty || !state.removals.isEmpty
         worker.partitions[partition].patience -= 1
         guard !waits || state.patience <= 0 else { return }
         commitLast(worker, partition)
@@ -231,10 +218,10 @@ extension World {
             guard owner[partition] >= 0 else { return false }
             let state = workers[owner[partition]].partitions[partition]
             guard state.position == log.partitions[partition].count, state.live == 0, state.outcomes.isEmpty,
-                state.toRestore.isEmpty, state.commit == nil, !state.isDirty
+                state.toRestore.isEmpty, state.removals.isEmpty, state.commit == nil, !state.isDirty
             else { return false }
         }
-        return workers.allSatisfy { $0.used == 0 && $0.requests.isEmpty }
+        return workers.allSatisfy { $0.used == 0 && $0.writes.isEmpty }
     }
 
     /// Only what waits for a device that never confirms anything may still be there.
@@ -244,7 +231,10 @@ extension World {
             for shard in worker.shards {
                 for copy in shard.copies where copy.isLive {
                     let isMute = devices[tokens[copy.address].device].isMute
+                    // The receipts of a push that has moved go to the worker that has the new token's partition.
+                    let isApart = partition(of: copy.address) != copy.partition
                     if jobs[copy.job].facts.delivery == .confirm, isMute { continue }
+                    if jobs[copy.job].facts.delivery != .accept, isApart { continue }
                     broken(
                         .progress,
                         "push \(copy.job) has not ended in a healthy world: a \(jobs[copy.job].facts.delivery)"

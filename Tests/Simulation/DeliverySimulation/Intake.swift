@@ -40,6 +40,7 @@ extension World {
             if !isDone(number) {
                 broken(.nothingLost, "offset \(offset) of partition \(partition) is skipped and isn't done")
             }
+            takeAgain(number, worker, partition)
             return true
         case .full:
             worker.partitions[partition].isPaused = true
@@ -56,6 +57,20 @@ extension World {
         return true
     }
 
+    /// A record that is complete. What the store has of it comes back now, as if it had just been read: were it sent
+    /// before, older records that are still to be read would follow it. Cancels and device events have their effect
+    /// once more, on what came before them and isn't complete, without another outcome.
+    private func takeAgain(_ number: Int, _ worker: WorkerModel, _ partition: Int) {
+        let record = log.records[number]
+        if record.kind != .push {
+            control(number, record, worker, worker.shards[shard(of: record.token)])
+        } else if record.restoreEpoch == worker.partitions[partition].epoch,
+            jobs[record.subject].storeKey >= 0
+        {
+            restore(jobs[record.subject].storeKey, worker, partition)
+        }
+    }
+
     private func refusesRecords(_ what: Happening) -> Bool {
         counts[what] += 1
         metLimit = true
@@ -67,7 +82,7 @@ extension World {
     /// Hands an outcome to the producer. `storeVersion` is that of the item in the store, nil when it isn't there.
     func giveOutcome(
         of record: Int, by worker: WorkerModel, partition: Int, epoch: Int, completes: Bool,
-        storeKey: Int = -1, job: Int = -1, version: UInt64 = 0
+        storeKey: Int = -1, job: Int = -1
     ) {
         if log.records[record].outcomes(in: epoch) {
             broken(.oneOutcome, "record \(record) has two outcomes in one assignment")
@@ -82,7 +97,7 @@ extension World {
         }
         worker.partitions[partition].outcomes.append(
             PendingOutcome(
-                record: record, completes: completes, storeKey: storeKey, job: job, version: version))
+                record: record, completes: completes, storeKey: storeKey, job: job))
     }
 
     func acknowledgeSome(_ count: Int) {
@@ -95,17 +110,15 @@ extension World {
         guard let outcome = worker.partitions[partition].outcomes.popFirst() else { return false }
         log.records[outcome.record].isWritten = true
         happened(.acknowledged)
+        note("Kafka has the outcome of record #, push #", outcome.record, outcome.job)
         let state = worker.partitions[partition]
         let record = outcome.completes ? outcome.record : -1
-        if outcome.storeKey >= 0 {
-            worker.partitions[partition].removals += 1
-            worker.requests.append(
-                StoreRequest(
-                    kind: .remove, partition: partition, epoch: state.epoch, key: outcome.storeKey,
-                    job: outcome.job, version: outcome.version, record: record))
-        } else if record >= 0, state.removals > 0 {
-            worker.requests.append(
-                StoreRequest(kind: .barrier, partition: partition, epoch: state.epoch, record: record))
+        if outcome.storeKey >= 0 || (record >= 0 && !state.removals.isEmpty) {
+            worker.partitions[partition].removals.append(
+                Removal(job: outcome.storeKey >= 0 ? outcome.job : -1, record: record, commit: nextCommit + 1)
+            )
+            // For the sake of a commit that follows.
+            worker.partitions[partition].isDirty = true
         } else if record >= 0 {
             complete(record, worker, partition)
         }
@@ -119,6 +132,7 @@ extension World {
         guard completion == .completed || completion == .advanced else {
             return broken(.sound, "completing offset \(offset) of partition \(partition): \(completion)")
         }
+        note("record #, offset # of partition #, is complete", record, Int(offset), partition)
         log.records[record].completeEpoch = worker.partitions[partition].epoch
         worker.partitions[partition].isDirty = true
         if worker.partitions[partition].isPaused, worker.partitions[partition].tracker.hasRoom {
@@ -166,6 +180,7 @@ extension World {
             return true
         }
         take(commit, partition)
+        worker.partitions[partition].committed = commit.serial
         counts.events += 1
         return true
     }
@@ -212,10 +227,16 @@ extension World {
         state.position = committed.index
         nextEpoch += 1
         // What the store has is complete, also where no commit says so yet: it mustn't be taken from the log as well.
-        state.toRestore = store.keys(of: partition, log.records, jobs)
-        let restored = state.toRestore.map { key in
-            let offset = log.records[jobs[store.entry(key)!.job].record].offset
-            return offset..<offset + 1
+        var restored: [Range<Int64>] = []
+        for key in store.keys(of: partition, log.records, jobs) {
+            let record = jobs[store.entry(key)!.job].record
+            let offset = log.records[record].offset
+            if offset < committed.offset {
+                state.toRestore.append(key)
+            } else {
+                restored.append(offset..<offset + 1)
+                log.records[record].restoreEpoch = state.epoch
+            }
         }
         state.tracker = OffsetTracker(
             nextOffset: committed.offset,
@@ -251,8 +272,15 @@ extension World {
         }
         worker.partitions[partition].outcomes.removeAll { _ in true }
         worker.partitions[partition].commit = nil
-        worker.requests.removeAll { $0.partition == partition }
+        worker.partitions[partition].removals = Queue()
+        worker.writes.removeAll { $0.partition == partition }
         owner[partition] = -1
+        // What happens to its devices from here on, another one hears.
+        for shard in worker.shards {
+            for token in tokens.indices where self.partition(of: token) == partition {
+                (shard.presenceAt[token], shard.isOffline[token]) = (.min, false)
+            }
+        }
         note("worker # has given partition # up", worker.number, partition)
     }
 }

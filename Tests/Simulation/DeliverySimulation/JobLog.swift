@@ -32,6 +32,8 @@ struct Record {
     var isCommitted = false
     /// The assignment in which a worker took it last.
     var takenEpoch = -1
+    /// The assignment in which the store's item of it is restored when reading comes to it.
+    var restoreEpoch = -1
 }
 
 /// A push as its service made it.

@@ -47,96 +47,90 @@ struct StoreModel {
 
 extension World {
     func storeSome(_ count: Int) {
+        guard !weather.isStoreBroken || draw.chance(300) else { return }
         let worker = anyWorker()
         for _ in 0..<count where violation == nil {
             if !serveStore(worker, fails: weather.isStoreBroken) { return }
         }
     }
 
-    /// Does the next request to the store. False when there is none that can be done.
+    /// Does the next thing that is asked of the store. False when there is none that can be done.
     func serveStore(_ worker: WorkerModel, fails: Bool) -> Bool {
-        for _ in 0..<worker.requests.count {
-            guard let request = worker.requests.first else { return false }
-            let state = worker.partitions[request.partition]
-            guard state.isOwned, state.epoch == request.epoch else {
-                _ = worker.requests.popFirst()
-                continue
-            }
-            switch request.kind {
-            case .write(let shard, let slot, let progress, let address):
-                _ = worker.requests.popFirst()
-                if write(request, worker, shard, slot, progress, address, fails: fails) { return true }
-            case .remove:
-                if fails { return false }
-                _ = worker.requests.popFirst()
-                remove(request)
-                worker.partitions[request.partition].removals -= 1
-                if request.record >= 0 { complete(request.record, worker, request.partition) }
-                return true
-            case .barrier:
-                _ = worker.requests.popFirst()
-                complete(request.record, worker, request.partition)
-                counts.events += 1
-                return true
-            }
+        for _ in 0..<worker.writes.count {
+            if let write = worker.writes.popFirst(), serve(write, worker, fails: fails) { return true }
+        }
+        guard !fails else { return false }
+        for partition in owner.indices where owner[partition] == worker.number {
+            let committed = worker.partitions[partition].committed
+            guard let removal = worker.partitions[partition].removals.first,
+                removal.job < 0 || removal.commit <= committed
+            else { continue }
+            _ = worker.partitions[partition].removals.popFirst()
+            counts.events += 1
+            if removal.job >= 0 { remove(removal.job) }
+            if removal.record >= 0 { complete(removal.record, worker, partition) }
+            return true
         }
         return false
     }
 
     /// False when nothing was done: the item is gone, or the write has to wait.
-    private func write(
-        _ request: StoreRequest, _ worker: WorkerModel, _ number: Int, _ slot: UInt32,
-        _ progress: ItemProgress, _ address: Int, fails: Bool
-    ) -> Bool {
-        let shard = worker.shards[number]
-        let copy = shard.copies[Int(slot)]
-        guard copy.isLive, copy.job == request.job, copy.epoch == request.epoch else { return false }
-        // Another push's item must not be overwritten before its outcome is in Kafka: it would be lost in a crash.
-        if let entry = store.entry(request.key), entry.job != request.job,
-            !log.records[jobs[entry.job].record].isWritten
-        {
+    private func serve(_ write: StoreWrite, _ worker: WorkerModel, fails: Bool) -> Bool {
+        guard isCurrent(write, worker) else { return false }
+        if isBlocked(write) {
             counts[.storeBlocked] += 1
-            worker.requests.append(request)
+            worker.writes.append(write)
             return false
         }
+        let shard = worker.shards[write.shard]
         if fails {
             happened(.storeFailed)
-            shard.machine.storeFailed(slot, version: request.version)
-            drain(worker, shard)
-            return true
+            shard.machine.storeFailed(write.slot, version: write.version)
+        } else {
+            put(write)
+            shard.machine.stored(write.slot, version: write.version)
         }
-        put(request, progress, address, copy)
-        shard.machine.stored(slot, version: request.version)
         drain(worker, shard)
         return true
     }
 
-    func put(_ request: StoreRequest, _ progress: ItemProgress, _ address: Int, _ copy: Copy) {
-        if let entry = store.entry(request.key), entry.version > request.version { return }
-        happened(.stored)
-        note("the store has push # under key #", request.job, request.key)
-        if let entry = store.entry(request.key), entry.job != request.job { jobs[entry.job].storeKey = -1 }
-        if jobs[request.job].storeKey >= 0, jobs[request.job].storeKey != request.key {
-            // Under the old token: replaced by the new one.
-            store.remove(jobs[request.job].storeKey)
-        }
-        jobs[request.job].storeKey = request.key
-        store.put(
-            .init(
-                key: request.key, job: request.job, address: address, version: request.version,
-                progress: progress, expiry: copy.expiry,
-                firstSent: progress.firstSentMilliseconds == 0 ? 0 : copy.firstSent,
-                failures: copy.failures))
+    /// The item is still there, and its partition as well.
+    func isCurrent(_ write: StoreWrite, _ worker: WorkerModel) -> Bool {
+        let state = worker.partitions[write.partition]
+        let copy = worker.shards[write.shard].copies[Int(write.slot)]
+        return state.isOwned && state.epoch == write.epoch && copy.isLive && copy.job == write.copy.job
+            && copy.epoch == write.epoch
     }
 
-    func remove(_ request: StoreRequest) {
-        let key = jobs[request.job].storeKey
-        guard key >= 0, let entry = store.entry(key), entry.version <= request.version else { return }
-        guard log.records[jobs[request.job].record].isWritten else {
-            return broken(.nothingLost, "push \(request.job) leaves the store before its outcome is in Kafka")
+    /// Another push's item must not be overwritten before its outcome is in Kafka: a crash would lose it.
+    func isBlocked(_ write: StoreWrite) -> Bool {
+        guard let entry = store.entry(write.key), entry.job != write.copy.job else { return false }
+        return !log.records[jobs[entry.job].record].isWritten
+    }
+
+    func put(_ write: StoreWrite) {
+        let job = write.copy.job
+        happened(.stored)
+        note("the store has push # under key #", job, write.key)
+        if let entry = store.entry(write.key), entry.job != job { jobs[entry.job].storeKey = -1 }
+        // Under the old token: replaced by the new one.
+        if jobs[job].storeKey >= 0, jobs[job].storeKey != write.key { store.remove(jobs[job].storeKey) }
+        jobs[job].storeKey = write.key
+        store.put(
+            .init(
+                key: write.key, job: job, address: write.copy.address, version: write.version,
+                progress: write.progress, expiry: write.copy.expiry, firstSent: write.copy.firstSent,
+                failures: write.copy.failures))
+    }
+
+    private func remove(_ job: Int) {
+        let key = jobs[job].storeKey
+        guard key >= 0 else { return }
+        guard log.records[jobs[job].record].isWritten else {
+            return broken(.nothingLost, "push \(job) leaves the store before its outcome is in Kafka")
         }
         happened(.removed)
-        jobs[request.job].storeKey = -1
+        jobs[job].storeKey = -1
         store.remove(key)
     }
 
@@ -146,7 +140,8 @@ extension World {
         let state = worker.partitions[partition]
         let shard = worker.shards[self.shard(of: entry.address)]
         let job = jobs[entry.job]
-        if job.movedBy >= 0, job.storedSinceMove == false, log.records[job.movedBy].isCommitted,
+        if job.movedBy >= 0, !job.storedSinceMove,
+            log.records[job.movedBy].offset < log.committed[log.records[job.movedBy].partition].offset,
             tokens[entry.address].key != tokens[log.records[job.movedBy].subject].key
         {
             broken(
@@ -167,6 +162,11 @@ extension World {
         copy.firstSent = entry.firstSent
         copy.failures = entry.failures
         copy.hasMoved = entry.address != job.token
+        if progress.isAccepted {
+            copy.last = .accepted
+            copy.acceptedAt = monotonic
+            copy.waitsUntil = .max
+        }
         shard.restored += 1
         let admission = shard.machine.restore(facts, progress, at: now(worker))
         admitted(admission, copy, worker, shard, progress)

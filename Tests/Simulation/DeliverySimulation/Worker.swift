@@ -9,27 +9,31 @@ struct PendingOutcome {
     /// What is removed from the store after the acknowledgement, -1 for nothing.
     var storeKey: Int
     var job: Int
-    var version: UInt64
 }
 
-/// What a worker wants of its store, done one after the other.
-struct StoreRequest {
-    enum Kind {
-        case write(shard: Int, slot: UInt32, progress: ItemProgress, address: Int)
-        case remove
-        /// Completes an offset when all removals before it are durable: were it committed before, a crash would
-        /// bring back an older push whose newer one is done.
-        case barrier
-    }
-
-    var kind: Kind
+/// An item that the store is to take.
+struct StoreWrite {
+    var shard: Int
+    var slot: UInt32
     var partition: Int
     var epoch: Int
-    var key = -1
-    var job = -1
-    var version: UInt64 = 0
-    /// The record to complete afterwards, -1 for none.
-    var record = -1
+    var key: Int
+    var version: UInt64
+    var progress: ItemProgress
+    /// With the auditor's view of it at that moment.
+    var copy: Copy
+}
+
+/// What follows an acknowledged outcome, one after the other in each partition.
+struct Removal {
+    /// The push that leaves the store, -1 for none.
+    var job: Int
+    /// The record that is complete then, -1 for none. It also waits for the removals before it: were it committed
+    /// earlier, a crash could bring back an older push whose newer one is done.
+    var record: Int
+    /// The removal waits for this commit, or a later one: the older pushes that the item has superseded must not come
+    /// again when it is gone.
+    var commit: Int
 }
 
 /// A partition as a worker has it.
@@ -46,10 +50,12 @@ struct PartitionState {
     var isPaused = false
     var outcomes = Queue<PendingOutcome>()
     var commit: (offset: Int64, metadata: String, serial: Int)?
+    /// The last commit that Kafka took.
+    var committed = -1
     var isDirty = false
     /// Items of this assignment that the shards hold.
     var live = 0
-    var removals = 0
+    var removals = Queue<Removal>()
     /// Items of the store that found no room yet.
     var toRestore: [Int] = []
 }
@@ -69,6 +75,8 @@ struct Copy {
     var address = 0
     var noted = -1
     var lane = 0
+    /// The lane whose scheduler it was put into last: that of a push that it has replaced can be another.
+    var queuedIn = 0
     /// Where it is in flight.
     var connection = -1
     var streamIndex = 0
@@ -94,8 +102,8 @@ struct Copy {
     /// Since when it was seen to be past its expiration; 0 while it isn't.
     var overdueSince: UInt64 = 0
     var hasMoved = false
-    /// It was begun while its topic was stopped.
-    var isProbe = false
+    /// The stop of its topic during which it was begun, -1 when there was none.
+    var probe = -1
 }
 
 /// One connection to APNs.
@@ -145,6 +153,8 @@ final class ShardModel {
     var inFlight: [Int]
     var holdUntil: [UInt64]
     var laneHold: [UInt64]
+    /// By token: APNs has asked for a pause once.
+    var wasBusy: [Bool]
     /// By token: when the last event of its presence happened, and whether it said offline.
     var presenceAt: [Int64]
     var isOffline: [Bool]
@@ -153,6 +163,7 @@ final class ShardModel {
     /// By topic: whether a configuration answer has stopped it, and what is in flight that was begun since.
     var isStopped: [Bool]
     var probes: [Int]
+    var stops: [Int]
     var lastAdvance: UInt64 = 0
     var (received, finished, dropped, departed, restored, adopted, sent) = (0, 0, 0, 0, 0, 0, 0)
 
@@ -164,11 +175,13 @@ final class ShardModel {
         copies = [Copy](repeating: Copy(), count: scenario.limits.capacity)
         inFlight = [Int](repeating: 0, count: scenario.tokens)
         holdUntil = [UInt64](repeating: 0, count: scenario.tokens)
+        wasBusy = [Bool](repeating: false, count: scenario.tokens)
         laneHold = [UInt64](repeating: 0, count: scenario.lanes)
         presenceAt = [Int64](repeating: .min, count: scenario.tokens)
         isOffline = [Bool](repeating: false, count: scenario.tokens)
         isPresumable = [Bool](repeating: false, count: scenario.tokens)
         isStopped = [Bool](repeating: false, count: scenario.topics)
+        stops = [Int](repeating: 0, count: scenario.topics)
         probes = [Int](repeating: 0, count: scenario.topics)
         let notifications = NotificationTable(capacity: scenario.limits.capacity)
         for _ in 0..<scenario.lanes { lanes.append(LaneModel(scenario, notifications: notifications)) }
@@ -189,7 +202,7 @@ final class WorkerModel {
     /// Being stopped: what is in flight ends first.
     var isDraining = false
     var patience = 0
-    var requests = Queue<StoreRequest>()
+    var writes = Queue<StoreWrite>()
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
