@@ -1,0 +1,185 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+struct DeliveryCircuitTests {
+    /// Three pushes of topic 0 and one of topic 1, after the first got a configuration answer.
+    private func stopped(_ adjust: (inout DeliveryLimits) -> Void = { _ in }) -> DeliveryHarness {
+        var harness = DeliveryHarness(adjust)
+        for name in ["a", "b", "c"] { harness.push(name, device: name) }
+        harness.push("other", device: "o") { $0.topic = 1 }
+        harness.answer(harness.begin()!, .topicDisallowed)
+        return harness
+    }
+
+    private func alerts(_ harness: borrowing DeliveryHarness) -> Int {
+        harness.others.count { if case .alert = $0 { true } else { false } }
+    }
+
+    private func recoveries(_ harness: borrowing DeliveryHarness) -> Int {
+        harness.others.count { if case .recovered = $0 { true } else { false } }
+    }
+
+    /// Lets all go that may, and answers none.
+    private func beginAll(_ harness: inout DeliveryHarness) -> [UInt32] {
+        var slots: [UInt32] = []
+        while !harness.queue.isEmpty { if let slot = harness.begin() { slots.append(slot) } }
+        return slots
+    }
+
+    @Test func theTopicsPushesArePutAsideUncounted() {
+        var harness = stopped()
+        let other = beginAll(&harness)
+        #expect(other.map { harness.names[$0] } == ["other"])
+        for name in ["a", "b", "c"] { #expect(harness.state(name) == .parked) }
+        harness.push("d", device: "d")
+        #expect(harness.state("d") == .parked)
+        #expect(alerts(harness) == 1)
+        #expect(harness.machine.milestones.stops == 1)
+        let slot = harness.names.first { $0.value == "a" }!.key
+        #expect(harness.others.contains(.alert(topic: 0, slot: slot)))
+        #expect(harness.machine.info(slot).progress.failures == 0)
+        #expect(harness.ended.isEmpty)
+        #expect(harness.machine.milestones.stored == 4, "nobody knows for how long")
+    }
+
+    @Test func oneAlertHoweverManyAreInFlight() {
+        var harness = DeliveryHarness()
+        for index in 0..<8 { harness.push("\(index)", device: "\(index)") }
+        let slots = beginAll(&harness)
+        for slot in slots { harness.answer(slot, .invalidProviderToken) }
+        #expect(alerts(harness) == 1)
+        #expect(harness.machine.milestones[.parked] == 8)
+    }
+
+    @Test func aProbeTellsWhetherTheTopicIsMended() {
+        var harness = stopped()
+        let flying = beginAll(&harness)
+        harness.accept(flying[0])
+        #expect(harness.machine.milestones[.parked] == 3, "another topic's answer says nothing")
+        harness.pass(milliseconds: 60_000)
+        #expect(harness.waiting.count == 1)
+        #expect(harness.machine.milestones[.parked] == 2)
+        harness.push("d", device: "d")
+        #expect(harness.state("d") == .parked)
+        harness.accept(harness.begin()!)
+        #expect(recoveries(harness) == 1)
+        #expect(harness.waiting.count == 3)
+        harness.push("e", device: "e")
+        #expect(harness.state("e") == .waiting)
+    }
+
+    @Test func aProbeThatIsRefusedStopsItForLonger() {
+        var harness = stopped { limits in
+            limits.retry.configuration = try! ExponentialBackoff(
+                baseMilliseconds: 1000, capMilliseconds: 60_000, multiplier: 2)
+        }
+        _ = beginAll(&harness)
+        var pauses: [Int] = []
+        for _ in 0..<200 {
+            var pause = 0
+            while harness.queue.isEmpty {
+                harness.pass(milliseconds: 100)
+                pause += 1
+            }
+            pauses.append(pause)
+            #expect(harness.waiting.count == 1)
+            harness.answer(harness.begin()!, .topicDisallowed)
+        }
+        #expect(alerts(harness) == 1)
+        #expect(recoveries(harness) == 0)
+        #expect(pauses[0] <= 11)
+        #expect(pauses.max()! > 300, "the pauses grow")
+        #expect(pauses.max()! <= 602, "to their cap")
+        harness.pass(milliseconds: 60_000)
+        harness.accept(harness.begin()!)
+        // After it was well, it begins anew, and somebody is told again.
+        harness.answer(harness.begin()!, .topicDisallowed)
+        #expect(alerts(harness) == 2)
+        harness.pass(milliseconds: 1000)
+        #expect(!harness.queue.isEmpty)
+    }
+
+    /// What can become of a probe without any word about its topic.
+    enum Nothing: CaseIterable, Sendable {
+        case cancelled, expired, held, serverTrouble, lost, replacedByAnotherTopic, departed
+    }
+
+    @Test(arguments: Nothing.allCases)
+    func aProbeThatComesToNothingIsFollowedByAnother(_ nothing: Nothing) {
+        var harness = DeliveryHarness()
+        let end = harness.now.wallMilliseconds + 100_000
+        harness.push("a", device: "a")
+        harness.push("probe", device: "p") {
+            $0.expirationMilliseconds = end
+            $0.delivery = .holdWhileOffline
+        }
+        harness.push("next", device: "n")
+        let first = harness.begin()!
+        harness.answer(first, .topicDisallowed)
+        _ = beginAll(&harness)
+        _ = harness.machine.cancel(
+            DeliveryHarness.device("a"), .notificationKey(DeliveryHarness.key("a")), at: harness.now)
+        harness.pass(milliseconds: 60_000)
+        #expect(harness.waiting == ["probe"])
+        let device = DeliveryHarness.device("p")
+        switch nothing {
+        case .cancelled:
+            _ = harness.machine.cancel(
+                device, .notificationKey(DeliveryHarness.key("probe")), at: harness.now)
+        case .expired:
+            harness.now.wallMilliseconds = end
+            harness.begin()
+        case .held: _ = harness.machine.offline(device, occurredMilliseconds: 1, at: harness.now)
+        case .serverTrouble: harness.answer(harness.begin()!, .internalServerError)
+        case .lost:
+            let slot = harness.begin()!
+            harness.fail(slot, processed: true)
+            #expect(harness.waiting == ["probe"], "it goes once more, as the probe")
+            harness.fail(harness.begin()!, processed: true)
+            harness.fail(harness.begin()!, processed: true)
+        case .replacedByAnotherTopic:
+            // Without a collapse identifier the `apns-id` is the identity.
+            harness.push("probe", device: "p") { $0.topic = 1 }
+            #expect(harness.waiting == ["probe"])
+        case .departed:
+            _ = harness.machine.tokenChanged(
+                device, to: DeliveryHarness.device("q"), isElsewhere: true, at: harness.now)
+        }
+        harness.pass(milliseconds: 0)
+        #expect(harness.waiting.contains("next"))
+        #expect(harness.machine.nextWake(after: harness.now)! > harness.now.monotonicNanoseconds)
+    }
+
+    @Test func onlyAnAnswerAboutThePushMeansThatTheTopicIsWell() {
+        for (reason, isWell) in [
+            (Reason.unregistered, true), (.payloadTooLarge, true), (.tooManyRequests, true),
+            (.internalServerError, false), (.serviceUnavailable, false), (.shutdown, false),
+            (.expiredProviderToken, false),
+        ] {
+            var harness = stopped()
+            _ = beginAll(&harness)
+            harness.pass(milliseconds: 60_000)
+            harness.answer(harness.begin()!, reason)
+            #expect(recoveries(harness) == (isWell ? 1 : 0), "\(reason)")
+        }
+    }
+
+    @Test func parkedPushesCanBeCancelledAndReplaced() {
+        var harness = DeliveryHarness()
+        harness.push("a", collapse: "x")
+        harness.push("b", device: "e")
+        harness.answer(harness.begin()!, .topicDisallowed)
+        _ = beginAll(&harness)
+        harness.push("newer", collapse: "x")
+        #expect(harness.ended == ["a superseded by newer"])
+        #expect(harness.state("newer") == .parked)
+        #expect(
+            harness.machine.cancel(
+                DeliveryHarness.device("e"), .notificationKey(DeliveryHarness.key("b")), at: harness.now)
+                == CancelResult(cancelled: 1))
+        harness.drain()
+        #expect(harness.machine.milestones[.parked] == 1)
+    }
+}

@@ -1,0 +1,269 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+struct DeliveryRetryTests {
+    /// After one answer: where the push is, and whether the attempt counts towards the maximum.
+    struct Case: Sendable, CustomTestStringConvertible {
+        var reason: Reason
+        var end: String?
+        var state: ItemState?
+        var failures: UInt16 = 0
+
+        var testDescription: String { "\(reason)" }
+    }
+
+    @Test(arguments: [
+        Case(reason: .badDeviceToken, end: "a rejected"),
+        Case(reason: .unregistered, end: "a rejected"),
+        Case(reason: .payloadTooLarge, end: "a rejected"),
+        Case(reason: .expiredProviderToken, state: .waiting, failures: 1),
+        Case(reason: .shutdown, state: .waiting, failures: 1),
+        Case(reason: .internalServerError, state: .retrying, failures: 1),
+        Case(reason: .serviceUnavailable, state: .retrying, failures: 1),
+        Case(reason: .tooManyRequests, state: .retrying, failures: 1),
+        Case(reason: .tooManyProviderTokenUpdates, state: .retrying, failures: 1),
+        Case(reason: .topicDisallowed, state: .parked),
+        Case(reason: .invalidProviderToken, state: .parked),
+    ])
+    func anAnswerDecides(_ expected: Case) {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        let slot = harness.begin()!
+        harness.answer(slot, expected.reason)
+        #expect(harness.ended == (expected.end.map { [$0] } ?? []))
+        #expect(harness.state("a") == expected.state)
+        guard expected.end == nil else { return }
+        #expect(harness.machine.info(slot).progress.failures == expected.failures)
+        #expect(harness.machine.info(slot).progress.attempts == 1)
+    }
+
+    @Test func everyReasonHasAnEndOrAPlace() {
+        for reason in Reason.allCases where reason.class != .accepted {
+            var harness = DeliveryHarness()
+            harness.push("a")
+            harness.answer(harness.begin()!, reason)
+            #expect(
+                (harness.ended == ["a rejected"])
+                    == (reason.class == .token || reason.class == .job), "\(reason)")
+            #expect(harness.ended.count + harness.machine.count == 1, "\(reason)")
+        }
+    }
+
+    @Test func attemptsAreUsedUp() {
+        var harness = DeliveryHarness { $0.retry.maximumAttempts = 3 }
+        harness.push("a")
+        for attempt in 1...3 {
+            #expect(harness.waiting == ["a"], "before attempt \(attempt)")
+            harness.answer(harness.begin()!, .internalServerError)
+            harness.pass(milliseconds: 20_000)
+        }
+        #expect(harness.ended == ["a undeliverable attemptsExhausted"])
+        #expect(harness.machine.milestones.sent == 3)
+        #expect(harness.machine.milestones.retried == 2)
+    }
+
+    @Test func whatDoesNotCountUsesNothingUp() {
+        var harness = DeliveryHarness {
+            $0.retry.maximumAttempts = 2
+            $0.retry.refusalsAtOnce = 3
+        }
+        harness.push("a")
+        for _ in 0..<10 {
+            harness.fail(harness.begin()!, processed: false)
+            harness.pass(milliseconds: 900_000)
+            harness.answer(harness.begin()!, .topicDisallowed)
+            harness.pass(milliseconds: 900_000)
+            #expect(harness.waiting == ["a"])
+        }
+        harness.fail(harness.begin()!, processed: true)
+        #expect(harness.waiting == ["a"])
+        harness.fail(harness.begin()!, processed: true)
+        #expect(harness.ended == ["a undeliverable attemptsExhausted"])
+    }
+
+    @Test func aRetryGoesBeforeOthers() {
+        var harness = DeliveryHarness()
+        for name in ["a", "b", "c"] { harness.push(name) }
+        harness.fail(harness.begin()!, processed: false)
+        #expect(harness.waiting == ["a", "b", "c"])
+    }
+
+    @Test func aRetryThatWouldComeTooLateIsNone() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.expirationMilliseconds = $0.createdMilliseconds + 10_000 }
+        harness.answer(harness.begin()!, .internalServerError, retryAfter: 10_000)
+        #expect(harness.ended == ["a expired"])
+    }
+
+    // MARK: Connection and token
+
+    @Test func aSecondConnectionThatIsNoGoodIsWaitedFor() {
+        var harness = DeliveryHarness { $0.retry.attemptsAtOnce = 2 }
+        harness.push("a")
+        harness.answer(harness.begin()!, .expiredProviderToken)
+        harness.answer(harness.begin()!, .expiredProviderToken)
+        #expect(harness.waiting == ["a"])
+        harness.answer(harness.begin()!, .expiredProviderToken)
+        #expect(harness.state("a") == .retrying)
+    }
+
+    @Test func withoutAnotherConnectionEvenTheFirstRepetitionWaits() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        let slot = harness.begin()!
+        harness.machine.answered(
+            slot,
+            AttemptAnswer(class: .authentication, reason: .expiredProviderToken, mustWait: true),
+            at: harness.now)
+        harness.drain()
+        #expect(harness.state("a") == .retrying)
+        #expect(harness.machine.info(slot).progress.failures == 1)
+    }
+
+    // MARK: Retry-After
+
+    @Test func retryAfterIsHonouredAndHoldsTheLane() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.lane = 2 }
+        harness.push("b", device: "e") { $0.lane = 2 }
+        let held = harness.now.monotonicNanoseconds + 120_000_000_000
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 120_000)
+        #expect(harness.machine.laneHeldUntil(2) == held)
+        #expect(harness.machine.laneHeldUntil(1) == 0)
+        #expect(harness.machine.laneHeldUntil(9) == 0)
+        #expect(
+            harness.waiting == ["b"], "those that wait stay where they are; the owner asks about the lane")
+        // An answer that comes later doesn't shorten it.
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        #expect(harness.machine.laneHeldUntil(2) == held)
+        harness.pass(milliseconds: 119_999)
+        #expect(harness.state("a") == .retrying)
+        harness.pass(milliseconds: 2_001)
+        #expect(harness.waiting.contains("a"))
+        #expect(harness.machine.nextWake(after: harness.now) != held)
+    }
+
+    @Test func theOwnerIsWokenWhenTheLaneOpens() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        harness.push("b")
+        let slot = harness.begin()!
+        let other = harness.begin()!
+        harness.answer(slot, .serviceUnavailable, retryAfter: 100)
+        let open = harness.now.monotonicNanoseconds + 100_000_000
+        #expect(harness.machine.nextWake(after: harness.now)! <= open)
+        harness.accept(other)
+    }
+
+    @Test func onlyA503HoldsTheLaneAndNoLongerThanTheLimit() {
+        var harness = DeliveryHarness { $0.retry.retryAfterLimitMilliseconds = 5000 }
+        harness.push("a")
+        harness.push("b")
+        harness.push("c")
+        harness.answer(harness.begin()!, .internalServerError, retryAfter: 4000)
+        #expect(harness.machine.laneHeldUntil(0) == 0)
+        harness.answer(harness.begin()!, .serviceUnavailable)
+        #expect(harness.machine.laneHeldUntil(0) == 0)
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 1_000_000)
+        #expect(harness.machine.laneHeldUntil(0) == harness.now.monotonicNanoseconds + 5_000_000_000)
+    }
+
+    // MARK: 429
+
+    @Test func tooManyRequestsHoldsTheWholeDevice() {
+        var harness = DeliveryHarness()
+        for name in ["a", "b"] { harness.push(name) }
+        harness.push("other", device: "e")
+        harness.answer(harness.begin()!, .tooManyRequests, retryAfter: 10_000)
+        #expect(harness.begin() == nil)
+        #expect(harness.state("b") == .retrying)
+        harness.push("c")
+        #expect(harness.state("c") == .retrying)
+        #expect(harness.waiting == ["other"])
+        harness.pass(milliseconds: 9_999)
+        #expect(harness.waiting == ["other"])
+        harness.pass(milliseconds: 1001)
+        #expect(Set(harness.waiting) == ["other", "b", "c"])
+        harness.pass(milliseconds: 5000)
+        #expect(Set(harness.waiting) == ["other", "a", "b", "c"])
+        #expect(harness.machine.milestones.stored == 0)
+    }
+
+    @Test func anAcceptedPushEndsTheHold() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        harness.push("b")
+        let slots = [harness.begin()!, harness.begin()!]
+        harness.answer(slots[0], .tooManyRequests, retryAfter: 60_000)
+        harness.accept(slots[1])
+        harness.push("c")
+        #expect(harness.waiting == ["c"])
+    }
+
+    // MARK: No answer
+
+    @Test func aLostAnswerIsRepeatedUnlessDuplicatesAreToBeAvoided() {
+        var harness = DeliveryHarness()
+        harness.push("allowed")
+        harness.push("avoided") { $0.duplicates = .avoid }
+        let slots = [harness.begin()!, harness.begin()!]
+        for slot in slots { harness.fail(slot, processed: true) }
+        #expect(harness.waiting == ["allowed"])
+        #expect(harness.ended == ["avoided undeliverable answerLost"])
+        #expect(harness.machine.info(slots[0]).progress.failures == 1)
+    }
+
+    @Test func whatWasNotProcessedIsNoAttempt() {
+        var harness = DeliveryHarness { $0.retry.refusalsAtOnce = 3 }
+        harness.push("a") { $0.duplicates = .avoid }
+        for _ in 0..<3 {
+            let slot = harness.begin()!
+            harness.fail(slot, processed: false)
+            #expect(harness.waiting == ["a"])
+            #expect(harness.machine.info(slot).progress.attempts == 0)
+        }
+        harness.fail(harness.begin()!, processed: false)
+        #expect(harness.state("a") == .retrying, "a server that refuses everything isn't hammered")
+        harness.pass(milliseconds: 2000)
+        harness.accept(harness.begin()!)
+        #expect(harness.ended == ["a accepted"])
+    }
+
+    // MARK: Not sent
+
+    @Test func whatTheConnectionDidNotTakeHasNotBegun() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.isOnce = true }
+        harness.push("b")
+        let slot = harness.begin()!
+        harness.machine.notSent(slot, at: harness.now)
+        harness.drain()
+        #expect(harness.waiting == ["a", "b"])
+        let progress = harness.machine.info(slot).progress
+        #expect(progress.attempts == 0)
+        #expect(progress.firstSentMilliseconds == 0)
+        #expect(harness.machine.milestones.sent == 0)
+        #expect(harness.machine.milestones.retried == 0)
+        harness.pass(milliseconds: 60_000)
+        #expect(harness.waiting == ["a", "b"], "the time of a push that is sent once has not begun")
+    }
+
+    @Test func whatWasNotSentToADeviceThatIsPresumedOfflineGoesAllTheSame() {
+        var harness = DeliveryHarness()
+        harness.push("a") {
+            $0.delivery = .confirm
+            $0.receiptTimeoutSeconds = 1
+        }
+        harness.accept(harness.begin()!)
+        while harness.state("a") != .waiting { harness.pass(milliseconds: 10_000) }
+        let slot = harness.begin()!
+        harness.machine.notSent(slot, at: harness.now)
+        harness.drain()
+        #expect(harness.waiting == ["a"])
+        harness.accept(harness.begin()!)
+        #expect(harness.state("a") == .confirming)
+        #expect(harness.machine.milestones.sent == 2)
+    }
+}

@@ -1,0 +1,213 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+struct DeliveryTimeTests {
+    /// States in which a push waits for something, by what brings it there.
+    static let waits: [ItemState] = [
+        .waiting, .blocked, .crowded, .coalescing, .retrying, .scheduled, .held, .returning, .confirming,
+        .parked,
+    ]
+
+    /// A harness with one push, "it", in a state, that expires 60 seconds after the harness began.
+    private func harness(with state: ItemState) -> DeliveryHarness {
+        var harness = DeliveryHarness {
+            $0.inFlightPerDevice = 1
+            $0.returnsPerSecond = 1
+            $0.returnBurst = 1
+        }
+        let device = DeliveryHarness.device("d")
+        let expiry = harness.now.wallMilliseconds + 60_000
+        if state == .blocked || state == .crowded {
+            harness.push("first", collapse: state == .blocked ? "x" : nil)
+            harness.begin()
+        }
+        if state == .held || state == .returning {
+            _ = harness.machine.offline(device, occurredMilliseconds: 1, at: harness.now)
+            // Those before it use up what may return in the next minutes.
+            for index in 0..<(state == .returning ? 62 : 0) {
+                harness.push("\(index)") { $0.delivery = .holdWhileOffline }
+            }
+        }
+        harness.push("it", collapse: "x") {
+            $0.expirationMilliseconds = expiry
+            $0.receiptTimeoutSeconds = 50
+            switch state {
+            case .coalescing: $0.coalesceWindowMilliseconds = 50_000
+            case .scheduled: $0.deliverAtMilliseconds = expiry - 1000
+            case .held, .returning: $0.delivery = .holdWhileOffline
+            case .confirming: $0.delivery = .confirm
+            default: break
+            }
+        }
+        switch state {
+        case .returning: _ = harness.machine.online(device, occurredMilliseconds: 2, at: harness.now)
+        case .confirming: harness.accept(harness.begin()!)
+        case .retrying: harness.answer(harness.begin()!, .internalServerError, retryAfter: 50_000)
+        case .parked: harness.answer(harness.begin()!, .topicDisallowed)
+        default: break
+        }
+        return harness
+    }
+
+    @Test(arguments: waits)
+    func expiresWhereverItWaits(_ state: ItemState) {
+        var harness = harness(with: state)
+        #expect(harness.state("it") == state)
+        // The wall clock is set forward: no timer knows of it.
+        harness.now.wallMilliseconds += 58_998
+        harness.pass(milliseconds: 1001)
+        #expect(!harness.ended.contains("it expired"), "a millisecond is left")
+        harness.now.wallMilliseconds += 1
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended.contains("it expired"))
+        #expect(harness.state("it") == nil)
+    }
+
+    @Test func theSweepComesToEachItemOnceASecond() {
+        var harness = DeliveryHarness()
+        harness.pass(milliseconds: 5000)
+        for index in 0..<60 {
+            harness.push("\(index)", device: "\(index % 7)") {
+                $0.expirationMilliseconds = $0.createdMilliseconds + 1000
+            }
+        }
+        harness.now.wallMilliseconds += 1000
+        for _ in 0..<50 { harness.pass(milliseconds: 10) }
+        #expect((25...35).contains(harness.ended.count), "a part of them at a time: \(harness.ended.count)")
+        for _ in 0..<52 { harness.pass(milliseconds: 10) }
+        #expect(harness.ended.count == 60)
+        #expect(harness.queue.isEmpty)
+    }
+
+    @Test func nothingBeginsAtItsExpiration() {
+        for late in [Int64(-1), 0] {
+            var harness = DeliveryHarness()
+            harness.push("a") { $0.expirationMilliseconds = $0.createdMilliseconds + 500 }
+            harness.now.wallMilliseconds += 500 + late
+            #expect((harness.begin() == nil) == (late == 0))
+            #expect(harness.ended == (late == 0 ? ["a expired"] : []))
+        }
+    }
+
+    @Test func whatHasExpiredTakesNoPlace() {
+        var harness = DeliveryHarness()
+        harness.push("a", collapse: "x")
+        harness.push("late", collapse: "x") { $0.expirationMilliseconds = $0.createdMilliseconds }
+        harness.push("never", collapse: "x") {
+            $0.expirationMilliseconds = $0.createdMilliseconds + 1000
+            $0.deliverAtMilliseconds = $0.createdMilliseconds + 1000
+        }
+        #expect(harness.ended == ["late expired", "never expired"])
+        #expect(harness.waiting == ["a"])
+    }
+
+    // MARK: deliver-at
+
+    @Test func aScheduledPushWaitsForItsMoment() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 10_000 }
+        #expect(harness.state("a") == .scheduled)
+        harness.pass(milliseconds: 9_999)
+        #expect(harness.state("a") == .scheduled)
+        harness.pass(milliseconds: 1)
+        #expect(harness.waiting == ["a"])
+    }
+
+    @Test func aScheduleFollowsTheWallClock() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 3_600_000 }
+        harness.push("b") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 7_200_000 }
+        harness.now.wallMilliseconds += 3_600_000
+        harness.pass(milliseconds: 1000)
+        #expect(harness.waiting == ["a"], "the clock was set forward")
+        harness.now.wallMilliseconds -= 1_800_000
+        harness.pass(milliseconds: 3_600_000)
+        #expect(harness.waiting == ["a"], "the clock was set back")
+        harness.pass(milliseconds: 1_798_999)
+        #expect(harness.waiting == ["a"])
+        harness.pass(milliseconds: 1001)
+        #expect(harness.waiting == ["a", "b"], "found by the sweep")
+    }
+
+    // MARK: Expiration 0
+
+    @Test func onceHasNoLimitUntilItWasSent() {
+        var harness = DeliveryHarness { $0.retry.onceMilliseconds = 30_000 }
+        harness.push("a") { $0.isOnce = true }
+        harness.pass(milliseconds: 24 * 3_600_000)
+        #expect(harness.waiting == ["a"])
+        let slot = harness.begin()!
+        harness.pass(milliseconds: 29_999)
+        harness.fail(slot, processed: false)
+        #expect(harness.waiting == ["a"], "it may be tried again for a while")
+        harness.pass(milliseconds: 1)
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a expired"])
+    }
+
+    @Test func onceEndsWhenItFailsLater() {
+        var harness = DeliveryHarness { $0.retry.onceMilliseconds = 30_000 }
+        harness.push("a") { $0.isOnce = true }
+        let slot = harness.begin()!
+        harness.pass(milliseconds: 30_000)
+        harness.fail(slot, processed: true)
+        #expect(harness.ended == ["a expired"])
+    }
+
+    // MARK: The longest life
+
+    @Test func noExpirationIsFurtherThanTheMaximum() {
+        var harness = DeliveryHarness { $0.maximumExpirationMilliseconds = 100_000 }
+        let end = harness.now.wallMilliseconds + 100_000
+        harness.push("without")
+        harness.push("far") { $0.expirationMilliseconds = end + 1 }
+        harness.push("near") { $0.expirationMilliseconds = end - 1 }
+        harness.push("never") { $0.deliverAtMilliseconds = end }
+        #expect(harness.ended == ["never expired"])
+        let expiries = harness.queue.map { harness.machine.info($0).progress.expiryMilliseconds - end }
+        #expect(expiries == [0, 0, -1])
+        harness.pass(milliseconds: 99_999)
+        #expect(harness.waiting == ["without", "far"])
+        harness.pass(milliseconds: 1)
+        harness.pass(milliseconds: 1000)
+        #expect(harness.queue.isEmpty)
+    }
+
+    // MARK: Waking
+
+    @Test func nothingWaitsNothingWakes() {
+        var harness = DeliveryHarness()
+        #expect(harness.machine.nextWake(after: harness.now) == nil)
+        harness.push("a")
+        #expect(harness.machine.nextWake(after: harness.now) != nil)
+        let slot = harness.begin()!
+        #expect(harness.machine.nextWake(after: harness.now) == nil, "what is in flight is the connection's")
+        harness.accept(slot)
+        #expect(harness.machine.nextWake(after: harness.now) == nil)
+    }
+
+    @Test(arguments: waits)
+    func eachWakeIsLaterThanTheLast(_ state: ItemState) {
+        var harness = harness(with: state)
+        // What is in flight before it isn't in question.
+        var wakes = 0
+        while let wake = harness.machine.nextWake(after: harness.now) {
+            #expect(wakes == 0 || wake > harness.now.monotonicNanoseconds, "after wake \(wakes)")
+            let passed = max(wake, harness.now.monotonicNanoseconds) - harness.now.monotonicNanoseconds
+            // Milliseconds are rounded down, as a clock does.
+            harness.now.monotonicNanoseconds += passed
+            harness.now.wallMilliseconds += Int64(passed / 1_000_000)
+            harness.machine.advance(to: harness.now)
+            harness.drain()
+            if harness.state("it") == nil || (harness.state("it") == .waiting && state != .waiting) { break }
+            wakes += 1
+            guard wakes < 2000 else {
+                Issue.record("it neither goes nor ends")
+                return
+            }
+        }
+        #expect(harness.waiting.contains("it") || harness.ended.contains("it expired"))
+    }
+}
