@@ -123,6 +123,7 @@ extension World {
         _ progress: ItemProgress
     ) {
         count(kind, cause)
+        log.records[jobs[copy.job].record].lastKind = kind
         note("push # ends: outcome #", copy.job, Int(kind.rawValue))
         giveOutcome(
             of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,

@@ -115,10 +115,7 @@ extension World {
         let record = outcome.completes ? outcome.record : -1
         if outcome.storeKey >= 0 || (record >= 0 && !state.removals.isEmpty) {
             worker.partitions[partition].removals.append(
-                Removal(job: outcome.storeKey >= 0 ? outcome.job : -1, record: record, commit: nextCommit + 1)
-            )
-            // For the sake of a commit that follows.
-            worker.partitions[partition].isDirty = true
+                Removal(job: outcome.storeKey >= 0 ? outcome.job : -1, record: record))
         } else if record >= 0 {
             complete(record, worker, partition)
         }

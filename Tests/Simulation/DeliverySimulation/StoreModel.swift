@@ -61,17 +61,26 @@ extension World {
         }
         guard !fails else { return false }
         for partition in owner.indices where owner[partition] == worker.number {
-            let committed = worker.partitions[partition].committed
-            guard let removal = worker.partitions[partition].removals.first,
-                removal.job < 0 || removal.commit <= committed
-            else { continue }
-            _ = worker.partitions[partition].removals.popFirst()
+            guard let removal = nextRemoval(worker, partition) else { continue }
             counts.events += 1
             if removal.job >= 0 { remove(removal.job) }
             if removal.record >= 0 { complete(removal.record, worker, partition) }
             return true
         }
         return false
+    }
+
+    /// The partition's first removal, if it may be done now.
+    private func nextRemoval(_ worker: WorkerModel, _ partition: Int) -> Removal? {
+        guard var removal = worker.partitions[partition].removals.first else { return nil }
+        if removal.job >= 0, removal.commit < 0 {
+            removal.commit = nextCommit + 1
+            worker.partitions[partition].removals.replaceFirst(removal)
+            // For the sake of that commit.
+            worker.partitions[partition].isDirty = true
+        }
+        guard removal.job < 0 || removal.commit <= worker.partitions[partition].committed else { return nil }
+        return worker.partitions[partition].removals.popFirst()
     }
 
     /// False when nothing was done: the item is gone, or the write has to wait.
@@ -161,6 +170,7 @@ extension World {
         copy.expiry = entry.expiry
         copy.firstSent = entry.firstSent
         copy.failures = entry.failures
+        if entry.firstSent > 0 { copy.notBefore = 0 }
         copy.hasMoved = entry.address != job.token
         if progress.isAccepted {
             copy.last = .accepted
