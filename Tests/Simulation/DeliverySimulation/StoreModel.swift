@@ -114,7 +114,10 @@ extension World {
     /// Another push's item must not be overwritten before its outcome is in Kafka: a crash would lose it.
     func isBlocked(_ write: StoreWrite) -> Bool {
         guard let entry = store.entry(write.key), entry.job != write.copy.job else { return false }
-        return !log.records[jobs[entry.job].record].isWritten
+        let record = log.records[jobs[entry.job].record]
+        // Of its last stay, that is: one that is still to come back has an outcome of an earlier one at most.
+        return !record.isWritten || record.outcomeEpoch < record.takenEpoch
+            || record.restoreEpoch > record.takenEpoch
     }
 
     func put(_ write: StoreWrite) {
