@@ -131,7 +131,8 @@ struct DeliveryCircuitTests {
         case .expired:
             harness.now.wallMilliseconds = end
             harness.begin()
-        case .held: _ = harness.machine.offline(device, occurredMilliseconds: 1, at: harness.now)
+        case .held:
+            _ = harness.machine.offline(device, occurredMilliseconds: 1, partition: 0, at: harness.now)
         case .serverTrouble: harness.answer(harness.begin()!, .internalServerError)
         case .lost:
             let slot = harness.begin()!

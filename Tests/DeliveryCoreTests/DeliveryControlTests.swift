@@ -46,7 +46,7 @@ struct DeliveryControlTests {
             $0.returnBurst = 2
         }
         let device = DeliveryHarness.device("d")
-        #expect(harness.machine.offline(device, occurredMilliseconds: 1, at: harness.now) == 0)
+        #expect(harness.machine.offline(device, occurredMilliseconds: 1, partition: 0, at: harness.now) == 0)
         for (name, priority) in [("low", Priority.powerAware), ("a", .immediate), ("b", .immediate)] {
             harness.push(name) {
                 $0.delivery = .holdWhileOffline
@@ -55,7 +55,7 @@ struct DeliveryControlTests {
         }
         harness.push("not held")
         #expect(harness.waiting == ["not held"])
-        #expect(harness.machine.online(device, occurredMilliseconds: 2, at: harness.now) == 3)
+        #expect(harness.machine.online(device, occurredMilliseconds: 2, partition: 0, at: harness.now) == 3)
         harness.pass(milliseconds: 0)
         #expect(harness.waiting == ["not held", "a", "b"])
         harness.pass(milliseconds: 99)
@@ -63,7 +63,7 @@ struct DeliveryControlTests {
         harness.pass(milliseconds: 2)
         #expect(harness.waiting.last == "low")
         // News that is older than what is known changes nothing.
-        #expect(harness.machine.offline(device, occurredMilliseconds: 1, at: harness.now) == 0)
+        #expect(harness.machine.offline(device, occurredMilliseconds: 1, partition: 0, at: harness.now) == 0)
         #expect(harness.waiting.count == 4)
     }
 
@@ -73,7 +73,7 @@ struct DeliveryControlTests {
         harness.push("b")
         #expect(
             harness.machine.offline(
-                DeliveryHarness.device("d"), occurredMilliseconds: 1, at: harness.now) == 1)
+                DeliveryHarness.device("d"), occurredMilliseconds: 1, partition: 0, at: harness.now) == 1)
         harness.drain()
         #expect(harness.waiting == ["b"])
         #expect(harness.state("a") == .held)
@@ -90,7 +90,7 @@ struct DeliveryControlTests {
         for name in ["a", "b"] {
             #expect(
                 harness.machine.receipt(
-                    device, notificationKey: DeliveryHarness.key(name), occurredMilliseconds: 1,
+                    device, notificationKey: DeliveryHarness.key(name), occurredMilliseconds: 1, partition: 0,
                     at: harness.now) == 1)
         }
         harness.drain()

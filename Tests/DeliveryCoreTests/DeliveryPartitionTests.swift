@@ -6,7 +6,8 @@ import Testing
 struct DeliveryPartitionTests {
     @Test func aPartitionThatGoesTakesWhatIsNotInFlight() {
         var harness = DeliveryHarness { $0.inFlightPerDevice = 2 }
-        _ = harness.machine.offline(DeliveryHarness.device("off"), occurredMilliseconds: 1, at: harness.now)
+        _ = harness.machine.offline(
+            DeliveryHarness.device("off"), occurredMilliseconds: 1, partition: 0, at: harness.now)
         for partition in UInt16(1)...2 {
             harness.push("flying \(partition)", collapse: "\(partition)") { $0.partition = partition }
             harness.begin()
@@ -157,7 +158,8 @@ struct DeliveryPartitionTests {
         harness.note(harness.machine.restore(facts, progress, at: harness.now), "a")
         #expect(harness.state("a") == .confirming)
         let confirmed = harness.machine.receipt(
-            facts.device, notificationKey: facts.notificationKey, occurredMilliseconds: 1, at: harness.now)
+            facts.device, notificationKey: facts.notificationKey, occurredMilliseconds: 1, partition: 0,
+            at: harness.now)
         #expect(confirmed == 1)
         harness.drain()
         #expect(harness.ended == ["a confirmed"])

@@ -144,6 +144,7 @@ extension DeliveryMachine {
         item.pointee.failures = progress.failures
         item.pointee.firstSent = progress.firstSentMilliseconds
         item.pointee.storeVersion = progress.storeVersion
+        if progress.isAccepted { item.pointee.flags.insert(.accepted) }
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
         if case .adopted = arrival {

@@ -47,23 +47,27 @@ extension DeliveryMachine {
     /// The device is online: what is held for it goes out, urgent pushes first and in the order of their creation, paced
     /// with those of other devices. Returns how many items that are.
     public mutating func online(
-        _ device: DeviceKey, occurredMilliseconds: Int64, at now: DeliveryTime
+        _ device: DeviceKey, occurredMilliseconds: Int64, partition: UInt16, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
-        return comesOnline(device, occurredMilliseconds)
+        return comesOnline(device, occurredMilliseconds, partition)
     }
 
-    mutating func comesOnline(_ device: DeviceKey, _ occurredMilliseconds: Int64) -> Int {
-        guard learn(device, .online, occurredMilliseconds), let entry = devices.find(device) else { return 0 }
+    private mutating func comesOnline(
+        _ device: DeviceKey, _ occurredMilliseconds: Int64, _ partition: UInt16
+    ) -> Int {
+        guard learn(device, .online, occurredMilliseconds, partition), let entry = devices.find(device) else {
+            return 0
+        }
         return letReturn(entry)
     }
 
     /// The device is offline: what is to be held then, is. Returns how many items that are.
     public mutating func offline(
-        _ device: DeviceKey, occurredMilliseconds: Int64, at now: DeliveryTime
+        _ device: DeviceKey, occurredMilliseconds: Int64, partition: UInt16, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
-        guard learn(device, .offline, occurredMilliseconds) else { return 0 }
+        guard learn(device, .offline, occurredMilliseconds, partition) else { return 0 }
         var count = 0
         forEachItem(of: device) { machine, slot in
             let item = machine.items + Int(slot)
@@ -81,7 +85,8 @@ extension DeliveryMachine {
 
     /// The device has shown the notification with this `apns-id`. Returns 1 when that confirms an item, 0 otherwise.
     public mutating func receipt(
-        _ device: DeviceKey, notificationKey: UInt64, occurredMilliseconds: Int64, at now: DeliveryTime
+        _ device: DeviceKey, notificationKey: UInt64, occurredMilliseconds: Int64, partition: UInt16,
+        at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
         var confirmed = 0
@@ -97,22 +102,25 @@ extension DeliveryMachine {
                 machine.end(slot, .confirmed, at: now)
             }
         }
-        _ = comesOnline(device, occurredMilliseconds)
+        _ = comesOnline(device, occurredMilliseconds, partition)
         return confirmed
     }
 
     /// Notes where a device is, unless something newer is known.
-    private mutating func learn(_ key: DeviceKey, _ presence: Presence, _ occurred: Int64) -> Bool {
+    private mutating func learn(
+        _ key: DeviceKey, _ presence: Presence, _ occurred: Int64, _ partition: UInt16
+    ) -> Bool {
         let device = devices.findOrInsert(key)
         let known = devices.entries[Int(device)].presence
         if known != Self.noSlot {
             guard occurred >= presences[known].learned else { return false }
-            presences.update(known, presence, learned: occurred)
+            presences.update(known, presence, learned: occurred, partition: partition)
             return true
         }
         // Items have room in the table of devices, and so have known devices: one that is forgotten makes it.
         if let surplus = presences.surplus { forget(presences[surplus].device, surplus) }
-        let index = presences.insert(device: device, presence, learned: occurred)
+        let index = presences.insert(
+            device: device, presence, learned: occurred, partition: partition)
         devices.entries[Int(device)].presence = index
         return true
     }
@@ -128,13 +136,20 @@ extension DeliveryMachine {
         }
     }
 
-    /// No receipt came in time.
-    mutating func presumeOffline(_ device: UInt32, at now: DeliveryTime) {
+    /// Forgets what a partition's events have said: what they say from here on, another worker hears.
+    mutating func forgetPresences(of partition: UInt16) {
+        for presence in presences.indices(of: partition) { forget(presences[presence].device, presence) }
+    }
+
+    /// No receipt of an item came in time.
+    mutating func presumeOffline(_ slot: UInt32, at now: DeliveryTime) {
+        let device = items[Int(slot)].device
         let key = devices.entries[Int(device)].key
         let known = devices.entries[Int(device)].presence
         if known != Self.noSlot, presences[known].presence == .offline { return }
         let learned = known == Self.noSlot ? now.wallMilliseconds : presences[known].learned
-        _ = learn(key, .presumedOffline, max(learned, now.wallMilliseconds))
+        let partition = known == Self.noSlot ? items[Int(slot)].partition : presences[known].partition
+        _ = learn(key, .presumedOffline, max(learned, now.wallMilliseconds), partition)
     }
 
     /// Queues what is held for a device for its return.
@@ -218,6 +233,8 @@ extension DeliveryMachine {
     mutating func move(_ slot: UInt32, to move: Move, at now: DeliveryTime) {
         withdraw(slot)
         let item = items + Int(slot)
+        // APNs has it for the old token, which no device has any more.
+        item.pointee.flags.remove(.accepted)
         if openCircuits > 0 { probeLeft(slot) }
         unlink(slot)
         if move.isElsewhere {

@@ -41,7 +41,7 @@ extension DeliveryMachine {
             place(slot, at: now)
         case .confirming:
             setState(slot, .unplaced)
-            presumeOffline(item.pointee.device, at: now)
+            presumeOffline(slot, at: now)
             // A device that comes and goes doesn't get it each time.
             let pause = limits.retry.later.wait(
                 attempt: UInt32(max(1, item.pointee.attempts)), using: &generator)
@@ -138,5 +138,6 @@ extension DeliveryMachine {
             }
             if partition == nil || item.pointee.partition == partition { drop(UInt32(index), at: now) }
         }
+        if let partition { forgetPresences(of: partition) }
     }
 }

@@ -228,7 +228,11 @@ public struct DeliveryMachine: ~Copyable {
     mutating func unblock(_ slot: UInt32, at now: DeliveryTime) {
         items[Int(slot)].peer = Self.noSlot
         setState(slot, .unplaced)
-        place(slot, at: now)
+        if items[Int(slot)].flags.contains(.accepted), !isEnding(items[Int(slot)].partition) {
+            awaitReceipt(slot, at: now)
+        } else {
+            place(slot, at: now)
+        }
     }
 
     /// Takes an item that isn't in flight from wherever it waits.

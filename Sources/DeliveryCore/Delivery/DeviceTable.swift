@@ -102,6 +102,8 @@ struct PresenceTable: ~Copyable {
     struct Entry: BitwiseCopyable {
         /// When it was so, in milliseconds since the epoch.
         var learned: Int64 = 0
+        /// The partition that brings the device's events.
+        var partition: UInt16 = 0
         var device = DeliveryMachine.noSlot
         var next = DeliveryMachine.noSlot
         var previous = DeliveryMachine.noSlot
@@ -122,7 +124,9 @@ struct PresenceTable: ~Copyable {
     /// The device that gives way to one more; nil while there is room.
     var surplus: UInt32? { count < capacity ? nil : oldest }
 
-    mutating func insert(device: UInt32, _ presence: Presence, learned: Int64) -> UInt32 {
+    mutating func insert(
+        device: UInt32, _ presence: Presence, learned: Int64, partition: UInt16
+    ) -> UInt32 {
         let index: UInt32
         if firstFree != DeliveryMachine.noSlot {
             index = firstFree
@@ -131,14 +135,27 @@ struct PresenceTable: ~Copyable {
             index = UInt32(entries.count)
             entries.append(Entry())
         }
-        entries[Int(index)] = Entry(learned: learned, device: device, presence: presence)
+        entries[Int(index)] = Entry(
+            learned: learned, partition: partition, device: device, presence: presence)
         link(index)
         count += 1
         return index
     }
 
-    mutating func update(_ index: UInt32, _ presence: Presence, learned: Int64) {
+    /// The presences that a partition brought, in no order.
+    func indices(of partition: UInt16) -> [UInt32] {
+        var found: [UInt32] = []
+        var index = oldest
+        while index != DeliveryMachine.noSlot {
+            if entries[Int(index)].partition == partition { found.append(index) }
+            index = entries[Int(index)].next
+        }
+        return found
+    }
+
+    mutating func update(_ index: UInt32, _ presence: Presence, learned: Int64, partition: UInt16) {
         entries[Int(index)].presence = presence
+        entries[Int(index)].partition = partition
         entries[Int(index)].learned = learned
         unlink(index)
         link(index)

@@ -125,7 +125,7 @@ extension Shard {
     // MARK: Other jobs
 
     private func take(_ control: ControlJob, _ record: ConsumedRecord, _ source: OutcomeSource) {
-        let (kind, count) = apply(control)
+        let (kind, count) = apply(control, partition: source.partitionSlot)
         let outcome = Outcome(
             kind, of: control, count: count, sourceTopic: sourceTopic, partition: record.partition,
             offset: record.offset, polledMilliseconds: wallMilliseconds,
@@ -136,7 +136,7 @@ extension Shard {
     }
 
     /// Does what a cancel or device event says. Returns the kind of its outcome, and how many items it concerned.
-    private func apply(_ control: ControlJob) -> (OutcomeKind, UInt32?) {
+    private func apply(_ control: ControlJob, partition: UInt16) -> (OutcomeKind, UInt32?) {
         let device = plan.hasher.device(control.address)
         let occurred = control.occurredMilliseconds
         var context = ActionContext.none
@@ -149,12 +149,15 @@ extension Shard {
             return cancel(device, .collapseKey(plan.hasher.collapseIdentifier(identifier), topic: topic))
         case .cancelNotification(let id):
             return cancel(device, .notificationKey(plan.hasher.notification(id)))
-        case .online: count = machine.online(device, occurredMilliseconds: occurred, at: now)
-        case .offline: count = machine.offline(device, occurredMilliseconds: occurred, at: now)
+        case .online:
+            count = machine.online(device, occurredMilliseconds: occurred, partition: partition, at: now)
+        case .offline:
+            count = machine.offline(device, occurredMilliseconds: occurred, partition: partition, at: now)
         case .unregistered: count = machine.unregistered(device, occurredMilliseconds: occurred, at: now)
         case .receipt(let id):
             count = machine.receipt(
-                device, notificationKey: plan.hasher.notification(id), occurredMilliseconds: occurred, at: now
+                device, notificationKey: plan.hasher.notification(id), occurredMilliseconds: occurred,
+                partition: partition, at: now
             )
         case .tokenChanged(let token):
             context.newToken = token

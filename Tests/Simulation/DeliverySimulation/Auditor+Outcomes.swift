@@ -238,8 +238,11 @@ extension World {
         if store.count > 0 { broken(.bounded, "\(store.count) items are left in the store") }
         for seen in shown where seen.lastJob >= 0 && seen.lastJob < seen.job && !seen.isMixed {
             // A crash makes older ones come again, and then the newer one as well.
-            let newest = log.records[jobs[seen.job].record].takenEpoch
-            if newest < seen.lastEpoch {
+            let newest = log.records[jobs[seen.job].record]
+            // Unless it had expired, or was withdrawn, by then.
+            if newest.takenEpoch < seen.lastEpoch,
+                newest.lastKind == .accepted || newest.lastKind == .confirmed
+            {
                 broken(.newestWins, "a device saw push \(seen.lastJob) last, after \(seen.job)")
             }
         }

@@ -19,6 +19,7 @@ extension World {
     func control(_ number: Int, _ record: Record, _ worker: WorkerModel, _ shard: ShardModel) {
         let now = now(worker)
         let key = tokens[record.token].key
+        let slot = worker.partitions[record.partition].slot
         cause = Cause(record: number)
         switch record.kind {
         case .push: return
@@ -26,12 +27,12 @@ extension World {
         case .online:
             note(worker, shard, "hears that token # is online", record.token)
             learn(record, isOffline: false, shard)
-            _ = shard.machine.online(key, occurredMilliseconds: record.occurred, at: now)
+            _ = shard.machine.online(key, occurredMilliseconds: record.occurred, partition: slot, at: now)
             drain(worker, shard)
         case .offline:
             note(worker, shard, "hears that token # is offline", record.token)
             learn(record, isOffline: true, shard)
-            _ = shard.machine.offline(key, occurredMilliseconds: record.occurred, at: now)
+            _ = shard.machine.offline(key, occurredMilliseconds: record.occurred, partition: slot, at: now)
             drain(worker, shard)
         case .receipt: receipt(record, key, worker, shard)
         case .tokenChanged: changeToken(record, key, worker, shard)
@@ -126,7 +127,8 @@ extension World {
         }
         learn(record, isOffline: false, shard)
         _ = shard.machine.receipt(
-            key, notificationKey: UInt64(apns + 1), occurredMilliseconds: record.occurred, at: now(worker))
+            key, notificationKey: UInt64(apns + 1), occurredMilliseconds: record.occurred,
+            partition: worker.partitions[record.partition].slot, at: now(worker))
         drain(worker, shard)
         for (slot, job) in found where shard.copies[slot].isLive && shard.copies[slot].job == job {
             broken(.rightOutcome, "push \(job) has its receipt, and goes on")

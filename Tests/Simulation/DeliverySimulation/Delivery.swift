@@ -123,6 +123,8 @@ extension World {
         _ progress: ItemProgress
     ) {
         count(kind, cause)
+        log.records[jobs[copy.job].record].lastKind = kind
+        jobs[copy.job].movedBy = -1
         note("push # ends: outcome #", copy.job, Int(kind.rawValue))
         giveOutcome(
             of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,

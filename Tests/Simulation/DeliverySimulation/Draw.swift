@@ -37,6 +37,7 @@ struct Queue<Element> {
     var isEmpty: Bool { head == elements.count }
     var first: Element? { isEmpty ? nil : elements[head] }
 
+    mutating func replaceFirst(_ element: Element) { elements[head] = element }
     mutating func append(_ element: Element) { elements.append(element) }
 
     mutating func popFirst() -> Element? {

@@ -81,14 +81,22 @@ extension World {
         let isLost = draw.chance(300)
         happened(isLost ? .lossOfPartition : .handOver)
         note("worker # is to give partition # up", worker.number, partition)
-        worker.partitions[partition].isEnding = true
         worker.partitions[partition].patience = draw.spread(1...600)
-        let slot = worker.partitions[partition].slot
-        for shard in worker.shards {
-            shard.machine.abandon(partition: slot, at: now(worker))
-            drain(worker, shard)
-        }
+        abandon(partition, worker)
         if isLost { release(partition, worker) }
+    }
+
+    /// The machines give back what they can of a partition.
+    private func abandon(_ partition: Int, _ worker: WorkerModel) {
+        worker.partitions[partition].isEnding = true
+        for shard in worker.shards {
+            shard.machine.abandon(partition: worker.partitions[partition].slot, at: now(worker))
+            drain(worker, shard)
+            // What happens to its devices from here on, another one hears.
+            for token in tokens.indices where self.partition(of: token) == partition {
+                (shard.presenceAt[token], shard.isOffline[token]) = (.min, false)
+            }
+        }
     }
 
     private func checkHandOver(_ worker: WorkerModel, _ partition: Int) {
@@ -117,11 +125,7 @@ extension World {
     /// An operator sets the group's offset back while nobody has the partition.
     func resetOffset() {
         guard let (worker, partition) = anyPartition() else { return }
-        for shard in worker.shards {
-            shard.machine.abandon(partition: worker.partitions[partition].slot, at: now(worker))
-            worker.partitions[partition].isEnding = true
-            drain(worker, shard)
-        }
+        abandon(partition, worker)
         release(partition, worker)
         let index = max(0, log.committed[partition].index - draw.spread(1...30))
         guard index < log.committed[partition].index else { return }
@@ -182,7 +186,7 @@ extension World {
                 checkProgress()
             }
             // In a world that met its limits, one after the other may have to expire first.
-            if milliseconds > Self.maximumExpiration * (metLimit ? 64 : 1) + 300_000 {
+            if milliseconds > Self.maximumExpiration * (metLimit ? 400 : 1) + 300_000 {
                 return broken(.progress, "the world is healthy, and something doesn't end")
             }
         }

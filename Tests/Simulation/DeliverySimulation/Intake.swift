@@ -115,10 +115,7 @@ extension World {
         let record = outcome.completes ? outcome.record : -1
         if outcome.storeKey >= 0 || (record >= 0 && !state.removals.isEmpty) {
             worker.partitions[partition].removals.append(
-                Removal(job: outcome.storeKey >= 0 ? outcome.job : -1, record: record, commit: nextCommit + 1)
-            )
-            // For the sake of a commit that follows.
-            worker.partitions[partition].isDirty = true
+                Removal(job: outcome.storeKey >= 0 ? outcome.job : -1, record: record))
         } else if record >= 0 {
             complete(record, worker, partition)
         }
@@ -231,11 +228,11 @@ extension World {
         for key in store.keys(of: partition, log.records, jobs) {
             let record = jobs[store.entry(key)!.job].record
             let offset = log.records[record].offset
+            log.records[record].restoreEpoch = state.epoch
             if offset < committed.offset {
                 state.toRestore.append(key)
             } else {
                 restored.append(offset..<offset + 1)
-                log.records[record].restoreEpoch = state.epoch
             }
         }
         state.tracker = OffsetTracker(
@@ -275,12 +272,6 @@ extension World {
         worker.partitions[partition].removals = Queue()
         worker.writes.removeAll { $0.partition == partition }
         owner[partition] = -1
-        // What happens to its devices from here on, another one hears.
-        for shard in worker.shards {
-            for token in tokens.indices where self.partition(of: token) == partition {
-                (shard.presenceAt[token], shard.isOffline[token]) = (.min, false)
-            }
-        }
         note("worker # has given partition # up", worker.number, partition)
     }
 }

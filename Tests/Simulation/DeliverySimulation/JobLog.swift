@@ -22,6 +22,7 @@ struct Record {
 
     /// An outcome of it is in Kafka.
     var isWritten = false
+    var lastKind: OutcomeKind?
     /// The assignment in which its last outcome was given.
     var outcomeEpoch = -1
     /// The assignment in which a worker has completed its offset last.

@@ -63,8 +63,9 @@ struct Scenario {
         badAnswerPerMille = draw.chance(300) ? draw.among(200...700) : draw.among(10...200)
         limits = Self.limits(&draw, tokens: tokens)
         weights = Self.weights(&draw)
-        if limits.capacity < 64 {
-            // A worker that is full reads no device events: what waits for them would only end with its expiration.
+        if limits.capacity < 64 || (spanLimit < 4096 && !limits.storeIsDurable) {
+            // A worker that is at its limit reads no device events: what waits for them would only end with its
+            // expiration.
             (holdPerMille, confirmPerMille) = (0, 0)
         }
     }

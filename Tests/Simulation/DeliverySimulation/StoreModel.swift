@@ -61,17 +61,26 @@ extension World {
         }
         guard !fails else { return false }
         for partition in owner.indices where owner[partition] == worker.number {
-            let committed = worker.partitions[partition].committed
-            guard let removal = worker.partitions[partition].removals.first,
-                removal.job < 0 || removal.commit <= committed
-            else { continue }
-            _ = worker.partitions[partition].removals.popFirst()
+            guard let removal = nextRemoval(worker, partition) else { continue }
             counts.events += 1
             if removal.job >= 0 { remove(removal.job) }
             if removal.record >= 0 { complete(removal.record, worker, partition) }
             return true
         }
         return false
+    }
+
+    /// The partition's first removal, if it may be done now.
+    private func nextRemoval(_ worker: WorkerModel, _ partition: Int) -> Removal? {
+        guard var removal = worker.partitions[partition].removals.first else { return nil }
+        if removal.job >= 0, removal.commit < 0 {
+            removal.commit = nextCommit + 1
+            worker.partitions[partition].removals.replaceFirst(removal)
+            // For the sake of that commit.
+            worker.partitions[partition].isDirty = true
+        }
+        guard removal.job < 0 || removal.commit <= worker.partitions[partition].committed else { return nil }
+        return worker.partitions[partition].removals.popFirst()
     }
 
     /// False when nothing was done: the item is gone, or the write has to wait.
@@ -105,7 +114,10 @@ extension World {
     /// Another push's item must not be overwritten before its outcome is in Kafka: a crash would lose it.
     func isBlocked(_ write: StoreWrite) -> Bool {
         guard let entry = store.entry(write.key), entry.job != write.copy.job else { return false }
-        return !log.records[jobs[entry.job].record].isWritten
+        let record = log.records[jobs[entry.job].record]
+        // Of its last stay, that is: one that is still to come back has an outcome of an earlier one at most.
+        return !record.isWritten || record.outcomeEpoch < record.takenEpoch
+            || record.restoreEpoch > record.takenEpoch
     }
 
     func put(_ write: StoreWrite) {
@@ -161,6 +173,7 @@ extension World {
         copy.expiry = entry.expiry
         copy.firstSent = entry.firstSent
         copy.failures = entry.failures
+        if entry.firstSent > 0 { copy.notBefore = 0 }
         copy.hasMoved = entry.address != job.token
         if progress.isAccepted {
             copy.last = .accepted

@@ -31,9 +31,9 @@ struct Removal {
     /// The record that is complete then, -1 for none. It also waits for the removals before it: were it committed
     /// earlier, a crash could bring back an older push whose newer one is done.
     var record: Int
-    /// The removal waits for this commit, or a later one: the older pushes that the item has superseded must not come
-    /// again when it is gone.
-    var commit: Int
+    /// A removal waits for this commit, or a later one, which says that all before it is complete: the older pushes
+    /// that the item has superseded must not come again when it is gone. -1 while there are others before it.
+    var commit = -1
 }
 
 /// A partition as a worker has it.
