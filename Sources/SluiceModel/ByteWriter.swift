@@ -1,4 +1,4 @@
-/// A growable byte buffer that JSON is written into: strings with escaping, integers, raw bytes.
+/// A growable byte buffer that JSON and binary formats are written into: strings with escaping, integers, raw bytes.
 ///
 /// It allocates only when it grows; ``removeAll()`` keeps the capacity, so a reused writer stops allocating.
 public struct ByteWriter: ~Copyable {
@@ -73,6 +73,34 @@ public struct ByteWriter: ~Copyable {
             storage.storeBytes(of: scratch[index], toByteOffset: count, as: UInt8.self)
             count &+= 1
         }
+    }
+
+    /// An integer's bytes, least significant first.
+    public mutating func append<Value: FixedWidthInteger & BitwiseCopyable>(littleEndian value: Value) {
+        reserve(MemoryLayout<Value>.size)
+        storage.storeBytes(of: value.littleEndian, toByteOffset: count, as: Value.self)
+        count += MemoryLayout<Value>.size
+    }
+
+    /// Seven bits to a byte, least significant first, the top bit set in all but the last (LEB128): 1 to 10 bytes.
+    public mutating func append(varint value: UInt64) {
+        reserve(10)
+        var rest = value
+        while rest >= 0x80 {
+            storage.storeBytes(
+                of: UInt8(truncatingIfNeeded: rest) | 0x80, toByteOffset: count, as: UInt8.self)
+            count &+= 1
+            rest &>>= 7
+        }
+        storage.storeBytes(of: UInt8(truncatingIfNeeded: rest), toByteOffset: count, as: UInt8.self)
+        count &+= 1
+    }
+
+    /// Packs an even number of valid hexadecimal digits, two to a byte.
+    mutating func append(packing digits: UnsafeRawBufferPointer) {
+        reserve(digits.count / 2)
+        HexadecimalText.pack(digits, into: storage + count)
+        count += digits.count / 2
     }
 
     /// 36 characters of a canonical UUID.

@@ -25,6 +25,28 @@ public struct PushDescription: Sendable {
     }
 }
 
+/// A cancel or a device event as a producer describes it. Nothing is checked here: the decoder is the judge.
+public struct ControlDescription: Sendable {
+    /// ``JobKind/cancel`` or ``JobKind/device``.
+    public var kind: JobKind
+    public var deviceToken: String
+    /// Of what is withdrawn; a collapse identifier goes with its topic.
+    public var topic: String?
+    public var collapseIdentifier: String?
+    /// Of what is withdrawn, or what a receipt is for.
+    public var apnsID: String?
+    /// A ``DeviceEvent/name``.
+    public var event: String?
+    public var newDeviceToken: String?
+    public var occurredAtMilliseconds: Int64?
+    public var createdAtMilliseconds: Int64?
+
+    public init(_ kind: JobKind, deviceToken: String) {
+        self.kind = kind
+        self.deviceToken = deviceToken
+    }
+}
+
 /// A record for the jobs topic.
 public struct EncodedJob: Sendable {
     public var key: [UInt8]
@@ -42,21 +64,46 @@ public struct EncodedJob: Sendable {
 public enum JobEncoder {
     /// Binary mode: headers beside the payload.
     public static func binary(_ push: PushDescription) -> EncodedJob {
-        let headers = fields(of: push).compactMap { field, value -> (name: String, value: [UInt8])? in
+        EncodedJob(
+            key: Array(push.deviceToken.utf8), value: push.payload, headers: headers(of: fields(of: push)))
+    }
+
+    /// Binary mode: headers, and no value.
+    public static func binary(_ control: ControlDescription) -> EncodedJob {
+        EncodedJob(
+            key: Array(control.deviceToken.utf8), value: [], headers: headers(of: fields(of: control)))
+    }
+
+    /// Structured mode: one JSON document.
+    public static func structured(_ push: PushDescription) -> EncodedJob {
+        structured(
+            .push, fields(of: push), payload: push.payload, key: Array(push.deviceToken.utf8))
+    }
+
+    /// Structured mode: one JSON document.
+    public static func structured(_ control: ControlDescription) -> EncodedJob {
+        structured(
+            control.kind, fields(of: control).filter { $0.0 != .kind }, payload: nil,
+            key: Array(control.deviceToken.utf8))
+    }
+
+    private static func headers(of fields: [(JobField, Value)]) -> [(name: String, value: [UInt8])] {
+        fields.compactMap { field, value in
             guard let name = field.headerName else { return nil }
             switch value {
             case .text(let text): return (name.description, Array(text.utf8))
             case .integer(let number): return (name.description, Array("\(number)".utf8))
             }
         }
-        return EncodedJob(key: Array(push.deviceToken.utf8), value: push.payload, headers: headers)
     }
 
-    /// Structured mode: one JSON document.
-    public static func structured(_ push: PushDescription) -> EncodedJob {
-        var writer = ByteWriter(minimumCapacity: push.payload.count + 256)
-        writer.append(#"{"kind":"push""#)
-        for (field, value) in fields(of: push) {
+    private static func structured(
+        _ kind: JobKind, _ fields: [(JobField, Value)], payload: [UInt8]?, key: [UInt8]
+    ) -> EncodedJob {
+        var writer = ByteWriter(minimumCapacity: (payload?.count ?? 0) + 256)
+        writer.append(#"{"kind":"#)
+        writer.append(jsonString: kind.name.bytes)
+        for (field, value) in fields {
             writer.append(UInt8(ascii: ","))
             writer.append(jsonString: field.memberName.bytes)
             writer.append(UInt8(ascii: ":"))
@@ -65,10 +112,12 @@ public enum JobEncoder {
             case .integer(let number): writer.append(decimal: number)
             }
         }
-        writer.append(#","payload":"#)
-        push.payload.withUnsafeBytes { writer.append($0) }
+        if let payload {
+            writer.append(#","payload":"#)
+            payload.withUnsafeBytes { writer.append($0) }
+        }
         writer.append(UInt8(ascii: "}"))
-        return document(Array(writer.bytes), key: Array(push.deviceToken.utf8))
+        return document(Array(writer.bytes), key: key)
     }
 
     /// A finished structured-mode document as a record. Its key is taken from the document; nil when that has
@@ -111,6 +160,21 @@ public enum JobEncoder {
             (.registeredAt, push.registeredAtMilliseconds.map { .integer($0) }),
             (.duplicates, push.duplicates.map { .text($0) }),
             (.createdAt, push.createdAtMilliseconds.map { .integer($0) }),
+        ]
+        return all.compactMap { field, value in value.map { (field, $0) } }
+    }
+
+    private static func fields(of control: ControlDescription) -> [(JobField, Value)] {
+        let all: [(JobField, Value?)] = [
+            (.kind, .text(control.kind.name.description)),
+            (.deviceToken, .text(control.deviceToken)),
+            (.topic, control.topic.map { .text($0) }),
+            (.collapseIdentifier, control.collapseIdentifier.map { .text($0) }),
+            (.event, control.event.map { .text($0) }),
+            (.apnsID, control.apnsID.map { .text($0) }),
+            (.newDeviceToken, control.newDeviceToken.map { .text($0) }),
+            (.occurredAt, control.occurredAtMilliseconds.map { .integer($0) }),
+            (.createdAt, control.createdAtMilliseconds.map { .integer($0) }),
         ]
         return all.compactMap { field, value in value.map { (field, $0) } }
     }

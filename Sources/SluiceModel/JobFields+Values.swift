@@ -110,22 +110,18 @@ extension JobFields {
         return .at(UInt32(clamping: seconds ?? 0))
     }
 
-    /// Printable ASCII without a blank at either end: always a legal field value in HTTP/2 (RFC 9113 §8.2.1),
-    /// and the same 64 in bytes and in characters.
     func collapseIdentifier() throws(JobError) -> UnsafeRawBufferPointer? {
         guard let text = self[.collapseIdentifier] else { return nil }
-        guard (1...JobLimits.maximumCollapseIdentifierLength).contains(text.count) else {
+        switch CollapseIdentifier.violation(text) {
+        case nil: return text
+        case .length:
             throw error(
                 .collapseIdentifier, .length,
                 "has \(text.count) bytes, 1 to \(JobLimits.maximumCollapseIdentifierLength) are allowed")
+        default:
+            throw error(
+                .collapseIdentifier, .charset, "must be printable ASCII without a blank at either end")
         }
-        for byte in text where !(0x20...0x7E).contains(byte) {
-            throw error(.collapseIdentifier, .charset, "has a byte that is not printable ASCII")
-        }
-        guard text[0] != 0x20, text[text.count - 1] != 0x20 else {
-            throw error(.collapseIdentifier, .charset, "begins or ends with a blank")
-        }
-        return text
     }
 
     func apnsID(_ field: JobField) throws(JobError) -> APNSID? {

@@ -65,3 +65,15 @@ public enum DeviceToken {
         return nil
     }
 }
+
+/// Rules for collapse identifiers.
+public enum CollapseIdentifier {
+    /// Why bytes are not a collapse identifier, or nil when they are one: 1 to
+    /// ``JobLimits/maximumCollapseIdentifierLength`` bytes of printable ASCII without a blank at either end. That is always
+    /// a legal field value in HTTP/2 (RFC 9113 §8.2.1), and the same 64 in bytes and in characters.
+    public static func violation(_ text: UnsafeRawBufferPointer) -> JobRule? {
+        guard (1...JobLimits.maximumCollapseIdentifierLength).contains(text.count) else { return .length }
+        for byte in text where !(0x20...0x7E).contains(byte) { return .charset }
+        return text[0] == 0x20 || text[text.count - 1] == 0x20 ? .charset : nil
+    }
+}

@@ -2,7 +2,7 @@ import ArgumentParser
 import Foundation
 import SluiceModel
 
-/// A push, as options of the command line. Nothing is judged here: that is the worker's rules' business.
+/// A job, as options of the command line. Nothing is judged here: that is the worker's rules' business.
 struct JobOptions: ParsableArguments {
     enum Mode: String, ExpressibleByArgument, CaseIterable {
         /// The record's value is the payload, everything else is headers.
@@ -13,6 +13,16 @@ struct JobOptions: ParsableArguments {
 
     @Option(help: "How the job is encoded: payload and headers, or one JSON document.")
     var mode = Mode.binary
+
+    enum Kind: String, ExpressibleByArgument, CaseIterable {
+        case push, cancel, device
+    }
+
+    @Option(
+        help: ArgumentHelp(
+            "push; cancel: withdraw what waits under --collapse-id and --topic, or --apns-id; device: tell an --event."
+        ))
+    var kind = Kind.push
 
     @Option(help: ArgumentHelp("The device, and the record's key.", valueName: "hex"))
     var deviceToken: String?
@@ -39,7 +49,8 @@ struct JobOptions: ParsableArguments {
     var expiration: Int64?
 
     @Option(
-        help: ArgumentHelp("Instead of an expiration: seconds from the job's creation.", valueName: "seconds")
+        help: ArgumentHelp(
+            "Instead of an expiration: seconds from --deliver-at, or from now.", valueName: "seconds")
     )
     var ttl: Int64?
 
@@ -60,13 +71,42 @@ struct JobOptions: ParsableArguments {
     @Option(help: ArgumentHelp("Whether the device may see it twice: allow or avoid.", valueName: "policy"))
     var duplicates: String?
 
-    var isGiven: Bool { deviceToken != nil || topic != nil || payload != nil || alert != nil }
+    @Option(
+        help: ArgumentHelp("With --delivery confirm: how long a receipt may take.", valueName: "seconds"))
+    var receiptTimeout: Int64?
+
+    @Option(
+        help: ArgumentHelp(
+            "When the app registered the token, in milliseconds since the epoch.", valueName: "ms"))
+    var registeredAt: Int64?
+
+    @Option(
+        help: ArgumentHelp(
+            "With --kind device: online, offline, receipt (of --apns-id), token-changed or unregistered.",
+            valueName: "name"))
+    var event: String?
+
+    @Option(help: ArgumentHelp("With --event token-changed: the device's new token.", valueName: "hex"))
+    var newDeviceToken: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "With --event: when it happened, in milliseconds since the epoch; default: now.", valueName: "ms")
+    )
+    var occurredAt: Int64?
+
+    var isGiven: Bool {
+        deviceToken != nil || topic != nil || payload != nil || alert != nil || kind != .push || event != nil
+    }
 
     func validateComplete() throws {
         guard isGiven else {
             throw ValidationError("give --file, or --device-token, --topic and --payload or --alert")
         }
         if deviceToken == nil { throw ValidationError("--device-token is missing") }
+        if let stray = strayOption { throw ValidationError(stray) }
+        if kind == .device, event == nil { throw ValidationError("--event is missing") }
+        guard kind == .push else { return }
         if topic == nil { throw ValidationError("--topic is missing") }
         if payload == nil, alert == nil { throw ValidationError("--payload or --alert is missing") }
         if payload != nil, alert != nil { throw ValidationError("--payload and --alert exclude each other") }
@@ -75,19 +115,58 @@ struct JobOptions: ParsableArguments {
         }
     }
 
+    /// An option that is given and that a job of this kind has no use for.
+    private var strayOption: String? {
+        func first(_ options: [(name: String, isGiven: Bool)]) -> String? {
+            options.first { $0.isGiven }?.name
+        }
+        let ofPushes = [
+            ("--payload", payload != nil), ("--alert", alert != nil), ("--priority", priority != nil),
+            ("--expiration", expiration != nil), ("--ttl", ttl != nil), ("--deliver-at", deliverAt != nil),
+            ("--delivery", delivery != nil), ("--duplicates", duplicates != nil),
+            ("--receipt-timeout", receiptTimeout != nil), ("--registered-at", registeredAt != nil),
+        ]
+        let ofDevices = [
+            ("--event", event != nil), ("--new-device-token", newDeviceToken != nil),
+            ("--occurred-at", occurredAt != nil),
+        ]
+        if kind != .push, let name = first(ofPushes) { return "\(name) goes only with --kind push" }
+        if kind != .device, let name = first(ofDevices) { return "\(name) goes only with --kind device" }
+        if kind == .device,
+            let name = first([("--topic", topic != nil), ("--collapse-id", collapseId != nil)])
+        {
+            return "\(name) does not go with --kind device"
+        }
+        return nil
+    }
+
     func encoded() throws(CommandFailure) -> EncodedJob {
+        if kind != .push { return encodedControl() }
         var push = PushDescription(
             deviceToken: deviceToken ?? "", topic: topic ?? "", pushType: pushType,
             payload: try payloadBytes())
         push.priority = priority
         push.expiration = expiration
         push.ttl = ttl
+        push.receiptTimeoutSeconds = receiptTimeout
+        push.registeredAtMilliseconds = registeredAt
         push.collapseIdentifier = collapseId
         push.apnsID = apnsId
         push.duplicates = duplicates
         push.deliverAtMilliseconds = deliverAt
         push.delivery = delivery
         return mode == .binary ? JobEncoder.binary(push) : JobEncoder.structured(push)
+    }
+
+    private func encodedControl() -> EncodedJob {
+        var control = ControlDescription(kind == .cancel ? .cancel : .device, deviceToken: deviceToken ?? "")
+        control.topic = topic
+        control.collapseIdentifier = collapseId
+        control.apnsID = apnsId
+        control.event = event
+        control.newDeviceToken = newDeviceToken
+        control.occurredAtMilliseconds = occurredAt
+        return mode == .binary ? JobEncoder.binary(control) : JobEncoder.structured(control)
     }
 
     private func payloadBytes() throws(CommandFailure) -> [UInt8] {

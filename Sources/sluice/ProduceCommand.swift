@@ -10,6 +10,8 @@ struct ProduceCommand: ParsableCommand {
         discussion: """
             One job:
               sluice produce --device-token $TOKEN --topic com.example.news --alert "Hello"
+              sluice produce --device-token $TOKEN --kind device --event offline
+              sluice produce --device-token $TOKEN --kind cancel --topic com.example.news --collapse-id x
 
             Many, each line a job in structured mode, `-` for standard input:
               sluice produce --file jobs.jsonl --rate 5000

@@ -91,6 +91,23 @@ struct CommandLineTests {
             "produce", "--device-token", deviceToken, "--topic", "com.example.news", "--payload", "[1]")
         #expect(result.exit == .status(65))
         #expect(result.standardError.contains("payload: must be a JSON object [json-object]"))
+        let both = try sluice("produce", "--kind", "cancel", "--device-token", deviceToken)
+        #expect(both.exit == .status(65))
+        #expect(both.standardError.contains("a cancel names what to withdraw"))
+        for (options, message) in [
+            (["--kind", "device"], "--event is missing"),
+            (["--event", "online"], "--event goes only with --kind device"),
+            (["--kind", "cancel", "--ttl", "1"], "--ttl goes only with --kind push"),
+            (
+                ["--kind", "device", "--event", "online", "--topic", "a"],
+                "--topic does not go with --kind device"
+            ),
+        ] {
+            let wrong = try ChildProcess.run(
+                Executables.sluice, ["produce", "--device-token", deviceToken] + options)
+            #expect(wrong.exit == .status(64))
+            #expect(wrong.standardError.contains(message))
+        }
     }
 
     @Test("an unreachable cluster is status 69, and its address is named")
@@ -192,6 +209,20 @@ struct KafkaToolTests {
             #expect(result.exit == .status(0), "\(result.standardError)")
             #expect(result.standardOutput.hasPrefix("produced to \(topic), partition "))
         }
+        for options in [
+            ["--kind", "cancel", "--topic", "com.example.news", "--collapse-id", "c"],
+            ["--kind", "device", "--event", "offline", "--occurred-at", "1700000000000"],
+            [
+                "--topic", "com.example.news", "--payload", "{}", "--deliver-at", "1700000000000",
+                "--delivery",
+                "confirm", "--receipt-timeout", "30", "--duplicates", "avoid",
+            ],
+        ] {
+            let target = ["-b", servers, "--jobs-topic", topic, "--device-token", deviceToken]
+            let result = try ChildProcess.run(
+                Executables.sluice, ["produce", "--mode", "structured"] + target + options)
+            #expect(result.exit == .status(0), "\(result.standardError)")
+        }
         let job = """
             {"kind":"push","device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","payload":{}}
             """
@@ -209,7 +240,19 @@ struct KafkaToolTests {
             "outcomes", "-b", servers, "--from", topic, "--from-beginning", "--until-end", "--json")
         #expect(records.exit == .status(0))
         let values = records.standardOutput.split(separator: "\n").sorted()
-        #expect(values.count == 5)
+        #expect(values.count == 8)
+        let device = #""device-token":"\#(deviceToken)""#
+        #expect(
+            values.contains(
+                #"{"kind":"cancel",\#(device),"topic":"com.example.news","collapse-id":"c"}"#[...]))
+        #expect(
+            values.contains(
+                #"{"kind":"device",\#(device),"event":"offline","occurred-at":1700000000000}"#[...]))
+        #expect(
+            values.contains {
+                $0.contains(#""deliver-at":1700000000000,"delivery":"confirm","receipt-timeout":30"#)
+                    && $0.contains(#""duplicates":"avoid""#)
+            })
         #expect(values.contains(#"{"aps":{"alert":"Say \"hi\""}}"#))
         #expect(values.contains { $0.contains(#""priority":5,"ttl":60,"collapse-id":"c""#) })
     }

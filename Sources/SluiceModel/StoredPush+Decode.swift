@@ -1,0 +1,173 @@
+extension StoredPush {
+    /// Bytes of room that ``init(decoding:tokenText:)`` asks for the device token's text; 0 where it is stored as text.
+    public static func tokenTextLength(of bytes: UnsafeRawBufferPointer) throws(StoredPushError) -> Int {
+        let flags = try checkedFlags(of: bytes)
+        return flags.isDisjoint(with: .packedToken) ? 0 : 2 * Int(bytes[Place.tokenCount])
+    }
+
+    /// Reads a stored push. Nothing is copied: the push's slices point into `bytes`, but for a packed device token, whose
+    /// digits are written to `tokenText`. Both must outlive the push, which owns neither.
+    ///
+    /// What goes into header fields is checked again (device token, topic, collapse identifier); the payload isn't.
+    /// - Parameter tokenText: room for ``tokenTextLength(of:)`` bytes, ``DeviceToken/maximumLength`` at the most.
+    public init(
+        decoding bytes: UnsafeRawBufferPointer, tokenText: UnsafeMutableRawBufferPointer
+    ) throws(StoredPushError) {
+        let flags = try Self.checkedFlags(of: bytes)
+        let codes = bytes[Place.codes]
+        guard let pushType = PushType(storedCode: codes & 15) else { throw .invalid(.pushType) }
+        guard let priority = Priority(storedCode: codes >> 4 & 3) else { throw .invalid(.priority) }
+        guard let delivery = DeliveryMode(storedCode: codes >> 6) else { throw .invalid(.delivery) }
+
+        var reader = NumberReader(bytes, from: Place.end)
+        let created = try reader.signed(.created)
+        let polled = try reader.instant(.polled, since: created)
+        guard let partition = Int32(exactly: try reader.signed(.partition)) else {
+            throw .invalid(.partition)
+        }
+        let offset = try reader.signed(.offset)
+        var expiration = flags.contains(.expiresOnce) ? Expiration.once : .unspecified
+        if flags.contains(.expiration) {
+            let seconds = created / 1000 &+ (try reader.signed(.expiration))
+            guard let seconds = UInt32(exactly: seconds) else { throw .invalid(.expiration) }
+            expiration = .at(seconds)
+        }
+        let deliverAt = try flags.contains(.deliverAt) ? reader.instant(.deliverAt, since: created) : nil
+        let registered =
+            try flags.contains(.registeredAt) ? reader.instant(.registeredAt, since: created) : nil
+        let timeout =
+            try flags.contains(.receiptTimeout)
+            ? reader.small(.receiptTimeout) : JobLimits.defaultReceiptTimeout
+        var progress = Progress(isAccepted: flags.contains(.accepted))
+        if flags.contains(.attempts) {
+            progress.attempts = try reader.small(.attempts)
+            progress.failures = try reader.small(.failures)
+        }
+        if flags.contains(.firstSent) {
+            progress.firstSentMilliseconds = try reader.instant(.firstSent, since: created)
+        }
+        if flags.contains(.expiry) {
+            progress.expiryMilliseconds = try reader.instant(.expiry, since: created)
+        }
+        if flags.contains(.storeVersion) { progress.storeVersion = try reader.number(.storeVersion) }
+
+        let texts = try Texts(bytes, from: reader.index, flags, tokenText: tokenText)
+        self.init(
+            push: PushJob(
+                deviceToken: texts.deviceToken, topic: texts.topic, pushType: pushType, priority: priority,
+                apnsID: APNSID(
+                    high: UInt64(
+                        littleEndian: bytes.loadUnaligned(fromByteOffset: Place.apnsID, as: UInt64.self)),
+                    low: UInt64(
+                        littleEndian: bytes.loadUnaligned(fromByteOffset: Place.apnsID + 8, as: UInt64.self))),
+                expiration: expiration, collapseIdentifier: texts.collapseIdentifier, payload: texts.payload,
+                deliverAtMilliseconds: deliverAt, delivery: delivery, receiptTimeoutSeconds: timeout,
+                registeredAtMilliseconds: registered,
+                duplicates: flags.contains(.avoidsDuplicates) ? .avoid : .allow, createdMilliseconds: created),
+            progress: progress, partition: partition, offset: offset, polledMilliseconds: polled)
+    }
+
+    /// The flags of a head that is complete and of a version that is known.
+    private static func checkedFlags(of bytes: UnsafeRawBufferPointer) throws(StoredPushError) -> Flags {
+        guard bytes.count > 0 else { throw .truncated }
+        guard bytes[0] == version else { throw .version(bytes[0]) }
+        guard bytes.count >= Place.end else { throw .truncated }
+        let flags = Flags(
+            rawValue: UInt16(
+                littleEndian: bytes.loadUnaligned(fromByteOffset: Place.flags, as: UInt16.self)))
+        guard flags.isSubset(of: .known), !flags.isSuperset(of: .packedToken),
+            !flags.isSuperset(of: [.expiresOnce, .expiration])
+        else { throw .invalid(.flags) }
+        return flags
+    }
+
+    /// The four runs of bytes behind the numbers.
+    private struct Texts {
+        var deviceToken: UnsafeRawBufferPointer
+        var topic: UnsafeRawBufferPointer
+        var collapseIdentifier: UnsafeRawBufferPointer?
+        var payload: UnsafeRawBufferPointer
+
+        init(
+            _ bytes: UnsafeRawBufferPointer, from start: Int, _ flags: Flags,
+            tokenText: UnsafeMutableRawBufferPointer
+        ) throws(StoredPushError) {
+            let isPacked = !flags.isDisjoint(with: .packedToken)
+            let digits = 2 * Int(bytes[Place.tokenCount])
+            let topicStart = start + (isPacked ? digits / 2 : digits)
+            let collapseStart = topicStart + Int(bytes[Place.topicCount])
+            let payloadStart = collapseStart + Int(bytes[Place.collapseCount])
+            let payloadCount = Int(
+                UInt16(littleEndian: bytes.loadUnaligned(fromByteOffset: Place.payloadCount, as: UInt16.self))
+            )
+            let end = payloadStart + payloadCount
+            guard end <= bytes.count else { throw .truncated }
+            guard end == bytes.count else { throw .trailing(bytes.count - end) }
+
+            let token = bytes.slice(start..<topicStart)
+            if isPacked {
+                guard (DeviceToken.minimumLength...DeviceToken.maximumLength).contains(digits) else {
+                    throw .invalid(.deviceToken)
+                }
+                guard let target = tokenText.baseAddress, tokenText.count >= digits else {
+                    throw .tokenText(needed: digits)
+                }
+                HexadecimalText.unpack(token, upperCase: flags.contains(.upperCaseToken), into: target)
+                deviceToken = UnsafeRawBufferPointer(start: target, count: digits)
+            } else {
+                guard DeviceToken.violation(token) == nil else { throw .invalid(.deviceToken) }
+                deviceToken = token
+            }
+            topic = bytes.slice(topicStart..<collapseStart)
+            guard Topic.isWellFormed(topic) else { throw .invalid(.topic) }
+            if payloadStart > collapseStart {
+                let identifier = bytes.slice(collapseStart..<payloadStart)
+                guard CollapseIdentifier.violation(identifier) == nil else {
+                    throw .invalid(.collapseIdentifier)
+                }
+                collapseIdentifier = identifier
+            }
+            payload = bytes.slice(payloadStart..<end)
+        }
+    }
+}
+
+/// Reads varints (LEB128).
+private struct NumberReader {
+    private let bytes: UnsafeRawBufferPointer
+    private(set) var index: Int
+
+    init(_ bytes: UnsafeRawBufferPointer, from start: Int) {
+        self.bytes = bytes
+        index = start
+    }
+
+    mutating func number(_ part: StoredPushError.Part) throws(StoredPushError) -> UInt64 {
+        var value: UInt64 = 0
+        var shift: UInt64 = 0
+        while index < bytes.count {
+            let byte = bytes[index]
+            index &+= 1
+            // The tenth byte has the last bit.
+            if shift == 63, byte > 1 { throw .invalid(part) }
+            value |= UInt64(byte & 0x7F) &<< shift
+            if byte < 0x80 { return value }
+            shift &+= 7
+        }
+        throw .truncated
+    }
+
+    mutating func signed(_ part: StoredPushError.Part) throws(StoredPushError) -> Int64 {
+        unzigzag(try number(part))
+    }
+
+    mutating func instant(_ part: StoredPushError.Part, since created: Int64) throws(StoredPushError) -> Int64
+    {
+        created &+ (try signed(part))
+    }
+
+    mutating func small(_ part: StoredPushError.Part) throws(StoredPushError) -> UInt32 {
+        guard let value = UInt32(exactly: try number(part)) else { throw .invalid(part) }
+        return value
+    }
+}

@@ -1,0 +1,164 @@
+extension StoredPush {
+    /// Appends the stored form. The push must be valid, as every decoded one is.
+    public func encode(into writer: inout ByteWriter) {
+        let token = push.deviceToken
+        precondition(isStorable, "a push that is not valid can't be stored")
+        let flags = flags
+        writer.append(Self.version)
+        writer.append(littleEndian: flags.rawValue)
+        writer.append(
+            push.pushType.storedCode | push.priority.storedCode << 4 | push.delivery.storedCode << 6)
+        writer.append(UInt8(token.count / 2))
+        writer.append(UInt8(push.topic.count))
+        writer.append(UInt8(push.collapseIdentifier?.count ?? 0))
+        writer.append(littleEndian: UInt16(push.payload.count))
+        writer.append(littleEndian: push.apnsID.high)
+        writer.append(littleEndian: push.apnsID.low)
+        encodeNumbers(flags, into: &writer)
+        if flags.isDisjoint(with: .packedToken) {
+            writer.append(token)
+        } else {
+            writer.append(packing: token)
+        }
+        writer.append(push.topic)
+        if let identifier = push.collapseIdentifier { writer.append(identifier) }
+        writer.append(push.payload)
+    }
+
+    /// Whether decoding will take what is encoded.
+    private var isStorable: Bool {
+        DeviceToken.violation(push.deviceToken) == nil && push.topic.count <= Topic.maximumLength
+            && Topic.isWellFormed(push.topic)
+            && push.collapseIdentifier.flatMap { CollapseIdentifier.violation($0) } == nil
+            && push.payload.count <= UInt16.max
+    }
+
+    private func encodeNumbers(_ flags: Flags, into writer: inout ByteWriter) {
+        let created = push.createdMilliseconds
+        func instant(_ milliseconds: Int64, _ writer: inout ByteWriter) {
+            writer.append(varint: zigzag(milliseconds &- created))
+        }
+        writer.append(varint: zigzag(created))
+        instant(polledMilliseconds, &writer)
+        writer.append(varint: zigzag(Int64(partition)))
+        writer.append(varint: zigzag(offset))
+        if case .at(let seconds) = push.expiration {
+            writer.append(varint: zigzag(Int64(seconds) - created / 1000))
+        }
+        if let deliverAt = push.deliverAtMilliseconds { instant(deliverAt, &writer) }
+        if let registered = push.registeredAtMilliseconds { instant(registered, &writer) }
+        if flags.contains(.receiptTimeout) { writer.append(varint: UInt64(push.receiptTimeoutSeconds)) }
+        if flags.contains(.attempts) {
+            writer.append(varint: UInt64(progress.attempts))
+            writer.append(varint: UInt64(progress.failures))
+        }
+        if let sent = progress.firstSentMilliseconds { instant(sent, &writer) }
+        if let expiry = progress.expiryMilliseconds { instant(expiry, &writer) }
+        if flags.contains(.storeVersion) { writer.append(varint: progress.storeVersion) }
+    }
+
+    private var flags: Flags {
+        var flags: Flags = []
+        switch HexadecimalText.letterCases(push.deviceToken) {
+        case (_, false): flags.insert(.lowerCaseToken)
+        case (false, true): flags.insert(.upperCaseToken)
+        case (true, true): break
+        }
+        switch push.expiration {
+        case .unspecified: break
+        case .once: flags.insert(.expiresOnce)
+        case .at: flags.insert(.expiration)
+        }
+        if push.deliverAtMilliseconds != nil { flags.insert(.deliverAt) }
+        if push.registeredAtMilliseconds != nil { flags.insert(.registeredAt) }
+        if push.receiptTimeoutSeconds != JobLimits.defaultReceiptTimeout { flags.insert(.receiptTimeout) }
+        if push.duplicates == .avoid { flags.insert(.avoidsDuplicates) }
+        if progress.attempts != 0 || progress.failures != 0 { flags.insert(.attempts) }
+        if progress.firstSentMilliseconds != nil { flags.insert(.firstSent) }
+        if progress.expiryMilliseconds != nil { flags.insert(.expiry) }
+        if progress.storeVersion != 0 { flags.insert(.storeVersion) }
+        if progress.isAccepted { flags.insert(.accepted) }
+        return flags
+    }
+}
+
+/// Small numbers of either sign as small ones without: 0, -1, 1, -2, 2, ….
+func zigzag(_ value: Int64) -> UInt64 { UInt64(bitPattern: value &<< 1 ^ value &>> 63) }
+
+/// The opposite of `zigzag`.
+func unzigzag(_ value: UInt64) -> Int64 { Int64(bitPattern: value &>> 1) ^ -Int64(bitPattern: value & 1) }
+
+// Codes of the format: they stay what they are whatever cases are added, so they are no raw values.
+
+extension PushType {
+    var storedCode: UInt8 {
+        switch self {
+        case .alert: 0
+        case .background: 1
+        case .voip: 2
+        case .complication: 3
+        case .fileProvider: 4
+        case .mdm: 5
+        case .location: 6
+        case .liveActivity: 7
+        case .pushToTalk: 8
+        case .widgets: 9
+        case .controls: 10
+        }
+    }
+
+    init?(storedCode: UInt8) {
+        switch storedCode {
+        case 0: self = .alert
+        case 1: self = .background
+        case 2: self = .voip
+        case 3: self = .complication
+        case 4: self = .fileProvider
+        case 5: self = .mdm
+        case 6: self = .location
+        case 7: self = .liveActivity
+        case 8: self = .pushToTalk
+        case 9: self = .widgets
+        case 10: self = .controls
+        default: return nil
+        }
+    }
+}
+
+extension Priority {
+    var storedCode: UInt8 {
+        switch self {
+        case .immediate: 0
+        case .powerAware: 1
+        case .lowPower: 2
+        }
+    }
+
+    init?(storedCode: UInt8) {
+        switch storedCode {
+        case 0: self = .immediate
+        case 1: self = .powerAware
+        case 2: self = .lowPower
+        default: return nil
+        }
+    }
+}
+
+extension DeliveryMode {
+    var storedCode: UInt8 {
+        switch self {
+        case .accept: 0
+        case .holdWhileOffline: 1
+        case .confirm: 2
+        }
+    }
+
+    init?(storedCode: UInt8) {
+        switch storedCode {
+        case 0: self = .accept
+        case 1: self = .holdWhileOffline
+        case 2: self = .confirm
+        default: return nil
+        }
+    }
+}

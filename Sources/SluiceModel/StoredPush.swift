@@ -1,0 +1,155 @@
+/// A push as a store keeps it: its job, where it came from, and what has become of it so far, as one run of bytes.
+/// The name of the Kafka topic isn't part of it: that is the store's.
+///
+/// The format, all integers little-endian, *instant* being a zigzag varint of the milliseconds since `created`:
+///
+/// | bytes | |
+/// |---|---|
+/// | 1 | ``version`` |
+/// | 2 | flags (``Flags``) |
+/// | 1 | push type (bits 0–3), priority (4–5), delivery (6–7) |
+/// | 1 | bytes of the device token: half of its digits |
+/// | 1 | length of the topic |
+/// | 1 | length of the collapse identifier; 0: none |
+/// | 2 | length of the payload |
+/// | 16 | `apns-id`: high, low |
+/// | varints | created (zigzag), polled (instant), partition and offset (zigzag) |
+/// | varints | by flag: expiration (zigzag, seconds since `created`), deliver-at, registered-at (instants), receipt timeout (seconds), attempts and failures, first sent, expiry (instants), store version |
+/// | the rest | device token (packed two digits to a byte, unless it has letters of both cases), topic, collapse identifier, payload |
+///
+/// A push with a collapse identifier, an expiration and nothing unusual takes 39 bytes beside token, topic, collapse
+/// identifier and payload.
+public struct StoredPush {
+    /// Of the format that ``encode(into:)`` writes, and the only one that is read.
+    public static let version: UInt8 = 1
+
+    public var push: PushJob
+    public var progress: Progress
+    /// Of the job's record.
+    public var partition: Int32
+    /// Of the job's record.
+    public var offset: Int64
+    /// When the worker polled the record, in milliseconds since the epoch.
+    public var polledMilliseconds: Int64
+
+    public init(
+        push: PushJob, progress: Progress = Progress(), partition: Int32, offset: Int64,
+        polledMilliseconds: Int64
+    ) {
+        self.push = push
+        self.progress = progress
+        self.partition = partition
+        self.offset = offset
+        self.polledMilliseconds = polledMilliseconds
+    }
+
+    /// What has become of a push so far.
+    public struct Progress: Equatable, BitwiseCopyable, Sendable {
+        /// How often it was sent.
+        public var attempts: UInt32
+        /// Of those, the ones that count towards the maximum of attempts.
+        public var failures: UInt32
+        /// In milliseconds since the epoch; nil = never.
+        public var firstSentMilliseconds: Int64?
+        /// When it expires by the worker's own limit, in milliseconds since the epoch; nil = by the job's alone.
+        public var expiryMilliseconds: Int64?
+        /// APNs has accepted it, and its receipt is awaited.
+        public var isAccepted: Bool
+        /// The owner's number of this state of the push; 0 = none.
+        public var storeVersion: UInt64
+
+        public init(
+            attempts: UInt32 = 0, failures: UInt32 = 0, firstSentMilliseconds: Int64? = nil,
+            expiryMilliseconds: Int64? = nil, isAccepted: Bool = false, storeVersion: UInt64 = 0
+        ) {
+            self.attempts = attempts
+            self.failures = failures
+            self.firstSentMilliseconds = firstSentMilliseconds
+            self.expiryMilliseconds = expiryMilliseconds
+            self.isAccepted = isAccepted
+            self.storeVersion = storeVersion
+        }
+    }
+
+    /// Which of the optional parts are there, and what needs one or two bits.
+    struct Flags: OptionSet {
+        let rawValue: UInt16
+
+        /// The device token is packed; its letters are lower-case, or it has none.
+        static let lowerCaseToken = Flags(rawValue: 1 << 0)
+        /// The device token is packed; its letters are upper-case. Without both flags it is text.
+        static let upperCaseToken = Flags(rawValue: 1 << 1)
+        static let expiresOnce = Flags(rawValue: 1 << 2)
+        static let expiration = Flags(rawValue: 1 << 3)
+        static let deliverAt = Flags(rawValue: 1 << 4)
+        static let registeredAt = Flags(rawValue: 1 << 5)
+        /// Not there: ``JobLimits/defaultReceiptTimeout``.
+        static let receiptTimeout = Flags(rawValue: 1 << 6)
+        static let avoidsDuplicates = Flags(rawValue: 1 << 7)
+        static let attempts = Flags(rawValue: 1 << 8)
+        static let firstSent = Flags(rawValue: 1 << 9)
+        static let expiry = Flags(rawValue: 1 << 10)
+        static let storeVersion = Flags(rawValue: 1 << 11)
+        static let accepted = Flags(rawValue: 1 << 12)
+
+        static let known = Flags(rawValue: (1 << 13) - 1)
+        static let packedToken: Flags = [.lowerCaseToken, .upperCaseToken]
+    }
+
+    /// Where things are that have a fixed place.
+    enum Place {
+        static let flags = 1
+        static let codes = 3
+        static let tokenCount = 4
+        static let topicCount = 5
+        static let collapseCount = 6
+        static let payloadCount = 7
+        static let apnsID = 9
+        /// Length of the head.
+        static let end = 25
+    }
+}
+
+/// Why bytes are not a stored push. It never holds any of them.
+public enum StoredPushError: Error, Hashable, Sendable, CustomStringConvertible {
+    /// A format that this code doesn't know.
+    case version(UInt8)
+    /// The bytes end before the push does.
+    case truncated
+    /// So many bytes are left behind the push.
+    case trailing(Int)
+    /// This part has a value that no push has.
+    case invalid(Part)
+    /// The room for the device token's text is smaller than this.
+    case tokenText(needed: Int)
+
+    public enum Part: String, Hashable, Sendable {
+        case flags
+        case pushType = "push type"
+        case priority, delivery
+        case deviceToken = "device token"
+        case topic
+        case collapseIdentifier = "collapse identifier"
+        case payload
+        case partition, offset
+        case created, polled, expiration, expiry
+        case deliverAt = "deliver-at"
+        case registeredAt = "registered-at"
+        case receiptTimeout = "receipt timeout"
+        case attempts, failures
+        case firstSent = "first sent"
+        case storeVersion = "store version"
+    }
+
+    public var description: String {
+        switch self {
+        case .version(let version):
+            "a stored push has format \(version), and this version of Sluice reads \(StoredPush.version) only: "
+                + "run the version that wrote it"
+        case .truncated: "a stored push is cut off"
+        case .trailing(let count): "a stored push is followed by \(count) bytes that don't belong to it"
+        case .invalid(let part): "a stored push is damaged: its \(part.rawValue) has a value that can't be"
+        case .tokenText(let needed): "the text of the device token needs room for \(needed) bytes"
+        }
+    }
+}

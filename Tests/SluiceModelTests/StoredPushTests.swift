@@ -1,0 +1,230 @@
+import Testing
+
+@testable import SluiceModel
+
+@Suite struct StoredPushTests {
+    @Test func randomPushesRoundTrip() throws {
+        for seed in UInt64(1)...2000 {
+            let original = StoredDraft(seed: seed)
+            let bytes = original.encoded()
+            let decoded = try #require(StoredDraft(decoding: bytes), "seed \(seed)")
+            try #require(decoded == original, "seed \(seed)")
+            try #require(decoded.encoded() == bytes, "seed \(seed)")
+        }
+    }
+
+    /// Whatever the instants are, far apart or not real at all.
+    @Test(arguments: [Int64.min, -1, 0, 1, 1_700_000_000_000, .max])
+    func extremesRoundTrip(_ created: Int64) throws {
+        for instant in [Int64.min, -1, 0, 1, 1_700_000_000_000, .max] {
+            var draft = StoredDraft(seed: 1)
+            draft.created = created
+            draft.expiration = .at(.max)
+            (draft.deliverAt, draft.registeredAt, draft.polled, draft.offset) = (
+                instant, instant, instant, instant
+            )
+            draft.receiptTimeout = .max
+            draft.partition = instant < 0 ? .min : .max
+            draft.progress = StoredPush.Progress(
+                attempts: .max, failures: .max, firstSentMilliseconds: instant, expiryMilliseconds: instant,
+                isAccepted: true, storeVersion: .max)
+            #expect(StoredDraft(decoding: draft.encoded()) == draft)
+        }
+    }
+
+    /// The format is on disks: these bytes must be read for as long as version 1 is.
+    @Test func theFormatIsFixed() throws {
+        let bytes: [UInt8] =
+            [
+                1,  // version
+                0x09, 0x01,  // lower-case token, expiration, attempts
+                0x51,  // background, 5, hold-while-offline
+                16, 3, 2, 2, 0,  // lengths
+                8, 7, 6, 5, 4, 3, 2, 1, 16, 15, 14, 13, 12, 11, 10, 9,  // apns-id
+                0x80, 0xA0, 0xAB, 0xFE, 0xF9, 0x62,  // created at 1,700,000,000,000
+                0x08,  // polled 4 ms later
+                0x06, 0x54,  // partition 3, offset 42
+                0xA0, 0x38,  // expires 3,600 s after
+                2, 1,  // attempts, failures
+            ] + (0..<16).map { 0xA0 + $0 } + Array("a.bcd{}".utf8)
+        let draft = try #require(StoredDraft(decoding: bytes))
+        var expected = StoredDraft(seed: 1)
+        expected.token = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
+        (expected.topic, expected.collapse, expected.payload) = ("a.b", "cd", "{}")
+        (expected.type, expected.priority, expected.delivery) = (.background, .powerAware, .holdWhileOffline)
+        expected.apnsID = APNSID(high: 0x0102_0304_0506_0708, low: 0x090A_0B0C_0D0E_0F10)
+        expected.expiration = .at(1_700_003_600)
+        (expected.deliverAt, expected.registeredAt, expected.duplicates) = (nil, nil, .allow)
+        expected.receiptTimeout = JobLimits.defaultReceiptTimeout
+        (expected.created, expected.polled) = (1_700_000_000_000, 1_700_000_000_004)
+        (expected.partition, expected.offset) = (3, 42)
+        expected.progress = StoredPush.Progress(attempts: 2, failures: 1)
+        #expect(draft == expected)
+        #expect(expected.encoded() == bytes)
+    }
+
+    @Test func everyCodeIsReadAsItIsWritten() {
+        for type in PushType.allCases { #expect(PushType(storedCode: type.storedCode) == type) }
+        for priority in Priority.allCases {
+            #expect(Priority(storedCode: priority.storedCode) == priority)
+        }
+        for mode in DeliveryMode.allCases { #expect(DeliveryMode(storedCode: mode.storedCode) == mode) }
+        #expect(Set(PushType.allCases.map(\.storedCode)).count == PushType.allCases.count)
+    }
+
+    @Test func aPushOfEveryDayIsSmall() throws {
+        var draft = StoredDraft(seed: 7)
+        draft.token = TestRecord.token
+        (draft.topic, draft.collapse) = ("com.example.shop", "order-4711")
+        draft.expiration = .at(1_700_003_600)
+        (draft.deliverAt, draft.registeredAt) = (nil, nil)
+        draft.receiptTimeout = JobLimits.defaultReceiptTimeout
+        (draft.created, draft.polled) = (1_700_000_000_000, 1_700_000_000_250)
+        (draft.partition, draft.offset) = (11, 1_000_000)
+        draft.progress = StoredPush.Progress()
+        let content = 32 + draft.topic.utf8.count + "order-4711".utf8.count + draft.payload.utf8.count
+        #expect(draft.encoded().count - content == 39)
+        // In a retry, with a limit of the worker's own, after a day.
+        draft.progress = StoredPush.Progress(
+            attempts: 5, failures: 5, firstSentMilliseconds: 1_700_000_000_300,
+            expiryMilliseconds: 1_700_086_400_000, storeVersion: 100_000)
+        #expect(draft.encoded().count - content == 50)
+        // Everything but the topic, with the token as long as its text is.
+        let text = content + 32 - draft.topic.utf8.count
+        #expect(draft.encoded().count - text < 48)
+    }
+
+    @Test func slicesPointIntoTheBuffer() throws {
+        for token in [TestRecord.token, String(repeating: "aB", count: 32)] {
+            var draft = StoredDraft(seed: 5)
+            (draft.token, draft.collapse) = (token, "c")
+            try draft.encoded().withUnsafeBytes { bytes in
+                let isPacked = token == TestRecord.token
+                #expect(try StoredPush.tokenTextLength(of: bytes) == (isPacked ? 64 : 0))
+                try withUnsafeTemporaryAllocation(byteCount: 64, alignment: 1) { text in
+                    let push = try StoredPush(decoding: bytes, tokenText: text).push
+                    func isInside(_ slice: UnsafeRawBufferPointer?, _ whole: UnsafeRawBufferPointer) -> Bool {
+                        guard let slice, let start = slice.baseAddress, let first = whole.baseAddress else {
+                            return false
+                        }
+                        return start >= first && start + slice.count <= first + whole.count
+                    }
+                    #expect(isInside(push.topic, bytes))
+                    #expect(isInside(push.collapseIdentifier, bytes))
+                    #expect(isInside(push.payload, bytes))
+                    #expect(isInside(push.deviceToken, isPacked ? UnsafeRawBufferPointer(text) : bytes))
+                    #expect(push.storage == nil)
+                }
+            }
+        }
+    }
+
+    @Test(arguments: ["0", "a", "A", "9f", "9F", "aF", "Fa", "0f1E"])
+    func tokensKeepTheirCase(_ pattern: String) throws {
+        for length in [32, 34, 36, 38, 64, 160, 398, 400] {
+            var draft = StoredDraft(seed: 3)
+            draft.token = String(String(repeating: pattern, count: 400).prefix(length))
+            let bytes = draft.encoded()
+            #expect(StoredDraft(decoding: bytes) == draft)
+            let isMixed = draft.token.lowercased() != draft.token && draft.token.uppercased() != draft.token
+            draft.token = String(repeating: "0", count: length)
+            #expect(bytes.count - draft.encoded().count == (isMixed ? length / 2 : 0))
+        }
+    }
+
+    @Test func faultsAreTold() throws {
+        let bytes = StoredDraft(seed: 9).encoded()
+        func error(_ bytes: [UInt8], room: Int = DeviceToken.maximumLength) -> StoredPushError? {
+            StoredDraft.error(decoding: bytes, room: room)
+        }
+        #expect(error(bytes) == nil)
+        for length in 0..<bytes.count { #expect(error(Array(bytes[..<length])) == .truncated, "\(length)") }
+        #expect(error(bytes + [0]) == .trailing(1))
+        func changed(_ index: Int, _ value: UInt8) -> [UInt8] {
+            var copy = bytes
+            copy[index] = value
+            return copy
+        }
+        #expect(error(changed(0, 2)) == .version(2))
+        #expect(StoredPushError.version(2).description.contains("format 2"))
+        #expect(error(changed(StoredPush.Place.flags, bytes[1] | 0b11)) == .invalid(.flags))
+        #expect(error(changed(StoredPush.Place.flags, bytes[1] | 0b1100)) == .invalid(.flags))
+        #expect(error(changed(StoredPush.Place.flags + 1, 0x20)) == .invalid(.flags))
+        #expect(error(changed(StoredPush.Place.codes, 0x0B)) == .invalid(.pushType))
+        #expect(error(changed(StoredPush.Place.codes, 0x30)) == .invalid(.priority))
+        #expect(error(changed(StoredPush.Place.codes, 0xC0)) == .invalid(.delivery))
+        // Created in the eleventh byte, or beyond 64 bits.
+        for last: UInt8 in [0x02, 0x80] {
+            let long = Array(bytes[..<StoredPush.Place.end]) + Array(repeating: 0xFF, count: 9) + [last]
+            #expect(error(long + Array(repeating: 0, count: 400)) == .invalid(.created))
+        }
+
+        var plain = StoredDraft(seed: 9)
+        (plain.token, plain.topic, plain.collapse, plain.payload) = (TestRecord.token, "a.b", "cd", "{}")
+        let end = plain.encoded().count
+        func broken(_ indexFromEnd: Int, _ byte: UInt8) -> StoredPushError? {
+            var copy = plain.encoded()
+            copy[end - indexFromEnd] = byte
+            return error(copy)
+        }
+        #expect(broken(6, UInt8(ascii: "\n")) == .invalid(.topic))
+        #expect(broken(4, UInt8(ascii: " ")) == .invalid(.collapseIdentifier))
+        #expect(broken(3, 0) == .invalid(.collapseIdentifier))
+        #expect(error(plain.encoded(), room: 63) == .tokenText(needed: 64))
+        plain.token = String(repeating: "aB", count: 32)
+        #expect(broken(8, UInt8(ascii: "g")) == .invalid(.deviceToken))
+        #expect(error(plain.encoded(), room: 0) == nil)
+    }
+
+    /// Nothing that comes from a disk may stop a worker: bytes are changed, cut, repeated and swapped at random, each
+    /// result in a block of exactly its size. What is taken is a push that is stored and read again as it is.
+    @Test func damagedBytesNeverTrap() throws {
+        var random = SplitMix64(seed: 11)
+        var errors: Set<StoredPushError> = []
+        var taken = 0
+        for round in 0..<10_000 {
+            var bytes = StoredDraft(seed: UInt64(round % 50)).encoded()
+            for _ in 0..<Int.random(in: 1...4, using: &random) {
+                let index = Int.random(in: 0..<max(1, bytes.count), using: &random)
+                switch Int.random(in: 0..<8, using: &random) {
+                case 0: bytes = Array(bytes.prefix(index))
+                case 1: bytes.insert(UInt8(truncatingIfNeeded: random.next()), at: min(index, bytes.count))
+                case 2: bytes += bytes.prefix(index)
+                case 3: if index < bytes.count { bytes.remove(at: index) }
+                // The head, where a byte decides much.
+                case 4, 5:
+                    let place = index % StoredPush.Place.end
+                    if place < bytes.count { bytes[place] ^= 1 << UInt8.random(in: 0..<8, using: &random) }
+                default: if index < bytes.count { bytes[index] = UInt8(truncatingIfNeeded: random.next()) }
+                }
+            }
+            if let error = StoredDraft.error(decoding: bytes) {
+                errors.insert(error)
+            } else {
+                taken += 1
+                let draft = try #require(StoredDraft(decoding: bytes), "round \(round)")
+                try #require(StoredDraft(decoding: draft.encoded()) == draft, "round \(round)")
+            }
+        }
+        #expect(taken > 1000)
+        for error: StoredPushError in [
+            .truncated, .trailing(1), .invalid(.flags), .invalid(.pushType), .invalid(.topic),
+            .invalid(.deviceToken), .invalid(.collapseIdentifier), .invalid(.priority), .invalid(.delivery),
+        ] {
+            #expect(errors.contains(error), "the damage is too gentle for \(error)")
+        }
+    }
+
+    @Test func noiseNeverTraps() {
+        var random = SplitMix64(seed: 12)
+        for _ in 0..<5_000 {
+            let count = Int.random(in: 0...120, using: &random)
+            var bytes = (0..<count).map { _ in UInt8(truncatingIfNeeded: random.next()) }
+            if count > 3 {
+                bytes[0] = StoredPush.version
+                bytes[2] &= 0x1F
+            }
+            #expect(StoredDraft.error(decoding: bytes) != nil)
+        }
+    }
+}
