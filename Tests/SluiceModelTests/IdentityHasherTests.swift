@@ -42,4 +42,24 @@ struct IdentityHasherTests {
                 != "ab".withBytes { hasher.collapseIdentifier($0) })
         #expect("".withBytes { hasher.collapseIdentifier($0) } != 0)
     }
+
+    /// Each digit of a token decides every bit of its key about half of the time.
+    @Test func aChangedDigitChangesHalfOfTheBits() {
+        var random = SplitMix64(seed: 21)
+        var flips = [Int](repeating: 0, count: 128)
+        for round in 0..<4000 {
+            var digits = (0..<64).map { _ in hexDigit(UInt8.random(in: 0...15, using: &random)) }
+            let before = digits.withUnsafeBytes { hasher.device($0) }
+            let place = round % 64
+            let old = digits[place]
+            while digits[place] == old { digits[place] = hexDigit(UInt8.random(in: 0...15, using: &random)) }
+            let after = digits.withUnsafeBytes { hasher.device($0) }
+            for bit in 0..<64 {
+                flips[bit] += Int((before.high ^ after.high) >> UInt64(bit) & 1)
+                flips[64 + bit] += Int((before.low ^ after.low) >> UInt64(bit) & 1)
+            }
+        }
+        // 2,000 on average with a standard deviation of 32: six of them to each side.
+        for (bit, count) in flips.enumerated() { #expect((1810...2190).contains(count), "bit \(bit)") }
+    }
 }
