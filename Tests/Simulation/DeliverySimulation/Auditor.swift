@@ -12,6 +12,7 @@ struct Seen {
     /// The machine in which one is in flight, 0 for none.
     var flyingIn = 0
     var flyingEpoch = -1
+    var flyingTo = -1
     /// Pushes from different partitions met here, when a token changed: no order is promised among them.
     var isMixed = false
 }
@@ -72,7 +73,9 @@ extension World {
         }
         checkRepetition(copy, worker, shard)
         let seen = begun[identity(copy)]
-        if seen.flyingIn == shard.incarnation, !seen.isMixed || seen.flyingEpoch == copy.epoch {
+        if seen.flyingIn == shard.incarnation, seen.flyingTo == copy.address,
+            !seen.isMixed || seen.flyingEpoch == copy.epoch
+        {
             broken(.newestWins, "push \(copy.job) is sent while another of its identity is in flight")
         }
         if seen.epoch == copy.epoch, copy.job < seen.job, !seen.isMixed {
@@ -163,6 +166,7 @@ extension World {
         let number = identity(copy)
         begun[number].flyingIn = shard.incarnation
         begun[number].flyingEpoch = copy.epoch
+        begun[number].flyingTo = copy.address
         if copy.job > begun[number].job || begun[number].epoch != copy.epoch {
             begun[number].job = copy.job
             begun[number].epoch = copy.epoch

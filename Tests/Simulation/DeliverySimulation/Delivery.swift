@@ -306,10 +306,9 @@ extension World {
         copy.hasMoved = true
         copy.hasNews = true
         copy.retrySteps = -1
-        if progress.isAccepted {
-            copy.acceptedAt = monotonic
-            copy.waitsUntil = .max
-        }
+        // What it waits for was decided where it comes from.
+        copy.waitsUntil = .max
+        if progress.isAccepted { copy.acceptedAt = monotonic }
         moved(copy, other)
         counts[.adopted] += 1
         other.adopted += 1

@@ -159,7 +159,7 @@ extension World {
         worker.partitions[partition].commit = (point.offset, point.metadata, nextCommit)
         worker.partitions[partition].isDirty = false
         happened(.commit)
-        note("commits offset # of partition #", Int(point.offset), partition)
+        note("commits offset # of partition #: #", Int(point.offset), partition, nextCommit)
         return true
     }
 
@@ -174,6 +174,7 @@ extension World {
         guard isTaken else {
             worker.partitions[partition].isDirty = true
             happened(.commitLost)
+            note("commit # of partition # is lost", commit.serial, partition)
             return true
         }
         take(commit, partition)
@@ -184,6 +185,7 @@ extension World {
 
     /// Kafka takes a commit.
     private func take(_ commit: (offset: Int64, metadata: String, serial: Int), _ partition: Int) {
+        note("commit # of partition # is taken", commit.serial, partition)
         checkWatermark(partition, commit.offset)
         let before = log.committed[partition]
         guard commit.offset >= before.offset else {

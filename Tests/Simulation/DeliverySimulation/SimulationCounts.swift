@@ -5,7 +5,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     // Kafka and the service.
     case push, cancel, online, offline, receipt, tokenChanged, unregistered
     case polled, skippedAsComplete, pausedForSpan, pausedForCapacity, gap
-    case commit, commitLost, commitFenced, acknowledged, offsetReset
+    case commit, commitLost, acknowledged, offsetReset
     // Admissions.
     case placed, replaced, obsolete, deviceFull, expiredOnArrival, restored, adopted
     // Attempts.

@@ -111,20 +111,17 @@ extension World {
             && copy.epoch == write.epoch
     }
 
-    /// Another push's item must not be overwritten before its outcome is in Kafka: a crash would lose it.
+    /// Another push's item is never overwritten, but awaited: a crash would lose it while it has no outcome, and bring
+    /// back what it has superseded while that isn't committed.
     func isBlocked(_ write: StoreWrite) -> Bool {
-        guard let entry = store.entry(write.key), entry.job != write.copy.job else { return false }
-        let record = log.records[jobs[entry.job].record]
-        // Of its last stay, that is: one that is still to come back has an outcome of an earlier one at most.
-        return !record.isWritten || record.outcomeEpoch < record.takenEpoch
-            || record.restoreEpoch > record.takenEpoch
+        guard let entry = store.entry(write.key) else { return false }
+        return entry.job != write.copy.job
     }
 
     func put(_ write: StoreWrite) {
         let job = write.copy.job
         happened(.stored)
         note("the store has push # under key #", job, write.key)
-        if let entry = store.entry(write.key), entry.job != job { jobs[entry.job].storeKey = -1 }
         // Under the old token: replaced by the new one.
         if jobs[job].storeKey >= 0, jobs[job].storeKey != write.key { store.remove(jobs[job].storeKey) }
         jobs[job].storeKey = write.key
@@ -142,6 +139,7 @@ extension World {
             return broken(.nothingLost, "push \(job) leaves the store before its outcome is in Kafka")
         }
         happened(.removed)
+        note("push # leaves the store", job)
         jobs[job].storeKey = -1
         store.remove(key)
     }
