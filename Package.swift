@@ -30,7 +30,8 @@ let package = Package(
             name: "CSimdjson",
             linkerSettings: [.linkedLibrary("simdjson")]),
         .target(name: "SluiceModel", dependencies: ["CSimdjson"], swiftSettings: hot),
-        .target(name: "DeliveryCore", dependencies: ["SluiceModel"], swiftSettings: hot),
+        .systemLibrary(name: "CPrefetch"),
+        .target(name: "DeliveryCore", dependencies: ["CPrefetch", "SluiceModel"], swiftSettings: hot),
 
         // C libraries.
         .systemLibrary(

@@ -51,7 +51,7 @@ struct CoreCommand: ParsableCommand {
                     let from = threadNanoseconds()
                     loads[index].run(jobs)
                     let each = Double(threadNanoseconds() - from) / Double(pushes)
-                    precondition(loads[index].finished - before == pushes)
+                    precondition(loads[index].finished - before == pushes && loads[index].told != 0)
                     if round > 0 { costs[index].append(each) }
                 }
             }

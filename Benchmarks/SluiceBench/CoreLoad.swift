@@ -25,9 +25,12 @@ struct CoreLoad: ~Copyable {
     /// What each connection has in flight: rings, and the oldest of each.
     private let flying: UnsafeMutablePointer<UInt32>
     private let oldest: UnsafeMutablePointer<Int>
+    /// Of the jobs that a turn takes in.
+    private let facts: UnsafeMutablePointer<PushFacts>
     private var connection = 0
     private(set) var finished = 0
     private(set) var requeued = 0
+    private(set) var told: Int64 = 0
 
     /// For so many that wait at once; none does yet.
     init(waiting: Int, inFlight: Bool = true) {
@@ -42,11 +45,17 @@ struct CoreLoad: ~Copyable {
         flying.initialize(repeating: 0, count: Self.connections * Self.inFlightEach)
         oldest = .allocate(capacity: Self.connections)
         oldest.initialize(repeating: 0, count: Self.connections)
+        facts = .allocate(capacity: Self.batch)
+        facts.initialize(
+            repeating: PushFacts(
+                device: DeviceKey(high: 0, low: 0), notificationKey: 0, topic: 0, partition: 0, offset: 0,
+                createdMilliseconds: 0), count: Self.batch)
     }
 
     deinit {
         flying.deallocate()
         oldest.deallocate()
+        facts.deallocate()
     }
 
     var time: DeliveryTime { now }
@@ -59,6 +68,7 @@ struct CoreLoad: ~Copyable {
         let device = { (number: UInt64) in
             DeviceKey(high: number, low: number &* 0x9e37_79b9_7f4a_7c15)
         }
+        if getenv("NOSHUF") != nil { return }
         let count = machine.limits.capacity
         for number in 0..<UInt64(count) {
             let facts = PushFacts(
@@ -83,7 +93,7 @@ struct CoreLoad: ~Copyable {
                 jobs.renew()
                 job = 0
             }
-            admit(jobs, job)
+            admit(jobs.facts(job, offset: next(), createdMilliseconds: now.wallMilliseconds))
             job += 1
         }
         for connection in 0..<Self.connections {
@@ -113,9 +123,18 @@ struct CoreLoad: ~Copyable {
         }
         machine.advance(to: now)
         drain()
-        for index in job..<min(job + Self.batch, jobs.count) { admit(jobs, index) }
         let ring = flying + connection * Self.inFlightEach
         let first = oldest[connection]
+        for index in 0..<Self.batch {
+            facts[index] = jobs.facts(job + index, offset: next(), createdMilliseconds: now.wallMilliseconds)
+            machine.expect(facts[index].device)
+        }
+        for index in first..<first + Self.batch {
+            let slot = ring[index % Self.inFlightEach]
+            scheduler.expect(slot: slot)
+            machine.expect(slot)
+        }
+        for index in 0..<Self.batch { admit(facts[index]) }
         for index in first..<first + Self.batch {
             let slot = ring[index % Self.inFlightEach]
             scheduler.ended(slot: slot, now: now.monotonicNanoseconds)
@@ -129,17 +148,18 @@ struct CoreLoad: ~Copyable {
     }
 
     @inline(__always)
-    private mutating func admit(_ jobs: borrowing CoreJobs, _ job: Int) {
-        let facts = jobs.facts(job, offset: next(), createdMilliseconds: now.wallMilliseconds)
+    private mutating func admit(_ facts: PushFacts) {
         guard case .placed = machine.admit(facts, at: now) else { preconditionFailure("it isn't placed") }
         drain()
     }
 
     @inline(__always)
     private mutating func send(_ connection: Int, _ index: Int) {
-        guard let next = scheduler.nextAssignment(now: now.monotonicNanoseconds),
-            Int(next.connection) == connection, machine.begin(next.slot, at: now)
-        else { preconditionFailure("connection \(connection) has room, and nothing forbids the push") }
+        let next = scheduler.nextAssignment(now: now.monotonicNanoseconds)
+        if let upcoming = scheduler.upcoming { machine.expect(upcoming) }
+        guard let next, Int(next.connection) == connection, machine.begin(next.slot, at: now) else {
+            preconditionFailure("connection \(connection) has room, and nothing forbids the push")
+        }
         flying[connection * Self.inFlightEach + index] = next.slot
     }
 
@@ -168,6 +188,9 @@ struct CoreLoad: ~Copyable {
             case .requeue: requeued += 1
             case .finish(let slot, _, _, _):
                 finished += 1
+                // What its outcome needs, and the completion of its offset.
+                let info = machine.info(slot)
+                told &+= info.offset &+ info.progress.firstSentMilliseconds
                 machine.release(slot)
             case .drop(let slot): machine.release(slot)
             default: preconditionFailure("nothing else is to be expected")

@@ -13,7 +13,7 @@ public final class NotificationTable {
 
     public init(capacity: Int) {
         self.capacity = max(0, min(capacity, Int(UInt32.max) - 1))
-        nodes = .allocate(capacity: max(1, self.capacity))
+        nodes = allocateLines(capacity: self.capacity)
         nodes.initialize(repeating: NotificationNode(), count: max(1, self.capacity))
     }
 
@@ -29,7 +29,7 @@ public final class NotificationTable {
 @available(*, unavailable) extension NotificationTable: Sendable {}
 
 /// One slot. `next` of a queue's last and `previous` of its first are stale: the queue knows its ends.
-struct NotificationNode {
+struct NotificationNode: BitwiseCopyable {
     enum State: UInt8 {
         case idle
         case waiting

@@ -1,3 +1,4 @@
+import CPrefetch
 import SluiceModel
 
 /// Decides which waiting notification goes next, and on which connection (design §7).
@@ -70,6 +71,7 @@ public struct StreamScheduler: ~Copyable {
     public let configuration: Configuration
     var queues: AppQueues
     var connections: ConnectionTable
+    private var next = UInt32.max
 
     /// All apps begin with the limits of ``AppLimits/init(weight:ratePerSecond:burst:maximumInFlight:)``.
     public init(_ configuration: Configuration, notifications: NotificationTable) {
@@ -142,6 +144,7 @@ public struct StreamScheduler: ~Copyable {
             bytes: Int64(queues.nodes[Int(turn.slot)].bytes), isUrgent: turn.level == 0)
         {
             queues.commit(turn, now: now)
+            lookAhead()
             return Assignment(slot: turn.slot, connection: connection)
         }
         // A lower class whose turn it is does not keep priority 10 from the streams that are its own.
@@ -151,6 +154,26 @@ public struct StreamScheduler: ~Copyable {
         else { return nil }
         queues.commit(urgent, now: now)
         return Assignment(slot: urgent.slot, connection: connection)
+    }
+
+    /// The notification whose turn comes next, as of the last assignment; nil when none is known. For the owner to fetch
+    /// the memory of what belongs to it: with many that wait, none of it is in the cache.
+    @inline(__always)
+    public var upcoming: UInt32? { next == UInt32.max ? nil : next }
+
+    /// The notification in this slot will soon have ended: its memory is fetched meanwhile. Of no other effect.
+    @inline(__always)
+    public func expect(slot: UInt32) { sluice_prefetch(queues.nodes + Int(slot)) }
+
+    /// Fetches the next one's node while the last one is being sent.
+    @inline(__always)
+    private mutating func lookAhead() {
+        guard queues.active != 0 else {
+            next = .max
+            return
+        }
+        next = queues.nextTurn().slot
+        sluice_prefetch(queues.nodes + Int(next))
     }
 
     /// An assigned notification was answered or has failed: its app may have another in flight, and the slot is idle.

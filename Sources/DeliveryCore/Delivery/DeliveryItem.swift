@@ -1,7 +1,7 @@
 import SluiceModel
 
 /// Where an item stands between the moment its job came in and its end.
-public enum ItemState: UInt8, CaseIterable, Sendable {
+public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case free
     /// Being moved from one of the others to the next: never seen between two calls.
     case unplaced
@@ -35,7 +35,9 @@ public enum ItemState: UInt8, CaseIterable, Sendable {
 }
 
 /// One slot of the machine. Links are slots, ``DeliveryMachine/noSlot`` where there is none.
-struct DeliveryItem {
+///
+/// 128 bytes, two cache lines: the first has all that a push needs whose turn it is, and that has ended.
+struct DeliveryItem: BitwiseCopyable {
     struct Flags: OptionSet, BitwiseCopyable {
         let rawValue: UInt16
 
@@ -57,21 +59,36 @@ struct DeliveryItem {
         static let storeAgain = Flags(rawValue: 128)
         /// APNs has accepted it, and its receipt is awaited.
         static let accepted = Flags(rawValue: 256)
+        /// Of ``Priority``, ``DeliveryMode`` and ``DuplicatePolicy``.
+        static let isUrgent = Flags(rawValue: 512)
+        static let isLowPower = Flags(rawValue: 1024)
+        static let holds = Flags(rawValue: 2048)
+        static let confirms = Flags(rawValue: 4096)
+        static let avoidsDuplicates = Flags(rawValue: 8192)
+
+        init(rawValue: UInt16) { self.rawValue = rawValue }
+
+        init(_ facts: PushFacts) {
+            self = facts.isOnce ? .isOnce : []
+            switch facts.priority {
+            case .immediate: insert(.isUrgent)
+            case .powerAware: break
+            case .lowPower: insert(.isLowPower)
+            }
+            switch facts.delivery {
+            case .accept: break
+            case .holdWhileOffline: insert(.holds)
+            case .confirm: insert(.confirms)
+            }
+            if facts.duplicates == .avoid { insert(.avoidsDuplicates) }
+        }
     }
 
-    var collapseKey: UInt64
-    var notificationKey: UInt64
-    var offset: Int64
     var expiry: Int64
-    var deliverAt: Int64
-    var created: Int64
-    var registeredAt: Int64
     var firstSent: Int64 = 0
     /// Not before this moment of the monotonic clock.
     var notBefore: UInt64 = 0
-    /// Order of arrival. A successor keeps its predecessor's.
-    var order: UInt64
-    var storeVersion: UInt64 = 0
+    var offset: Int64
     var device: UInt32
     /// The items of one device.
     var next = DeliveryMachine.noSlot
@@ -79,21 +96,41 @@ struct DeliveryItem {
     /// Of an item in flight: the newer one of its identity that is blocked behind it. Of a blocked one: the item in
     /// flight.
     var peer = DeliveryMachine.noSlot
-    /// In the list of parked or returning items.
-    var queueNext = DeliveryMachine.noSlot
-    var queuePrevious = DeliveryMachine.noSlot
-    var receiptTimeoutSeconds: UInt32
     var topic: UInt16
     var lane: UInt16
     var partition: UInt16
     var attempts: UInt16 = 0
     var failures: UInt16 = 0
-    var refusals: UInt16 = 0
     var flags: Flags
+    private var orderHigh: UInt16
+    var refusals: UInt8 = 0
     var state = ItemState.unplaced
-    var priority: Priority
-    var delivery: DeliveryMode
-    var duplicates: DuplicatePolicy
+
+    // The second line.
+    var collapseKey: UInt64
+    var notificationKey: UInt64
+    var deliverAt: Int64
+    var created: Int64
+    var registeredAt: Int64
+    var storeVersion: UInt64 = 0
+    /// In the list of parked or returning items.
+    var queueNext = DeliveryMachine.noSlot
+    var queuePrevious = DeliveryMachine.noSlot
+    var receiptTimeoutSeconds: UInt32
+    private var orderLow: UInt32
+
+    /// Order of arrival, 48 bits. A successor keeps its predecessor's.
+    var order: UInt64 { UInt64(orderHigh) &<< 32 | UInt64(orderLow) }
+
+    var priority: Priority {
+        flags.contains(.isUrgent) ? .immediate : flags.contains(.isLowPower) ? .lowPower : .powerAware
+    }
+
+    var delivery: DeliveryMode {
+        flags.contains(.confirms) ? .confirm : flags.contains(.holds) ? .holdWhileOffline : .accept
+    }
+
+    var duplicates: DuplicatePolicy { flags.contains(.avoidsDuplicates) ? .avoid : .allow }
 
     init(_ facts: PushFacts, device: UInt32, order: UInt64, expiry: Int64) {
         collapseKey = facts.collapseKey
@@ -103,16 +140,14 @@ struct DeliveryItem {
         deliverAt = facts.deliverAtMilliseconds
         created = facts.createdMilliseconds
         registeredAt = facts.registeredAtMilliseconds
-        self.order = order
+        orderHigh = UInt16(truncatingIfNeeded: order &>> 32)
+        orderLow = UInt32(truncatingIfNeeded: order)
         self.device = device
         receiptTimeoutSeconds = facts.receiptTimeoutSeconds
         topic = facts.topic
         lane = facts.lane
         partition = facts.partition
-        flags = facts.isOnce ? .isOnce : []
-        priority = facts.priority
-        delivery = facts.delivery
-        duplicates = facts.duplicates
+        flags = Flags(facts)
     }
 
     /// Whether it has the identity of these facts: topic and collapse identifier, or the `apns-id` without one. Both are

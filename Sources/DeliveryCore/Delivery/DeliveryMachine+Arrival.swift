@@ -55,7 +55,7 @@ extension DeliveryMachine {
             milestones.repeated += 1
             return .repeated(slot, isDurable: items[Int(slot)].flags.contains(.offsetDone))
         }
-        for slot in [flying, pending] where slot != Self.noSlot && isOlder(facts, arrival, than: slot) {
+        if let slot = newer(facts, arrival, flying) ?? newer(facts, arrival, pending) {
             count(arrival)
             milestones.ended(.superseded)
             return .obsolete(by: slot)
@@ -79,7 +79,7 @@ extension DeliveryMachine {
             return .deviceFull
         }
         guard count < limits.capacity else { return .full }
-        let device = known ?? devices.findOrInsert(facts.device)
+        let device = known ?? devices.insert(facts.device)
         let slot = insert(facts, expiry: expiry, device: device)!
         count(arrival)
         apply(arrival, slot)
@@ -131,6 +131,11 @@ extension DeliveryMachine {
         if item.pointee.partition == facts.partition { return facts.offset < item.pointee.offset }
         if case .record = arrival { return false }
         return facts.createdMilliseconds < item.pointee.created
+    }
+
+    /// The slot when what it holds is newer.
+    private func newer(_ facts: PushFacts, _ arrival: Arrival, _ slot: UInt32) -> UInt32? {
+        slot != Self.noSlot && isOlder(facts, arrival, than: slot) ? slot : nil
     }
 
     private mutating func apply(_ arrival: Arrival, _ slot: UInt32) {

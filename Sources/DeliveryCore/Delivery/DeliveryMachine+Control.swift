@@ -130,7 +130,7 @@ extension DeliveryMachine {
         presences.remove(presence)
         devices.entries[Int(device)].presence = Self.noSlot
         if devices.entries[Int(device)].pending == 0 {
-            devices.remove(device)
+            devices.retire(device)
         } else {
             _ = letReturn(device)
         }

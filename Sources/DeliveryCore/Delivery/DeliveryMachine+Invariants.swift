@@ -8,7 +8,7 @@ extension DeliveryMachine {
             live += 1
             let item = items[index]
             let device = devices.entries[Int(item.device)]
-            guard device.state == .used else { return "slot \(index) has no device" }
+            guard device.isUsed else { return "slot \(index) has no device" }
             if let problem = checkLinks(UInt32(index), item) { return problem }
             switch item.state {
             case .inFlight: flying += 1
@@ -53,7 +53,7 @@ extension DeliveryMachine {
 
     private func checkDevices() -> String? {
         var (used, items, known) = (0, 0, 0)
-        for index in 0..<devices.size where devices.entries[index].state == .used {
+        for index in 0..<devices.highWater where devices.entries[index].isUsed {
             used += 1
             let device = devices.entries[index]
             if device.presence != Self.noSlot {
@@ -62,9 +62,12 @@ extension DeliveryMachine {
                     return "presence of a device"
                 }
             }
+            guard devices.find(device.key) == UInt32(index) else { return "a device isn't found" }
             if let problem = checkItems(of: device, UInt32(index)) { return problem }
             items += Int(device.pending)
-            guard device.pending > 0 || device.presence != Self.noSlot else { return "an idle device" }
+            guard device.pending > 0 || device.presence != Self.noSlot || device.isRetiring else {
+                return "an idle device"
+            }
         }
         guard used == devices.count else { return "devices in use" }
         guard known == presences.count, known <= presences.capacity else { return "presences" }
@@ -90,7 +93,7 @@ extension DeliveryMachine {
             }
             slot = item.next
         }
-        guard pending == Int(device.pending), flying == Int(device.inFlight), crowded == Int(device.crowded)
+        guard pending == Int(device.pending), flying == inFlight(index), crowded == Int(device.crowded)
         else { return "counts of a device" }
         return flying <= limits.inFlightPerDevice ? nil : "too many in flight for one device"
     }

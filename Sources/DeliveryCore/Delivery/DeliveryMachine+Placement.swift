@@ -1,3 +1,4 @@
+import CPrefetch
 import SluiceModel
 
 extension DeliveryMachine {
@@ -22,9 +23,8 @@ extension DeliveryMachine {
         if mustHold(slot) { return hold(slot, at: now) }
         if let until = heldByServer(slot, at: now) { return delay(slot, .retrying, until: until, at: now) }
         if openCircuits > 0, !circuitLets(slot) { return park(slot, at: now) }
-        let device = devices.entries + Int(item.pointee.device)
-        if Int(device.pointee.inFlight) >= limits.inFlightPerDevice {
-            device.pointee.crowded += 1
+        if isCrowded(slot) {
+            devices.entries[Int(item.pointee.device)].crowded += 1
             return setWaiting(slot, .crowded)
         }
         setState(slot, .waiting)
@@ -35,6 +35,11 @@ extension DeliveryMachine {
     private mutating func setWaiting(_ slot: UInt32, _ state: ItemState) {
         setState(slot, state)
         if openCircuits > 0 { probeLeft(slot) }
+    }
+
+    /// Its device has as many others in flight as it may.
+    private func isCrowded(_ slot: UInt32) -> Bool {
+        !isAlone(slot) && inFlight(items[Int(slot)].device) >= limits.inFlightPerDevice
     }
 
     /// Its device is offline, and the job says to keep it then.
@@ -90,8 +95,9 @@ extension DeliveryMachine {
         let item = items + Int(slot)
         precondition(item.pointee.state == .waiting, "slot \(slot) is \(item.pointee.state), not waiting")
         let device = devices.entries + Int(item.pointee.device)
-        if lastMoment(slot) <= now.wallMilliseconds
-            || Int(device.pointee.inFlight) >= limits.inFlightPerDevice
+        // For the end of the attempt, at the latest.
+        sluice_prefetch(device)
+        if lastMoment(slot) <= now.wallMilliseconds || isCrowded(slot)
             || (item.pointee.delivery != .accept && mustHold(slot))
             || (openCircuits > 0 && !circuitLets(slot)) || heldByServer(slot, at: now) != nil
         {
@@ -100,7 +106,7 @@ extension DeliveryMachine {
             return false
         }
         setState(slot, .inFlight)
-        device.pointee.inFlight += 1
+        if !isAlone(slot) { device.pointee.inFlight += 1 }
         item.pointee.attempts = min(item.pointee.attempts, .max - 1) + 1
         if item.pointee.firstSent == 0 { item.pointee.firstSent = now.wallMilliseconds }
         milestones.sent += 1
@@ -122,7 +128,7 @@ extension DeliveryMachine {
     /// Takes an item off its stream: it is unplaced. Returns its device.
     mutating func land(_ slot: UInt32) -> UInt32 {
         let device = items[Int(slot)].device
-        devices.entries[Int(device)].inFlight -= 1
+        if !isAlone(slot) { devices.entries[Int(device)].inFlight -= 1 }
         setState(slot, .unplaced)
         return device
     }
@@ -131,7 +137,7 @@ extension DeliveryMachine {
     /// sweep.
     mutating func letCrowdedGo(_ device: UInt32, at now: DeliveryTime) {
         let entry = devices.entries + Int(device)
-        guard entry.pointee.crowded > 0, Int(entry.pointee.inFlight) < limits.inFlightPerDevice else {
+        guard entry.pointee.crowded > 0, inFlight(device) < limits.inFlightPerDevice else {
             return
         }
         var oldest = Self.noSlot

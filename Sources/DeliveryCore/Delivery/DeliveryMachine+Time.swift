@@ -104,7 +104,7 @@ extension DeliveryMachine {
             return place(slot, at: now)
         }
         if item.pointee.state == .crowded,
-            Int(devices.entries[Int(item.pointee.device)].inFlight) < limits.inFlightPerDevice
+            inFlight(item.pointee.device) < limits.inFlightPerDevice
         {
             withdraw(slot)
             return place(slot, at: now)

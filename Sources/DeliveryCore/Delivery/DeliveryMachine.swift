@@ -1,3 +1,4 @@
+import CPrefetch
 import SluiceModel
 
 /// The decisions about every push between its Kafka record and its outcome (design §5, §6): it supersedes, orders,
@@ -66,7 +67,7 @@ public struct DeliveryMachine: ~Copyable {
     /// - Parameter seed: of the jitter.
     public init(limits: DeliveryLimits, seed: UInt64) {
         self.limits = limits
-        items = .allocate(capacity: limits.capacity)
+        items = allocateLines(capacity: limits.capacity)
         freeSlots = .allocate(capacity: limits.capacity)
         freeCount = 0
         devices = DeviceTable(capacity: limits.capacity + limits.knownDevices + 2)
@@ -99,11 +100,19 @@ public struct DeliveryMachine: ~Copyable {
 
     /// What is known of an item.
     public func info(_ slot: UInt32) -> ItemInfo {
-        let item = items[Int(slot)]
+        let item = items + Int(slot)
         return ItemInfo(
-            state: item.state, progress: item.progress, partition: item.partition, offset: item.offset,
-            topic: item.topic)
+            state: item.pointee.state, progress: item.pointee.progress, partition: item.pointee.partition,
+            offset: item.pointee.offset, topic: item.pointee.topic)
     }
+
+    /// The item in this slot will soon have its turn, or its answer: its memory is fetched meanwhile. Of no other effect.
+    @inline(__always)
+    public func expect(_ slot: UInt32) { sluice_prefetch(items + Int(slot)) }
+
+    /// A push for this device will soon be handed in: what is known of it is fetched meanwhile. Of no other effect.
+    @inline(__always)
+    public func expect(_ device: DeviceKey) { devices.expect(device) }
 
     /// Where an item stands.
     public func state(_ slot: UInt32) -> ItemState {
@@ -151,8 +160,24 @@ public struct DeliveryMachine: ~Copyable {
 
     // MARK: Devices
 
+    /// Items of a device in flight. While a device has one item only, its entry doesn't say, so that neither the begin
+    /// nor the end of an attempt has to look at it.
+    func inFlight(_ device: UInt32) -> Int {
+        let entry = devices.entries + Int(device)
+        if entry.pointee.pending > 1 { return Int(entry.pointee.inFlight) }
+        guard entry.pointee.pending == 1 else { return 0 }
+        return items[Int(entry.pointee.first)].state == .inFlight ? 1 : 0
+    }
+
+    /// Its device has no other item.
+    func isAlone(_ slot: UInt32) -> Bool {
+        let item = items + Int(slot)
+        return item.pointee.next == Self.noSlot && item.pointee.previous == Self.noSlot
+    }
+
     func link(_ slot: UInt32, to device: UInt32) {
         let entry = devices.entries + Int(device)
+        if entry.pointee.pending == 1 { entry.pointee.inFlight = UInt16(inFlight(device)) }
         items[Int(slot)].device = device
         items[Int(slot)].previous = Self.noSlot
         items[Int(slot)].next = entry.pointee.first
@@ -173,7 +198,7 @@ public struct DeliveryMachine: ~Copyable {
         }
         entry.pointee.pending -= 1
         if entry.pointee.pending == 0, entry.pointee.presence == Self.noSlot {
-            devices.remove(item.pointee.device)
+            devices.retire(item.pointee.device)
         }
     }
 

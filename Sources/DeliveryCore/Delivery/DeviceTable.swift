@@ -1,16 +1,10 @@
+import CPrefetch
 import SluiceModel
 
 /// A device with items, or whose presence is known. 32 bytes.
 struct DeviceEntry: BitwiseCopyable {
-    enum State: UInt8, BitwiseCopyable {
-        case empty
-        /// Was in use: a search goes on behind it.
-        case deleted
-        case used
-    }
-
     var key: DeviceKey
-    /// Its newest item; all hang together by `next`.
+    /// Its newest item; all hang together by `next`. Of a free entry: the next free one.
     var first = DeliveryMachine.noSlot
     /// In the table of presences.
     var presence = DeliveryMachine.noSlot
@@ -18,74 +12,149 @@ struct DeviceEntry: BitwiseCopyable {
     var pending: UInt16 = 0
     var inFlight: UInt16 = 0
     var crowded: UInt16 = 0
-    var state = State.empty
+    var isUsed = true
+    /// Idle a moment ago; it goes soon if it still is then.
+    var isRetiring = false
 }
 
-/// Devices by their key: open addressing with linear probing over preallocated storage, half full at the most. An
-/// entry stays where it is, so that items can name it by its index.
+/// Devices by their key, over preallocated storage. An entry stays where it is, so that items can name it by its number.
+///
+/// Entries lie side by side, and those that were freed last are taken first: what is in use stays in the cache while
+/// there is little. They are found through an index of eight bytes a place: open addressing with linear probing, half full
+/// at the most. A place holds the bits of the key's hash that led to it, so that a search looks at hardly any entry but
+/// the one that it finds, and those behind a gap can move up without a look at theirs.
 struct DeviceTable: ~Copyable {
+    private struct Place: BitwiseCopyable {
+        var hash: UInt32 = 0
+        var entry = DeliveryMachine.noSlot
+    }
+
     let entries: UnsafeMutablePointer<DeviceEntry>
-    let size: Int
+    private let index: UnsafeMutablePointer<Place>
+    private let places: Int
+    private let capacity: Int
+    private var firstFree = DeliveryMachine.noSlot
+    /// Entries from here on were never used.
+    private(set) var highWater = 0
     private(set) var count = 0
+    /// The devices that went idle last, over which a cursor goes round.
+    private var retiring = InlineArray<16, UInt32>(repeating: DeliveryMachine.noSlot)
+    private var cursor = 0
 
     /// For so many devices at once.
     init(capacity: Int) {
-        var size = 4
-        while size < 2 * capacity { size *= 2 }
-        self.size = size
-        entries = .allocate(capacity: size)
-        entries.initialize(repeating: DeviceEntry(key: DeviceKey(high: 0, low: 0)), count: size)
+        let capacity = capacity + 16
+        self.capacity = capacity
+        places = 2 * capacity
+        entries = allocateLines(capacity: capacity)
+        index = allocateLines(capacity: places)
+        index.initialize(repeating: Place(), count: places)
     }
 
-    deinit { entries.deallocate() }
+    deinit {
+        entries.deallocate()
+        index.deallocate()
+    }
 
-    var bytes: Int { size * MemoryLayout<DeviceEntry>.stride }
+    var bytes: Int { capacity * MemoryLayout<DeviceEntry>.stride + places * MemoryLayout<Place>.stride }
 
-    private func start(_ key: DeviceKey) -> Int { Int(truncatingIfNeeded: key.low) & (size - 1) }
+    /// Multiplied, so that a key whose low bits are poor does no harm.
+    private func hash(_ key: DeviceKey) -> UInt32 {
+        UInt32(truncatingIfNeeded: (key.low &* 0x9e37_79b9_7f4a_7c15) &>> 32)
+    }
+
+    /// Where a search begins.
+    private func home(_ hash: UInt32) -> Int {
+        Int(truncatingIfNeeded: (UInt64(hash) &* UInt64(truncatingIfNeeded: places)) &>> 32)
+    }
+
+    private func after(_ place: Int) -> Int { place &+ 1 == places ? 0 : place &+ 1 }
+
+    /// Fetches what a search for the device looks at first.
+    @inline(__always)
+    func expect(_ key: DeviceKey) { sluice_prefetch(index + home(hash(key))) }
 
     func find(_ key: DeviceKey) -> UInt32? {
-        var index = start(key)
-        while entries[index].state != .empty {
-            if entries[index].state == .used, entries[index].key == key { return UInt32(index) }
-            index = (index + 1) & (size - 1)
+        let hash = hash(key)
+        var place = home(hash)
+        while index[place].entry != DeliveryMachine.noSlot {
+            if index[place].hash == hash, entries[Int(index[place].entry)].key == key {
+                return index[place].entry
+            }
+            place = after(place)
         }
         return nil
     }
 
     /// The device's entry, a new one if need be. The owner never asks for more devices than there are places for.
-    mutating func findOrInsert(_ key: DeviceKey) -> UInt32 {
-        var index = start(key)
-        var place = -1
-        while entries[index].state != .empty {
-            if entries[index].state == .deleted {
-                if place < 0 { place = index }
-            } else if entries[index].key == key {
-                return UInt32(index)
-            }
-            index = (index + 1) & (size - 1)
+    mutating func findOrInsert(_ key: DeviceKey) -> UInt32 { find(key) ?? insert(key) }
+
+    /// A new entry for a device that has none.
+    mutating func insert(_ key: DeviceKey) -> UInt32 {
+        let entry: UInt32
+        if firstFree != DeliveryMachine.noSlot {
+            entry = firstFree
+            firstFree = entries[Int(entry)].first
+        } else {
+            precondition(highWater < capacity, "more devices than the table was made for")
+            entry = UInt32(truncatingIfNeeded: highWater)
+            highWater += 1
         }
-        if place < 0 { place = index }
-        entries[place] = DeviceEntry(key: key, state: .used)
+        (entries + Int(entry)).initialize(to: DeviceEntry(key: key))
+        let hash = hash(key)
+        var place = home(hash)
+        while index[place].entry != DeliveryMachine.noSlot { place = after(place) }
+        index[place] = Place(hash: hash, entry: entry)
         count += 1
-        precondition(2 * count <= size, "more devices than the table was made for")
-        return UInt32(place)
+        return entry
     }
 
-    /// Takes an entry out. Marks that no search needs any more go as well, so that searches stay short.
-    mutating func remove(_ device: UInt32) {
-        count -= 1
-        var index = Int(device)
-        guard entries[(index + 1) & (size - 1)].state == .empty else {
-            entries[index].state = .deleted
-            return
-        }
-        entries[index].state = .empty
-        index = (index - 1) & (size - 1)
-        while entries[index].state == .deleted {
-            entries[index].state = .empty
-            index = (index - 1) & (size - 1)
+    /// An entry is idle: without items and presence. It goes after a few more have become so, when its place in the index
+    /// has arrived in the cache, unless it is in use again.
+    mutating func retire(_ device: UInt32) {
+        let entry = entries + Int(device)
+        guard !entry.pointee.isRetiring else { return }
+        entry.pointee.isRetiring = true
+        expect(entry.pointee.key)
+        let old = retiring[cursor]
+        retiring[cursor] = device
+        cursor = cursor + 1 == retiring.count ? 0 : cursor + 1
+        guard old != DeliveryMachine.noSlot else { return }
+        entries[Int(old)].isRetiring = false
+        if entries[Int(old)].pending == 0, entries[Int(old)].presence == DeliveryMachine.noSlot {
+            remove(old)
         }
     }
+
+    /// Takes an entry out. Those behind it in the index that may stand in its place move up, so that no search ends
+    /// early.
+    private mutating func remove(_ device: UInt32) {
+        var gap = home(hash(entries[Int(device)].key))
+        while index[gap].entry != device { gap = after(gap) }
+        var place = after(gap)
+        while index[place].entry != DeliveryMachine.noSlot {
+            let home = home(index[place].hash)
+            // Cyclically, its search begins at the gap or before.
+            let isReachable = gap <= place ? home <= gap || home > place : home <= gap && home > place
+            if isReachable {
+                index[gap] = index[place]
+                gap = place
+            }
+            place = after(place)
+        }
+        index[gap] = Place()
+        entries[Int(device)].isUsed = false
+        entries[Int(device)].first = firstFree
+        firstFree = device
+        count -= 1
+    }
+}
+
+/// Memory that begins with a cache line, so that what is as long as a line, or a part of one, lies in one.
+func allocateLines<Element: BitwiseCopyable>(capacity: Int) -> UnsafeMutablePointer<Element> {
+    UnsafeMutableRawPointer.allocate(
+        byteCount: max(1, capacity) * MemoryLayout<Element>.stride, alignment: 128
+    ).bindMemory(to: Element.self, capacity: max(1, capacity))
 }
 
 /// What is known of where a device is.
