@@ -110,15 +110,16 @@ extension DeliveryMachine {
     private mutating func learn(
         _ key: DeviceKey, _ presence: Presence, _ occurred: Int64, _ partition: UInt16
     ) -> Bool {
-        let device = devices.findOrInsert(key)
-        let known = devices.entries[Int(device)].presence
+        let known = devices.find(key).map { devices.entries[Int($0)].presence } ?? Self.noSlot
         if known != Self.noSlot {
             guard occurred >= presences[known].learned else { return false }
             presences.update(known, presence, learned: occurred, partition: partition)
             return true
         }
-        // Items have room in the table of devices, and so have known devices: one that is forgotten makes it.
+        // Items have room in the table of devices, and so have known devices: one that is forgotten makes it. Before
+        // the device is looked up: the one that goes from the table for it could be this very one, idle as yet.
         if let surplus = presences.surplus { forget(presences[surplus].device, surplus) }
+        let device = devices.findOrInsert(key)
         let index = presences.insert(
             device: device, presence, learned: occurred, partition: partition)
         devices.entries[Int(device)].presence = index
