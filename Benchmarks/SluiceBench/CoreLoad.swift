@@ -199,6 +199,10 @@ struct CoreLoad: ~Copyable {
 
     // MARK: Updates
 
+    /// Pushes for this device come soon, in the same batch.
+    @inline(__always)
+    mutating func expect(_ device: DeviceKey) { machine.expect(device) }
+
     /// Takes in one push of a collapse identifier, and says what became of it.
     @inline(__always)
     mutating func update(_ device: DeviceKey, collapseKey: UInt64, notificationKey: UInt64) -> Admission {

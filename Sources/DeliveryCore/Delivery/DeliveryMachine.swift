@@ -123,7 +123,11 @@ public struct DeliveryMachine: ~Copyable {
 
     /// A push for this device will soon be handed in: what is known of it is fetched meanwhile. Of no other effect.
     @inline(__always)
-    public func expect(_ device: DeviceKey) { devices.expect(device) }
+    public mutating func expect(_ device: DeviceKey) {
+        guard let earlier = devices.expect(device) else { return }
+        let first = devices.entries[Int(earlier)].first
+        if first != Self.noSlot { sluice_prefetch(items + Int(first)) }
+    }
 
     /// Where an item stands.
     public func state(_ slot: UInt32) -> ItemState {
