@@ -86,7 +86,8 @@ struct DeliveryItem: BitwiseCopyable {
 
     var expiry: Int64
     var firstSent: Int64 = 0
-    var collapseKey: UInt64
+    /// Not before this moment of the monotonic clock.
+    var notBefore: UInt64 = 0
     var offset: Int64
     var device: UInt32
     /// The items of one device.
@@ -106,8 +107,7 @@ struct DeliveryItem: BitwiseCopyable {
     var state = ItemState.unplaced
 
     // The second line.
-    /// Not before this moment of the monotonic clock.
-    var notBefore: UInt64 = 0
+    var collapseKey: UInt64
     var notificationKey: UInt64
     var deliverAt: Int64
     var created: Int64

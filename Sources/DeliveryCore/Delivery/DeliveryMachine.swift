@@ -126,7 +126,9 @@ public struct DeliveryMachine: ~Copyable {
     public mutating func expect(_ device: DeviceKey) {
         guard let earlier = devices.expect(device) else { return }
         let first = devices.entries[Int(earlier)].first
-        if first != Self.noSlot { sluice_prefetch(items + Int(first)) }
+        guard first != Self.noSlot else { return }
+        sluice_prefetch(items + Int(first))
+        sluice_prefetch(UnsafeRawPointer(items + Int(first)) + 64)
     }
 
     /// Where an item stands.
