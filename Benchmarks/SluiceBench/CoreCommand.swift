@@ -115,11 +115,17 @@ struct CoreCommand: ParsableCommand {
             for round in 0...rounds {
                 var replaced = 0
                 let from = threadNanoseconds()
-                for device in order {
-                    identifier += 1
-                    if case .replaced = load.update(device, collapseKey: 1, notificationKey: identifier) {
-                        replaced += 1
+                var number = 0
+                while number < order.count {
+                    let end = min(number + CoreLoad.batch, order.count)
+                    for device in order[number..<end] { load.expect(device) }
+                    for device in order[number..<end] {
+                        identifier += 1
+                        if case .replaced = load.update(device, collapseKey: 1, notificationKey: identifier) {
+                            replaced += 1
+                        }
                     }
+                    number = end
                 }
                 let each = Double(threadNanoseconds() - from) / Double(waiting)
                 precondition(replaced == waiting)

@@ -68,7 +68,6 @@ struct CoreLoad: ~Copyable {
         let device = { (number: UInt64) in
             DeviceKey(high: number, low: number &* 0x9e37_79b9_7f4a_7c15)
         }
-        if getenv("NOSHUF") != nil { return }
         let count = machine.limits.capacity
         for number in 0..<UInt64(count) {
             let facts = PushFacts(
@@ -199,6 +198,10 @@ struct CoreLoad: ~Copyable {
     }
 
     // MARK: Updates
+
+    /// Pushes for this device come soon, in the same batch.
+    @inline(__always)
+    mutating func expect(_ device: DeviceKey) { machine.expect(device) }
 
     /// Takes in one push of a collapse identifier, and says what became of it.
     @inline(__always)

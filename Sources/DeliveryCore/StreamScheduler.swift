@@ -71,7 +71,7 @@ public struct StreamScheduler: ~Copyable {
     public let configuration: Configuration
     var queues: AppQueues
     var connections: ConnectionTable
-    private var next = UInt32.max
+    private var first = UInt32.max
 
     /// All apps begin with the limits of ``AppLimits/init(weight:ratePerSecond:burst:maximumInFlight:)``.
     public init(_ configuration: Configuration, notifications: NotificationTable) {
@@ -143,8 +143,7 @@ public struct StreamScheduler: ~Copyable {
         if let connection = connections.take(
             bytes: Int64(queues.nodes[Int(turn.slot)].bytes), isUrgent: turn.level == 0)
         {
-            queues.commit(turn, now: now)
-            lookAhead()
+            commit(turn, now: now)
             return Assignment(slot: turn.slot, connection: connection)
         }
         // A lower class whose turn it is does not keep priority 10 from the streams that are its own.
@@ -152,28 +151,26 @@ public struct StreamScheduler: ~Copyable {
             let connection = connections.take(
                 bytes: Int64(queues.nodes[Int(urgent.slot)].bytes), isUrgent: true)
         else { return nil }
-        queues.commit(urgent, now: now)
+        commit(urgent, now: now)
         return Assignment(slot: urgent.slot, connection: connection)
     }
 
-    /// The notification whose turn comes next, as of the last assignment; nil when none is known. For the owner to fetch
-    /// the memory of what belongs to it: with many that wait, none of it is in the cache.
+    /// What is now first of the app and class that the last assignment was of; nil when there is nothing. Its turn comes
+    /// soon: for the owner to fetch the memory of what belongs to it, none of which is in the cache when many wait.
     @inline(__always)
-    public var upcoming: UInt32? { next == UInt32.max ? nil : next }
+    public var upcoming: UInt32? { first == UInt32.max ? nil : first }
 
     /// The notification in this slot will soon have ended: its memory is fetched meanwhile. Of no other effect.
     @inline(__always)
     public func expect(slot: UInt32) { sluice_prefetch(queues.nodes + Int(slot)) }
 
-    /// Fetches the next one's node while the last one is being sent.
+    /// Books a turn, and fetches the node of what comes after it.
     @inline(__always)
-    private mutating func lookAhead() {
-        guard queues.active != 0 else {
-            next = .max
-            return
-        }
-        next = queues.nextTurn().slot
-        sluice_prefetch(queues.nodes + Int(next))
+    private mutating func commit(_ turn: AppQueues.Turn, now: UInt64) {
+        queues.commit(turn, now: now)
+        let queue = queues.queue(turn.app, Int(turn.level))
+        first = queue.pointee.count > 0 ? queue.pointee.head : .max
+        if queue.pointee.count > 0 { expect(slot: first) }
     }
 
     /// An assigned notification was answered or has failed: its app may have another in flight, and the slot is idle.

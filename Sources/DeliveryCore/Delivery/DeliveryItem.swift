@@ -171,8 +171,9 @@ struct DeliveryItem: BitwiseCopyable {
         progress.isAccepted = flags.contains(.accepted)
         progress.isOffsetDone = flags.contains(.offsetDone)
         progress.isStored = flags.contains(.stored)
-        progress.storeVersion = storeVersion
         progress.notBeforeNanoseconds = notBefore
+        // In the second line, which is not looked at for most pushes.
+        if progress.isStored { progress.storeVersion = storeVersion }
         return progress
     }
 }

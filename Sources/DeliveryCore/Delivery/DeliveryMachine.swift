@@ -56,6 +56,9 @@ public struct DeliveryMachine: ~Copyable {
     var isDraining = false
     var sweepCursor = 0
     var sweptAt: UInt64 = 0
+    /// The slots that were expected last, over which a cursor goes round.
+    private var expected = InlineArray<8, UInt32>(repeating: 0)
+    private var expectedCursor = 0
     /// Room for the slots of one device.
     var scratch: [UInt32] = []
 
@@ -108,11 +111,25 @@ public struct DeliveryMachine: ~Copyable {
 
     /// The item in this slot will soon have its turn, or its answer: its memory is fetched meanwhile. Of no other effect.
     @inline(__always)
-    public func expect(_ slot: UInt32) { sluice_prefetch(items + Int(slot)) }
+    public mutating func expect(_ slot: UInt32) {
+        guard Int(slot) < highWater else { return }
+        sluice_prefetch(items + Int(slot))
+        // Where its device is can be told when the item is there.
+        let earlier = expected[expectedCursor]
+        expected[expectedCursor] = slot
+        expectedCursor = (expectedCursor + 1) & 7
+        sluice_prefetch(devices.entries + Int(items[Int(earlier)].device))
+    }
 
     /// A push for this device will soon be handed in: what is known of it is fetched meanwhile. Of no other effect.
     @inline(__always)
-    public func expect(_ device: DeviceKey) { devices.expect(device) }
+    public mutating func expect(_ device: DeviceKey) {
+        guard let earlier = devices.expect(device) else { return }
+        let first = devices.entries[Int(earlier)].first
+        guard first != Self.noSlot else { return }
+        sluice_prefetch(items + Int(first))
+        sluice_prefetch(UnsafeRawPointer(items + Int(first)) + 64)
+    }
 
     /// Where an item stands.
     public func state(_ slot: UInt32) -> ItemState {
@@ -138,6 +155,8 @@ public struct DeliveryMachine: ~Copyable {
             items[Int(slot)].state == .finished, "slot \(slot) is released before its item has ended")
         milestones.left(.finished)
         items[Int(slot)].state = .free
+        // The next push is written there.
+        sluice_prefetch(UnsafeRawPointer(items + Int(slot)) + 64)
         freeSlots[freeCount] = slot
         freeCount += 1
     }

@@ -40,6 +40,9 @@ struct DeviceTable: ~Copyable {
     /// The devices that went idle last, over which a cursor goes round.
     private var retiring = InlineArray<16, UInt32>(repeating: DeliveryMachine.noSlot)
     private var cursor = 0
+    /// Hashes of the devices that were expected last, likewise.
+    private var expected = InlineArray<8, UInt32>(repeating: 0)
+    private var expectedCursor = 0
 
     /// For so many devices at once.
     init(capacity: Int) {
@@ -70,9 +73,28 @@ struct DeviceTable: ~Copyable {
 
     private func after(_ place: Int) -> Int { place &+ 1 == places ? 0 : place &+ 1 }
 
-    /// Fetches what a search for the device looks at first.
+    /// Fetches what a search for the device looks at first, and the entry that one asked for a little earlier will find.
+    /// Returns the entry of one that was asked for earlier still.
     @inline(__always)
-    func expect(_ key: DeviceKey) { sluice_prefetch(index + home(hash(key))) }
+    mutating func expect(_ key: DeviceKey) -> UInt32? {
+        let hash = hash(key)
+        sluice_prefetch(index + home(hash))
+        if let entry = guess(expected[(expectedCursor + 4) & 7]) { sluice_prefetch(entries + Int(entry)) }
+        let earliest = expected[expectedCursor]
+        expected[expectedCursor] = hash
+        expectedCursor = (expectedCursor + 1) & 7
+        return guess(earliest)
+    }
+
+    /// The entry that the search most likely finds.
+    private func guess(_ hash: UInt32) -> UInt32? {
+        var place = home(hash)
+        while index[place].entry != DeliveryMachine.noSlot {
+            if index[place].hash == hash { return index[place].entry }
+            place = after(place)
+        }
+        return nil
+    }
 
     func find(_ key: DeviceKey) -> UInt32? {
         let hash = hash(key)
@@ -115,7 +137,7 @@ struct DeviceTable: ~Copyable {
         let entry = entries + Int(device)
         guard !entry.pointee.isRetiring else { return }
         entry.pointee.isRetiring = true
-        expect(entry.pointee.key)
+        sluice_prefetch(index + home(hash(entry.pointee.key)))
         let old = retiring[cursor]
         retiring[cursor] = device
         cursor = cursor + 1 == retiring.count ? 0 : cursor + 1
