@@ -5,7 +5,7 @@ SWIFT ?= swift
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-connection bench-core fuzz fuzz-merge fuzz-build format lint clean dependencies test-dependencies toolchain
+.PHONY: help build demo test bench bench-connection bench-core fuzz fuzz-merge fuzz-build simulate simulate-mutations format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -15,6 +15,8 @@ help:
 	@echo 'make bench-connection  the connection layer: each figure with its bound, under ten minutes'
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds something or is stopped'
+	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2'
+	@echo 'make simulate-mutations  deliberate mistakes in the core, each of which the simulation must catch'
 	@echo 'make format   formats the sources in place'
 	@echo 'make lint     checks the format'
 	@echo 'make clean    removes the build directory'
@@ -72,6 +74,19 @@ fuzz-build: toolchain dependencies
 	@SLUICE_FUZZ=1 $(SWIFT) build -c release --scratch-path .build/fuzz --product sluice-fuzz-frames \
 		--sanitize address --sanitize fuzzer -Xswiftc -sanitize=fuzzer
 	@mkdir -p .build/fuzz/corpus .build/fuzz/failures .build/fuzz/seeds
+
+SEEDS ?= 1000
+EVENTS ?= 10000
+FIRST ?= 1
+JOBS ?= 2
+
+# A broken promise prints its seed, the steps before it, and the command that runs it again.
+simulate: toolchain test-dependencies
+	@$(SWIFT) build -c release --product sluice-simulate
+	@.build/release/sluice-simulate --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) --jobs $(JOBS) $(ARGS)
+
+simulate-mutations: toolchain test-dependencies
+	@Tests/Simulation/mutations.py --swift $(SWIFT) $(ARGS)
 
 format: toolchain
 	@$(SWIFT) format --in-place --parallel --recursive Sources Tests Benchmarks Package.swift

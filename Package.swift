@@ -11,6 +11,11 @@ let strict: [SwiftSetting] = [
 let hot: [SwiftSetting] =
     strict + [.unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))]
 
+/// The copy with deliberate mistakes that `make simulate-mutations` tests the simulation with.
+let deliveryCore =
+    Context.environment["SLUICE_MUTATIONS"] == nil
+    ? "Sources/DeliveryCore" : ".build/mutations/DeliveryCore"
+
 /// The modules of the gateway. Dependencies point downwards only; everything above the C libraries is
 /// pure: no socket, no clock, no file, no thread.
 let package = Package(
@@ -31,7 +36,9 @@ let package = Package(
             linkerSettings: [.linkedLibrary("simdjson")]),
         .target(name: "SluiceModel", dependencies: ["CSimdjson"], swiftSettings: hot),
         .systemLibrary(name: "CPrefetch"),
-        .target(name: "DeliveryCore", dependencies: ["CPrefetch", "SluiceModel"], swiftSettings: hot),
+        .target(
+            name: "DeliveryCore", dependencies: ["CPrefetch", "SluiceModel"], path: deliveryCore,
+            swiftSettings: hot),
 
         // C libraries.
         .systemLibrary(

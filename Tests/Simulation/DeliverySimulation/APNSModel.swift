@@ -37,7 +37,7 @@ extension World {
                 count += 1
                 send(place, worker, shard, lane)
             }
-            lane.scheduler.endRun()
+            if draw.chance(500) { lane.scheduler.endRun() }
         }
         return count
     }

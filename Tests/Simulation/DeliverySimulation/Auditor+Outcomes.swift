@@ -132,7 +132,7 @@ extension World {
     func checkEdge(_ shard: ShardModel, _ slot: Int, _ worker: WorkerModel) {
         let copy = shard.copies[slot]
         guard copy.isLive, copy.retrySteps == worker.clockSteps, !copy.mayExpireEarly,
-            shard.lastAdvance == monotonic, shard.machine.state(UInt32(slot)) == .retrying,
+            shard.machine.state(UInt32(slot)) == .retrying,
             now(worker).wallMilliseconds == lastMoment(copy) - 1, !shard.wasBusy[copy.address]
         else { return }
         broken(.progress, "push \(copy.job) is to be sent again when it has expired")

@@ -94,15 +94,15 @@ struct Scenario {
 
     private static func weights(_ draw: inout Draw) -> [Step: Int] {
         var weights: [Step: Int] = [
-            .produce: 200, .cancel: 14, .presence: 25, .token: 8, .receipt: 60, .poll: 300, .send: 150,
-            .answer: 220, .acknowledge: 170, .commit: 25, .settleCommit: 25, .store: 90, .time: 90,
+            .produce: 200, .cancel: 14, .presence: 25, .token: 3, .receipt: 60, .poll: 300, .send: 220,
+            .answer: 170, .acknowledge: 220, .commit: 60, .settleCommit: 60, .store: 90, .time: 90,
             .connectionFault: 10, .limitFlap: 6, .weather: 8,
         ]
         let rare: [Step: Int] = [.clockStep: 12, .crash: 6, .handOver: 10, .stop: 3, .offsetReset: 1]
         for step in Step.allCases {
             if let weight = weights[step] { weights[step] = max(1, weight * draw.among(50...180) / 25) }
             if let weight = rare[step] {
-                weights[step] = draw.chance(700) ? weight * draw.among(0...100) / 100 : 0
+                weights[step] = draw.chance(700) ? (weight * draw.among(0...100) + 99) / 100 : 0
             }
         }
         return weights

@@ -56,6 +56,10 @@ extension World {
 
     /// Does the next thing that is asked of the store. False when there is none that can be done.
     func serveStore(_ worker: WorkerModel, fails: Bool) -> Bool {
+        if isHealthy || draw.chance(500), let write = worker.written.popFirst() {
+            report(write, worker)
+            return true
+        }
         for _ in 0..<worker.writes.count {
             if let write = worker.writes.popFirst(), serve(write, worker, fails: fails) { return true }
         }
@@ -97,10 +101,19 @@ extension World {
             shard.machine.storeFailed(write.slot, version: write.version)
         } else {
             put(write)
-            shard.machine.stored(write.slot, version: write.version)
+            worker.written.append(write)
+            return true
         }
         drain(worker, shard)
         return true
+    }
+
+    /// A machine hears that an item is durable, which may have ended or been replaced by then.
+    private func report(_ write: StoreWrite, _ worker: WorkerModel) {
+        let shard = worker.shards[write.shard]
+        counts.events += 1
+        shard.machine.stored(write.slot, version: write.version)
+        drain(worker, shard)
     }
 
     /// The item is still there, and its partition as well.

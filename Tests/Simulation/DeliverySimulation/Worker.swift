@@ -74,6 +74,7 @@ struct Copy {
     /// The device token that it is sent to, and the one that was noted for later, -1 for none.
     var address = 0
     var noted = -1
+    var isRetrying: Bool { isLive && retrySteps >= 0 }
     var lane = 0
     /// The lane whose scheduler it was put into last: that of a push that it has replaced can be another.
     var queuedIn = 0
@@ -203,6 +204,8 @@ final class WorkerModel {
     var isDraining = false
     var patience = 0
     var writes = Queue<StoreWrite>()
+    /// Writes that are done, and of which the machines are still to hear.
+    var written = Queue<StoreWrite>()
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number

@@ -181,7 +181,11 @@ final class World {
     private func passToEdge() {
         let worker = anyWorker()
         let shard = worker.shards[draw.below(worker.shards.count)]
-        let slot = draw.below(shard.copies.count)
+        // One that waits for another attempt, if there is one: it must come before the expiration.
+        let first = draw.below(shard.copies.count)
+        let count = shard.copies.count
+        let found = (0..<count).first { shard.copies[(first + $0) % count].isRetrying }
+        let slot = (first + (found ?? 0)) % count
         let copy = shard.copies[slot]
         guard copy.isLive else { return }
         let wait = lastMoment(copy) - 1 - now(worker).wallMilliseconds

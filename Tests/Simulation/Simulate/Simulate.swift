@@ -68,7 +68,7 @@ struct Simulate: ParsableCommand {
         guard let violation = result.violation else { return print("no promise broken") }
         for line in violation.trace { print("  \(line)") }
         print(violation)
-        print("replay: sluice-simulate --replay \(violation.seed) --events \(events)")
+        print("replay: .build/release/sluice-simulate --replay \(violation.seed) --events \(events)")
         throw ExitCode(1)
     }
 
