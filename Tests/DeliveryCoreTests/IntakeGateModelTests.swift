@@ -46,6 +46,7 @@ private final class IntakeModel {
         var isPaused = false
         var isEnding = false
         var isWindowFull = false
+        var tookInTurn = false
         /// Of a hundred chances to finish: some partitions are stuck now and then.
         var speed = 50
     }
@@ -170,6 +171,7 @@ private final class IntakeModel {
             let index = open[now / 10_000 % 3 == 0 ? 0 : Int.random(in: 0..<open.count, using: &random)]
             let bytes = Int.random(in: 1...Self.largestJob, using: &random)
             let offset = partitions[index]!.next
+            partitions[index]!.tookInTurn = true
             partitions[index]!.next += Int64.random(in: 1...3, using: &random)
             partitions[index]!.jobs.append(Job(offset: offset, bytes: bytes, turn: turns))
             gate.take(index, offset: offset, bytes: bytes)
@@ -284,11 +286,12 @@ private final class IntakeModel {
     /// After a turn, everyone whose old jobs are over the share is paused, if others have work.
     private func checkTurn() {
         for index in partitions.keys.sorted() where isOpen(index) && isOver(old(index)) && live > 1 {
-            let others = partitions.filter { $0.key != index }.values.reduce(0) { $0 + $1.jobs.count }
-            guard others > 0 else { continue }
+            let others = partitions.filter { $0.key != index && !$0.value.isEnding }.values
+            guard others.contains(where: { !$0.jobs.isEmpty || $0.tookInTurn }) else { continue }
             expect(
                 gate.reasons(index).contains(.share), "\(index) holds its share for long, and is not paused")
         }
+        for index in partitions.keys { partitions[index]!.tookInTurn = false }
     }
 
     /// Does what the gate says, and checks all that holds at any time.

@@ -52,6 +52,7 @@ struct ConfigurationTests {
             delivery:
               max-in-flight: 7
               max-in-flight-bytes: 1GiB
+              partition-share: 0.25
               shards: 2
               retry: {initial: 10ms, maximum: 2h, multiplier: 1.5, max-attempts: 3}
               max-expiration: 7d
@@ -74,7 +75,8 @@ struct ConfigurationTests {
              "apps": [{"name": "a", "topics": ["a.b", "a.c"], "credential": {"type": "certificate",
               "certificate-file": "a.pem", "key-file": "../a.key", "connections": 7,
               "max-connections": 9}, "weight": 3, "rate-per-second": 2.5, "burst": 4, "max-in-flight": 5}],
-             "delivery": {"max-in-flight": 7, "max-in-flight-bytes": "1GiB", "shards": 2, "retry":
+             "delivery": {"max-in-flight": 7, "max-in-flight-bytes": "1GiB", "shards": 2,
+              "partition-share": 0.25, "retry":
               {"initial": "10ms", "maximum": "2h", "multiplier": 1.5, "max-attempts": 3},
               "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms"},
              "log": {"level": "debug", "format": "json"}, "metrics": {"stats-interval": 0}}
@@ -108,7 +110,7 @@ struct ConfigurationTests {
                     burst: 4, maxInFlight: 5)
             ],
             delivery: .init(
-                maxInFlight: 7, maxInFlightBytes: 1 << 30, shards: 2,
+                maxInFlight: 7, maxInFlightBytes: 1 << 30, partitionShare: 0.25, shards: 2,
                 retry: .init(
                     initial: .milliseconds(10), maximum: .seconds(7_200), multiplier: 1.5, maxAttempts: 3),
                 maxExpiration: .seconds(7 * 86_400), drainDeadline: .zero, commitInterval: .milliseconds(100)),

@@ -14,7 +14,7 @@
 ///
 /// Partitions go by small numbers that the owner gives and uses again. Pure: time is an argument, in nanoseconds of a
 /// monotonic clock. O(1) for each record; nothing is allocated but when a partition is added or paused.
-public struct IntakeGate: Sendable {
+public struct IntakeGate: ~Copyable, Sendable {
     public struct Limits: Sendable, Equatable {
         /// Jobs taken and not finished, at least 1.
         public var jobs: Int
@@ -97,6 +97,31 @@ public struct IntakeGate: Sendable {
         var recentEnd = Int64.min
         /// One above the highest offset taken.
         var end = Int64.min
+
+        /// It has jobs, or had one in this turn.
+        var isWorking: Bool { isLive && !isEnding && (load.jobs > 0 || end > recentEnd) }
+
+        mutating func turn() {
+            old.add(recent)
+            recent = load
+            recent.subtract(old)
+            oldEnd = recentEnd
+            recentEnd = end
+        }
+
+        mutating func take(_ job: Load, _ offset: Int64) {
+            load.add(job)
+            end = offset + 1
+        }
+
+        mutating func finish(_ job: Load, _ offset: Int64) -> Load {
+            if offset < oldEnd {
+                old.subtract(job)
+            } else if offset < recentEnd {
+                recent.subtract(job)
+            }
+            return load.subtract(job)
+        }
     }
 
     public let limits: Limits
@@ -181,25 +206,19 @@ public struct IntakeGate: Sendable {
 
     /// A job was taken. Offsets of one partition rise.
     public mutating func take(_ partition: Int, offset: Int64, bytes: Int) {
-        partitions[partition].load.jobs += 1
-        partitions[partition].load.bytes += bytes
-        partitions[partition].end = offset + 1
-        load.jobs += 1
-        load.bytes += bytes
+        let job = Load(jobs: 1, bytes: bytes)
+        partitions[partition].take(job, offset)
+        load.add(job)
     }
 
     /// A job is finished. `bytes` may be an estimate, as long as a partition's sum is right when none is left.
-    public mutating func finish(_ partition: Int, offset: Int64, bytes: Int) {
-        let job = Load(jobs: 1, bytes: bytes)
-        load.subtract(partitions[partition].load.subtract(job))
-        if offset < partitions[partition].recentEnd {
-            if offset < partitions[partition].oldEnd {
-                partitions[partition].old.subtract(job)
-            } else {
-                partitions[partition].recent.subtract(job)
-            }
-        }
+    /// - Returns: why the partition is paused.
+    @discardableResult
+    public mutating func finish(_ partition: Int, offset: Int64, bytes: Int) -> Reason {
+        load.subtract(partitions[partition].finish(Load(jobs: 1, bytes: bytes), offset))
+        guard !partitions[partition].reasons.isEmpty else { return [] }
         if partitions[partition].reasons.contains(.share) { checkShare(partition) }
+        return partitions[partition].reasons
     }
 
     /// Jobs of an ending partition go back to Kafka; which ones is not known.
@@ -321,15 +340,13 @@ public struct IntakeGate: Sendable {
     /// Another `longHold` has passed: what was recent is old now.
     /// - Returns: whether a partition was paused for its share.
     private mutating func turn() -> Bool {
+        var working = 0
+        for partition in partitions where partition.isWorking { working += 1 }
         var hasPaused = false
         for index in partitions.indices where partitions[index].isLive {
-            partitions[index].old.add(partitions[index].recent)
-            partitions[index].recent = partitions[index].load
-            partitions[index].recent.subtract(partitions[index].old)
-            partitions[index].oldEnd = partitions[index].recentEnd
-            partitions[index].recentEnd = partitions[index].end
-            let others = load.jobs - partitions[index].load.jobs
-            if isOverShare(partitions[index].old), others > 0, pauseForShare(index) { hasPaused = true }
+            let others = working - (partitions[index].isWorking ? 1 : 0)
+            partitions[index].turn()
+            if others > 0, isOverShare(partitions[index].old), pauseForShare(index) { hasPaused = true }
         }
         return hasPaused
     }
