@@ -48,6 +48,9 @@ public struct OffsetTracker: Sendable {
     public private(set) var end: Int64
     /// Records begun and not complete.
     public private(set) var outstanding: Int
+    /// Their bytes. Of 64 neighbouring offsets only the sum is kept: each that completes takes an equal part of what
+    /// is left off it, so the sum is right whenever none of the 64 is left.
+    public private(set) var outstandingBytes = 0
     /// Offsets from watermark to end at which ``isFull`` asks for a pause.
     public let spanLimit: Int
 
@@ -56,19 +59,23 @@ public struct OffsetTracker: Sendable {
     /// Beyond this the ring doesn't grow.
     private let largestSpan: Int64
     var words: [UInt64]
+    /// Bytes of the records that each word's bits stand for.
+    private var sizes: [UInt32]
     /// Finished before the restart, not yet passed by `begin` from `restoredIndex` on.
     var restored: CompletedOffsets
     var restoredIndex = 0
 
     /// Bits that a window must leave free, so that its first and last word never share a ring word.
     private static let slack = 64
+    /// 64 of these fit a word's sum. A larger record is counted as this one, 64 MiB.
+    private static let largestSize = Int(UInt32.max) / 64
 
     /// - Parameters:
     ///   - nextOffset: the committed offset, or 0 when nothing was committed (the watermark jumps to the
     ///     first record begun).
     ///   - completedAbove: what the commit's metadata says is finished above it.
-    ///   - spanLimit: window in offsets at which the partition should pause, at least 1. The ring takes a
-    ///     quarter to a half of it in bytes when it is full.
+    ///   - spanLimit: window in offsets at which the partition should pause, at least 1. The ring takes
+    ///     three to six eighths of it in bytes when it is full.
     ///   - initialCapacity: offsets that fit before the ring first grows.
     public init(
         nextOffset: Int64, completedAbove: CompletedOffsets = .none, spanLimit: Int = 1 << 20,
@@ -85,6 +92,7 @@ public struct OffsetTracker: Sendable {
         largestSpan = Int64(most - Self.slack)
         let first = min(Self.capacity(for: min(max(1, initialCapacity), most)), most)
         words = [UInt64](repeating: 0, count: first / 64)
+        sizes = [UInt32](repeating: 0, count: first / 64)
     }
 
     /// Offsets from the watermark to the end: what a restart would have to look at again.
@@ -107,17 +115,21 @@ public struct OffsetTracker: Sendable {
         return words[wordIndex(offset)] & Self.bit(offset) != 0
     }
 
-    /// Takes the next record of the partition. Offsets come in ascending order; those skipped are gaps of
-    /// the log.
-    public mutating func begin(_ offset: Int64) -> Begin {
+    /// Takes the next record of the partition, of so many bytes. Offsets come in ascending order; those skipped are
+    /// gaps of the log.
+    public mutating func begin(_ offset: Int64, bytes: Int = 0) -> Begin {
         guard offset >= end, offset < Int64.max else { return .outOfOrder }
         guard outstanding == 0 || makeRoom(through: offset) else { return .full }
         let finished = takeRestored(offset)
         end = offset + 1
         if outstanding == 0 { watermark = finished ? end : offset }
         if finished { return .alreadyCompleted }
-        words[wordIndex(offset)] |= Self.bit(offset)
+        let index = wordIndex(offset)
+        let size = min(max(0, bytes), Self.largestSize)
+        words[index] |= Self.bit(offset)
+        sizes[index] += UInt32(size)
         outstanding += 1
+        outstandingBytes += size
         return .begun
     }
 
@@ -127,9 +139,13 @@ public struct OffsetTracker: Sendable {
         guard offset >= watermark else { return .notOutstanding }
         let index = wordIndex(offset)
         let bit = Self.bit(offset)
-        guard words[index] & bit != 0 else { return .notOutstanding }
-        words[index] &= ~bit
+        let word = words[index]
+        guard word & bit != 0 else { return .notOutstanding }
+        words[index] = word & ~bit
         outstanding -= 1
+        let size = word == bit ? sizes[index] : sizes[index] / UInt32(word.nonzeroBitCount)
+        sizes[index] -= size
+        outstandingBytes -= Int(size)
         guard offset == watermark else { return .completed }
         watermark = nextOutstanding(from: offset) ?? end
         return .advanced
@@ -189,13 +205,17 @@ public struct OffsetTracker: Sendable {
 
     private mutating func grow(to capacity: Int) {
         var larger = [UInt64](repeating: 0, count: capacity / 64)
+        var largerSizes = [UInt32](repeating: 0, count: capacity / 64)
         let mask = Int64(larger.count - 1)
         if end > watermark {
             for block in (watermark >> 6)...((end - 1) >> 6) {
-                larger[Int(block & mask)] = words[Int(block & Int64(words.count - 1))]
+                let index = Int(block & Int64(words.count - 1))
+                larger[Int(block & mask)] = words[index]
+                largerSizes[Int(block & mask)] = sizes[index]
             }
         }
         words = larger
+        sizes = largerSizes
     }
 
     private mutating func takeRestored(_ offset: Int64) -> Bool {

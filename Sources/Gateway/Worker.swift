@@ -112,7 +112,8 @@ public final class Worker: Sendable {
                 settings: .init(
                     maximumInFlight: delivery.maxInFlight, maximumBytes: delivery.maxInFlightBytes,
                     commitInterval: delivery.commitInterval, drainDeadline: delivery.drainDeadline,
-                    revokeDeadline: min(delivery.drainDeadline, .seconds(10))),
+                    revokeDeadline: min(delivery.drainDeadline, .seconds(10)),
+                    partitionShare: delivery.partitionShare),
                 consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
                 deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer, shards: shards,
                 bytesInFlight: bytesInFlight,
@@ -183,7 +184,7 @@ public final class Worker: Sendable {
             WorkerSnapshot(
                 intake: intake.counters, shards: shardCounters, outstanding: intake.outstanding,
                 bytesInFlight: bytes,
-                assignedPartitions: intake.partitions.states.count)
+                assignedPartitions: intake.partitions.count)
         }
         return snapshot ?? ended()
     }
@@ -192,6 +193,12 @@ public final class Worker: Sendable {
     /// a loop's, after ``start()``.
     public func poolReports() -> [PoolReport] {
         shards.flatMap { shard in shard.loop.runBlockingIfRunning { shard.poolReports() } ?? [] }
+    }
+
+    /// The state of all assigned partitions at this moment, in their order; empty after the end. Blocks for a turn of
+    /// the Kafka loop; from any thread but a loop's, after ``start()``.
+    public func partitionReports() -> [PartitionReport] {
+        intake.loop.runBlockingIfRunning { [intake] in intake.partitionReports() } ?? []
     }
 
     /// The totals, which are taken before the loops end.

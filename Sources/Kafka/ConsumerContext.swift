@@ -52,8 +52,26 @@ final class ConsumerContext {
             return 0  // librdkafka frees the document.
         }
         rd_kafka_conf_set_log_cb(configuration) { client, level, facility, text in
-            guard let line = KafkaLogLine(level, facility, text) else { return }
-            ConsumerContext.of(client)?.emit(.log(line))
+            guard let line = KafkaLogLine(level, facility, text), let context = ConsumerContext.of(client)
+            else {
+                return
+            }
+            context.noteOffsetReset(line)
+            context.emit(.log(line))
+        }
+    }
+
+    /// The one sign that librdkafka 2.0.2 gives when it begins anew in a partition because the broker refused an offset
+    /// is a warning in its log (with `log_level` below 4: none). It is in the queue before the first fetch that follows
+    /// is sent. With `auto.offset.reset=error` there would be an event, but then the partition is stopped, and only a
+    /// new assignment starts it again.
+    private func noteOffsetReset(_ line: KafkaLogLine) {
+        guard line.facility == "OFFSET", line.level <= 4 else { return }
+        for partition in table.assigned {
+            let sign = "\(partition.topic) [\(partition.partition)]: offset reset ("
+            if line.message.hasPrefix(sign) || line.message.contains(": \(sign)") {
+                table.startOver(partition)
+            }
         }
     }
 

@@ -82,7 +82,8 @@ public final class KafkaConsumer {
     /// meanwhile.
     ///
     /// Each record must be destroyed once by whoever holds it. Within one assignment of a partition its
-    /// offsets rise and none comes twice; records of partitions that are not assigned are never returned.
+    /// offsets rise and none comes twice, unless the log has gone back (it was truncated, or its topic made anew) and
+    /// reading begins anew; records of partitions that are not assigned are never returned.
     /// Records returned earlier are unaffected by a later pause or rebalance: what to do with them is the
     /// owner's business.
     ///

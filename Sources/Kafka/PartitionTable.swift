@@ -6,6 +6,10 @@ import Glibc
 /// librdkafka 2.0.2 can deliver a record twice: one that poll takes while the library pauses the partition
 /// (it does so in every rebalance) is fetched again after the resume. The table lets each offset through once
 /// and in rising order, and nothing of a partition that is not assigned.
+///
+/// A log that has gone back (it was truncated, or its topic made anew) looks the same by its offsets. But then the broker
+/// has refused the offset that was asked for, librdkafka has begun anew where `auto.offset.reset` says, and `startOver` is
+/// told.
 struct PartitionTable {
     private struct Topic {
         let name: String
@@ -35,6 +39,11 @@ struct PartitionTable {
         let slot = Int(partition.partition)
         while topics[index].next.count <= slot { topics[index].next.append(Self.notAssigned) }
         topics[index].next[slot] = 0
+    }
+
+    /// The partition's offsets may begin anew.
+    mutating func startOver(_ partition: TopicPartition) {
+        if contains(partition) { assign(partition) }
     }
 
     mutating func unassign(_ partition: TopicPartition) {

@@ -103,16 +103,22 @@ final class WorkerReporter: Sendable {
                 if isReady, !reports, !isStopped.withLock({ $0 }) { continue }
                 // Holding the lock keeps the worker from ending meanwhile.
                 let state = isStopped.withLock {
-                    $0 ? nil : (worker.snapshot(), reports ? worker.poolReports() : [])
+                    $0
+                        ? nil
+                        : (
+                            worker.snapshot(), reports ? worker.partitionReports() : [],
+                            reports ? worker.poolReports() : []
+                        )
                 }
-                guard let (snapshot, pools) = state else { return }
+                guard let (snapshot, partitions, pools) = state else { return }
                 if let readyFile, !isReady, snapshot.assignedPartitions > 0 {
                     isReady = true
                     try? ReadyFile.write("ready", to: readyFile)
                 }
                 if reports {
                     nextReport += interval
-                    logger.info("worker", metadata: WorkerReporter.metadata(snapshot))
+                    logger.info("worker", metadata: WorkerReporter.metadata(snapshot, partitions))
+                    for partition in partitions { partition.log(to: logger) }
                     for pool in pools { pool.log(to: logger) }
                 }
             }
@@ -124,7 +130,8 @@ final class WorkerReporter: Sendable {
     /// Returns when no snapshot is under way any more.
     func stop() { isStopped.withLock { $0 = true } }
 
-    static func metadata(_ snapshot: WorkerSnapshot) -> Logger.Metadata {
+    static func metadata(_ snapshot: WorkerSnapshot, _ partitions: [PartitionReport] = []) -> Logger.Metadata
+    {
         var metadata: Logger.Metadata = [
             "partitions": "\(snapshot.assignedPartitions)",
             "jobs": "\(snapshot.intake.records)",
@@ -140,6 +147,14 @@ final class WorkerReporter: Sendable {
         for state in ItemState.allCases where state.isLive && snapshot.shards.count(in: state) > 0 {
             metadata["now-\(state)"] = "\(snapshot.shards.count(in: state))"
         }
+        if let oldest = partitions.max(by: { $0.headOfLineAge < $1.headOfLineAge }),
+            oldest.headOfLineAge > .zero
+        {
+            metadata["head-of-line-ms"] = "\(oldest.headOfLineMilliseconds)"
+            metadata["head-of-line-partition"] = "\(oldest.partition)"
+        }
+        let paused = partitions.count { !$0.pauseReasons.isEmpty }
+        if paused > 0 { metadata["paused-partitions"] = "\(paused)" }
         for kind in OutcomeKind.allCases where snapshot.shards.count(of: kind) > 0 {
             metadata["\(kind.name)"] = "\(snapshot.shards.count(of: kind))"
         }

@@ -163,6 +163,11 @@ extension Configuration {
             maxInFlightBytes: section.size(
                 "max-in-flight-bytes", 1 << 16...1 << 40, default: defaults.maxInFlightBytes,
                 help: "likewise in bytes of records"),
+            partitionShare: section.number(
+                "partition-share", 0.05...1, default: defaults.partitionShare,
+                help:
+                    "one partition's part of these limits when its jobs are held for long and others have work"
+            )!,
             shards: section.integer(
                 "shards", 1...256, default: defaults.shards,
                 help: "threads that push; each has its own connections"

@@ -263,6 +263,9 @@ extension Configuration {
         public var maxInFlight: Int
         /// Likewise in bytes of records.
         public var maxInFlightBytes: Int
+        /// Part of either limit that one partition's jobs may take when they are held for long while other partitions
+        /// have work; beyond it that partition is paused alone. 1: never.
+        public var partitionShare: Double
         /// Event-loop threads that deliver.
         public var shards: Int
         public var retry: Retry
@@ -281,14 +284,16 @@ extension Configuration {
         public var commitInterval: Duration
 
         public init(
-            maxInFlight: Int = 20_000, maxInFlightBytes: Int = 64 << 20, shards: Int = 1,
-            retry: Retry = Retry(), maxPendingPerDevice: Int = 128, maxInFlightPerDevice: Int = 16,
+            maxInFlight: Int = 20_000, maxInFlightBytes: Int = 64 << 20, partitionShare: Double = 0.5,
+            shards: Int = 1, retry: Retry = Retry(), maxPendingPerDevice: Int = 128,
+            maxInFlightPerDevice: Int = 16,
             knownDevices: Int = 65_536, returnRate: Int = 2000,
             maxExpiration: Duration = .seconds(30 * 86_400),
             drainDeadline: Duration = .seconds(25), commitInterval: Duration = .seconds(1)
         ) {
             self.maxInFlight = maxInFlight
             self.maxInFlightBytes = maxInFlightBytes
+            self.partitionShare = partitionShare
             self.shards = shards
             self.retry = retry
             self.maxPendingPerDevice = maxPendingPerDevice

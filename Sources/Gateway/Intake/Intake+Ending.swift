@@ -51,11 +51,8 @@ extension Intake {
             }
             try consumer.assign(begins)
             pendingAssignment = []
-            for state in states {
-                let slot = partitions.insert(state)
-                for shard in shards { shard.loop.execute { shard.begin(partitionSlot: slot) } }
-            }
-            if isPausedForLimit { try consumer.pause(assigned) }
+            for state in states { begin(state) }
+            followGate()
             logger.info(
                 "partitions assigned",
                 metadata: [
@@ -67,6 +64,13 @@ extension Intake {
         }
     }
 
+    func begin(_ state: PartitionState) {
+        let place = partitions.insert(state)
+        let slot = partitions[place].slot
+        gate.add(place)
+        for shard in shards { shard.loop.execute { shard.begin(partitionSlot: slot) } }
+    }
+
     // MARK: Revocation
 
     func beginRevocation(_ revoked: [TopicPartition], isLost: Bool) {
@@ -75,18 +79,25 @@ extension Intake {
         logger.log(
             level: isLost ? .warning : .info, isLost ? "partitions lost" : "partitions revoked",
             metadata: ["partitions": "\(revoked.sorted().map { "\($0.partition)" }.joined(separator: ","))"])
-        let slots = revoked.compactMap { partitions.slot(of: $0) }
-        for slot in slots {
-            partitions[slot]?.isEnding = true
-            for record in partitions[slot]?.held ?? [] { record.destroy() }
-            partitions[slot]?.held = []
+        followGate()
+        let places = revoked.compactMap { partitions.place(of: $0) }
+        for place in places {
+            partitions[place].isEnding = true
+            destroyHeld(place)
+            gate.end(place)
         }
+        followGate()
         // Also of a lost partition nothing more is sent that isn't on its way.
-        giveBack(slots)
+        giveBack(places.map { partitions[$0].slot })
         revocation = Revocation(
             partitions: revoked, deadline: loop.now + settings.revokeDeadline,
-            awaited: shards.count * slots.count)
+            awaited: shards.count * places.count)
         if isLost { finishRevocation(commits: false) }
+    }
+
+    private func destroyHeld(_ place: Int) {
+        for record in partitions[place].held { record.destroy() }
+        partitions[place].held = []
     }
 
     /// Has the shards give back what they have not sent of these partitions.
@@ -101,34 +112,24 @@ extension Intake {
 
     private func shardGaveBack(_ abandoned: [(slot: UInt16, count: Int)]) {
         for (slot, count) in abandoned {
-            if partitions[slot] != nil {
-                partitions[slot]?.abandoned += count
-                outstanding -= count
-            } else {
-                orphaned -= count
+            guard let place = partitions.place(ofSlot: slot) else {
+                gate.finishOrphans(count)
+                continue
             }
-            if let partition = partitions[slot]?.topicPartition,
-                revocation?.partitions.contains(partition) == true
-            {
+            gate.giveBack(place, jobs: count)
+            if revocation?.partitions.contains(partitions[place].topicPartition) == true {
                 revocation?.awaited -= 1
             }
         }
         checkRevocation()
     }
 
-    /// A partition is gone: its jobs in the shards are nobody's from here on.
-    func letGo(_ state: PartitionState) {
-        outstanding -= state.remaining
-        orphaned += state.remaining
-    }
-
     /// A job that was in flight failed, and is not tried again here.
     func jobGaveBack(_ slot: UInt16) {
-        if partitions[slot] != nil {
-            partitions[slot]?.abandoned += 1
-            outstanding -= 1
+        if let place = partitions.place(ofSlot: slot) {
+            gate.giveBack(place, jobs: 1)
         } else {
-            orphaned -= 1
+            gate.finishOrphans(1)
         }
         checkRevocation()
         checkDrain()
@@ -137,7 +138,7 @@ extension Intake {
     func checkRevocation() {
         guard let revocation else { return }
         let remaining = revocation.partitions.reduce(0) { sum, partition in
-            sum + (partitions.slot(of: partition).flatMap { partitions[$0]?.remaining } ?? 0)
+            sum + (partitions.place(of: partition).map { gate.load($0).jobs } ?? 0)
         }
         guard (remaining == 0 && revocation.awaited <= 0) || loop.now >= revocation.deadline else {
             return
@@ -148,10 +149,12 @@ extension Intake {
     private func finishRevocation(commits: Bool) {
         guard let revocation else { return }
         self.revocation = nil
-        let slots = revocation.partitions.compactMap { partitions.slot(of: $0) }
-        if commits { commitNow(slots) }
-        for slot in slots {
-            if let state = partitions.remove(slot) { letGo(state) }
+        let places = revocation.partitions.compactMap { partitions.place(of: $0) }
+        if commits { commitNow(places) }
+        followGate()
+        for place in places {
+            partitions.remove(place)
+            gate.remove(place)
         }
         attempt("give partitions back") { () throws(KafkaError) in
             try consumer.unassign(revocation.partitions)
@@ -161,13 +164,14 @@ extension Intake {
 
     // MARK: Commits
 
-    private func pendingCommit(_ slot: UInt16) -> OffsetCommit? {
-        guard let state = partitions[slot], state.isDirty else { return nil }
-        let (offset, metadata) = state.tracker.commitPoint()
+    private func pendingCommit(_ place: Int) -> OffsetCommit? {
+        guard partitions[place].isDirty else { return nil }
+        let topicPartition = partitions[place].topicPartition
+        let (offset, metadata) = partitions[place].tracker.commitPoint()
         let commit = OffsetCommit(
-            topic: state.topicPartition.topic, partition: state.topicPartition.partition, offset: offset,
-            metadata: state.tracker.completedInWindow > 0 ? metadata : "")
-        return commit == state.committed ? nil : commit
+            topic: topicPartition.topic, partition: topicPartition.partition, offset: offset,
+            metadata: partitions[place].tracker.completedInWindow > 0 ? metadata : "")
+        return commit == partitions[place].committed ? nil : commit
     }
 
     /// Commits what has moved since the last time; the result comes as an event.
@@ -176,11 +180,11 @@ extension Intake {
         lastCommit = loop.now
         finishedSinceCommit = 0
         var commits: [OffsetCommit] = []
-        for slot in Array(partitions.slots) {
-            guard let commit = pendingCommit(slot), partitions[slot]?.isEnding == false else { continue }
+        for place in partitions.places where !partitions[place].isEnding {
+            guard let commit = pendingCommit(place) else { continue }
             commits.append(commit)
-            partitions[slot]?.committed = commit
-            partitions[slot]?.isDirty = false
+            partitions[place].committed = commit
+            partitions[place].isDirty = false
         }
         guard !commits.isEmpty else { return }
         attempt("commit") { () throws(KafkaError) in commitUnderWay = try consumer.commit(commits) }
@@ -197,19 +201,19 @@ extension Intake {
     }
 
     private func commitAllAgain() {
-        for slot in Array(partitions.slots) {
-            partitions[slot]?.committed = nil
-            partitions[slot]?.isDirty = true
+        for place in partitions.places {
+            partitions[place].committed = nil
+            partitions[place].isDirty = true
         }
     }
 
     /// Commits and waits for it: the last chance.
-    private func commitNow(_ slots: [UInt16]) {
-        let commits = slots.compactMap { slot -> OffsetCommit? in
+    private func commitNow(_ places: [Int]) {
+        let commits = places.compactMap { place -> OffsetCommit? in
             // An asynchronous commit may still fail, so what it covers is committed again.
-            partitions[slot]?.committed = nil
-            if commitUnderWay != nil { partitions[slot]?.isDirty = true }
-            return pendingCommit(slot)
+            partitions[place].committed = nil
+            if commitUnderWay != nil { partitions[place].isDirty = true }
+            return pendingCommit(place)
         }
         guard !commits.isEmpty else { return }
         do throws(KafkaError) {
@@ -234,17 +238,14 @@ extension Intake {
         drain = Drain(deadline: loop.now + (settings.drainDeadline - forTheEnd), awaitedShards: shards.count)
         logger.info("draining", metadata: ["jobs": "\(outstanding)"])
         attempt("pause") { () throws(KafkaError) in
-            try consumer.pause(partitions.states.values.map(\.topicPartition))
+            try consumer.pause(partitions.topicPartitions)
         }
-        for slot in Array(partitions.slots) {
-            for record in partitions[slot]?.held ?? [] { record.destroy() }
-            partitions[slot]?.held = []
-        }
+        for place in partitions.places { destroyHeld(place) }
         for shard in shards {
             shard.loop.execute { [self] in
                 let abandoned = shard.drain()
                 loop.execute { [self] in
-                    outstanding -= abandoned
+                    drained += abandoned
                     drain?.awaitedShards -= 1
                     checkDrain()
                 }
@@ -254,7 +255,7 @@ extension Intake {
 
     func checkDrain() {
         guard phase == .draining, let drain else { return }
-        let done = drain.awaitedShards <= 0 && outstanding + orphaned <= 0
+        let done = drain.awaitedShards <= 0 && unfinished <= 0
         guard done || loop.now >= drain.deadline else { return }
         phase = .ended
         self.drain = nil
@@ -290,13 +291,13 @@ extension Intake {
                 "outcomes are not acknowledged; their jobs will be done again",
                 metadata: ["error": "\(error)"])
         }
-        commitNow(Array(partitions.slots))
+        commitNow(partitions.places)
         if !consumer.close(timeoutMilliseconds: 3_000) {
             logger.warning("the group could not be left in time; it notices by the session timeout")
         }
         producer.close()
         logger.info(
-            "stopped", metadata: ["finished": "\(counters.finished)", "unfinished": "\(max(0, outstanding))"])
+            "stopped", metadata: ["finished": "\(counters.finished)", "unfinished": "\(outstanding)"])
         ended(failure)
     }
 }

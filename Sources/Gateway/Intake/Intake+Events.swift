@@ -60,6 +60,8 @@ public struct IntakeCounters: Sendable, Equatable {
     public var rebalances = 0
     /// Pauses at the limit of jobs or bytes in flight.
     public var pauses = 0
+    /// Pauses of one partition alone: its jobs were held for long and took too much room, or its window was full.
+    public var partitionPauses = 0
     public var kafkaErrors = 0
 
     public init() {}

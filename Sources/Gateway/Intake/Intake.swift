@@ -22,6 +22,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
         var drainDeadline: Duration
         /// How long a revocation may wait for what is in flight.
         var revokeDeadline: Duration
+        /// Part of the limits that one partition's jobs may take when they are held for long.
+        var partitionShare: Double
     }
 
     let loop: EventLoop
@@ -37,10 +39,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     var phase = Phase.running
     var partitions = PartitionSlots()
-    /// Jobs taken and not finished.
-    var outstanding = 0
-    /// Jobs of partitions that went away, which the shards still hold: nobody waits for them, but they take room.
-    var orphaned = 0
+    /// Counts the jobs, by the places of `partitions`, and says when to pause.
+    var gate: IntakeGate
+    /// Jobs that the shards gave back at the end, of whatever partition.
+    var drained = 0
     var counters = IntakeCounters()
     var failure: String?
 
@@ -51,8 +53,6 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var lastCommit: MonotonicTime
     var finishedSinceCommit = 0
     private var lastAssignmentTry: MonotonicTime
-    private var stalledSince: MonotonicTime?
-    var isPausedForLimit = false
     /// Events are handled inside of a poll, whose buffer must not be filled again meanwhile.
     private var isPolling = false
     private var recordsWakeup: Wakeup!
@@ -67,8 +67,6 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Records of one poll; the loop sees to other work in between.
     private static let batchSize = 512
     private static let tick: Duration = .milliseconds(100)
-    /// At its limit the intake first only stops polling; pausing throws away what librdkafka has fetched.
-    private static let stallBeforePause: Duration = .milliseconds(500)
 
     init(
         settings: Settings, consumerProperties: KafkaProperties, jobsTopic: String, deadLettersTopic: String,
@@ -86,6 +84,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
         self.loop = loop
         batch = .allocate(capacity: Self.batchSize)
         touched = Array(repeating: false, count: shards.count)
+        gate = IntakeGate(
+            limits: .init(
+                jobs: settings.maximumInFlight, bytes: settings.maximumBytes,
+                partitionShare: settings.partitionShare), now: loop.now.nanoseconds)
         lastCommit = loop.now
         lastAssignmentTry = loop.now
         let events = EventRelay()
@@ -122,22 +124,16 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     // MARK: Records
 
-    private var isAtLimit: Bool {
-        outstanding + orphaned >= settings.maximumInFlight || bytesInFlight.count >= settings.maximumBytes
-    }
-
     func pollRecords() {
         guard phase == .running, !isPolling else { return }
-        if isAtLimit, !isPausedForLimit {
-            if stalledSince == nil { stalledSince = loop.now }
-            return
-        }
-        let room =
-            isPausedForLimit ? 1 : min(Self.batchSize, settings.maximumInFlight - outstanding - orphaned)
+        gate.bytesHeld = bytesInFlight.count
+        let room = gate.room(atMost: Self.batchSize, at: loop.now.nanoseconds)
+        guard room > 0 else { return }
         isPolling = true
         let count = consumer.poll(into: UnsafeMutableBufferPointer(rebasing: batch[..<room]))
         isPolling = false
         for index in 0..<count { take(batch[index]) }
+        followGate()
         signalShards()
         // The descriptor stays silent until a poll finds the queue empty.
         if count == room { recordsWakeup.signal() }
@@ -154,7 +150,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         recordsWakeup.signal()
     }
 
-    private func signalShards() {
+    func signalShards() {
         for index in touched.indices where touched[index] {
             touched[index] = false
             shards[index].wakeup.signal()
@@ -162,81 +158,51 @@ final class Intake: TimerHandler, @unchecked Sendable {
     }
 
     func take(_ record: ConsumedRecord) {
-        guard let slot = partitions.slot(ofPartition: record.partition), let state = partitions[slot],
-            !state.isEnding
-        else { return record.destroy() }
-        guard state.held.isEmpty else {
-            partitions[slot]?.held.append(record)
-            return
+        guard let place = partitions.place(ofPartition: record.partition), !partitions[place].isEnding else {
+            return record.destroy()
         }
-        switch partitions[slot]!.tracker.begin(record.offset) {
-        case .begun: hand(record, slot)
+        guard partitions[place].held.isEmpty else { return partitions[place].held.append(record) }
+        let bytes = InFlightBytes.size(of: record)
+        switch partitions[place].begin(record.offset, bytes: bytes, at: loop.now.nanoseconds) {
+        case .begun: hand(record, place, bytes)
         case .alreadyCompleted:
             counters.alreadyCompleted += 1
-            partitions[slot]?.isDirty = true
+            partitions[place].isDirty = true
             record.destroy()
-        case .full:
-            partitions[slot]?.held.append(record)
-            pauseForSpan(slot)
-        case .outOfOrder:
-            startOver(slot, with: record)
-            return
+        case .full: partitions[place].held.append(record)
+        case .outOfOrder: return startOver(place, with: record)
         }
-        if partitions[slot]!.tracker.isFull { pauseForSpan(slot) }
+        checkWindow(place)
     }
 
-    private func hand(_ record: ConsumedRecord, _ slot: UInt16) {
-        outstanding += 1
+    private func hand(_ record: ConsumedRecord, _ place: Int, _ bytes: Int) {
+        gate.take(place, offset: record.offset, bytes: bytes)
         counters.records += 1
-        bytesInFlight.add(InFlightBytes.size(of: record))
+        bytesInFlight.add(bytes)
         let shard = shardIndex(ofKey: record.key, partition: record.partition, shards: shards.count)
         let pushed = shards[shard].ring.push(
-            IncomingRecord(pointer: record.rawPointer, partitionSlot: slot))
+            IncomingRecord(pointer: record.rawPointer, partitionSlot: partitions[place].slot))
         precondition(pushed, "the ring of shard \(shard) is smaller than the limit of jobs in flight")
         touched[shard] = true
     }
 
     /// The log went back: its topic was made anew, or the group's offsets were reset.
-    private func startOver(_ slot: UInt16, with record: ConsumedRecord) {
-        guard let old = partitions.remove(slot) else { return }
+    private func startOver(_ place: Int, with record: ConsumedRecord) {
+        followGate()
+        guard let old = partitions.remove(place) else { return }
         logger.warning(
             "the partition's offsets went back: was its topic made anew?",
             metadata: [
                 "partition": "\(old.topicPartition)", "from": "\(old.tracker.end)", "to": "\(record.offset)",
             ])
-        letGo(old)
-        giveBack([slot])
-        if old.isPausedForSpan, !isPausedForLimit {
+        giveBack([old.slot])
+        if gate.remove(place) {
             attempt("resume") { () throws(KafkaError) in try consumer.resume([old.topicPartition]) }
         }
-        partitions.insert(
+        begin(
             PartitionState(
                 topicPartition: old.topicPartition, tracker: OffsetTracker(nextOffset: record.offset)))
         take(record)
-    }
-
-    private func pauseForSpan(_ slot: UInt16) {
-        guard let state = partitions[slot], !state.isPausedForSpan else { return }
-        partitions[slot]?.isPausedForSpan = true
-        logger.warning(
-            "a job holds its partition's watermark; the partition is paused until it is finished",
-            metadata: [
-                "partition": "\(state.topicPartition)", "offset": "\(state.tracker.watermark)",
-                "finished-above": "\(state.tracker.completedInWindow)",
-            ])
-        attempt("pause") { () throws(KafkaError) in try consumer.pause([state.topicPartition]) }
-    }
-
-    private func resumeAfterSpan(_ slot: UInt16) {
-        guard let state = partitions[slot], state.isPausedForSpan, state.tracker.hasRoom, !state.isEnding
-        else { return }
-        partitions[slot]?.isPausedForSpan = false
-        let held = state.held
-        partitions[slot]?.held = []
-        for record in held { take(record) }
-        signalShards()
-        guard partitions[slot]?.isPausedForSpan == false, !isPausedForLimit else { return }
-        attempt("resume") { () throws(KafkaError) in try consumer.resume([state.topicPartition]) }
     }
 
     // MARK: Delivery reports
@@ -290,17 +256,15 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     private func complete(_ source: OutcomeSource) {
         // An outcome of a partition that went away meanwhile is nobody's any more.
-        guard partitions[source.partitionSlot] != nil else {
-            orphaned -= 1
-            return
-        }
-        switch partitions[source.partitionSlot]!.tracker.complete(source.offset) {
+        guard let place = partitions.place(ofSlot: source.partitionSlot) else { return gate.finishOrphans(1) }
+        let (completion, bytes) = partitions[place].complete(source.offset)
+        switch completion {
         case .advanced, .completed:
-            outstanding -= 1
+            let paused = gate.finish(place, offset: source.offset, bytes: bytes)
             counters.finished += 1
             finishedSinceCommit += 1
-            partitions[source.partitionSlot]?.isDirty = true
-            if partitions[source.partitionSlot]!.isPausedForSpan { resumeAfterSpan(source.partitionSlot) }
+            partitions[place].isDirty = true
+            if paused.contains(.window) { reopenWindow(place) }
         case .notOutstanding, .unknown:
             logger.error("a second outcome for one record", metadata: ["offset": "\(source.offset)"])
         }
@@ -314,21 +278,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         checkRevocation()
         checkDrain()
         guard phase == .running else { return }
-        if isPausedForLimit {
-            guard outstanding + orphaned <= settings.maximumInFlight / 2,
-                bytesInFlight.count <= settings.maximumBytes / 2
-            else {
-                return
-            }
-            isPausedForLimit = false
-            let paused = partitions.states.values.filter { !$0.isPausedForSpan && !$0.isEnding }.map(
-                \.topicPartition)
-            attempt("resume") { () throws(KafkaError) in try consumer.resume(paused) }
-            pollRecords()
-        } else if stalledSince != nil, !isAtLimit {
-            stalledSince = nil
-            pollRecords()
-        }
+        if settleGate() { pollRecords() }
     }
 
     // MARK: Time
@@ -345,25 +295,11 @@ final class Intake: TimerHandler, @unchecked Sendable {
             commitDirty()
         }
         guard phase == .running else { return }
-        if let since = stalledSince, loop.now >= since + Self.stallBeforePause, !isPausedForLimit, isAtLimit {
-            pauseForLimit()
-        }
-        if isPausedForLimit || stalledSince == nil { pollRecords() }
+        advanceGate()
+        if !gate.isStalled { pollRecords() }
         if !pendingAssignment.isEmpty, loop.now >= lastAssignmentTry + .seconds(1) {
             lastAssignmentTry = loop.now
             answerAssignment()
-        }
-    }
-
-    private func pauseForLimit() {
-        isPausedForLimit = true
-        stalledSince = nil
-        counters.pauses += 1
-        logger.info(
-            "at the limit of jobs in flight; partitions paused",
-            metadata: ["jobs": "\(outstanding)", "bytes": "\(bytesInFlight.count)"])
-        attempt("pause") { () throws(KafkaError) in
-            try consumer.pause(partitions.states.values.map(\.topicPartition))
         }
     }
 }

@@ -1,0 +1,29 @@
+import DeliveryCore
+import Gateway
+import Logging
+
+extension PartitionReport {
+    /// One line on a partition: on info level if it is paused, else on debug level.
+    func log(to logger: Logger) {
+        logger.log(level: pauseReasons.isEmpty ? .debug : .info, "partition", metadata: metadata)
+    }
+
+    private var metadata: Logger.Metadata {
+        var metadata: Logger.Metadata = [
+            "partition": "\(topic)[\(partition)]", "watermark": "\(watermark)", "end": "\(end)",
+            "outstanding": "\(outstanding)", "bytes": "\(outstandingBytes)",
+            "head-of-line-ms": "\(headOfLineMilliseconds)",
+        ]
+        if isEnding { metadata["ending"] = "true" }
+        let reasons: [(IntakeGate.Reason, String)] = [
+            (.limit, "limit"), (.share, "share"), (.window, "window"),
+        ]
+        let names = reasons.filter { pauseReasons.contains($0.0) }.map(\.1)
+        if !names.isEmpty { metadata["paused"] = "\(names.joined(separator: ","))" }
+        return metadata
+    }
+
+    var headOfLineMilliseconds: Int64 {
+        headOfLineAge.components.seconds * 1000 + headOfLineAge.components.attoseconds / 1_000_000_000_000_000
+    }
+}

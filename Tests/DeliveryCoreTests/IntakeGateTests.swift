@@ -1,0 +1,190 @@
+import DeliveryCore
+import Testing
+
+@Suite struct IntakeGateTests {
+    private static let second: UInt64 = 1_000_000_000
+
+    private func gate(
+        jobs: Int = 100, bytes: Int = 1 << 30, share: Double = 0.5, partitions: Int = 2
+    ) -> IntakeGate {
+        var gate = IntakeGate(limits: .init(jobs: jobs, bytes: bytes, partitionShare: share), now: 0)
+        for partition in 0..<partitions { gate.add(partition) }
+        return gate
+    }
+
+    private func take(_ gate: inout IntakeGate, _ partition: Int, _ offsets: Range<Int64>, bytes: Int = 10) {
+        for offset in offsets { gate.take(partition, offset: offset, bytes: bytes) }
+    }
+
+    private func finish(_ gate: inout IntakeGate, _ partition: Int, _ offsets: Range<Int64>, bytes: Int = 10)
+    {
+        for offset in offsets { gate.finish(partition, offset: offset, bytes: bytes) }
+    }
+
+    private func drain(_ gate: inout IntakeGate) -> [IntakeGate.Action] {
+        var actions: [IntakeGate.Action] = []
+        while let action = gate.nextAction() { actions.append(action) }
+        return actions
+    }
+
+    @Test func roomIsWhatTheLimitLeaves() {
+        var gate = gate()
+        #expect(gate.room(atMost: 64, at: 0) == 64)
+        take(&gate, 0, 0..<90)
+        #expect(gate.room(atMost: 64, at: 0) == 10)
+        take(&gate, 1, 0..<10)
+        #expect(gate.room(atMost: 64, at: 0) == 0)
+        finish(&gate, 1, 3..<4)
+        let goesOn = gate.settle(at: 0)
+        #expect(goesOn)
+        #expect(gate.room(atMost: 64, at: 0) == 1)
+        #expect(drain(&gate).isEmpty)
+    }
+
+    @Test func aStallAtTheLimitPausesAllAndHalfResumesThem() {
+        var gate = gate(share: 1)
+        take(&gate, 0, 0..<80)
+        take(&gate, 1, 0..<20)
+        #expect(gate.room(atMost: 64, at: 7) == 0)
+        gate.advance(to: Self.second / 2 + 6)
+        #expect(drain(&gate).isEmpty)
+        gate.advance(to: Self.second / 2 + 7)
+        #expect(drain(&gate) == [.pause(0, .limit), .pause(1, .limit)])
+        #expect(gate.room(atMost: 64, at: Self.second) == 1)
+        finish(&gate, 0, 0..<49)
+        let early = gate.settle(at: Self.second)
+        #expect(!early)
+        finish(&gate, 1, 0..<1)
+        let goesOn = gate.settle(at: Self.second)
+        #expect(goesOn)
+        #expect(drain(&gate) == [.resume(0), .resume(1)])
+    }
+
+    @Test func bytesAreALimitToo() {
+        var gate = gate(bytes: 1000, share: 1)
+        take(&gate, 0, 0..<3, bytes: 400)
+        #expect(gate.room(atMost: 64, at: 0) == 0)
+        finish(&gate, 0, 0..<1, bytes: 400)
+        gate.settle(at: 1)
+        #expect(gate.room(atMost: 64, at: 1) == 64)
+        gate.bytesHeld = 1000
+        #expect(gate.room(atMost: 64, at: 2) == 0)
+    }
+
+    @Test func whoHoldsItsJobsForLongIsPausedAloneWhileOthersWork() {
+        var gate = gate()
+        take(&gate, 0, 0..<60)
+        gate.advance(to: 2 * Self.second)
+        // Quick work is work too.
+        take(&gate, 1, 0..<1)
+        finish(&gate, 1, 0..<1)
+        finish(&gate, 0, 0..<5)
+        #expect(drain(&gate).isEmpty)
+        gate.advance(to: 4 * Self.second)
+        #expect(drain(&gate) == [.pause(0, .share)])
+        #expect(gate.room(atMost: 64, at: 4 * Self.second) == 45)
+        finish(&gate, 0, 5..<34)
+        #expect(drain(&gate).isEmpty)
+        finish(&gate, 0, 34..<35)
+        #expect(drain(&gate) == [.resume(0)])
+    }
+
+    @Test func whoMovesItsJobsQuicklyMayTakeAll() {
+        var gate = gate()
+        take(&gate, 1, 0..<1)
+        for round in Int64(0)..<20 {
+            take(&gate, 0, round * 90..<round * 90 + 90)
+            gate.advance(to: UInt64(round) * Self.second)
+            finish(&gate, 0, round * 90..<round * 90 + 90)
+        }
+        #expect(drain(&gate).isEmpty)
+    }
+
+    @Test func whoIsAloneWithWorkMayTakeAll() {
+        var gate = gate()
+        take(&gate, 0, 0..<90)
+        for time in UInt64(1)...20 { gate.advance(to: time * Self.second) }
+        #expect(drain(&gate).isEmpty)
+    }
+
+    @Test func oneThatHasTakenAllIsPausedAloneFirstAndLeavesWhatComesFreeToTheOthers() {
+        var gate = gate()
+        take(&gate, 0, 0..<100)
+        #expect(gate.room(atMost: 64, at: 0) == 0)
+        gate.advance(to: Self.second / 2)
+        #expect(drain(&gate) == [.pause(0, .share)])
+        gate.advance(to: Self.second - 1)
+        #expect(drain(&gate).isEmpty)
+        gate.advance(to: Self.second)
+        #expect(drain(&gate) == [.pause(1, .limit)])
+        #expect(gate.reasons(0) == [.share, .limit])
+        finish(&gate, 0, 0..<5)
+        let early = gate.settle(at: Self.second)
+        #expect(!early)
+        finish(&gate, 0, 5..<6)
+        let goesOn = gate.settle(at: Self.second)
+        #expect(goesOn)
+        #expect(drain(&gate) == [.resume(1)])
+        #expect(gate.room(atMost: 64, at: Self.second) == 6)
+        finish(&gate, 0, 6..<75)
+        #expect(drain(&gate) == [.resume(0)])
+    }
+
+    @Test func aFullWindowPausesItsPartitionAlone() {
+        var gate = gate()
+        gate.window(1, isFull: true, hasRoom: false)
+        gate.window(1, isFull: true, hasRoom: false)
+        gate.window(1, isFull: false, hasRoom: false)
+        #expect(drain(&gate) == [.pause(1, .window)])
+        gate.window(0, isFull: false, hasRoom: true)
+        gate.window(1, isFull: false, hasRoom: true)
+        #expect(drain(&gate) == [.resume(1)])
+    }
+
+    @Test func aPauseForTwoReasonsIsOnePause() {
+        var gate = gate(share: 1)
+        gate.window(1, isFull: true, hasRoom: false)
+        take(&gate, 0, 0..<100)
+        _ = gate.room(atMost: 1, at: 0)
+        gate.advance(to: Self.second)
+        #expect(drain(&gate) == [.pause(1, .window), .pause(0, .limit)])
+        gate.window(1, isFull: false, hasRoom: true)
+        #expect(drain(&gate).isEmpty)
+        finish(&gate, 0, 0..<100)
+        gate.settle(at: Self.second)
+        #expect(drain(&gate) == [.resume(0), .resume(1)])
+    }
+
+    @Test func jobsOfAPartitionThatWentAwayTakeRoomUntilTheyFinish() {
+        var gate = gate(share: 1)
+        take(&gate, 0, 0..<60)
+        take(&gate, 1, 0..<40)
+        _ = gate.room(atMost: 1, at: 0)
+        gate.advance(to: Self.second)
+        _ = drain(&gate)
+        gate.end(0)
+        gate.giveBack(0, jobs: 15)
+        let wasPaused = gate.remove(0)
+        #expect(wasPaused)
+        #expect(gate.orphans == .init(jobs: 45, bytes: 450))
+        gate.add(0)
+        #expect(drain(&gate) == [.pause(0, .limit)])
+        gate.finishOrphans(35)
+        gate.settle(at: Self.second)
+        #expect(drain(&gate) == [.resume(0), .resume(1)])
+        gate.finishOrphans(10)
+        #expect(gate.orphans == .init())
+        #expect(gate.total == gate.load(1))
+    }
+
+    @Test func theLastPartitionHasNoShareToKeepTo() {
+        var gate = gate()
+        take(&gate, 0, 0..<60)
+        take(&gate, 1, 0..<1)
+        gate.advance(to: 2 * Self.second)
+        gate.advance(to: 4 * Self.second)
+        #expect(drain(&gate) == [.pause(0, .share)])
+        gate.end(1)
+        #expect(drain(&gate) == [.resume(0)])
+    }
+}
