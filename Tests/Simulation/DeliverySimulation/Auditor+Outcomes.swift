@@ -186,6 +186,11 @@ extension World {
                 broken(.progress, "push \(copy.job) is \(state) for too long")
             }
         case .confirming:
+            if copy.isReceiptPutOff {
+                shard.copies[slot].isReceiptPutOff = false
+                shard.copies[slot].acceptedAt = monotonic
+                return
+            }
             let timeout = UInt64(jobs[copy.job].facts.receiptTimeoutSeconds) * 1_000_000_000
             if copy.acceptedAt + timeout < shard.lastAdvance {
                 broken(.progress, "push \(copy.job) waits for its receipt for too long")

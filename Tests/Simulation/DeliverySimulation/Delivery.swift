@@ -95,6 +95,10 @@ extension World {
             broken(.sound, "slot \(slot) is given to push \(copy.job), and in use")
         }
         shard.copies[Int(slot)] = copy
+        // Its receipt is awaited from when what is before it has gone.
+        if copy.acceptedAt > 0, shard.machine.state(slot) == .blocked {
+            shard.copies[Int(slot)].isReceiptPutOff = true
+        }
         shard.used += 1
         shard.pending[copy.address] += 1
         if worker.partitions[copy.partition].epoch == copy.epoch {

@@ -94,6 +94,8 @@ struct Copy {
     /// An answer that asked for a pause may have made a retry before the expiration impossible.
     var mayExpireEarly = false
     var acceptedAt: UInt64 = 0
+    /// It came back from the store, accepted, behind an older one in flight.
+    var isReceiptPutOff = false
     /// News of its device came since it was accepted.
     var hasNews = false
     var isWithdrawn = false
