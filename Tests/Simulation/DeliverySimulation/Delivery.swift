@@ -174,8 +174,11 @@ extension World {
             }
         case .requeue(let slot):
             counts[.requeue] += 1
-            shard.lanes[shard.copies[Int(slot)].queuedIn].scheduler.remove(slot: slot)
-            enqueue(slot, atFront: true, shard)
+            let job = jobs[shard.copies[Int(slot)].job]
+            let lane = shard.lanes[shard.copies[Int(slot)].queuedIn]
+            let isQueued = lane.scheduler.replaced(
+                slot: slot, priority: job.facts.priority, bytes: job.bytes, now: monotonic)
+            if !isQueued { broken(.sound, "slot \(slot) is replaced and doesn't wait") }
         case .finish(let slot, let kind, let outcomeCause, let successor):
             let copy = shard.copies[Int(slot)]
             let progress = shard.machine.info(slot).progress

@@ -27,6 +27,9 @@ struct Simulate: ParsableCommand {
     @Option(help: "Threads.")
     var jobs = 1
 
+    @Option(help: "A seed that takes longer than so many seconds doesn't end: exit status 2.")
+    var secondsPerSeed = 120
+
     @Option(help: "Run this seed alone and print every step.")
     var replay: UInt64?
 
@@ -74,15 +77,33 @@ struct Simulate: ParsableCommand {
 
     private func text(_ seconds: Double) -> String { "\((seconds * 10).rounded() / 10)" }
 
+    /// Ends the process when a seed goes on for ever: its thread can't be stopped.
+    private func watch(_ progress: Shared<Progress>) {
+        let (limit, events) = (Duration.seconds(secondsPerSeed), events)
+        Thread.detachNewThread {
+            while true {
+                Thread.sleep(forTimeInterval: 1)
+                let late = progress.with { progress in progress.running.first { .now - $0.value > limit }?.key
+                }
+                guard let late else { continue }
+                print("seed \(late) does not end")
+                print("replay: .build/release/sluice-simulate --replay \(late) --events \(events)")
+                Foundation.exit(2)
+            }
+        }
+    }
+
     private func runAll() -> Progress {
         let progress = Shared(Progress(next: firstSeed))
         let last = firstSeed + UInt64(seeds) - 1
         let (events, keepGoing) = (events, keepGoing)
+        watch(progress)
         DispatchQueue.concurrentPerform(iterations: jobs) { _ in
             while true {
                 let seed = progress.with { progress -> UInt64? in
                     guard progress.violation == nil || keepGoing, progress.next <= last else { return nil }
                     progress.next += 1
+                    progress.running[progress.next - 1] = .now
                     return progress.next - 1
                 }
                 guard let seed else { return }
@@ -91,6 +112,7 @@ struct Simulate: ParsableCommand {
                 progress.with {
                     $0.counts.add(counts)
                     $0.seeds += 1
+                    $0.running[seed] = nil
                     if let violation, keepGoing { print(violation) }
                     if $0.violation == nil { $0.violation = violation }
                 }
@@ -103,6 +125,8 @@ struct Simulate: ParsableCommand {
 private struct Progress: Sendable {
     var next: UInt64
     var seeds = 0
+    /// Since when.
+    var running: [UInt64: ContinuousClock.Instant] = [:]
     var counts = SimulationCounts()
     var violation: Violation?
 
