@@ -191,7 +191,7 @@ extension Shard {
         var facts = departure.facts
         facts.topic = route.number
         job.topic = route.topic
-        settle(job, machine.adopt(facts, departure.progress, at: now))
+        settle(job, machine.adopt(facts, departure.progress, at: now), departure.progress)
         askForTurnEnd()
     }
 
