@@ -114,7 +114,8 @@ extension Shard {
             outcome.deleteToken = true
         } else if job.pointee.lastStatus > 0 {
             outcome.status = job.pointee.lastStatus
-            outcome.reason = job.pointee.lastReason
+            // The text of an unknown one isn't kept.
+            if job.pointee.lastReason != .unknown { outcome.reason = job.pointee.lastReason }
         }
     }
 
