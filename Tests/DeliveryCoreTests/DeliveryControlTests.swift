@@ -137,6 +137,30 @@ struct DeliveryControlTests {
                 .cancelled == 1)
     }
 
+    /// APNs accepts it for the old token after the change: the device has the new one, and maybe soon another.
+    @Test func anUnconfirmedPushFollowsTheTokenThatChangedWhileItWasInFlight() {
+        var harness = DeliveryHarness()
+        let (second, third) = (DeliveryHarness.device("e"), DeliveryHarness.device("f"))
+        harness.push("a") { $0.delivery = .confirm }
+        let slot = harness.begin()!
+        #expect(
+            harness.machine.tokenChanged(
+                DeliveryHarness.device("d"), to: second, isElsewhere: false, at: harness.now) == 1)
+        harness.drain()
+        harness.accept(slot)
+        #expect(harness.waiting == ["a"])
+        #expect(harness.others == [.noteMove(slot), .readdress(slot)])
+        #expect(
+            harness.machine.tokenChanged(second, to: third, isElsewhere: false, at: harness.now) == 1)
+        harness.drain()
+        #expect(harness.others == [.noteMove(slot), .readdress(slot), .readdress(slot)])
+        #expect(
+            harness.machine.cancel(third, .notificationKey(DeliveryHarness.key("a")), at: harness.now)
+                .cancelled == 1)
+        harness.drain()
+        #expect(harness.ended == ["a cancelled"])
+    }
+
     @Test func anUnregisteredTokenEndsWhatIsPendingButForWhatWasRegisteredSince() {
         var harness = DeliveryHarness()
         harness.push("answered", collapse: "x")

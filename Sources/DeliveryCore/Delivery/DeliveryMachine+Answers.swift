@@ -32,6 +32,8 @@ extension DeliveryMachine {
         }
         item.pointee.failures = 0
         item.pointee.refusals = 0
+        // Accepted for a token that no device has any more: on to the new one.
+        if item.pointee.flags.contains(.moves) { return place(slot, at: now, atFront: true) }
         awaitReceipt(slot, at: now)
     }
 

@@ -114,7 +114,8 @@ extension Shard {
             outcome.deleteToken = true
         } else if job.pointee.lastStatus > 0 {
             outcome.status = job.pointee.lastStatus
-            outcome.reason = job.pointee.lastReason
+            // The text of an unknown one isn't kept.
+            if job.pointee.lastReason != .unknown { outcome.reason = job.pointee.lastReason }
         }
     }
 
@@ -191,7 +192,7 @@ extension Shard {
         var facts = departure.facts
         facts.topic = route.number
         job.topic = route.topic
-        settle(job, machine.adopt(facts, departure.progress, at: now))
+        settle(job, machine.adopt(facts, departure.progress, at: now), departure.progress)
         askForTurnEnd()
     }
 

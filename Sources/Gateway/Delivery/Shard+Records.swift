@@ -71,20 +71,15 @@ extension Shard {
             delivery: push.delivery, duplicates: push.duplicates)
     }
 
-    /// Keeps a job where the machine says, or ends it.
-    func settle(_ job: consuming Job, _ admission: Admission) {
+    /// Keeps a job where the machine says, or ends it. `progress` is of one that comes from another shard.
+    func settle(_ job: consuming Job, _ admission: Admission, _ progress: ItemProgress = ItemProgress()) {
         switch admission {
         case .placed(let slot): jobs.insert(job, at: slot)
-        case .replaced(let slot, let replaced):
-            var outcome = outcome(of: jobs[slot], .superseded, replaced.progress)
-            outcome.supersededBy = job.push.apnsID
-            write(outcome, source: OutcomeSource(job: jobs[slot]))
-            free(jobs.remove(slot))
-            jobs.insert(job, at: slot)
+        case .replaced(let slot, let replaced): replace(slot, replaced, with: job)
         case .obsolete(let slot):
-            refuse(job, .superseded, supersededBy: jobs[slot].pointee.push.apnsID)
-        case .deviceFull: refuse(job, .undeliverable, cause: .deviceLimit)
-        case .expired: refuse(job, .expired)
+            refuse(job, .superseded, progress, supersededBy: jobs[slot].pointee.push.apnsID)
+        case .deviceFull: refuse(job, .undeliverable, progress, cause: .deviceLimit)
+        case .expired: refuse(job, .expired, progress)
         case .repeated:
             // The slot's job completes the offset.
             free(job)
@@ -95,12 +90,31 @@ extension Shard {
         act()
     }
 
+    /// Ends the job of a slot as superseded by another, which gets its place.
+    private func replace(_ slot: UInt32, _ replaced: ReplacedPush, with successor: consuming Job) {
+        let old = jobs[slot]
+        var outcome = outcome(of: old, .superseded, replaced.progress)
+        outcome.supersededBy = successor.push.apnsID
+        write(outcome, source: OutcomeSource(job: old))
+        // The actions that follow find the successor. Without a collapse identifier its topic can be of another lane,
+        // where the slot does not wait.
+        if old.pointee.lane != successor.lane {
+            lanes[Int(old.pointee.lane)].pool.scheduler.remove(slot: slot)
+        }
+        // Of a token change that the machine still has to make for this slot.
+        successor.notedToken = old.pointee.notedToken
+        old.pointee.notedToken = nil
+        free(jobs.remove(slot))
+        jobs.insert(successor, at: slot)
+    }
+
     /// Ends a job that has no slot.
     private func refuse(
-        _ job: consuming Job, _ kind: OutcomeKind, cause: OutcomeCause? = nil, supersededBy: APNSID? = nil
+        _ job: consuming Job, _ kind: OutcomeKind, _ progress: ItemProgress, cause: OutcomeCause? = nil,
+        supersededBy: APNSID? = nil
     ) {
         withUnsafeMutablePointer(to: &job) { job in
-            var outcome = outcome(of: job, kind, ItemProgress())
+            var outcome = outcome(of: job, kind, progress)
             outcome.cause = cause
             outcome.supersededBy = supersededBy
             write(outcome, source: OutcomeSource(job: job))

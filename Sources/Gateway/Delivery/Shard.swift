@@ -205,16 +205,16 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         for lane in lanes { lane.pool.close() }
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         wallMilliseconds = wallClockMilliseconds()
-        for index in 0..<jobs.capacity where jobs.holds(UInt32(index)) {
-            let slot = UInt32(index)
-            if machine.state(slot) == .inFlight, jobs[slot].pointee.push.duplicates == .avoid {
-                // Kafka would bring it again, and APNs may have it.
-                machine.giveUp(slot, .undeliverable, .answerLost, at: now)
-                act()
-            } else if jobs.holds(slot) {
-                counters.abandoned += 1
-                free(jobs.remove(slot))
-            }
+        for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) && machine.state(slot) == .inFlight {
+            // Kafka would bring it again, and APNs may have it.
+            guard jobs[slot].pointee.push.duplicates == .avoid else { continue }
+            machine.giveUp(slot, .undeliverable, .answerLost, at: now)
+            act()
+        }
+        // Last, as the end of one can be of concern to another.
+        for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) {
+            counters.abandoned += 1
+            free(jobs.remove(slot))
         }
         outcomes.flushPending()
     }
