@@ -102,15 +102,16 @@ extension DeliveryMachine {
 
     /// Notes where a device is, unless something newer is known.
     private mutating func learn(_ key: DeviceKey, _ presence: Presence, _ occurred: Int64) -> Bool {
-        let device = devices.findOrInsert(key)
-        let known = devices.entries[Int(device)].presence
+        let known = devices.find(key).map { devices.entries[Int($0)].presence } ?? Self.noSlot
         if known != Self.noSlot {
             guard occurred >= presences[known].learned else { return false }
             presences.update(known, presence, learned: occurred)
             return true
         }
-        // Items have room in the table of devices, and so have known devices: one that is forgotten makes it.
+        // Items have room in the table of devices, and so have known devices: one that is forgotten makes it. Before
+        // the entry is taken, as an idle one could go meanwhile.
         if let surplus = presences.surplus { forget(presences[surplus].device, surplus) }
+        let device = devices.findOrInsert(key)
         let index = presences.insert(device: device, presence, learned: occurred)
         devices.entries[Int(device)].presence = index
         return true
