@@ -51,6 +51,7 @@ private struct RandomLife: ~Copyable {
     private var handedIn = 0
     private var ended = 0
     private let isPatient: Bool
+    private let devices: Int
     var problem: String?
 
     private static let capacity = 40
@@ -65,12 +66,13 @@ private struct RandomLife: ~Copyable {
         limits.storeIsDurable = seed % 2 == 0
         limits.retry.maximumAttempts = 4
         isPatient = seed % 3 == 0
+        devices = seed % 5 < 3 ? 5 : 60
         machine = DeliveryMachine(limits: limits, seed: seed)
     }
 
     private mutating func below(_ bound: Int) -> Int { Int.random(in: 0..<bound, using: &generator) }
     private mutating func chance(_ percent: Int) -> Bool { below(100) < percent }
-    private mutating func device() -> DeviceKey { DeviceKey(high: 1, low: UInt64(below(5))) }
+    private mutating func device() -> DeviceKey { DeviceKey(high: 1, low: UInt64(below(devices))) }
 
     private mutating func fail(_ text: String) { if problem == nil { problem = text } }
 

@@ -1,12 +1,13 @@
 import CRdkafka
+import TestSupport
 import Testing
 
 @testable import Kafka
 
 /// Offsets that the log does not have.
 @Suite struct OffsetResetTests {
-    private func read(_ reader: Member, _ count: Int) async throws {
-        try await wait("\(count) records") {
+    private func read(_ reader: Member, _ count: Int) throws {
+        try eventually("\(count) records") {
             reader.poll()
             return reader.records.count >= count
         }
@@ -20,33 +21,33 @@ import Testing
         #expect(list.firstError("seek") == nil)
     }
 
-    @Test func aLogThatHasGoneBackAgainIsReadAnewAgain() async throws {
+    @Test func aLogThatHasGoneBackAgainIsReadAnewAgain() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: ["a", "b", "c"])
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
         for round in 1...3 {
-            try await read(reader, 3 * round)
+            try read(reader, 3 * round)
             if round < 3 { try pretendThatTheLogIsShorter(reader, bed.partition(0)) }
         }
         try bed.fill(with: ["d"])
-        try await read(reader, 10)
+        try read(reader, 10)
         #expect(reader.records.map(\.text) == ["a", "b", "c", "a", "b", "c", "a", "b", "c", "d"])
         #expect(reader.consumer.droppedRecords == 0)
         reader.consumer.close()
     }
 
-    @Test func aGroupWithoutOffsetsBeginsWhereThePropertySays() async throws {
+    @Test func aGroupWithoutOffsetsBeginsWhereThePropertySays() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: ["old"])
         let latest = try Member(
             bed.consumerProperties([("auto.offset.reset", "latest")]), topics: [bed.topic])
-        try await wait("the assignment") {
+        try eventually("the assignment") {
             latest.poll()
             return latest.consumer.assignment == [bed.partition(0)]
         }
         // Where the end is is only known when something comes behind it.
-        try await wait("a record") {
+        try eventually("a record") {
             try bed.fill(with: ["new"])
             latest.poll()
             return !latest.records.isEmpty
@@ -57,14 +58,14 @@ import Testing
     }
 
     /// Records may be lost then, but none comes twice.
-    @Test func aBeginningFurtherOnIsNoStepBack() async throws {
+    @Test func aBeginningFurtherOnIsNoStepBack() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: ["a", "b"])
         let reader = try Member(bed.consumerProperties([("auto.offset.reset", "latest")]), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
-        try await read(reader, 2)
+        try read(reader, 2)
         try pretendThatTheLogIsShorter(reader, bed.partition(0))
-        try await wait("a record behind the end") {
+        try eventually("a record behind the end") {
             try bed.fill(with: ["new"])
             reader.poll()
             return reader.records.count > 2
