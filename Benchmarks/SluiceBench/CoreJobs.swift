@@ -11,6 +11,7 @@ struct CoreJobs: ~Copyable {
     private let tokens: UnsafeMutableRawPointer
     private let identifiers: UnsafeMutablePointer<APNSID>
     private var generator = SeededGenerator(seed: 7)
+    private let hasher = IdentityHasher(key0: 1, key1: 2)
 
     init(count: Int) {
         self.count = count
@@ -47,20 +48,8 @@ struct CoreJobs: ~Copyable {
     func facts(_ job: Int, offset: Int64, createdMilliseconds: Int64) -> PushFacts {
         let token = UnsafeRawBufferPointer(start: tokens + job * Self.tokenBytes, count: Self.tokenBytes)
         return PushFacts(
-            device: Self.device(token), notificationKey: Self.notification(identifiers[job]),
+            device: hasher.device(token), notificationKey: hasher.notification(identifiers[job]),
             topic: UInt16(job % Self.apps), partition: UInt16(job & 15), offset: offset,
             createdMilliseconds: createdMilliseconds)
-    }
-
-    /// SipHash-2-4 with a 128-bit result over the text.
-    @inline(__always)
-    private static func device(_ token: UnsafeRawBufferPointer) -> DeviceKey {
-        let hash = APNSID.derived(topic: token, partition: 0, offset: 0)
-        return DeviceKey(high: hash.high, low: hash.low)
-    }
-
-    @inline(__always)
-    private static func notification(_ identifier: APNSID) -> UInt64 {
-        withUnsafeBytes(of: identifier) { APNSID.derived(topic: $0, partition: 0, offset: 0).low | 1 }
     }
 }

@@ -184,7 +184,11 @@ struct CoreLoad: ~Copyable {
                     bytes: Self.bodyBytes, now: now.monotonicNanoseconds, atFront: atFront)
                 precondition(isTaken)
             case .dequeue(let slot): scheduler.remove(slot: slot)
-            case .requeue: requeued += 1
+            case .requeue(let slot):
+                let isThere = scheduler.replaced(
+                    slot: slot, priority: .immediate, bytes: Self.bodyBytes, now: now.monotonicNanoseconds)
+                precondition(isThere)
+                requeued += 1
             case .finish(let slot, _, _, _):
                 finished += 1
                 // What its outcome needs, and the completion of its offset.
