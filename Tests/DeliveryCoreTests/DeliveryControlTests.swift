@@ -67,6 +67,27 @@ struct DeliveryControlTests {
         #expect(harness.waiting.count == 4)
     }
 
+    /// What is known of those that are offline is worth more than of those that are online.
+    @Test func whoIsOnlineIsForgottenFirst() {
+        var harness = DeliveryHarness { $0.knownDevices = 2 }
+        let names = ["a", "b", "c", "d"]
+        for (index, name) in names.enumerated() {
+            let device = DeliveryHarness.device(name)
+            let occurred = Int64(index)
+            if name == "b" {
+                _ = harness.machine.online(
+                    device, occurredMilliseconds: occurred, partition: 0, at: harness.now)
+            } else {
+                _ = harness.machine.offline(
+                    device, occurredMilliseconds: occurred, partition: 0, at: harness.now)
+            }
+            harness.drain()
+        }
+        for name in names { harness.push(name, device: name) { $0.delivery = .holdWhileOffline } }
+        #expect(names.filter { harness.state($0) == .held } == ["c", "d"])
+        #expect(harness.waiting == ["a", "b"])
+    }
+
     @Test func offlineTakesWaitingPushesBack() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.delivery = .holdWhileOffline }

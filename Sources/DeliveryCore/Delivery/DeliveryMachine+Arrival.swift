@@ -71,9 +71,7 @@ extension DeliveryMachine {
             count(arrival)
             return replace(pending, with: facts, arrival, expiry: expiry, at: now)
         }
-        if let known, Int(devices.entries[Int(known)].pending) >= limits.pendingPerDevice,
-            case .record = arrival
-        {
+        if let known, Int(devices.entries[Int(known)].pending) >= most(arrival) {
             count(arrival)
             milestones.ended(.undeliverable)
             return .deviceFull
@@ -92,6 +90,15 @@ extension DeliveryMachine {
         }
         settle(slot, arrival, at: now)
         return .placed(slot)
+    }
+
+    /// Items that the device of one that comes so may have.
+    private func most(_ arrival: Arrival) -> Int {
+        switch arrival {
+        case .record: limits.pendingPerDevice
+        case .adopted: Self.mostPerDevice
+        case .restored: Int(UInt16.max)
+        }
     }
 
     private mutating func count(_ arrival: Arrival) {

@@ -260,6 +260,9 @@ extension DeliveryMachine {
         where other != Self.noSlot && item.pointee.isOlder(than: items[Int(other)]) {
             return end(slot, .superseded, successor: other, at: now)
         }
+        if Int(devices.entries[Int(device)].pending) > Self.mostPerDevice, pending == Self.noSlot {
+            return end(slot, .undeliverable, .deviceLimit, at: now)
+        }
         storeMoved(slot)
         if pending != Self.noSlot { end(pending, .superseded, successor: slot, at: now) }
         if flying != Self.noSlot {

@@ -68,6 +68,7 @@ extension DeliveryMachine {
     /// news of it, later and later.
     mutating func hold(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
+        item.pointee.flags.remove(.accepted)
         setWaiting(slot, .held)
         let presence = devices.entries[Int(item.pointee.device)].presence
         if presence != Self.noSlot, presences[presence].presence == .presumedOffline {

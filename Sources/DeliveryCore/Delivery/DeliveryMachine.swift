@@ -22,6 +22,10 @@ public struct DeliveryMachine: ~Copyable {
     /// No slot.
     public static let noSlot = UInt32.max
 
+    /// Items of one device that can come together when many tokens change to one: what moves is let in beyond
+    /// ``DeliveryLimits/pendingPerDevice``, but not without an end.
+    static let mostPerDevice = 4096
+
     public let limits: DeliveryLimits
     let items: UnsafeMutablePointer<DeliveryItem>
     private let freeSlots: UnsafeMutablePointer<UInt32>

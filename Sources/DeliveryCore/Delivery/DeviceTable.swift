@@ -188,7 +188,8 @@ enum Presence: UInt8, BitwiseCopyable {
     case presumedOffline
 }
 
-/// Presences of a bounded number of devices; the one heard of longest ago is forgotten first.
+/// Presences of a bounded number of devices. Of those that are online the one heard of longest ago is forgotten first,
+/// as nothing is held for it; then of the others.
 struct PresenceTable: ~Copyable {
     struct Entry: BitwiseCopyable {
         /// When it was so, in milliseconds since the epoch.
@@ -204,8 +205,13 @@ struct PresenceTable: ~Copyable {
     let capacity: Int
     private(set) var entries: [Entry] = []
     private var firstFree = DeliveryMachine.noSlot
-    private var oldest = DeliveryMachine.noSlot
-    private var newest = DeliveryMachine.noSlot
+    /// The one heard of longest ago, and the one heard of last.
+    private struct Ends {
+        var oldest = DeliveryMachine.noSlot
+        var newest = DeliveryMachine.noSlot
+    }
+    private var online = Ends()
+    private var others = Ends()
     private(set) var count = 0
 
     init(capacity: Int) { self.capacity = capacity }
@@ -213,7 +219,10 @@ struct PresenceTable: ~Copyable {
     subscript(index: UInt32) -> Entry { entries[Int(index)] }
 
     /// The device that gives way to one more; nil while there is room.
-    var surplus: UInt32? { count < capacity ? nil : oldest }
+    var surplus: UInt32? {
+        guard count >= capacity else { return nil }
+        return online.oldest == DeliveryMachine.noSlot ? others.oldest : online.oldest
+    }
 
     mutating func insert(
         device: UInt32, _ presence: Presence, learned: Int64, partition: UInt16
@@ -236,19 +245,21 @@ struct PresenceTable: ~Copyable {
     /// The presences that a partition brought, in no order.
     func indices(of partition: UInt16) -> [UInt32] {
         var found: [UInt32] = []
-        var index = oldest
-        while index != DeliveryMachine.noSlot {
-            if entries[Int(index)].partition == partition { found.append(index) }
-            index = entries[Int(index)].next
+        for first in [online.oldest, others.oldest] {
+            var index = first
+            while index != DeliveryMachine.noSlot {
+                if entries[Int(index)].partition == partition { found.append(index) }
+                index = entries[Int(index)].next
+            }
         }
         return found
     }
 
     mutating func update(_ index: UInt32, _ presence: Presence, learned: Int64, partition: UInt16) {
+        unlink(index)
         entries[Int(index)].presence = presence
         entries[Int(index)].partition = partition
         entries[Int(index)].learned = learned
-        unlink(index)
         link(index)
     }
 
@@ -260,21 +271,46 @@ struct PresenceTable: ~Copyable {
     }
 
     private mutating func link(_ index: UInt32) {
-        entries[Int(index)].previous = newest
-        entries[Int(index)].next = DeliveryMachine.noSlot
-        if newest == DeliveryMachine.noSlot { oldest = index } else { entries[Int(newest)].next = index }
-        newest = index
+        var ends = ends(of: index)
+        link(index, &ends)
+        setEnds(ends, of: index)
     }
 
     private mutating func unlink(_ index: UInt32) {
+        var ends = ends(of: index)
+        unlink(index, &ends)
+        setEnds(ends, of: index)
+    }
+
+    /// The list that an entry is in, or belongs in.
+    private func ends(of index: UInt32) -> Ends {
+        entries[Int(index)].presence == .online ? online : others
+    }
+
+    private mutating func setEnds(_ ends: Ends, of index: UInt32) {
+        if entries[Int(index)].presence == .online { online = ends } else { others = ends }
+    }
+
+    private mutating func link(_ index: UInt32, _ ends: inout Ends) {
+        entries[Int(index)].previous = ends.newest
+        entries[Int(index)].next = DeliveryMachine.noSlot
+        if ends.newest == DeliveryMachine.noSlot {
+            ends.oldest = index
+        } else {
+            entries[Int(ends.newest)].next = index
+        }
+        ends.newest = index
+    }
+
+    private mutating func unlink(_ index: UInt32, _ ends: inout Ends) {
         let entry = entries[Int(index)]
         if entry.previous == DeliveryMachine.noSlot {
-            oldest = entry.next
+            ends.oldest = entry.next
         } else {
             entries[Int(entry.previous)].next = entry.next
         }
         if entry.next == DeliveryMachine.noSlot {
-            newest = entry.previous
+            ends.newest = entry.previous
         } else {
             entries[Int(entry.next)].previous = entry.previous
         }

@@ -12,6 +12,7 @@ extension Shard {
             guard machine.laneHeldUntil(lane.index) <= loop.now.nanoseconds, lane.refreshToken(logger: logger)
             else { continue }
             while let (slot, connection) = lane.pool.nextAssignment() {
+                if let next = lane.pool.scheduler.upcoming { machine.expect(next) }
                 guard machine.begin(slot, at: now) else {
                     lane.pool.withdraw(slot, from: connection)
                     act()
@@ -55,6 +56,7 @@ extension Shard {
         guard !hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
         var anyFailed = false
+        for event in events where event.kind == .response { machine.expect(event.tag) }
         for event in events {
             switch event.kind {
             case .response:
