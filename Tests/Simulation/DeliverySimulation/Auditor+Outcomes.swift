@@ -33,7 +33,7 @@ extension World {
             }
             checkSuperseded(copy, by: shard.copies[Int(successor)])
             // Where a move has brought them together, each waits for its own.
-            if !copy.hasMoved {
+            if !copy.hasMoved, !shard.copies[Int(successor)].hasMoved {
                 let asked = max(shard.copies[Int(successor)].notBefore, copy.notBefore)
                 shard.copies[Int(successor)].notBefore = asked
             }
