@@ -33,7 +33,7 @@ extension World {
             }
             checkSuperseded(copy, by: shard.copies[Int(successor)])
             // Where a move has brought them together, each waits for its own.
-            if !copy.hasMoved {
+            if !copy.hasMoved, !shard.copies[Int(successor)].hasMoved {
                 let asked = max(shard.copies[Int(successor)].notBefore, copy.notBefore)
                 shard.copies[Int(successor)].notBefore = asked
             }
@@ -186,13 +186,14 @@ extension World {
                 broken(.progress, "push \(copy.job) is \(state) for too long")
             }
         case .confirming:
-            if copy.isReceiptPutOff {
-                shard.copies[slot].isReceiptPutOff = false
-                shard.copies[slot].acceptedAt = monotonic
+            // Since when it is awaited in that case is only known from when it is seen.
+            if copy.isReceiptPutOff, copy.awaitedSince == 0 {
+                shard.copies[slot].awaitedSince = monotonic
                 return
             }
+            let since = max(copy.acceptedAt, copy.awaitedSince)
             let timeout = UInt64(jobs[copy.job].facts.receiptTimeoutSeconds) * 1_000_000_000
-            if copy.acceptedAt + timeout < shard.lastAdvance {
+            if since + timeout < shard.lastAdvance {
                 broken(.progress, "push \(copy.job) waits for its receipt for too long")
             }
         case .held:

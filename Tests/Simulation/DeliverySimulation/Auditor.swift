@@ -205,6 +205,8 @@ extension World {
             shard.isStopped[jobs[copy.job].topic] = false
             shard.copies[index].failures = 0
             shard.copies[index].acceptedAt = monotonic
+            shard.copies[index].isReceiptPutOff = false
+            shard.copies[index].awaitedSince = 0
             shard.copies[index].waitsUntil = .max
         case .unknown: shard.copies[index].failures += 1
         default: break

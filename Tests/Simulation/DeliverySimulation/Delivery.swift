@@ -18,6 +18,8 @@ extension World {
         facts.partition = worker.partitions[partition].slot
         let copy = newCopy(
             job, partition, worker.partitions[partition].epoch, address: record.token, worker)
+        // A token change that comes after it has its effect on this stay as well.
+        jobs[job].movedBy = -1
         shard.received += 1
         cause.pendingOfDevice = shard.pending[record.token]
         let admission = shard.machine.admit(facts, at: now(worker))

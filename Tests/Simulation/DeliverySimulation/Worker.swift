@@ -96,6 +96,7 @@ struct Copy {
     var acceptedAt: UInt64 = 0
     /// It came back from the store, accepted, behind an older one in flight.
     var isReceiptPutOff = false
+    var awaitedSince: UInt64 = 0
     /// News of its device came since it was accepted.
     var hasNews = false
     var isWithdrawn = false
