@@ -182,6 +182,22 @@ struct DeliveryControlTests {
         #expect(harness.ended == ["a cancelled"])
     }
 
+    @Test func aPushInFlightMovesWhenTheOldTokenIsGone() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        let slot = harness.begin()!
+        let new = DeliveryHarness.device("e")
+        #expect(
+            harness.machine.tokenChanged(
+                DeliveryHarness.device("d"), to: new, isElsewhere: false, at: harness.now) == 1)
+        harness.drain()
+        harness.answer(slot, .unregistered)
+        #expect(harness.ended.isEmpty)
+        #expect(harness.others.contains { if case .readdress = $0 { true } else { false } })
+        harness.accept(harness.begin()!)
+        #expect(harness.ended == ["a accepted"])
+    }
+
     @Test func anUnregisteredTokenEndsWhatIsPendingButForWhatWasRegisteredSince() {
         var harness = DeliveryHarness()
         harness.push("answered", collapse: "x")

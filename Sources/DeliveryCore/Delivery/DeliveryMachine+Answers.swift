@@ -69,10 +69,15 @@ extension DeliveryMachine {
                 // First, so that what is blocked behind this one ends with the others.
                 endPending(of: device, since: answer.invalidSinceMilliseconds, at: now)
             }
-            item.pointee.failures = min(item.pointee.failures, .max - 1) + 1
-            retry(
-                slot, .answered(answer.class), retryAfterMilliseconds: retryAfter, mustWait: answer.mustWait,
-                at: now)
+            if endsToken, item.pointee.flags.contains(.moves) {
+                // Its device has a new token, as it was told meanwhile: there it goes.
+                again(slot, inMilliseconds: 0, at: now)
+            } else {
+                item.pointee.failures = min(item.pointee.failures, .max - 1) + 1
+                retry(
+                    slot, .answered(answer.class), retryAfterMilliseconds: retryAfter,
+                    mustWait: answer.mustWait, at: now)
+            }
             if recovers { circuitRecovered(topic: topic, at: now) }
         }
         letCrowdedGo(device, at: now)

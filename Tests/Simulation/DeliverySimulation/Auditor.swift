@@ -228,10 +228,12 @@ extension World {
             shard.isStopped[topic] = true
             return
         }
-        let isFinal = answer.class == .token || answer.class == .job
+        // The old token's end is none of a push that has a new one.
+        let movesOn = movesOn(copy, answer)
+        let isFinal = !movesOn && (answer.class == .token || answer.class == .job)
         shard.copies[index].last = isFinal ? .final : .retriable
-        shard.copies[index].failures += 1
-        if isFinal || answer.reason == .tooManyRequests { shard.isStopped[topic] = false }
+        if !movesOn { shard.copies[index].failures += 1 }
+        if isFinal || movesOn || answer.reason == .tooManyRequests { shard.isStopped[topic] = false }
         let asked = min(answer.retryAfterMilliseconds, scenario.limits.retry.retryAfterLimitMilliseconds)
         let until = monotonic + UInt64(asked) * 1_000_000
         shard.copies[index].notBefore = until
@@ -250,12 +252,18 @@ extension World {
         }
     }
 
+    /// Its token is gone, and it has a new one.
+    private func movesOn(_ copy: Copy, _ answer: AttemptAnswer) -> Bool {
+        copy.noted >= 0 && (answer.reason == .unregistered || answer.reason == .expiredToken)
+    }
+
     func afterRefusal(
         _ slot: UInt32, _ copy: Copy, _ answer: AttemptAnswer, _ worker: WorkerModel, _ shard: ShardModel
     ) {
         if cause.endedToken >= 0, violation == nil { checkTokenEnded(worker, shard) }
         cause = Cause()
         switch answer.class {
+        case .token where movesOn(copy, answer): break
         case .token, .job: checkEnded(slot, copy, shard, "was refused for good")
         case .configuration: break
         default:
