@@ -74,10 +74,12 @@ public struct OutcomeSummary: Sendable {
         self = summary
     }
 
-    /// "rejected: 410 Unregistered", "undeliverable: not supported yet (kind: broadcast)", "cancelled: cancel of 2".
+    /// "rejected: 410 Unregistered", "undeliverable: not supported yet (kind: broadcast)", "cancelled: cancel, 2 pushes".
     public var headline: String {
         var details: [String] = []
-        if job != "push", unsupported == nil { details.append(count.map { "\(job) of \($0)" } ?? job) }
+        if job != "push", unsupported == nil {
+            details.append(count.map { "\(job), \($0) \($0 == 1 ? "push" : "pushes")" } ?? job)
+        }
         if let status, status != 200 { details.append("\(status)") }
         if let reason { details.append(reason) }
         if let message { details.append(details.isEmpty ? message : "– \(message)") }

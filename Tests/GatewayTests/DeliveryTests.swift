@@ -28,7 +28,7 @@ import Testing
     }
 
     @Test func aHotIdentityCostsTwoPushes() throws {
-        let bed = try WorkerBed { $0.latency = .seconds(2) }
+        let bed = try WorkerBed { $0.latency = .seconds(4) }
         let worker = try bed.worker { $0.apns.connections = 1 }
         let device = SeededRandom.hexadecimal(seed: 301)
         try bed.produce([push("0", to: device) { $0.collapseIdentifier = "score" }])

@@ -143,7 +143,7 @@ struct DeadLetterTests {
         try tail.wait(for: documents.count, of: worker)
         #expect(
             tail.outcomes.sorted { $0.offset < $1.offset }.map(\.headline) == [
-                "applied: device of 0", "cancelled", "cancelled: cancel of 1", "not-found: cancel",
+                "applied: device, 0 pushes", "cancelled", "cancelled: cancel, 1 push", "not-found: cancel",
                 "undeliverable: not supported yet (kind: broadcast)",
             ])
         #expect(try worker.stop() == .status(0))

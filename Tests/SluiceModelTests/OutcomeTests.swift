@@ -168,7 +168,7 @@ import Testing
                 OutcomeEncoder.encode(outcome, into: &writer)
                 return OutcomeSummary(json: writer.bytes)
             }
-            #expect(summary(.applied, 2)?.headline == "applied: device of 2")
+            #expect(summary(.applied, 2)?.headline == "applied: device, 2 pushes")
             #expect(summary(.applied, 2)?.count == 2)
             #expect(summary(.applied, 2)?.job == "device")
             #expect(

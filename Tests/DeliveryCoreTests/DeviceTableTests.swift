@@ -1,0 +1,44 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+struct DeviceTableTests {
+    /// As full as it may be, for long, with keys of which many begin their search at one place.
+    @Test(arguments: [UInt64(1), 2, 3]) func whatIsThereIsFoundAndNothingElse(seed: UInt64) throws {
+        var random = SeededGenerator(seed: seed)
+        let capacity = 100
+        var table = DeviceTable(capacity: capacity)
+        var entries: [DeviceKey: UInt32] = [:]
+        var keys: [DeviceKey] = []
+        for step in 0..<200_000 {
+            if keys.count < capacity, keys.isEmpty || Bool.random(using: &random) {
+                let key = DeviceKey(high: random.next(), low: random.next() % 8)
+                guard entries[key] == nil else { continue }
+                #expect(table.find(key) == nil, "seed \(seed), step \(step)")
+                entries[key] = table.findOrInsert(key)
+                table.entries[Int(entries[key]!)].pending = 1
+                keys.append(key)
+            } else {
+                let index = Int.random(in: keys.indices, using: &random)
+                let key = keys[index]
+                let entry = try #require(entries.removeValue(forKey: key))
+                guard table.find(key) == entry else {
+                    Issue.record("seed \(seed), step \(step): a device isn't found")
+                    return
+                }
+                keys.swapAt(index, keys.count - 1)
+                keys.removeLast()
+                table.entries[Int(entry)].pending = 0
+                table.retire(entry)
+            }
+            guard step % 1000 == 0 else { continue }
+            for (key, entry) in entries where table.find(key) != entry {
+                Issue.record("seed \(seed), step \(step): a device isn't found")
+                return
+            }
+        }
+        // Those that went idle last may still be there.
+        #expect(table.count - keys.count <= 16)
+    }
+}
