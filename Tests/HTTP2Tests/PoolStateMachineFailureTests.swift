@@ -3,29 +3,8 @@ import Testing
 @testable import HTTP2
 
 /// The pool's rules for failures: back-off, circuit, stop. One script each; times in milliseconds.
-@Suite struct PoolStateMachineFailureTests {
-    typealias Machine = PoolStateMachine
-
+@Suite struct PoolStateMachineFailureTests: PoolStateMachineScript {
     private let ms: UInt64 = 1_000_000
-
-    private func machine(_ change: (inout PoolLimits) -> Void = { _ in }) -> Machine {
-        var limits = PoolLimits()
-        limits.minimum = 1
-        limits.maximum = 4
-        change(&limits)
-        return Machine(limits, seed: 1)
-    }
-
-    private func view(_ number: UInt32, _ inFlight: Int, limit: Int = 100) -> Machine.View {
-        Machine.View(number: number, inFlight: inFlight, limit: limit)
-    }
-
-    /// Opens what the machine asks for until it is content.
-    private func openAll(_ machine: inout Machine, at now: UInt64) {
-        machine.maintain(now: now)
-        while let number = machine.takeOpening() { machine.opened(number, now: now) }
-        _ = machine.take()
-    }
 
     // MARK: Back-off
 
