@@ -85,9 +85,9 @@ public struct RetryBackoff: Sendable, Equatable {
         case .unknownOutcome(.allow):
             plan = Plan(backoff: later, step: attempt, atOnce: attemptsAtOnce)
         case .answered(.authentication):
-            plan = Plan(backoff: later, step: attempt, atOnce: attemptsAtOnce, remedy: .newToken)
+            plan = Plan(backoff: later, step: attempt, atOnce: attemptsAtOnce)
         case .answered(.connection):
-            plan = Plan(backoff: later, step: attempt, atOnce: attemptsAtOnce, remedy: .newConnection)
+            plan = Plan(backoff: later, step: attempt, atOnce: attemptsAtOnce)
         case .answered(.later):
             plan = Plan(backoff: later, step: attempt, atOnce: 0)
         case .answered(.configuration):
@@ -102,14 +102,14 @@ public struct RetryBackoff: Sendable, Equatable {
         if plan.counted, maximumAttempts > 0, attempt >= maximumAttempts {
             return .giveUp(.attemptsExhausted)
         }
-        if plan.step <= plan.atOnce, plan.atLeast == 0 { return .now(plan.remedy, counted: plan.counted) }
+        if plan.step <= plan.atOnce, plan.atLeast == 0 { return .now }
 
         // The last moment to send is one millisecond before the expiration.
         let latest = remaining - 1
         guard latest > plan.atLeast else { return .giveUp(.expired) }
         let step = plan.step > plan.atOnce ? plan.step - plan.atOnce : 1
         let wait = plan.backoff.wait(attempt: step, limit: latest - plan.atLeast, using: &generator)
-        return .after(milliseconds: plan.atLeast + wait, plan.remedy, counted: plan.counted)
+        return .after(milliseconds: plan.atLeast + wait)
     }
 
     private struct Plan {
@@ -117,7 +117,6 @@ public struct RetryBackoff: Sendable, Equatable {
         /// Which failure of its kind this is, from 1.
         var step: UInt32
         var atOnce: UInt32
-        var remedy = Remedy.none
         var counted = true
         /// Asked for by the server, in milliseconds.
         var atLeast: Int64 = 0

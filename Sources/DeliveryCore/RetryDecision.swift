@@ -10,24 +10,13 @@ public enum AttemptFailure: Sendable, Equatable {
     case unknownOutcome(DuplicatePolicy)
 }
 
-/// What the next attempt needs first.
-public enum Remedy: UInt8, Sendable, Equatable {
-    /// Any connection will do.
-    case none
-    /// Not on the connection that it failed on.
-    case newConnection
-    /// A new provider token, and a connection that hasn't seen the old one (APNs: an expired token leaves
-    /// the connection unusable).
-    case newToken
-}
-
 /// What becomes of a notification whose attempt failed.
 public enum RetryDecision: Sendable, Equatable {
-    /// Again at once. `counted` says whether the attempt counts towards the maximum.
-    case now(Remedy, counted: Bool)
+    /// Again at once.
+    case now
     /// Again after so many milliseconds. A length of time, not a moment, so that it can be put on the
     /// monotonic clock while expirations are on the wall clock.
-    case after(milliseconds: Int64, Remedy, counted: Bool)
+    case after(milliseconds: Int64)
     /// Terminal.
     case giveUp(GiveUp)
 }

@@ -1,4 +1,3 @@
-import CPrefetch
 import SluiceModel
 
 /// Decides which waiting notification goes next, and on which connection (design §7).
@@ -162,7 +161,7 @@ public struct StreamScheduler: ~Copyable {
 
     /// The notification in this slot will soon have ended: its memory is fetched meanwhile. Of no other effect.
     @inline(__always)
-    public func expect(slot: UInt32) { sluice_prefetch(queues.nodes + Int(slot)) }
+    public func expect(slot: UInt32) { prefetch(queues.nodes + Int(slot)) }
 
     /// Books a turn, and fetches the node of what comes after it.
     @inline(__always)

@@ -150,16 +150,8 @@ struct DeliveryItem: BitwiseCopyable {
         flags = Flags(facts)
     }
 
-    /// Whether it has the identity of these facts: topic and collapse identifier, or the `apns-id` without one. Both are
-    /// of the same device.
-    func hasIdentity(of facts: PushFacts) -> Bool {
-        collapseKey == facts.collapseKey
-            && (collapseKey == 0 ? notificationKey == facts.notificationKey : topic == facts.topic)
-    }
-
-    func hasIdentity(of other: DeliveryItem) -> Bool {
-        collapseKey == other.collapseKey
-            && (collapseKey == 0 ? notificationKey == other.notificationKey : topic == other.topic)
+    var identity: PushIdentity {
+        PushIdentity(collapseKey: collapseKey, notificationKey: notificationKey, topic: topic)
     }
 
     var progress: ItemProgress {
@@ -175,6 +167,25 @@ struct DeliveryItem: BitwiseCopyable {
         // In the second line, which is not looked at for most pushes.
         if progress.isStored { progress.storeVersion = storeVersion }
         return progress
+    }
+}
+
+/// What makes two pushes of one device the same: topic and collapse identifier, or the `apns-id` without one.
+struct PushIdentity: Equatable {
+    var collapseKey: UInt64
+    var notificationKey: UInt64
+    var topic: UInt16
+
+    static func == (one: PushIdentity, other: PushIdentity) -> Bool {
+        one.collapseKey == other.collapseKey
+            && (one.collapseKey == 0
+                ? one.notificationKey == other.notificationKey : one.topic == other.topic)
+    }
+}
+
+extension PushFacts {
+    var identity: PushIdentity {
+        PushIdentity(collapseKey: collapseKey, notificationKey: notificationKey, topic: topic)
     }
 }
 

@@ -4,12 +4,10 @@ extension DeliveryMachine {
     /// APNs answered 200.
     public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
-        precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
         if deviceBackoff.count > 0 {
             deviceBackoff.accepted(device: devices.entries[Int(item.pointee.device)].key.low)
         }
         let topic = item.pointee.topic
-        item.pointee.flags.remove(.ignoresPresence)
         let device = land(slot)
         if item.pointee.delivery == .confirm {
             acceptedUnconfirmed(slot, at: now)
@@ -40,31 +38,20 @@ extension DeliveryMachine {
     /// APNs answered with another status.
     public mutating func answered(_ slot: UInt32, _ answer: AttemptAnswer, at now: DeliveryTime) {
         let item = items + Int(slot)
-        precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
         item.pointee.refusals = 0
-        item.pointee.flags.remove(.ignoresPresence)
         let topic = item.pointee.topic
         let device = land(slot)
         if answer.class == .configuration {
-            refusedForConfiguration(slot, at: now)
+            // The topic's pushes stop, this one as well: it isn't counted as an attempt that failed.
+            circuitFailed(slot, at: now)
+            again(slot, inMilliseconds: 0, at: now)
         } else {
             // What a server in trouble answers says nothing about the credential.
             let recovers =
                 openCircuits > 0
                 && (answer.class == .token || answer.class == .job || answer.reason == .tooManyRequests)
-            var retryAfter = max(0, answer.retryAfterMilliseconds)
-            if answer.reason == .tooManyRequests {
-                let key = devices.entries[Int(device)].key
-                let until = pause(key, retryAfterMilliseconds: retryAfter, at: now)
-                retryAfter = Int64((until - now.monotonicNanoseconds) / 1_000_000) + 1
-            } else if answer.reason == .serviceUnavailable, retryAfter > 0 {
-                let wait = min(retryAfter, limits.retry.retryAfterLimitMilliseconds)
-                let lane = Int(item.pointee.lane)
-                laneHolds[lane] = max(laneHolds[lane], now.monotonic(inMilliseconds: wait))
-            }
-            let endsToken =
-                answer.class == .token
-                && (answer.reason == .unregistered || answer.reason == .expiredToken)
+            let wait = patience(answer, item.pointee.lane, device, at: now)
+            let endsToken = answer.reason == .unregistered || answer.reason == .expiredToken
             if endsToken {
                 // First, so that what is blocked behind this one ends with the others.
                 endPending(of: device, since: answer.invalidSinceMilliseconds, at: now)
@@ -73,14 +60,36 @@ extension DeliveryMachine {
                 // Its device has a new token, as it was told meanwhile: there it goes.
                 again(slot, inMilliseconds: 0, at: now)
             } else {
-                item.pointee.failures = min(item.pointee.failures, .max - 1) + 1
+                countFailure(slot)
                 retry(
-                    slot, .answered(answer.class), retryAfterMilliseconds: retryAfter,
-                    mustWait: answer.mustWait, at: now)
+                    slot, .answered(answer.class), retryAfterMilliseconds: wait, mustWait: answer.mustWait,
+                    at: now)
             }
             if recovers { circuitRecovered(topic: topic, at: now) }
         }
         letCrowdedGo(device, at: now)
+    }
+
+    /// What the answer asks for, in milliseconds. For a device or a lane as a whole it is noted there.
+    private mutating func patience(
+        _ answer: AttemptAnswer, _ lane: UInt16, _ device: UInt32, at now: DeliveryTime
+    ) -> Int64 {
+        let retryAfter = max(0, answer.retryAfterMilliseconds)
+        if answer.reason == .tooManyRequests {
+            let key = devices.entries[Int(device)].key
+            let until = pause(key, retryAfterMilliseconds: retryAfter, at: now)
+            return Int64((until - now.monotonicNanoseconds) / 1_000_000) + 1
+        }
+        if answer.reason == .serviceUnavailable, retryAfter > 0 {
+            let wait = min(retryAfter, limits.retry.retryAfterLimitMilliseconds)
+            let lane = Int(lane)
+            laneHolds[lane] = max(laneHolds[lane], now.monotonic(inMilliseconds: wait))
+        }
+        return retryAfter
+    }
+
+    private func countFailure(_ slot: UInt32) {
+        items[Int(slot)].failures = min(items[Int(slot)].failures, .max - 1) + 1
     }
 
     /// APNs asks for a pause for one device token (429; HNR): what else is for it waits as well. Returns until when, on
@@ -94,21 +103,13 @@ extension DeliveryMachine {
             retryAfter: UInt64(max(0, min(retryAfterMilliseconds, 1 << 40))) * 1_000_000, using: &generator)
     }
 
-    /// The topic's pushes stop, this one as well: it isn't counted as an attempt that failed.
-    private mutating func refusedForConfiguration(_ slot: UInt32, at now: DeliveryTime) {
-        circuitFailed(slot, at: now)
-        again(slot, inMilliseconds: 0, at: now)
-    }
-
     /// The request ended without an answer. `processed` says whether APNs may have taken it: false where the stream was
     /// refused or lies above GOAWAY's last stream (RFC 9113 §6.8, §8.7).
     public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
         let item = items + Int(slot)
-        precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
-        item.pointee.flags.remove(.ignoresPresence)
         let device = land(slot)
         if processed {
-            item.pointee.failures = min(item.pointee.failures, .max - 1) + 1
+            countFailure(slot)
             retry(slot, .unknownOutcome(item.pointee.duplicates), at: now)
         } else {
             item.pointee.attempts -= 1
@@ -134,7 +135,7 @@ extension DeliveryMachine {
         switch decision {
         case .giveUp(let reason): end(slot, reason.outcome, reason.cause, at: now)
         case .now: again(slot, inMilliseconds: 0, at: now)
-        case .after(let milliseconds, _, _): again(slot, inMilliseconds: milliseconds, at: now)
+        case .after(let milliseconds): again(slot, inMilliseconds: milliseconds, at: now)
         }
     }
 
@@ -162,7 +163,6 @@ extension DeliveryMachine {
     public mutating func giveUp(
         _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, at now: DeliveryTime
     ) {
-        precondition(items[Int(slot)].state == .inFlight, "slot \(slot) is not in flight")
         let device = land(slot)
         end(slot, kind, cause, at: now)
         letCrowdedGo(device, at: now)

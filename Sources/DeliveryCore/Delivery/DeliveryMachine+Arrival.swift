@@ -49,7 +49,7 @@ extension DeliveryMachine {
         case .restored(let progress), .adopted(let progress): expiry = progress.expiryMilliseconds
         }
         let known = devices.find(facts.device)
-        let (pending, flying) = known.map { identity(of: facts, in: $0) } ?? (Self.noSlot, Self.noSlot)
+        let (pending, flying) = known.map { find(facts.identity, in: $0) } ?? (Self.noSlot, Self.noSlot)
         if let slot = repeats(facts, arrival, pending) ?? repeats(facts, arrival, flying) {
             count(arrival)
             milestones.repeated += 1
@@ -83,9 +83,7 @@ extension DeliveryMachine {
         apply(arrival, slot)
         coalesce(slot, facts, at: now)
         if flying != Self.noSlot {
-            items[Int(slot)].peer = flying
-            items[Int(flying)].peer = slot
-            setState(slot, .blocked)
+            block(slot, behind: flying)
             return .placed(slot)
         }
         settle(slot, arrival, at: now)
@@ -110,12 +108,12 @@ extension DeliveryMachine {
     }
 
     /// The device's items of one identity: the pending one and the one in flight.
-    private func identity(of facts: PushFacts, in device: UInt32) -> (pending: UInt32, flying: UInt32) {
+    func find(_ identity: PushIdentity, in device: UInt32) -> (pending: UInt32, flying: UInt32) {
         var (pending, flying) = (Self.noSlot, Self.noSlot)
         var slot = devices.entries[Int(device)].first
         while slot != Self.noSlot {
             let item = items + Int(slot)
-            if item.pointee.hasIdentity(of: facts) {
+            if item.pointee.identity == identity {
                 if item.pointee.state == .inFlight { flying = slot } else { pending = slot }
             }
             slot = item.pointee.next

@@ -56,10 +56,7 @@ extension DeliveryMachine {
     private mutating func comesOnline(
         _ device: DeviceKey, _ occurredMilliseconds: Int64, _ partition: UInt16
     ) -> Int {
-        guard learn(device, .online, occurredMilliseconds, partition), let entry = devices.find(device) else {
-            return 0
-        }
-        return letReturn(entry)
+        learn(device, .online, occurredMilliseconds, partition).map { letReturn($0) } ?? 0
     }
 
     /// The device is offline: what is to be held then, is. Returns how many items that are.
@@ -67,9 +64,9 @@ extension DeliveryMachine {
         _ device: DeviceKey, occurredMilliseconds: Int64, partition: UInt16, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
-        guard learn(device, .offline, occurredMilliseconds, partition) else { return 0 }
+        guard let entry = learn(device, .offline, occurredMilliseconds, partition) else { return 0 }
         var count = 0
-        forEachItem(of: device) { machine, slot in
+        forEachItem(ofEntry: entry) { machine, slot in
             let item = machine.items + Int(slot)
             guard item.pointee.delivery != .accept else { return }
             switch item.pointee.state {
@@ -106,15 +103,16 @@ extension DeliveryMachine {
         return confirmed
     }
 
-    /// Notes where a device is, unless something newer is known.
+    /// Notes where a device is, unless something newer is known. Returns its entry then.
+    @discardableResult
     private mutating func learn(
         _ key: DeviceKey, _ presence: Presence, _ occurred: Int64, _ partition: UInt16
-    ) -> Bool {
-        let known = devices.find(key).map { devices.entries[Int($0)].presence } ?? Self.noSlot
-        if known != Self.noSlot {
-            guard occurred >= presences[known].learned else { return false }
+    ) -> UInt32? {
+        if let device = devices.find(key), devices.entries[Int(device)].presence != Self.noSlot {
+            let known = devices.entries[Int(device)].presence
+            guard occurred >= presences[known].learned else { return nil }
             presences.update(known, presence, learned: occurred, partition: partition)
-            return true
+            return device
         }
         // Items have room in the table of devices, and so have known devices: one that is forgotten makes it. Before
         // the device is looked up: the one that goes from the table for it could be this very one, idle as yet.
@@ -123,7 +121,7 @@ extension DeliveryMachine {
         let index = presences.insert(
             device: device, presence, learned: occurred, partition: partition)
         devices.entries[Int(device)].presence = index
-        return true
+        return device
     }
 
     /// Nothing is known of the device any more: what was held for it is sent.
@@ -150,7 +148,7 @@ extension DeliveryMachine {
         if known != Self.noSlot, presences[known].presence == .offline { return }
         let learned = known == Self.noSlot ? now.wallMilliseconds : presences[known].learned
         let partition = known == Self.noSlot ? items[Int(slot)].partition : presences[known].partition
-        _ = learn(key, .presumedOffline, max(learned, now.wallMilliseconds), partition)
+        learn(key, .presumedOffline, max(learned, now.wallMilliseconds), partition)
     }
 
     /// Queues what is held for a device for its return.
@@ -170,11 +168,7 @@ extension DeliveryMachine {
         for slot in held {
             withdraw(slot)
             setState(slot, .returning)
-            if items[Int(slot)].priority == .immediate {
-                returningUrgent.append(slot, items)
-            } else {
-                returning.append(slot, items)
-            }
+            returning[returningList(of: slot)].append(slot, items)
         }
         return held.count
     }
@@ -246,14 +240,7 @@ extension DeliveryMachine {
             return
         }
         let device = devices.findOrInsert(move.device)
-        var (pending, flying) = (Self.noSlot, Self.noSlot)
-        var other = devices.entries[Int(device)].first
-        while other != Self.noSlot {
-            if items[Int(other)].hasIdentity(of: item.pointee) {
-                if items[Int(other)].state == .inFlight { flying = other } else { pending = other }
-            }
-            other = items[Int(other)].next
-        }
+        let (pending, flying) = find(item.pointee.identity, in: device)
         link(slot, to: device)
         actions.append(.readdress(slot))
         for other in [flying, pending]
@@ -265,11 +252,7 @@ extension DeliveryMachine {
         }
         storeMoved(slot)
         if pending != Self.noSlot { end(pending, .superseded, successor: slot, at: now) }
-        if flying != Self.noSlot {
-            item.pointee.peer = flying
-            items[Int(flying)].peer = slot
-            return setState(slot, .blocked)
-        }
+        if flying != Self.noSlot { return block(slot, behind: flying) }
         place(slot, at: now)
     }
 }

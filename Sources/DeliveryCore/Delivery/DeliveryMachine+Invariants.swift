@@ -33,7 +33,7 @@ extension DeliveryMachine {
         for circuit in circuits where circuit.state == .closed && circuit.parked.count > 0 {
             return "items are parked at a closed circuit"
         }
-        guard returns == returningUrgent.count + returning.count else { return "returning" }
+        guard returns == returningCount else { return "returning" }
         return checkDevices()
     }
 
@@ -43,7 +43,7 @@ extension DeliveryMachine {
             return item.state == .blocked ? "slot \(slot) is blocked behind nothing" : nil
         }
         let peer = items[Int(item.peer)]
-        guard peer.peer == slot, peer.hasIdentity(of: item) else { return "peers of slot \(slot)" }
+        guard peer.peer == slot, peer.identity == item.identity else { return "peers of slot \(slot)" }
         guard
             item.state == .blocked && peer.state == .inFlight
                 || item.state == .inFlight && peer.state == .blocked
@@ -86,7 +86,7 @@ extension DeliveryMachine {
             var other = item.next
             while other != Self.noSlot {
                 let twin = items[Int(other)]
-                if twin.hasIdentity(of: item), twin.peer != slot {
+                if twin.identity == item.identity, twin.peer != slot {
                     return "two of one identity: \(slot), \(other)"
                 }
                 other = twin.next

@@ -1,4 +1,3 @@
-import CPrefetch
 import SluiceModel
 
 extension DeliveryMachine {
@@ -97,7 +96,7 @@ extension DeliveryMachine {
         precondition(item.pointee.state == .waiting, "slot \(slot) is \(item.pointee.state), not waiting")
         let device = devices.entries + Int(item.pointee.device)
         // For the end of the attempt, at the latest.
-        sluice_prefetch(device)
+        prefetch(device)
         if lastMoment(slot) <= now.wallMilliseconds || isCrowded(slot)
             || (item.pointee.delivery != .accept && mustHold(slot))
             || (openCircuits > 0 && !circuitLets(slot)) || heldByServer(slot, at: now) != nil
@@ -117,18 +116,21 @@ extension DeliveryMachine {
     /// The connection took nothing after all: the item waits at the front of its queue again, as if it had not begun.
     public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
-        precondition(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), not in flight")
+        let flags = item.pointee.flags
+        let device = land(slot)
+        item.pointee.flags = flags
         item.pointee.attempts -= 1
         if item.pointee.attempts == 0, item.pointee.refusals == 0 { item.pointee.firstSent = 0 }
         milestones.sent -= 1
-        let device = land(slot)
         again(slot, inMilliseconds: 0, isRetry: false, at: now)
         letCrowdedGo(device, at: now)
     }
 
     /// Takes an item off its stream: it is unplaced. Returns its device.
     mutating func land(_ slot: UInt32) -> UInt32 {
-        let device = items[Int(slot)].device
+        let (device, state) = (items[Int(slot)].device, items[Int(slot)].state)
+        precondition(state == .inFlight, "slot \(slot) is \(state), not in flight")
+        items[Int(slot)].flags.remove(.ignoresPresence)
         if !isAlone(slot) { devices.entries[Int(device)].inFlight -= 1 }
         setState(slot, .unplaced)
         return device

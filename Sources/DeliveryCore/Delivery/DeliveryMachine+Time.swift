@@ -17,13 +17,13 @@ extension DeliveryMachine {
     /// When to call ``advance(to:)`` again, on the monotonic clock; nil while nothing waits for time to pass.
     public func nextWake(after now: DeliveryTime) -> UInt64? {
         var wake = timers.nextDue ?? .max
-        if milestones.pending > milestones[.inFlight] {
+        if count - milestones[.finished] > milestones[.inFlight] {
             // At least one item is looked at then.
             let share = Self.sweepInterval / UInt64(max(1, highWater)) + 1_000_000
             wake = min(wake, sweptAt &+ max(Self.sweepStep, share))
         }
         if openCircuits > 0 { wake = min(wake, nextCircuitWake) }
-        if returningUrgent.count + returning.count > 0 { wake = min(wake, nextReturn) }
+        if returningCount > 0 { wake = min(wake, nextReturn) }
         for hold in laneHolds where hold > now.monotonicNanoseconds { wake = min(wake, hold) }
         return wake == .max ? nil : max(wake, now.monotonicNanoseconds)
     }
@@ -46,13 +46,16 @@ extension DeliveryMachine {
             let pause = limits.retry.later.wait(
                 attempt: UInt32(max(1, item.pointee.attempts)), using: &generator)
             item.pointee.notBefore = now.monotonic(inMilliseconds: pause)
-            item.pointee.flags.remove(.accepted)
             hold(slot, at: now)
         default: preconditionFailure("a timer of slot \(slot), which is \(item.pointee.state)")
         }
     }
 
     // MARK: Returns
+
+    var returningCount: Int { returning[0].count + returning[1].count }
+
+    func returningList(of slot: UInt32) -> Int { items[Int(slot)].priority == .immediate ? 0 : 1 }
 
     private var returnInterval: UInt64 { 1_000_000_000 / UInt64(limits.returnsPerSecond) }
 
@@ -63,8 +66,8 @@ extension DeliveryMachine {
     }
 
     private mutating func returnItems(at now: DeliveryTime) {
-        while returningUrgent.count + returning.count > 0, nextReturn <= now.monotonicNanoseconds {
-            let slot = returningUrgent.count > 0 ? returningUrgent.first : returning.first
+        while returningCount > 0, nextReturn <= now.monotonicNanoseconds {
+            let slot = returning[returning[0].count > 0 ? 0 : 1].first
             returnSchedule = max(returnSchedule, now.monotonicNanoseconds) + returnInterval
             withdraw(slot)
             place(slot, at: now)
@@ -99,13 +102,10 @@ extension DeliveryMachine {
         default: break
         }
         if lastMoment(slot) <= now.wallMilliseconds { return end(slot, .expired, at: now) }
-        if item.pointee.state == .scheduled, item.pointee.deliverAt <= now.wallMilliseconds {
-            withdraw(slot)
-            return place(slot, at: now)
-        }
-        if item.pointee.state == .crowded,
-            inFlight(item.pointee.device) < limits.inFlightPerDevice
-        {
+        let isDue = item.pointee.state == .scheduled && item.pointee.deliverAt <= now.wallMilliseconds
+        let hasRoom =
+            item.pointee.state == .crowded && inFlight(item.pointee.device) < limits.inFlightPerDevice
+        if isDue || hasRoom {
             withdraw(slot)
             return place(slot, at: now)
         }

@@ -1,4 +1,3 @@
-import CPrefetch
 import SluiceModel
 
 /// The decisions about every push between its Kafka record and its outcome (design §5, §6): it supersedes, orders,
@@ -48,9 +47,8 @@ public struct DeliveryMachine: ~Copyable {
     var openCircuits = 0
     /// By lane: until when a 503 with `Retry-After` holds it.
     var laneHolds: [UInt64] = []
-    /// Items of devices that are back, urgent ones and others.
-    var returningUrgent = ItemList()
-    var returning = ItemList()
+    /// Items of devices that are back: urgent ones, and others.
+    var returning = InlineArray<2, ItemList>(repeating: ItemList())
     /// When the next return would be on time, if returns came at their rate.
     var returnSchedule: UInt64 = 0
     /// New tokens of items with ``DeliveryItem/Flags/moves``.
@@ -117,12 +115,12 @@ public struct DeliveryMachine: ~Copyable {
     @inline(__always)
     public mutating func expect(_ slot: UInt32) {
         guard Int(slot) < highWater else { return }
-        sluice_prefetch(items + Int(slot))
+        prefetch(items + Int(slot))
         // Where its device is can be told when the item is there.
         let earlier = expected[expectedCursor]
         expected[expectedCursor] = slot
         expectedCursor = (expectedCursor + 1) & 7
-        sluice_prefetch(devices.entries + Int(items[Int(earlier)].device))
+        prefetch(devices.entries + Int(items[Int(earlier)].device))
     }
 
     /// A push for this device will soon be handed in: what is known of it is fetched meanwhile. Of no other effect.
@@ -131,8 +129,8 @@ public struct DeliveryMachine: ~Copyable {
         guard let earlier = devices.expect(device) else { return }
         let first = devices.entries[Int(earlier)].first
         guard first != Self.noSlot else { return }
-        sluice_prefetch(items + Int(first))
-        sluice_prefetch(UnsafeRawPointer(items + Int(first)) + 64)
+        prefetch(items + Int(first))
+        prefetch(UnsafeRawPointer(items + Int(first)) + 64)
     }
 
     /// Where an item stands.
@@ -160,7 +158,7 @@ public struct DeliveryMachine: ~Copyable {
         milestones.left(.finished)
         items[Int(slot)].state = .free
         // The next push is written there.
-        sluice_prefetch(UnsafeRawPointer(items + Int(slot)) + 64)
+        prefetch(UnsafeRawPointer(items + Int(slot)) + 64)
         freeSlots[freeCount] = slot
         freeCount += 1
     }
@@ -272,6 +270,13 @@ public struct DeliveryMachine: ~Copyable {
         if peer != Self.noSlot { unblock(peer, at: now) }
     }
 
+    /// Has an unplaced item wait for the older one of its identity that is in flight.
+    mutating func block(_ slot: UInt32, behind flying: UInt32) {
+        items[Int(slot)].peer = flying
+        items[Int(flying)].peer = slot
+        setState(slot, .blocked)
+    }
+
     /// What an item was blocked behind is gone.
     mutating func unblock(_ slot: UInt32, at now: DeliveryTime) {
         items[Int(slot)].peer = Self.noSlot
@@ -290,12 +295,7 @@ public struct DeliveryMachine: ~Copyable {
         case .unplaced: return
         case .waiting: actions.append(.dequeue(slot))
         case .coalescing, .retrying, .scheduled, .confirming, .held: timers.remove(slot)
-        case .returning:
-            if item.pointee.priority == .immediate {
-                returningUrgent.remove(slot, items)
-            } else {
-                returning.remove(slot, items)
-            }
+        case .returning: returning[returningList(of: slot)].remove(slot, items)
         case .parked: circuits[Int(item.pointee.topic)].parked.remove(slot, items)
         case .crowded: devices.entries[Int(item.pointee.device)].crowded -= 1
         case .blocked:

@@ -1,4 +1,3 @@
-import CPrefetch
 import SluiceModel
 
 /// A device with items, or whose presence is known. 32 bytes.
@@ -78,8 +77,8 @@ struct DeviceTable: ~Copyable {
     @inline(__always)
     mutating func expect(_ key: DeviceKey) -> UInt32? {
         let hash = hash(key)
-        sluice_prefetch(index + home(hash))
-        if let entry = guess(expected[(expectedCursor + 4) & 7]) { sluice_prefetch(entries + Int(entry)) }
+        prefetch(index + home(hash))
+        if let entry = guess(expected[(expectedCursor + 4) & 7]) { prefetch(entries + Int(entry)) }
         let earliest = expected[expectedCursor]
         expected[expectedCursor] = hash
         expectedCursor = (expectedCursor + 1) & 7
@@ -137,7 +136,7 @@ struct DeviceTable: ~Copyable {
         let entry = entries + Int(device)
         guard !entry.pointee.isRetiring else { return }
         entry.pointee.isRetiring = true
-        sluice_prefetch(index + home(hash(entry.pointee.key)))
+        prefetch(index + home(hash(entry.pointee.key)))
         let old = retiring[cursor]
         retiring[cursor] = device
         cursor = cursor + 1 == retiring.count ? 0 : cursor + 1

@@ -10,17 +10,36 @@ extension Shard {
     func takeRecords() {
         wallMilliseconds = wallClockMilliseconds()
         var budget = Self.recordsPerTurn
-        while budget > 0, let incoming = ring.pop() {
-            take(ConsumedRecord(rawPointer: incoming.pointer), partitionSlot: incoming.partitionSlot)
-            budget -= 1
+        while budget > 0 {
+            let count = announce()
+            for index in 0..<count { take(announced[index]) }
+            budget -= count
+            if count < announced.count { break }
         }
-        if budget == 0 { wakeup.signal() }
+        if budget <= 0 { wakeup.signal() }
         askForTurnEnd()
     }
 
-    private func take(_ record: ConsumedRecord, partitionSlot: UInt16) {
+    /// Takes a few records from the ring and names their devices to the machine, whose memory is fetched while the
+    /// records are decoded. Returns how many.
+    private func announce() -> Int {
+        var count = 0
+        while count < announced.count, let incoming = ring.pop() {
+            let record = ConsumedRecord(rawPointer: incoming.pointer)
+            let device = record.key.map { plan.hasher.device($0) }
+            if let device { machine.expect(device) }
+            announced.initializeElement(
+                at: count,
+                to: AnnouncedRecord(record: record, partitionSlot: incoming.partitionSlot, device: device))
+            count += 1
+        }
+        return count
+    }
+
+    private func take(_ incoming: AnnouncedRecord) {
+        let record = incoming.record
         counters.records += 1
-        let source = OutcomeSource(record: record, partitionSlot: partitionSlot)
+        let source = OutcomeSource(record: record, partitionSlot: incoming.partitionSlot)
         let jobRecord = jobRecord(of: record)
         let job: DecodedJob
         do throws(JobError) {
@@ -32,14 +51,15 @@ extension Shard {
             return
         }
         switch job {
-        case .push(let push): take(push, record, source)
+        case .push(let push): take(push, incoming, source)
         case .control(let control): take(control, record, source)
         }
     }
 
     // MARK: Pushes
 
-    private func take(_ decoded: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource) {
+    private func take(_ decoded: PushJob, _ incoming: AnnouncedRecord, _ source: OutcomeSource) {
+        let record = incoming.record
         var push = decoded
         push.expiration = push.expiration.capped(
             atMilliseconds: wallMilliseconds + plan.limits.maximumExpirationMilliseconds)
@@ -51,15 +71,18 @@ extension Shard {
             push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
             partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
             lane: route.lane, app: route.app, partitionSlot: source.partitionSlot)
-        settle(job, machine.admit(facts(of: job, route), at: now))
+        // The key is hashed already, and in binary mode it is the device token.
+        let isKey = push.deviceToken.baseAddress == record.key?.baseAddress
+        let device = (isKey ? incoming.device : nil) ?? plan.hasher.device(push.deviceToken)
+        settle(job, machine.admit(facts(of: job, device, route), at: now))
     }
 
-    private func facts(of job: Job, _ route: RouteTable.Route) -> PushFacts {
+    private func facts(of job: Job, _ device: DeviceKey, _ route: RouteTable.Route) -> PushFacts {
         let push = job.push
         var expiration = Int64.max
         if case .at(let seconds) = push.expiration { expiration = Int64(seconds) * 1000 }
         return PushFacts(
-            device: plan.hasher.device(push.deviceToken),
+            device: device,
             collapseKey: push.collapseIdentifier.map { plan.hasher.collapseIdentifier($0) } ?? 0,
             notificationKey: plan.hasher.notification(push.apnsID), topic: route.number, lane: job.lane,
             partition: job.partitionSlot, offset: job.offset, expirationMilliseconds: expiration,
@@ -157,9 +180,8 @@ extension Shard {
         let count: Int
         switch control.detail {
         case .cancelCollapseIdentifier(let identifier):
-            let topic = control.topic.isEmpty ? nil : routes.number(of: control.topic)
             // A topic that no push has named has nothing pending.
-            guard control.topic.isEmpty || topic != nil else { return (.notFound, nil) }
+            guard let topic = routes.number(of: control.topic) else { return (.notFound, nil) }
             return cancel(device, .collapseKey(plan.hasher.collapseIdentifier(identifier), topic: topic))
         case .cancelNotification(let id):
             return cancel(device, .notificationKey(plan.hasher.notification(id)))

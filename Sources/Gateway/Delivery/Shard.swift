@@ -14,6 +14,13 @@ struct IncomingRecord: BitwiseCopyable {
     var partitionSlot: UInt16
 }
 
+/// A record that the machine knows to come, with the hash of its key.
+struct AnnouncedRecord {
+    var record: ConsumedRecord
+    var partitionSlot: UInt16
+    var device: DeviceKey?
+}
+
 /// What a shard is made from.
 struct ShardPlan: Sendable {
     var index: Int
@@ -58,6 +65,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     let sourceTopic: UnsafeRawBufferPointer
     var decoder = JobDecoder()
     var headers: UnsafeMutableBufferPointer<RecordHeader>
+    /// Room for the records that are announced together.
+    let announced = UnsafeMutableBufferPointer<AnnouncedRecord>.allocate(capacity: 32)
     var lanes: [Lane] = []
     var routes: RouteTable
     var counters = ShardCounters()
@@ -108,6 +117,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     deinit {
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         headers.deallocate()
+        announced.deallocate()
         sourceTopic.deallocate()
     }
 
