@@ -14,6 +14,8 @@ struct DeliveryHarness: ~Copyable {
     /// What ended: name, kind, cause, name of the successor.
     var ended: [String] = []
     var others: [DeliveryAction] = []
+    /// What the store was asked to keep last, by the push's name.
+    var stored: [String: ItemProgress] = [:]
     private var nextOffset: Int64 = 0
 
     init(_ adjust: (inout DeliveryLimits) -> Void = { _ in }) {
@@ -82,6 +84,12 @@ struct DeliveryHarness: ~Copyable {
             case .drop(let slot):
                 ended.append("\(names.removeValue(forKey: slot)!) dropped")
                 machine.release(slot)
+            case .evict(let slot):
+                ended.append("\(names.removeValue(forKey: slot)!) evicted")
+                machine.release(slot)
+            case .store(let slot, _):
+                stored[names[slot]!] = machine.progressToStore(slot, at: now)
+                others.append(action)
             default: others.append(action)
             }
         }
@@ -115,6 +123,37 @@ struct DeliveryHarness: ~Copyable {
 
     mutating func fail(_ slot: UInt32, processed: Bool) {
         machine.failed(slot, processed: processed, at: now)
+        drain()
+    }
+
+    @discardableResult
+    mutating func cancel(_ name: String, device: String = "d", origin: RecordOrigin? = nil) -> CancelResult {
+        let result = machine.cancel(
+            Self.device(device), .notificationKey(Self.key(name)), origin: origin, at: now)
+        drain()
+        return result
+    }
+
+    mutating func offline(_ device: String = "d") {
+        _ = machine.offline(
+            Self.device(device), occurredMilliseconds: now.wallMilliseconds, partition: 0, at: now)
+        drain()
+    }
+
+    mutating func online(_ device: String = "d") {
+        _ = machine.online(
+            Self.device(device), occurredMilliseconds: now.wallMilliseconds, partition: 0, at: now)
+        drain()
+    }
+
+    /// What the store was asked to take, in order: slot and version.
+    var stores: [(slot: UInt32, version: UInt64)] {
+        others.compactMap { if case .store(let slot, let version) = $0 { (slot, version) } else { nil } }
+    }
+
+    /// The store has all that it was asked to take.
+    mutating func allStored() {
+        for (slot, version) in stores { machine.stored(slot, version: version, at: now) }
         drain()
     }
 

@@ -259,7 +259,7 @@ private struct RandomLife: ~Copyable {
         guard !stores.isEmpty else { return }
         let (slot, version) = stores.remove(at: below(stores.count))
         if chance(70) {
-            machine.stored(slot, version: version)
+            machine.stored(slot, version: version, at: now)
         } else {
             machine.storeFailed(slot, version: version)
         }
@@ -314,6 +314,16 @@ private struct RandomLife: ~Copyable {
             case .store(let slot, let version):
                 if pushes[slot] == nil { fail("slot \(slot) is stored, and gone") }
                 stores.append((slot, version))
+                if chance(80) { _ = machine.progressToStore(slot, at: now) }
+            case .evict(let slot):
+                let progress = machine.info(slot).progress
+                if !machine.limits.storeIsDurable || !progress.isOffsetDone || !progress.isStored {
+                    fail("slot \(slot) leaves for a store that doesn't have it")
+                }
+                release(slot)
+            case .keepPresence(let number):
+                if !machine.limits.storeIsDurable { fail("the store isn't durable") }
+                if !machine.knowsPresence(of: machine.presence(number).device) { fail("no presence") }
             case .noteMove(let slot):
                 if pushes[slot] == nil { fail("slot \(slot) moves, and is gone") }
                 pushes[slot]?.newDevice = newDevice

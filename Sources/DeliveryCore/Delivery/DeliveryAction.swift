@@ -16,11 +16,17 @@ public enum DeliveryAction: Equatable, Sendable {
     /// Free the job and release the slot without an outcome: Kafka (or the store) has it for whoever takes the
     /// partition over.
     case drop(UInt32)
-    /// Make the item durable, with its progress. ``DeliveryMachine/stored(_:version:at:)`` or
-    /// ``DeliveryMachine/storeFailed(_:version:)`` has to follow where the store is durable.
+    /// Make the item durable, with what ``DeliveryMachine/progressToStore(_:at:)`` says.
+    /// ``DeliveryMachine/stored(_:version:at:)`` or ``DeliveryMachine/storeFailed(_:version:)`` has to follow where the
+    /// store is durable.
     case store(UInt32, version: UInt64)
     /// The record is durable in the store: its offset counts as complete, and its outcome completes none.
     case offsetDone(partition: UInt16, offset: Int64)
+    /// The store has the item as it is, and will bring it back when it is due: free the job, release the slot. All
+    /// items of its device leave together.
+    case evict(UInt32)
+    /// Make what is known of a device durable: ``DeliveryMachine/presence(_:)`` of this number. Only where the store is.
+    case keepPresence(UInt32)
     /// Its device has a new token while it is in flight or right behind: remember the token for a later `readdress`.
     case noteMove(UInt32)
     /// The job is for the new token of its device from here on: the one of the event, or the one that was noted.

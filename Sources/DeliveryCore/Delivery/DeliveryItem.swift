@@ -65,6 +65,10 @@ struct DeliveryItem: BitwiseCopyable {
         static let holds = Flags(rawValue: 2048)
         static let confirms = Flags(rawValue: 4096)
         static let avoidsDuplicates = Flags(rawValue: 8192)
+        /// What the store has of it isn't its present state.
+        static let changed = Flags(rawValue: 16384)
+        /// The store was asked to take it, and hasn't answered yet.
+        static let asked = Flags(rawValue: 32768)
 
         init(rawValue: UInt16) { self.rawValue = rawValue }
 
@@ -112,7 +116,10 @@ struct DeliveryItem: BitwiseCopyable {
     var deliverAt: Int64
     var created: Int64
     var registeredAt: Int64
-    var storeVersion: UInt64 = 0
+    /// Of the last time that the store was asked.
+    var storeVersion: UInt32 = 0
+    /// When the store brings it back at the latest, in seconds since the epoch.
+    var storedDue: UInt32 = 0
     /// In the list of parked or returning items.
     var queueNext = DeliveryMachine.noSlot
     var queuePrevious = DeliveryMachine.noSlot
@@ -165,7 +172,7 @@ struct DeliveryItem: BitwiseCopyable {
         progress.isStored = flags.contains(.stored)
         progress.notBeforeNanoseconds = notBefore
         // In the second line, which is not looked at for most pushes.
-        if progress.isStored { progress.storeVersion = storeVersion }
+        if progress.isStored { progress.storeVersion = UInt64(storeVersion) }
         return progress
     }
 }

@@ -22,12 +22,16 @@ public struct DeliveryLimits: Sendable {
     /// The store answers when an item is durable, and its offset counts as complete then. Otherwise the store only
     /// holds what is to be handed out again, and the offset waits for the outcome.
     public var storeIsDurable: Bool
+    /// An item of a durable store leaves memory when nothing of its device is due for so long, in milliseconds. The store
+    /// must bring items back within that time.
+    public var residentMilliseconds: Int64
 
     public init(
         capacity: Int, pendingPerDevice: Int = 128, inFlightPerDevice: Int = 16, knownDevices: Int = 65_536,
         maximumExpirationMilliseconds: Int64 = 30 * 24 * 3_600_000, retry: RetryBackoff = RetryBackoff(),
         confirm: ExponentialBackoff = .confirm, returnsPerSecond: Int = 1000, returnBurst: Int = 100,
-        storeAfterMilliseconds: Int64 = 30_000, storeIsDurable: Bool = false
+        storeAfterMilliseconds: Int64 = 30_000, storeIsDurable: Bool = false,
+        residentMilliseconds: Int64 = 10_000
     ) {
         self.capacity = max(1, min(capacity, 1 << 30))
         self.pendingPerDevice = max(1, min(pendingPerDevice, 1024))
@@ -40,5 +44,6 @@ public struct DeliveryLimits: Sendable {
         self.returnBurst = max(1, min(returnBurst, 1_000_000))
         self.storeAfterMilliseconds = max(0, storeAfterMilliseconds)
         self.storeIsDurable = storeIsDurable
+        self.residentMilliseconds = max(0, residentMilliseconds)
     }
 }

@@ -11,7 +11,9 @@ extension DeliveryMachine {
         func mayGo(at now: DeliveryTime) -> Bool {
             switch self {
             case .record: true
-            case .restored(let progress): !progress.isAccepted
+            case .restored(let progress):
+                !progress.isAccepted
+                    && (progress.wait == .none || progress.wakeMilliseconds <= now.wallMilliseconds)
             case .adopted(let progress):
                 !progress.isAccepted && progress.notBeforeNanoseconds <= now.monotonicNanoseconds
             }
@@ -27,7 +29,7 @@ extension DeliveryMachine {
     public mutating func restore(
         _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
     ) -> Admission {
-        nextStoreVersion = max(nextStoreVersion, progress.storeVersion + 1)
+        follow(progress.storeVersion)
         return take(facts, .restored(progress), at: now)
     }
 
@@ -123,10 +125,16 @@ extension DeliveryMachine {
 
     /// The slot when it holds the very same record.
     private func repeats(_ facts: PushFacts, _ arrival: Arrival, _ slot: UInt32) -> UInt32? {
-        guard case .record = arrival, slot != Self.noSlot, items[Int(slot)].partition == facts.partition,
+        if case .adopted = arrival { return nil }
+        guard slot != Self.noSlot, items[Int(slot)].partition == facts.partition,
             items[Int(slot)].offset == facts.offset
         else { return nil }
         return slot
+    }
+
+    /// Versions grow over all items of the machine.
+    private mutating func follow(_ version: UInt64) {
+        nextStoreVersion = max(nextStoreVersion, UInt32(truncatingIfNeeded: version) &+ 1)
     }
 
     /// Records of one partition come in their order, but for those that Kafka repeats. Otherwise the one that comes
@@ -153,13 +161,14 @@ extension DeliveryMachine {
         item.pointee.attempts = progress.attempts
         item.pointee.failures = progress.failures
         item.pointee.firstSent = progress.firstSentMilliseconds
-        item.pointee.storeVersion = progress.storeVersion
+        item.pointee.storeVersion = UInt32(truncatingIfNeeded: progress.storeVersion)
+        item.pointee.storedDue = Self.seconds(progress.dueMilliseconds)
         if progress.isAccepted { item.pointee.flags.insert(.accepted) }
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
         if case .adopted = arrival {
             item.pointee.notBefore = max(item.pointee.notBefore, progress.notBeforeNanoseconds)
-            nextStoreVersion = max(nextStoreVersion, progress.storeVersion + 1)
+            follow(progress.storeVersion)
             storeMoved(slot)
         }
     }
@@ -177,13 +186,28 @@ extension DeliveryMachine {
     private mutating func settle(_ slot: UInt32, _ arrival: Arrival, at now: DeliveryTime) {
         switch arrival {
         case .record: place(slot, at: now)
-        case .restored(let progress), .adopted(let progress):
-            if progress.isAccepted, !isEnding(items[Int(slot)].partition) {
-                awaitReceipt(slot, at: now)
-            } else {
-                place(slot, at: now)
-            }
+        case .restored(let progress) where !isEnding(items[Int(slot)].partition):
+            resume(slot, progress, at: now)
+        case .adopted(let progress) where progress.isAccepted && !isEnding(items[Int(slot)].partition):
+            awaitReceipt(slot, at: now)
+        case .restored, .adopted: place(slot, at: now)
         }
+    }
+
+    /// An item of the store goes on waiting as it did.
+    private mutating func resume(_ slot: UInt32, _ progress: ItemProgress, at now: DeliveryTime) {
+        let wake = progress.wakeMilliseconds
+        if progress.isAccepted { return awaitReceipt(slot, until: wake == 0 ? nil : wake, at: now) }
+        switch progress.wait {
+        case .held where wake == 0 || wake > now.wallMilliseconds:
+            if mustHold(slot) { return hold(slot, until: wake, at: now) }
+        case .held: items[Int(slot)].flags.insert(.ignoresPresence)
+        case .retrying:
+            let notBefore = now.monotonic(inMilliseconds: wake - now.wallMilliseconds)
+            items[Int(slot)].notBefore = max(items[Int(slot)].notBefore, notBefore)
+        case .none, .confirming: break
+        }
+        place(slot, at: now)
     }
 
     /// Puts a newer push in the place of a pending one: it keeps the slot, the order, and what the older one had to

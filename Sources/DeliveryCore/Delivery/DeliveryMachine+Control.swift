@@ -3,14 +3,16 @@ import SluiceModel
 extension DeliveryMachine {
     /// Withdraws what is pending under a collapse identifier or `apns-id` of a device.
     public mutating func cancel(
-        _ device: DeviceKey, _ target: CancelTarget, at now: DeliveryTime
+        _ device: DeviceKey, _ target: CancelTarget, origin: RecordOrigin? = nil, at now: DeliveryTime
     ) -> CancelResult {
         milestones.events += 1
         var result = CancelResult()
         forEachItem(of: device) { machine, slot in
             let item = machine.items + Int(slot)
             // What is still in flight of a partition that went away is another worker's to withdraw.
-            guard item.pointee.matches(target), !machine.isEnding(item.pointee.partition) else { return }
+            guard item.pointee.matches(target), item.pointee.isBefore(origin),
+                !machine.isEnding(item.pointee.partition)
+            else { return }
             if item.pointee.state == .inFlight {
                 item.pointee.flags.insert(.withdrawn)
                 result.tooLate += 1
@@ -50,13 +52,13 @@ extension DeliveryMachine {
         _ device: DeviceKey, occurredMilliseconds: Int64, partition: UInt16, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
-        return comesOnline(device, occurredMilliseconds, partition)
+        return comesOnline(device, occurredMilliseconds, partition, at: now)
     }
 
     private mutating func comesOnline(
-        _ device: DeviceKey, _ occurredMilliseconds: Int64, _ partition: UInt16
+        _ device: DeviceKey, _ occurredMilliseconds: Int64, _ partition: UInt16, at now: DeliveryTime
     ) -> Int {
-        learn(device, .online, occurredMilliseconds, partition).map { letReturn($0) } ?? 0
+        learn(device, .online, occurredMilliseconds, partition, at: now).map { letReturn($0, at: now) } ?? 0
     }
 
     /// The device is offline: what is to be held then, is. Returns how many items that are.
@@ -64,7 +66,7 @@ extension DeliveryMachine {
         _ device: DeviceKey, occurredMilliseconds: Int64, partition: UInt16, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
-        guard let entry = learn(device, .offline, occurredMilliseconds, partition) else { return 0 }
+        guard let entry = learn(device, .offline, occurredMilliseconds, partition, at: now) else { return 0 }
         var count = 0
         forEachItem(ofEntry: entry) { machine, slot in
             let item = machine.items + Int(slot)
@@ -99,45 +101,58 @@ extension DeliveryMachine {
                 machine.end(slot, .confirmed, at: now)
             }
         }
-        _ = comesOnline(device, occurredMilliseconds, partition)
+        _ = comesOnline(device, occurredMilliseconds, partition, at: now)
         return confirmed
     }
 
     /// Notes where a device is, unless something newer is known. Returns its entry then.
     @discardableResult
     private mutating func learn(
-        _ key: DeviceKey, _ presence: Presence, _ occurred: Int64, _ partition: UInt16
+        _ key: DeviceKey, _ presence: Presence, _ occurred: Int64, _ partition: UInt16, at now: DeliveryTime
     ) -> UInt32? {
+        let entry: UInt32
         if let device = devices.find(key), devices.entries[Int(device)].presence != Self.noSlot {
             let known = devices.entries[Int(device)].presence
             guard occurred >= presences[known].learned else { return nil }
             presences.update(known, presence, learned: occurred, partition: partition)
-            return device
+            entry = device
+        } else {
+            entry = remember(key, presence, occurred, partition, at: now)
         }
+        if limits.storeIsDurable { actions.append(.keepPresence(devices.entries[Int(entry)].presence)) }
+        return entry
+    }
+
+    /// Notes where a device is of which nothing is known. Returns its entry.
+    @discardableResult
+    mutating func remember(
+        _ key: DeviceKey, _ presence: Presence, _ occurred: Int64, _ partition: UInt16, at now: DeliveryTime
+    ) -> UInt32 {
         // Items have room in the table of devices, and so have known devices: one that is forgotten makes it. Before
         // the device is looked up: the one that goes from the table for it could be this very one, idle as yet.
-        if let surplus = presences.surplus { forget(presences[surplus].device, surplus) }
+        if let surplus = presences.surplus { forget(presences[surplus].device, surplus, at: now) }
         let device = devices.findOrInsert(key)
-        let index = presences.insert(
-            device: device, presence, learned: occurred, partition: partition)
+        let index = presences.insert(device: device, presence, learned: occurred, partition: partition)
         devices.entries[Int(device)].presence = index
         return device
     }
 
     /// Nothing is known of the device any more: what was held for it is sent.
-    private mutating func forget(_ device: UInt32, _ presence: UInt32) {
+    private mutating func forget(_ device: UInt32, _ presence: UInt32, at now: DeliveryTime) {
         presences.remove(presence)
         devices.entries[Int(device)].presence = Self.noSlot
         if devices.entries[Int(device)].pending == 0 {
             devices.retire(device)
         } else {
-            _ = letReturn(device)
+            _ = letReturn(device, at: now)
         }
     }
 
     /// Forgets what a partition's events have said: what they say from here on, another worker hears.
-    mutating func forgetPresences(of partition: UInt16) {
-        for presence in presences.indices(of: partition) { forget(presences[presence].device, presence) }
+    mutating func forgetPresences(of partition: UInt16, at now: DeliveryTime) {
+        for presence in presences.indices(of: partition) {
+            forget(presences[presence].device, presence, at: now)
+        }
     }
 
     /// No receipt of an item came in time.
@@ -148,11 +163,11 @@ extension DeliveryMachine {
         if known != Self.noSlot, presences[known].presence == .offline { return }
         let learned = known == Self.noSlot ? now.wallMilliseconds : presences[known].learned
         let partition = known == Self.noSlot ? items[Int(slot)].partition : presences[known].partition
-        learn(key, .presumedOffline, max(learned, now.wallMilliseconds), partition)
+        learn(key, .presumedOffline, max(learned, now.wallMilliseconds), partition, at: now)
     }
 
     /// Queues what is held for a device for its return.
-    private mutating func letReturn(_ device: UInt32) -> Int {
+    private mutating func letReturn(_ device: UInt32, at now: DeliveryTime) -> Int {
         var held: [UInt32] = []
         var slot = devices.entries[Int(device)].first
         while slot != Self.noSlot {
@@ -167,8 +182,13 @@ extension DeliveryMachine {
         }
         for slot in held {
             withdraw(slot)
-            setState(slot, .returning)
-            returning[returningList(of: slot)].append(slot, items)
+            if let moment = reserveReturn(at: now) {
+                items[Int(slot)].notBefore = max(items[Int(slot)].notBefore, moment)
+                place(slot, at: now)
+            } else {
+                setState(slot, .returning)
+                returning[returningList(of: slot)].append(slot, items)
+            }
         }
         return held.count
     }
@@ -178,22 +198,24 @@ extension DeliveryMachine {
     /// The app reports that the device token is no longer registered: what is pending for it ends as rejected, except
     /// what was registered after that. Returns how many items that are.
     public mutating func unregistered(
-        _ device: DeviceKey, occurredMilliseconds: Int64, at now: DeliveryTime
+        _ device: DeviceKey, occurredMilliseconds: Int64, origin: RecordOrigin? = nil, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
         guard let entry = devices.find(device) else { return 0 }
-        return endPending(of: entry, since: occurredMilliseconds, at: now)
+        return endPending(of: entry, since: occurredMilliseconds, origin: origin, at: now)
     }
 
     /// Ends what is pending for a token that is no good any more, except what was registered after that was noticed.
     @discardableResult
-    mutating func endPending(of device: UInt32, since: Int64?, at now: DeliveryTime) -> Int {
+    mutating func endPending(
+        of device: UInt32, since: Int64?, origin: RecordOrigin? = nil, at now: DeliveryTime
+    ) -> Int {
         var count = 0
         forEachItem(ofEntry: device) { machine, slot in
             let item = machine.items + Int(slot)
             // One that is unplaced is the one whose answer this is; one that moves goes to another token.
             guard item.pointee.state != .inFlight, item.pointee.state != .unplaced,
-                !item.pointee.flags.contains(.moves)
+                !item.pointee.flags.contains(.moves), item.pointee.isBefore(origin)
             else { return }
             if let since, item.pointee.registeredAt > since { return }
             machine.end(slot, .rejected, .deviceUnregistered, at: now)
@@ -205,7 +227,8 @@ extension DeliveryMachine {
     /// The device has a new token: what is pending moves there. `isElsewhere` says that the new token belongs to another
     /// shard. Returns how many items move, those in flight included, which only do if they are tried again.
     public mutating func tokenChanged(
-        _ device: DeviceKey, to new: DeviceKey, isElsewhere: Bool, at now: DeliveryTime
+        _ device: DeviceKey, to new: DeviceKey, isElsewhere: Bool, origin: RecordOrigin? = nil,
+        at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
         guard device != new else { return 0 }
@@ -213,6 +236,7 @@ extension DeliveryMachine {
         var count = 0
         forEachItem(of: device) { machine, slot in
             let item = machine.items + Int(slot)
+            guard item.pointee.isBefore(origin) else { return }
             count += 1
             guard item.pointee.state == .inFlight || item.pointee.state == .blocked else {
                 return machine.move(slot, to: move, at: now)
@@ -261,6 +285,12 @@ extension DeliveryItem {
     /// By creation, as items that travelled did not arrive in one order.
     func isOlder(than other: DeliveryItem) -> Bool {
         (created, order) < (other.created, other.order)
+    }
+
+    /// Came before a cancel or device event, as far as one partition tells.
+    func isBefore(_ origin: RecordOrigin?) -> Bool {
+        guard let origin, origin.partition == partition else { return true }
+        return offset < origin.offset
     }
 
     func matches(_ target: CancelTarget) -> Bool {

@@ -42,7 +42,7 @@ extension DeliveryMachine {
     }
 
     /// Its device is offline, and the job says to keep it then.
-    private func mustHold(_ slot: UInt32) -> Bool {
+    func mustHold(_ slot: UInt32) -> Bool {
         let item = items + Int(slot)
         return item.pointee.delivery != .accept && !item.pointee.flags.contains(.ignoresPresence)
             && isOffline(item.pointee.device)
@@ -60,31 +60,35 @@ extension DeliveryMachine {
     ) {
         setWaiting(slot, state)
         timers.insert(slot, due: until)
-        if until > now.monotonic(inMilliseconds: limits.storeAfterMilliseconds) { store(slot) }
+        if until > now.monotonic(inMilliseconds: limits.storeAfterMilliseconds) { store(slot, at: now) }
     }
 
     /// Keeps an item until its device is back. A device that only did not confirm in time gets another attempt without
     /// news of it, later and later.
-    mutating func hold(_ slot: UInt32, at now: DeliveryTime) {
+    ///
+    /// - Parameter until: when that is, in milliseconds since the epoch, if the item waits for it already; 0 if not.
+    mutating func hold(_ slot: UInt32, until: Int64 = 0, at now: DeliveryTime) {
         let item = items + Int(slot)
+        if item.pointee.flags.contains(.accepted) { item.pointee.flags.insert(.changed) }
         item.pointee.flags.remove(.accepted)
         setWaiting(slot, .held)
         let presence = devices.entries[Int(item.pointee.device)].presence
         if presence != Self.noSlot, presences[presence].presence == .presumedOffline {
             let attempts = UInt32(max(1, item.pointee.attempts))
-            let window = limits.confirm.window(attempt: attempts)
+            let window =
+                until > 0 ? until - now.wallMilliseconds : limits.confirm.window(attempt: attempts)
             timers.insert(slot, due: now.monotonic(inMilliseconds: window))
         }
-        store(slot)
+        store(slot, at: now)
     }
 
-    /// APNs has it; the device is to confirm it.
-    mutating func awaitReceipt(_ slot: UInt32, at now: DeliveryTime) {
+    /// APNs has it; the device is to confirm it, until a moment of the wall clock or for as long as its job says.
+    mutating func awaitReceipt(_ slot: UInt32, until: Int64? = nil, at now: DeliveryTime) {
         let item = items + Int(slot)
         item.pointee.flags.insert(.accepted)
-        delay(
-            slot, .confirming,
-            until: now.monotonic(inMilliseconds: Int64(item.pointee.receiptTimeoutSeconds) * 1000), at: now)
+        let wait =
+            until.map { $0 - now.wallMilliseconds } ?? Int64(item.pointee.receiptTimeoutSeconds) * 1000
+        delay(slot, .confirming, until: now.monotonic(inMilliseconds: wait), at: now)
     }
 
     // MARK: Its turn
@@ -106,6 +110,7 @@ extension DeliveryMachine {
             return false
         }
         setState(slot, .inFlight)
+        item.pointee.flags.insert(.changed)
         if !isAlone(slot) { device.pointee.inFlight += 1 }
         item.pointee.attempts = min(item.pointee.attempts, .max - 1) + 1
         if item.pointee.firstSent == 0 { item.pointee.firstSent = now.wallMilliseconds }
@@ -156,44 +161,5 @@ extension DeliveryMachine {
         guard oldest != Self.noSlot else { return }
         withdraw(oldest)
         place(oldest, at: now)
-    }
-
-    // MARK: Store
-
-    /// Hands an item to the store, unless it is there as it is.
-    mutating func store(_ slot: UInt32) {
-        let item = items + Int(slot)
-        guard !item.pointee.flags.contains(.stored) else { return }
-        item.pointee.flags.insert(.stored)
-        item.pointee.storeVersion = nextStoreVersion
-        nextStoreVersion += 1
-        milestones.stored += 1
-        actions.append(.store(slot, version: item.pointee.storeVersion))
-    }
-
-    /// What the store has of an item names its old device token: it has to take it once more.
-    mutating func storeMoved(_ slot: UInt32) {
-        guard items[Int(slot)].flags.contains(.stored) else { return }
-        items[Int(slot)].flags.remove(.stored)
-        store(slot)
-    }
-
-    /// The store has made an item durable. Of no effect when it has ended or was replaced meanwhile.
-    public mutating func stored(_ slot: UInt32, version: UInt64) {
-        let item = items + Int(slot)
-        guard Int(slot) < highWater, item.pointee.state.isLive, item.pointee.storeVersion == version,
-            limits.storeIsDurable, !item.pointee.flags.contains(.offsetDone)
-        else { return }
-        item.pointee.flags.insert(.offsetDone)
-        actions.append(.offsetDone(partition: item.pointee.partition, offset: item.pointee.offset))
-    }
-
-    /// The store could not take an item: it is asked again within a second. The item goes on meanwhile.
-    public mutating func storeFailed(_ slot: UInt32, version: UInt64) {
-        let item = items + Int(slot)
-        guard Int(slot) < highWater, item.pointee.state.isLive, item.pointee.storeVersion == version else {
-            return
-        }
-        item.pointee.flags.insert(.storeAgain)
     }
 }

@@ -65,6 +65,19 @@ extension DeliveryMachine {
         return returnSchedule > ahead ? returnSchedule - ahead : 0
     }
 
+    /// How long the lists may be, by the time that they take at their rate, in nanoseconds.
+    private static let returnsListed: UInt64 = 10_000_000_000
+
+    /// A moment of its own for a return, when the lists have enough for now: the item can wait in the store then. Nil
+    /// while they have room.
+    mutating func reserveReturn(at now: DeliveryTime) -> UInt64? {
+        let listed = max(returnSchedule, now.monotonicNanoseconds) + UInt64(returningCount) * returnInterval
+        let end = max(listed, returnsReserved)
+        guard limits.storeIsDurable, end > now.monotonicNanoseconds + Self.returnsListed else { return nil }
+        returnsReserved = end + returnInterval
+        return returnsReserved
+    }
+
     private mutating func returnItems(at now: DeliveryTime) {
         while returningCount > 0, nextReturn <= now.monotonicNanoseconds {
             let slot = returning[returning[0].count > 0 ? 0 : 1].first
@@ -109,9 +122,9 @@ extension DeliveryMachine {
             withdraw(slot)
             return place(slot, at: now)
         }
-        if item.pointee.flags.contains(.storeAgain) {
-            item.pointee.flags.subtract([.storeAgain, .stored])
-            store(slot)
+        if item.pointee.flags.contains(.storeAgain) { return storeAgain(slot) }
+        if item.pointee.flags.contains(.offsetDone), isEvictable(slot, at: now) {
+            evict(item.pointee.device, at: now)
         }
     }
 
@@ -138,6 +151,6 @@ extension DeliveryMachine {
             }
             if partition == nil || item.pointee.partition == partition { drop(UInt32(index), at: now) }
         }
-        if let partition { forgetPresences(of: partition) }
+        if let partition { forgetPresences(of: partition, at: now) }
     }
 }

@@ -11,6 +11,8 @@ public struct DeliveryMilestones: Sendable {
     public internal(set) var repeated = 0
     /// Given back without an outcome.
     public internal(set) var dropped = 0
+    /// Left to the store, which brings them back when they are due or their device is heard of.
+    public internal(set) var evicted = 0
     /// Gone to another shard with their device's new token.
     public internal(set) var departed = 0
 
@@ -44,7 +46,7 @@ public struct DeliveryMilestones: Sendable {
 
     /// Items that came and of which nothing is known: none, or something is wrong.
     public var unaccounted: Int {
-        received + restored + adopted - (pending + finished + repeated + dropped + departed)
+        received + restored + adopted - (pending + finished + repeated + dropped + departed + evicted)
     }
 
     /// Everything that came is pending, has ended, or was handed on.

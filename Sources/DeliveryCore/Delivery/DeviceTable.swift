@@ -179,7 +179,7 @@ func allocateLines<Element: BitwiseCopyable>(capacity: Int) -> UnsafeMutablePoin
 }
 
 /// What is known of where a device is.
-enum Presence: UInt8, BitwiseCopyable {
+public enum Presence: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case online
     /// A device event said so.
     case offline

@@ -78,10 +78,41 @@ public struct ItemProgress: Equatable, BitwiseCopyable, Sendable {
     public var isStored = false
     /// Of the last time that the store was asked; grows over all items of a machine.
     public var storeVersion: UInt64 = 0
+    /// How it waits, when it comes from or goes to the store.
+    public var wait = Wait.none
+    /// When that wait ends, in milliseconds since the epoch; 0: by no clock.
+    public var wakeMilliseconds: Int64 = 0
+    /// When the store has to bring it back, in milliseconds since the epoch: at the end of its wait, or when it expires.
+    public var dueMilliseconds: Int64 = .max
     /// Not before this moment of the monotonic clock: for another shard of this process, of no meaning in a store.
     public var notBeforeNanoseconds: UInt64 = 0
 
     public init() {}
+
+    /// What an item in the store waits for.
+    public enum Wait: UInt8, CaseIterable, BitwiseCopyable, Sendable {
+        /// Nothing but what its job and its device say.
+        case none
+        /// Not before a moment: between two attempts, or for a successor.
+        case retrying
+        /// The device's receipt, until a moment.
+        case confirming
+        /// Its device, and no longer than until a moment, if there is one.
+        case held
+    }
+}
+
+/// Where a cancel or device event stands in Kafka. It has no effect on what came after it there, as it may be read
+/// once more after a restart.
+public struct RecordOrigin: Equatable, BitwiseCopyable, Sendable {
+    /// The owner's number of the Kafka partition.
+    public var partition: UInt16
+    public var offset: Int64
+
+    public init(partition: UInt16, offset: Int64) {
+        self.partition = partition
+        self.offset = offset
+    }
 }
 
 /// What the owner may want to know of an item, until it releases the slot.

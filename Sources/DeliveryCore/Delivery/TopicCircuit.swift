@@ -40,7 +40,7 @@ extension DeliveryMachine {
     mutating func park(_ slot: UInt32, at now: DeliveryTime) {
         setState(slot, .parked)
         circuits[Int(items[Int(slot)].topic)].parked.append(slot, items)
-        store(slot)
+        store(slot, at: now)
     }
 
     /// An item goes where nothing is learned of its topic: the next one is the probe.

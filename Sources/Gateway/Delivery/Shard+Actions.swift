@@ -50,7 +50,7 @@ extension Shard {
             case .recovered(let topic):
                 logger.notice(
                     "APNs takes pushes for the topic again", metadata: ["topic": "\(routes.name(of: topic))"])
-            case .offsetDone: preconditionFailure("there is no durable store")
+            case .offsetDone, .evict, .keepPresence: preconditionFailure("there is no durable store")
             }
         }
     }

@@ -202,6 +202,8 @@ extension World {
             shard.machine.release(slot)
         case .store(let slot, let version): requestStore(slot, version, worker, shard)
         case .offsetDone(let slot, let offset): offsetDone(slot, offset, worker)
+        case .evict: broken(.sound, "an item leaves memory")
+        case .keepPresence: break
         case .noteMove(let slot):
             counts[.noteMove] += 1
             shard.copies[Int(slot)].noted = cause.newToken

@@ -89,7 +89,8 @@ struct Scenario {
             maximumExpirationMilliseconds: World.maximumExpiration, retry: retry,
             confirm: backoff(draw.among(500...5000), draw.among(5000...40_000)),
             returnsPerSecond: draw.spread(5...1000), returnBurst: draw.spread(1...100),
-            storeAfterMilliseconds: Int64(draw.among(0...20_000)), storeIsDurable: draw.chance(650))
+            storeAfterMilliseconds: Int64(draw.among(0...20_000)), storeIsDurable: draw.chance(650),
+            residentMilliseconds: 1 << 40)
     }
 
     private static func weights(_ draw: inout Draw) -> [Step: Int] {

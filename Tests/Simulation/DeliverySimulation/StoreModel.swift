@@ -112,7 +112,7 @@ extension World {
     private func report(_ write: StoreWrite, _ worker: WorkerModel) {
         let shard = worker.shards[write.shard]
         counts.events += 1
-        shard.machine.stored(write.slot, version: write.version)
+        shard.machine.stored(write.slot, version: write.version, at: now(worker))
         drain(worker, shard)
     }
 

@@ -1,0 +1,193 @@
+import SluiceModel
+
+/// What goes to the store, what leaves memory for it, and what comes back.
+extension DeliveryMachine {
+    /// Hands an item to the store, unless it is there as it is.
+    mutating func store(_ slot: UInt32, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        if item.pointee.flags.contains(.stored), !limits.storeIsDurable || isStoredAsItIs(slot, at: now) {
+            return
+        }
+        askStore(slot)
+    }
+
+    private mutating func askStore(_ slot: UInt32) {
+        let item = items + Int(slot)
+        item.pointee.flags.insert([.stored, .changed, .asked])
+        item.pointee.storeVersion = nextStoreVersion
+        nextStoreVersion &+= 1
+        milestones.stored += 1
+        actions.append(.store(slot, version: UInt64(item.pointee.storeVersion)))
+    }
+
+    /// What the store has of an item names its old device token: it has to take it once more.
+    mutating func storeMoved(_ slot: UInt32) {
+        if items[Int(slot)].flags.contains(.stored) { askStore(slot) }
+    }
+
+    /// The store could not take an item a while ago.
+    mutating func storeAgain(_ slot: UInt32) {
+        items[Int(slot)].flags.remove(.storeAgain)
+        askStore(slot)
+    }
+
+    /// What the store has to keep of an item, for a ``DeliveryAction/store(_:version:)`` that is carried out now.
+    public mutating func progressToStore(_ slot: UInt32, at now: DeliveryTime) -> ItemProgress {
+        var progress = items[Int(slot)].progress
+        (progress.wait, progress.wakeMilliseconds) = wait(slot, at: now)
+        let look = progress.wakeMilliseconds == 0 ? Int64.max : progress.wakeMilliseconds
+        progress.dueMilliseconds = min(look, lastMoment(slot))
+        items[Int(slot)].storedDue = Self.seconds(progress.dueMilliseconds)
+        items[Int(slot)].flags.remove(.changed)
+        return progress
+    }
+
+    /// How an item waits, and until when by the wall clock; 0 without such a moment.
+    private func wait(_ slot: UInt32, at now: DeliveryTime) -> (ItemProgress.Wait, Int64) {
+        let item = items + Int(slot)
+        switch item.pointee.state {
+        case .scheduled: return (.none, item.pointee.deliverAt)
+        case .retrying, .coalescing: return (.retrying, timerMilliseconds(slot, at: now))
+        case .confirming: return (.confirming, timerMilliseconds(slot, at: now))
+        case .held: return (.held, timerMilliseconds(slot, at: now))
+        case .parked:
+            // Nothing in the store tells when its topic goes on: it comes to look now and then, not all at once.
+            let spread = Int64(item.pointee.notificationKey % UInt64(Self.parkedSpread))
+            return (.none, now.wallMilliseconds + Self.parkedLook + spread)
+        default: return (.none, now.wallMilliseconds)
+        }
+    }
+
+    /// When a parked item comes back from the store at the earliest, and over how long such are spread, in milliseconds.
+    private static let parkedLook: Int64 = 120_000
+    private static let parkedSpread: Int64 = 120_000
+
+    private func timerMilliseconds(_ slot: UInt32, at now: DeliveryTime) -> Int64 {
+        guard let due = timers.due(of: slot) else { return 0 }
+        guard due > now.monotonicNanoseconds else { return now.wallMilliseconds }
+        let wait = (due - now.monotonicNanoseconds) / 1_000_000
+        return now.wallMilliseconds &+ Int64(min(wait, 1 << 50)) + 1
+    }
+
+    /// Seconds since the epoch, down; `.max` for never.
+    static func seconds(_ milliseconds: Int64) -> UInt32 { UInt32(clamping: milliseconds / 1000) }
+
+    /// The store has the item's present state, or will, and brings it back no later than it must, nor right away.
+    private func isStoredAsItIs(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+        let item = items + Int(slot)
+        guard item.pointee.flags.contains(.stored), !item.pointee.flags.contains(.changed) else {
+            return false
+        }
+        let (_, wake) = wait(slot, at: now)
+        let due = Self.seconds(min(wake == 0 ? .max : wake, lastMoment(slot)))
+        return item.pointee.storedDue <= due
+            && item.pointee.storedDue > Self.seconds(now.wallMilliseconds + limits.residentMilliseconds)
+    }
+
+    // MARK: Answers of the store
+
+    /// The store has made an item durable. Of no effect when it has ended or was replaced meanwhile.
+    public mutating func stored(_ slot: UInt32, version: UInt64, at now: DeliveryTime) {
+        let item = items + Int(slot)
+        guard Int(slot) < highWater, item.pointee.state.isLive,
+            UInt64(item.pointee.storeVersion) == version, limits.storeIsDurable
+        else { return }
+        item.pointee.flags.remove(.asked)
+        if !item.pointee.flags.contains(.offsetDone) {
+            item.pointee.flags.insert(.offsetDone)
+            actions.append(.offsetDone(partition: item.pointee.partition, offset: item.pointee.offset))
+        }
+        // Those that have just come are the likeliest to be heard of again: while there is room, the sweep takes them.
+        if count > limits.capacity / 2 { evict(item.pointee.device, at: now) }
+    }
+
+    /// The store could not take an item: it is asked again within a second. The item goes on meanwhile.
+    public mutating func storeFailed(_ slot: UInt32, version: UInt64) {
+        let item = items + Int(slot)
+        guard Int(slot) < highWater, item.pointee.state.isLive,
+            UInt64(item.pointee.storeVersion) == version
+        else { return }
+        item.pointee.flags.remove(.asked)
+        item.pointee.flags.insert([.storeAgain, .changed])
+    }
+
+    // MARK: Eviction
+
+    /// The item may leave memory as far as it is concerned.
+    func isEvictable(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+        let flags = items[Int(slot)].flags
+        guard flags.contains([.stored, .offsetDone]), flags.isDisjoint(with: [.asked, .storeAgain, .moves])
+        else {
+            return false
+        }
+        switch items[Int(slot)].state {
+        case .held, .scheduled, .retrying, .coalescing, .confirming, .parked:
+            return isStoredAsItIs(slot, at: now)
+        default: return false
+        }
+    }
+
+    /// Has all items of a device leave memory, if each of them may.
+    mutating func evict(_ device: UInt32, at now: DeliveryTime) {
+        let entry = devices.entries + Int(device)
+        guard entry.pointee.pending > 0 else { return }
+        var slot = entry.pointee.first
+        while slot != Self.noSlot {
+            guard isEvictable(slot, at: now) else { return }
+            slot = items[Int(slot)].next
+        }
+        let key = entry.pointee.key
+        // What moves there later has to meet them.
+        guard moves.isEmpty || !moves.values.contains(where: { $0.device == key }) else { return }
+        slot = entry.pointee.first
+        while slot != Self.noSlot {
+            let next = items[Int(slot)].next
+            withdraw(slot)
+            if openCircuits > 0 { probeLeft(slot) }
+            unlink(slot)
+            setState(slot, .finished)
+            milestones.evicted += 1
+            actions.append(.evict(slot))
+            slot = next
+        }
+    }
+
+    // MARK: Presence
+
+    /// Something is known of the device. Without it, what the store knows has to come first where that matters.
+    public func knowsPresence(of device: DeviceKey) -> Bool {
+        guard let entry = devices.find(device) else { return false }
+        return devices.entries[Int(entry)].presence != Self.noSlot
+    }
+
+    /// What is known of a device, by the number of ``DeliveryAction/keepPresence(_:)``.
+    public func presence(_ number: UInt32) -> KnownPresence {
+        let entry = presences[number]
+        return KnownPresence(
+            device: devices.entries[Int(entry.device)].key, presence: entry.presence,
+            learnedMilliseconds: entry.learned, partition: entry.partition)
+    }
+
+    /// Takes what the store knows of a device, before its items, unless more is known by now.
+    public mutating func restore(_ known: KnownPresence, at now: DeliveryTime) {
+        guard !knowsPresence(of: known.device) else { return }
+        remember(known.device, known.presence, known.learnedMilliseconds, known.partition, at: now)
+    }
+}
+
+/// Where a device is, as far as it is known.
+public struct KnownPresence: Equatable, BitwiseCopyable, Sendable {
+    public var device: DeviceKey
+    public var presence: Presence
+    /// When it was learned, in milliseconds since the epoch.
+    public var learnedMilliseconds: Int64
+    /// The owner's number of the Kafka partition that brought it.
+    public var partition: UInt16
+
+    public init(device: DeviceKey, presence: Presence, learnedMilliseconds: Int64, partition: UInt16) {
+        self.device = device
+        self.presence = presence
+        self.learnedMilliseconds = learnedMilliseconds
+        self.partition = partition
+    }
+}

@@ -1,0 +1,293 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+/// What a durable store has leaves memory, and comes back as it was.
+struct DeliveryEvictionTests {
+    private let hour: Int64 = 3_600_000
+
+    /// A harness whose device "d" is offline and has these pushes held, stored.
+    private func held(
+        _ names: [String] = ["a"], _ adjust: (inout DeliveryLimits) -> Void = { _ in }
+    )
+        -> DeliveryHarness
+    {
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            adjust(&$0)
+        }
+        harness.offline()
+        for name in names { harness.push(name) { $0.delivery = .holdWhileOffline } }
+        harness.allStored()
+        return harness
+    }
+
+    /// Takes a push back from the store, as it was kept last.
+    @discardableResult
+    private func restore(
+        _ name: String, _ harness: inout DeliveryHarness, offset: Int64, delivery: DeliveryMode = .accept,
+        collapse: String? = nil
+    ) -> Admission {
+        var progress = harness.stored[name]!
+        progress.isStored = true
+        progress.isOffsetDone = true
+        progress.isAccepted = progress.wait == .confirming
+        let facts = harness.facts(name, collapse: collapse) {
+            $0.delivery = delivery
+            $0.offset = offset
+        }
+        let admission = harness.machine.restore(facts, progress, at: harness.now)
+        harness.note(admission, name)
+        return admission
+    }
+
+    @Test func whatIsStoredLeavesWithinASecond() {
+        var harness = held(["a", "b"])
+        #expect(harness.state("a") == .held, "while there is room, it stays for a moment")
+        harness.pass(milliseconds: 1000)
+        #expect(Set(harness.ended) == ["a evicted", "b evicted"])
+        #expect(harness.machine.count == 0)
+        #expect(harness.machine.milestones.evicted == 2)
+        #expect(harness.machine.milestones.isBalanced)
+    }
+
+    @Test func whatIsStoredLeavesAtOnceWhenRoomIsScarce() {
+        let harness = held(["a", "b"]) { $0.capacity = 3 }
+        #expect(Set(harness.ended) == ["a evicted", "b evicted"])
+    }
+
+    @Test func whatIsNotDurableStays() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.offline()
+        harness.push("a") { $0.delivery = .holdWhileOffline }
+        harness.pass(milliseconds: 5000)
+        #expect(harness.state("a") == .held, "the store hasn't said so yet")
+        let (slot, version) = harness.stores[0]
+        harness.machine.storeFailed(slot, version: version)
+        harness.pass(milliseconds: 5000)
+        #expect(harness.state("a") == .held, "the store failed")
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted"])
+    }
+
+    @Test func aDeviceLeavesAsAWhole() {
+        var harness = held()
+        harness.push("flies")
+        let slot = harness.begin()!
+        harness.pass(milliseconds: 5000)
+        #expect(harness.state("a") == .held, "another push of its device is in flight")
+        harness.accept(slot)
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["flies accepted", "a evicted"])
+    }
+
+    @Test func whatIsDueSoonStays() {
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            $0.storeAfterMilliseconds = 5_000
+        }
+        harness.push("soon") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 9_000 }
+        harness.push("later", device: "e") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 30_000 }
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["later evicted"])
+        harness.pass(milliseconds: 8000)
+        #expect(harness.waiting == ["soon"])
+    }
+
+    @Test func itGoesOnWaitingAsItDid() {
+        var harness = held()
+        harness.pass(milliseconds: 1000)
+        let asked = harness.stores.count
+        restore("a", &harness, offset: 0, delivery: .holdWhileOffline)
+        #expect(harness.state("a") == .held)
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted", "a evicted"])
+        #expect(harness.stores.count == asked, "the store had it as it was")
+        restore("a", &harness, offset: 0, delivery: .holdWhileOffline)
+        harness.online()
+        harness.pass(milliseconds: 1)
+        #expect(harness.waiting == ["a"])
+    }
+
+    @Test func aRetryWaitsForItsMoment() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("a")
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted"])
+        let kept = harness.stored["a"]!
+        #expect(kept.wait == .retrying && kept.attempts == 1 && kept.failures == 1)
+        #expect(kept.dueMilliseconds == kept.wakeMilliseconds)
+        harness.pass(milliseconds: 40_000)
+        restore("a", &harness, offset: 0)
+        #expect(harness.state("a") == .retrying, "its device was heard of")
+        harness.pass(milliseconds: kept.wakeMilliseconds - harness.now.wallMilliseconds - 1)
+        #expect(harness.state("a") == .retrying)
+        harness.pass(milliseconds: 1)
+        #expect(harness.waiting == ["a"])
+    }
+
+    @Test func aReceiptIsAwaitedForTheRestOfItsTime() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("a") {
+            $0.delivery = .confirm
+            $0.receiptTimeoutSeconds = 100
+        }
+        harness.accept(harness.begin()!)
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted"])
+        harness.pass(milliseconds: 90_000)
+        restore("a", &harness, offset: 0, delivery: .confirm)
+        #expect(harness.state("a") == .confirming)
+        harness.pass(milliseconds: 8_000)
+        #expect(harness.state("a") == .confirming)
+        harness.pass(milliseconds: 1_001)
+        #expect(harness.state("a") == .held)
+        // A device that is only presumed to be offline gets another attempt, and its item comes back for it.
+        harness.allStored()
+        let kept = harness.stored["a"]!
+        #expect(kept.wait == .held && kept.wakeMilliseconds > harness.now.wallMilliseconds)
+        #expect(kept.dueMilliseconds == kept.wakeMilliseconds)
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted", "a evicted"])
+        harness.pass(milliseconds: kept.wakeMilliseconds - harness.now.wallMilliseconds)
+        restore("a", &harness, offset: 0, delivery: .confirm)
+        #expect(harness.waiting == ["a"])
+        #expect(harness.begin() != nil, "although its device counts as offline")
+    }
+
+    @Test func whatHasChangedIsStoredAgain() {
+        var harness = held()
+        harness.online()
+        harness.pass(milliseconds: 1)
+        let slot = harness.begin()!
+        #expect(harness.stores.count == 1)
+        harness.answer(slot, .serviceUnavailable, retryAfter: 60_000)
+        #expect(harness.stores.count == 2, "an attempt more, and another moment")
+        #expect(harness.stored["a"]!.attempts == 1)
+        harness.pass(milliseconds: 2000)
+        #expect(harness.state("a") == .retrying, "what the store has isn't up to date")
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted"])
+    }
+
+    @Test func anItemThatIsHereAlreadyComesOnce() {
+        var harness = held()
+        let admission = restore("a", &harness, offset: 0, delivery: .holdWhileOffline)
+        #expect(admission == .repeated(0, isDurable: true))
+        #expect(harness.machine.count == 1)
+        #expect(harness.machine.milestones.isBalanced)
+    }
+
+    @Test func whatHasExpiredInTheStoreEnds() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.offline()
+        harness.push("a") {
+            $0.delivery = .holdWhileOffline
+            $0.expirationMilliseconds = $0.createdMilliseconds + 3_600_000
+        }
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.stored["a"]!.dueMilliseconds == harness.stored["a"]!.expiryMilliseconds)
+        harness.pass(milliseconds: hour)
+        #expect(restore("a", &harness, offset: 0, delivery: .holdWhileOffline) == .expired)
+    }
+
+    @Test func parkedItemsComeToLookNowAndThen() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("a")
+        harness.answer(harness.begin()!, .topicDisallowed)
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted"])
+        let wait = harness.stored["a"]!.dueMilliseconds - harness.now.wallMilliseconds
+        #expect(wait > 60_000 && wait <= 240_000)
+        harness.pass(milliseconds: wait)
+        restore("a", &harness, offset: 0)
+        #expect(harness.waiting == ["a"], "the topic's probe")
+    }
+
+    // MARK: Presence
+
+    @Test func presencesAreKept() {
+        let harness = held()
+        let kept = harness.others.compactMap {
+            if case .keepPresence(let number) = $0 { harness.machine.presence(number) } else { nil }
+        }
+        let device = DeliveryHarness.device("d")
+        let expected = KnownPresence(
+            device: device, presence: .offline, learnedMilliseconds: harness.now.wallMilliseconds,
+            partition: 0)
+        #expect(kept == [expected])
+        var other = DeliveryHarness { $0.storeIsDurable = true }
+        let knewIt = other.machine.knowsPresence(of: device)
+        #expect(!knewIt)
+        other.machine.restore(expected, at: other.now)
+        other.drain()
+        let knowsIt = other.machine.knowsPresence(of: device)
+        #expect(knowsIt)
+        #expect(other.others.isEmpty, "the store has it")
+        other.push("b") { $0.delivery = .holdWhileOffline }
+        #expect(other.state("b") == .held)
+        other.online()
+        other.machine.restore(expected, at: other.now)
+        other.pass(milliseconds: 1)
+        #expect(other.waiting == ["b"], "what is known by now is newer")
+    }
+
+    // MARK: Events that come again
+
+    @Test func anEventHasNoEffectOnWhatCameAfterIt() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("a") { $0.offset = 100 }
+        let device = DeliveryHarness.device("d")
+        let early = RecordOrigin(partition: 0, offset: 80)
+        #expect(harness.cancel("a", origin: early) == CancelResult())
+        let now = harness.now
+        let rejected = harness.machine.unregistered(
+            device, occurredMilliseconds: .max, origin: early, at: now)
+        #expect(rejected == 0)
+        let moved = harness.machine.tokenChanged(
+            device, to: DeliveryHarness.device("e"), isElsewhere: false, origin: early, at: now)
+        #expect(moved == 0)
+        harness.drain()
+        #expect(harness.waiting == ["a"] && harness.ended.isEmpty)
+        let elsewhere = RecordOrigin(partition: 1, offset: 80)
+        #expect(harness.cancel("a", origin: elsewhere) == CancelResult(cancelled: 1), "another partition")
+        harness.push("b") { $0.offset = 101 }
+        let late = RecordOrigin(partition: 0, offset: 102)
+        #expect(harness.cancel("b", origin: late) == CancelResult(cancelled: 1))
+    }
+
+    // MARK: Many at once
+
+    @Test func aMassReturnWaitsInTheStore() {
+        var harness = held((0..<60).map { "\($0)" }) {
+            $0.capacity = 256
+            $0.returnsPerSecond = 1
+            $0.returnBurst = 1
+        }
+        harness.online()
+        #expect(harness.machine.milestones[.returning] == 11, "what goes out within ten seconds")
+        #expect(harness.machine.milestones.pending == 60)
+        harness.allStored()
+        var order: [String] = []
+        for _ in 0..<12 {
+            harness.pass(milliseconds: 1000)
+            for _ in harness.queue.indices {
+                let name = harness.waiting[0]
+                harness.accept(harness.begin()!)
+                order.append(name)
+            }
+        }
+        #expect(order == (0..<12).map { "\($0)" }, "one each second, in their order")
+        let due = (30..<60).map { harness.stored["\($0)"]!.wakeMilliseconds }
+        #expect(zip(due, due.dropFirst()).allSatisfy { $1 - $0 == 1000 })
+    }
+}
