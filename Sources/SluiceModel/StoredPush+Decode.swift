@@ -38,7 +38,7 @@ extension StoredPush {
         let timeout =
             try flags.contains(.receiptTimeout)
             ? reader.small(.receiptTimeout) : JobLimits.defaultReceiptTimeout
-        var progress = Progress(isAccepted: flags.contains(.accepted))
+        var progress = Progress(wait: flags.wait)
         if flags.contains(.attempts) {
             progress.attempts = try reader.small(.attempts)
             progress.failures = try reader.small(.failures)
@@ -49,6 +49,7 @@ extension StoredPush {
         if flags.contains(.expiry) {
             progress.expiryMilliseconds = try reader.instant(.expiry, since: created)
         }
+        if flags.contains(.wake) { progress.wakeMilliseconds = try reader.instant(.wake, since: created) }
         if flags.contains(.storeVersion) { progress.storeVersion = try reader.number(.storeVersion) }
 
         let texts = try Texts(bytes, from: reader.index, flags, tokenText: tokenText)

@@ -54,11 +54,12 @@ extension StoredPush {
         }
         if let sent = progress.firstSentMilliseconds { instant(sent, &writer) }
         if let expiry = progress.expiryMilliseconds { instant(expiry, &writer) }
+        if let wake = progress.wakeMilliseconds { instant(wake, &writer) }
         if flags.contains(.storeVersion) { writer.append(varint: progress.storeVersion) }
     }
 
     private var flags: Flags {
-        var flags: Flags = []
+        var flags = Flags.wait(progress.wait)
         switch HexadecimalText.letterCases(push.deviceToken) {
         case (_, false): flags.insert(.lowerCaseToken)
         case (false, true): flags.insert(.upperCaseToken)
@@ -77,7 +78,7 @@ extension StoredPush {
         if progress.firstSentMilliseconds != nil { flags.insert(.firstSent) }
         if progress.expiryMilliseconds != nil { flags.insert(.expiry) }
         if progress.storeVersion != 0 { flags.insert(.storeVersion) }
-        if progress.isAccepted { flags.insert(.accepted) }
+        if progress.wakeMilliseconds != nil { flags.insert(.wake) }
         return flags
     }
 }
@@ -159,6 +160,27 @@ extension DeliveryMode {
         case 1: self = .holdWhileOffline
         case 2: self = .confirm
         default: return nil
+        }
+    }
+}
+
+extension StoredPush.Wait {
+    var storedCode: UInt8 {
+        switch self {
+        case .none: 0
+        case .retrying: 1
+        case .confirming: 2
+        case .held: 3
+        }
+    }
+
+    /// Of two bits.
+    init(storedCode: UInt8) {
+        switch storedCode & 3 {
+        case 0: self = .none
+        case 1: self = .retrying
+        case 2: self = .confirming
+        default: self = .held
         }
     }
 }

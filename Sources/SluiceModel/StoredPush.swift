@@ -6,7 +6,7 @@
 /// | bytes | |
 /// |---|---|
 /// | 1 | ``version`` |
-/// | 2 | flags (``Flags``) |
+/// | 2 | flags (``Flags``), among them what the push waits for (bits 13–14) |
 /// | 1 | push type (bits 0–3), priority (4–5), delivery (6–7) |
 /// | 1 | bytes of the device token: half of its digits |
 /// | 1 | length of the topic |
@@ -14,7 +14,7 @@
 /// | 2 | length of the payload |
 /// | 16 | `apns-id`: high, low |
 /// | varints | created (zigzag), polled (instant), partition and offset (zigzag) |
-/// | varints | by flag: expiration (zigzag, seconds since `created`), deliver-at, registered-at (instants), receipt timeout (seconds), attempts and failures, first sent, expiry (instants), store version |
+/// | varints | by flag: expiration (zigzag, seconds since `created`), deliver-at, registered-at (instants), receipt timeout (seconds), attempts and failures, first sent, expiry, wake (instants), store version |
 /// | the rest | device token (packed two digits to a byte, unless it has letters of both cases), topic, collapse identifier, payload |
 ///
 /// A push with a collapse identifier, an expiration and nothing unusual takes 39 bytes beside token, topic, collapse
@@ -53,22 +53,38 @@ public struct StoredPush {
         public var firstSentMilliseconds: Int64?
         /// When it expires by the worker's own limit, in milliseconds since the epoch; nil = by the job's alone.
         public var expiryMilliseconds: Int64?
-        /// APNs has accepted it, and its receipt is awaited.
-        public var isAccepted: Bool
+        /// What it waits for.
+        public var wait: Wait
+        /// When that wait ends if nothing ends it before, in milliseconds since the epoch; nil = it has no end of its own.
+        public var wakeMilliseconds: Int64?
         /// The owner's number of this state of the push; 0 = none.
         public var storeVersion: UInt64
 
         public init(
             attempts: UInt32 = 0, failures: UInt32 = 0, firstSentMilliseconds: Int64? = nil,
-            expiryMilliseconds: Int64? = nil, isAccepted: Bool = false, storeVersion: UInt64 = 0
+            expiryMilliseconds: Int64? = nil, wait: Wait = .none, wakeMilliseconds: Int64? = nil,
+            storeVersion: UInt64 = 0
         ) {
             self.attempts = attempts
             self.failures = failures
             self.firstSentMilliseconds = firstSentMilliseconds
             self.expiryMilliseconds = expiryMilliseconds
-            self.isAccepted = isAccepted
+            self.wait = wait
+            self.wakeMilliseconds = wakeMilliseconds
             self.storeVersion = storeVersion
         }
+    }
+
+    /// What a stored push waits for.
+    public enum Wait: CaseIterable, BitwiseCopyable, Sendable {
+        /// Nothing: it may be sent as soon as it is its turn.
+        case none
+        /// A moment: its back-off, or the window in which newer pushes of its identity replace it.
+        case retrying
+        /// Its receipt: APNs has accepted it, and the device may confirm it until the moment.
+        case confirming
+        /// News of its device, which is offline. The moment is that of the next attempt without any.
+        case held
     }
 
     /// Which of the optional parts are there, and what needs one or two bits.
@@ -90,10 +106,14 @@ public struct StoredPush {
         static let firstSent = Flags(rawValue: 1 << 9)
         static let expiry = Flags(rawValue: 1 << 10)
         static let storeVersion = Flags(rawValue: 1 << 11)
-        static let accepted = Flags(rawValue: 1 << 12)
+        static let wake = Flags(rawValue: 1 << 12)
 
-        static let known = Flags(rawValue: (1 << 13) - 1)
+        static let known = Flags(rawValue: (1 << 15) - 1)
         static let packedToken: Flags = [.lowerCaseToken, .upperCaseToken]
+
+        /// What it waits for, in two bits.
+        static func wait(_ wait: Wait) -> Flags { Flags(rawValue: UInt16(wait.storedCode) << 13) }
+        var wait: Wait { Wait(storedCode: UInt8(truncatingIfNeeded: rawValue >> 13 & 3)) }
     }
 
     /// Where things are that have a fixed place.
@@ -132,7 +152,7 @@ public enum StoredPushError: Error, Hashable, Sendable, CustomStringConvertible 
         case collapseIdentifier = "collapse identifier"
         case payload
         case partition, offset
-        case created, polled, expiration, expiry
+        case created, polled, expiration, expiry, wake
         case deliverAt = "deliver-at"
         case registeredAt = "registered-at"
         case receiptTimeout = "receipt timeout"

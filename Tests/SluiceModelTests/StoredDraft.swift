@@ -56,7 +56,8 @@ struct StoredDraft: Equatable {
             attempts: chance() ? 0 : .random(in: 1...1000, using: &random),
             failures: chance() ? 0 : .random(in: 1...1000, using: &random),
             firstSentMilliseconds: optionalInstant(), expiryMilliseconds: optionalInstant(),
-            isAccepted: chance(),
+            wait: StoredPush.Wait.allCases.randomElement(using: &random)!,
+            wakeMilliseconds: optionalInstant(),
             storeVersion: chance() ? 0 : random.next())
     }
 

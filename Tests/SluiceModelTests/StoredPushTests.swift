@@ -27,7 +27,7 @@ import Testing
             draft.partition = instant < 0 ? .min : .max
             draft.progress = StoredPush.Progress(
                 attempts: .max, failures: .max, firstSentMilliseconds: instant, expiryMilliseconds: instant,
-                isAccepted: true, storeVersion: .max)
+                wait: .held, wakeMilliseconds: instant, storeVersion: .max)
             #expect(StoredDraft(decoding: draft.encoded()) == draft)
         }
     }
@@ -37,7 +37,7 @@ import Testing
         let bytes: [UInt8] =
             [
                 1,  // version
-                0x09, 0x01,  // lower-case token, expiration, attempts
+                0x09, 0x71,  // lower-case token, expiration, attempts, wake, held
                 0x51,  // background, 5, hold-while-offline
                 16, 3, 2, 2, 0,  // lengths
                 8, 7, 6, 5, 4, 3, 2, 1, 16, 15, 14, 13, 12, 11, 10, 9,  // apns-id
@@ -46,6 +46,7 @@ import Testing
                 0x06, 0x54,  // partition 3, offset 42
                 0xA0, 0x38,  // expires 3,600 s after
                 2, 1,  // attempts, failures
+                0xE0, 0xD4, 0x03,  // tries again 30 s after
             ] + (0..<16).map { 0xA0 + $0 } + Array("a.bcd{}".utf8)
         let draft = try #require(StoredDraft(decoding: bytes))
         var expected = StoredDraft(seed: 1)
@@ -58,7 +59,8 @@ import Testing
         expected.receiptTimeout = JobLimits.defaultReceiptTimeout
         (expected.created, expected.polled) = (1_700_000_000_000, 1_700_000_000_004)
         (expected.partition, expected.offset) = (3, 42)
-        expected.progress = StoredPush.Progress(attempts: 2, failures: 1)
+        expected.progress = StoredPush.Progress(
+            attempts: 2, failures: 1, wait: .held, wakeMilliseconds: 1_700_000_030_000)
         #expect(draft == expected)
         #expect(expected.encoded() == bytes)
     }
@@ -69,6 +71,10 @@ import Testing
             #expect(Priority(storedCode: priority.storedCode) == priority)
         }
         for mode in DeliveryMode.allCases { #expect(DeliveryMode(storedCode: mode.storedCode) == mode) }
+        for wait in StoredPush.Wait.allCases {
+            #expect(StoredPush.Wait(storedCode: wait.storedCode) == wait)
+            #expect(StoredPush.Flags.wait(wait).wait == wait)
+        }
         #expect(Set(PushType.allCases.map(\.storedCode)).count == PushType.allCases.count)
     }
 
@@ -87,8 +93,9 @@ import Testing
         // In a retry, with a limit of the worker's own, after a day.
         draft.progress = StoredPush.Progress(
             attempts: 5, failures: 5, firstSentMilliseconds: 1_700_000_000_300,
-            expiryMilliseconds: 1_700_086_400_000, storeVersion: 100_000)
-        #expect(draft.encoded().count - content == 50)
+            expiryMilliseconds: 1_700_086_400_000, wait: .retrying, wakeMilliseconds: 1_700_000_060_000,
+            storeVersion: 100_000)
+        #expect(draft.encoded().count - content == 53)
         // Everything but the topic, with the token as long as its text is.
         let text = content + 32 - draft.topic.utf8.count
         #expect(draft.encoded().count - text < 48)
@@ -149,7 +156,7 @@ import Testing
         #expect(StoredPushError.version(2).description.contains("format 2"))
         #expect(error(changed(StoredPush.Place.flags, bytes[1] | 0b11)) == .invalid(.flags))
         #expect(error(changed(StoredPush.Place.flags, bytes[1] | 0b1100)) == .invalid(.flags))
-        #expect(error(changed(StoredPush.Place.flags + 1, 0x20)) == .invalid(.flags))
+        #expect(error(changed(StoredPush.Place.flags + 1, 0x80)) == .invalid(.flags))
         #expect(error(changed(StoredPush.Place.codes, 0x0B)) == .invalid(.pushType))
         #expect(error(changed(StoredPush.Place.codes, 0x30)) == .invalid(.priority))
         #expect(error(changed(StoredPush.Place.codes, 0xC0)) == .invalid(.delivery))
@@ -222,7 +229,7 @@ import Testing
             var bytes = (0..<count).map { _ in UInt8(truncatingIfNeeded: random.next()) }
             if count > 3 {
                 bytes[0] = StoredPush.version
-                bytes[2] &= 0x1F
+                bytes[2] &= 0x7F
             }
             #expect(StoredDraft.error(decoding: bytes) != nil)
         }
