@@ -47,6 +47,9 @@ let package = Package(
         .systemLibrary(
             name: "CRdkafka", pkgConfig: "rdkafka", providers: [.apt(["librdkafka-dev"])]),
 
+        .systemLibrary(
+            name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
+
         .systemLibrary(name: "CEpoll"),
 
         // Effects.
@@ -58,6 +61,8 @@ let package = Package(
             name: "APNS", dependencies: ["HTTP2", "SluiceModel", "COpenSSL"],
             swiftSettings: hot),
         .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: strict),
+        .target(
+            name: "RetryStore", dependencies: ["CRocksDB", "EventLoop", "SluiceModel"], swiftSettings: hot),
         .target(
             name: "Gateway",
             dependencies: [
@@ -127,6 +132,9 @@ let package = Package(
             name: "APNSTests", dependencies: ["APNS", "CNghttp2", "TestSupport"], swiftSettings: strict),
         .testTarget(
             name: "KafkaTests", dependencies: ["Kafka", "TestSupport"], swiftSettings: strict),
+        .testTarget(
+            name: "RetryStoreTests", dependencies: ["RetryStore", "SluiceModel", "TestSupport"],
+            swiftSettings: strict),
         .testTarget(
             name: "GatewayTests",
             dependencies: ["Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport", "sluice"],

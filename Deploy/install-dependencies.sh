@@ -8,9 +8,9 @@
 # Does nothing, and needs no network and no root, when everything is there.
 set -euo pipefail
 
-build_packages=(libnghttp2-dev libssl-dev librdkafka-dev libsimdjson-dev pkg-config make)
+build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdjson-dev pkg-config make)
 test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat python3-jsonschema python3-yaml)
-runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, simdjson >= 3.0 (with headers), pkg-config'
+runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, RocksDB >= 7.7, simdjson >= 3.0 (with headers), pkg-config'
 test_help='  curl with HTTP/2, nghttp, h2load, nghttpd, nghttpx (nghttp2), nginx, h2o, kcat, Python 3 with jsonschema and PyYAML'
 
 with_tests=false
@@ -49,7 +49,7 @@ explain_elsewhere() {
 # Where dpkg doesn't know the packages, what counts is that the libraries can be found.
 libraries_found() {
     command -v pkg-config >/dev/null 2>&1 \
-        && pkg-config --exists 'libnghttp2 >= 1.50' 'openssl >= 3.0' 'rdkafka >= 2.0' 'simdjson >= 3.0'
+        && pkg-config --exists 'libnghttp2 >= 1.50' 'openssl >= 3.0' 'rdkafka >= 2.0' 'rocksdb >= 7.7' 'simdjson >= 3.0'
 }
 
 if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then

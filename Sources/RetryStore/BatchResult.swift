@@ -1,0 +1,108 @@
+import CRocksDB
+import SluiceModel
+
+/// A device as a load found it.
+public struct LoadedDevice: Sendable {
+    /// Number of the partition.
+    public var partition: Int32
+    public var device: DeviceKey
+    /// Nil: nothing is known. It can have expired.
+    public var state: DeviceState?
+    /// Its items' places in ``BatchResult/items``, by offset.
+    public var items: Range<Int>
+}
+
+/// An item as a load found it.
+public struct LoadedItem: Sendable {
+    public var offset: Int64
+    /// In milliseconds since the epoch.
+    public var due: Int64
+    /// Where its bytes are.
+    var start: Int
+    var count: Int
+}
+
+/// What has become of a batch.
+// Sendable: all of it is constant once it is made, and the bytes are freed with it.
+public final class BatchResult: @unchecked Sendable {
+    /// Why nothing of the batch was written; then nothing was loaded either.
+    public let error: RetryStoreError?
+    /// Why the loads from this one on are missing, although all changes were written.
+    public let loadError: RetryStoreError?
+    /// In the order of the batch's loads.
+    public let loads: [LoadedDevice]
+    /// Of all devices.
+    public let items: [LoadedItem]
+    private let arena: ByteWriter
+
+    init(
+        error: RetryStoreError?, loadError: RetryStoreError? = nil, loads: [LoadedDevice] = [],
+        items: [LoadedItem] = [], arena: consuming ByteWriter = ByteWriter(minimumCapacity: 0)
+    ) {
+        self.error = error
+        self.loadError = loadError
+        self.loads = loads
+        self.items = items
+        self.arena = arena
+    }
+
+    /// The bytes of an item's ``StoredPush``, alive as long as this result.
+    public func push(_ item: LoadedItem) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(rebasing: arena.bytes[item.start..<item.start + item.count])
+    }
+}
+
+/// Reads the devices of one batch, all in the same state of the database.
+struct DeviceLoader: ~Copyable {
+    private var iterators: [Int32: StoreIterator] = [:]
+    private var loads: [LoadedDevice] = []
+    private var items: [LoadedItem] = []
+    private var arena = ByteWriter(minimumCapacity: 4096)
+
+    /// - Returns: what was found, with the error at which it ended.
+    static func load(_ requests: [BatchStorage.Load]) -> BatchResult {
+        var loader = DeviceLoader()
+        var failure: RetryStoreError?
+        do throws(RetryStoreError) {
+            for request in requests { try loader.load(request) }
+        } catch {
+            failure = error
+        }
+        return BatchResult(
+            error: nil, loadError: failure, loads: loader.loads, items: loader.items, arena: loader.arena)
+    }
+
+    private mutating func load(_ request: BatchStorage.Load) throws(RetryStoreError) {
+        let partition = request.partition
+        // A cursor costs more than a seek, so all of a batch's loads of a partition share one.
+        let iterator = iterators[partition.number] ?? StoreIterator(partition.items, .prefix)
+        iterators[partition.number] = iterator
+        let first = items.count
+        iterator.seek(DeviceKeyBytes(request.device))
+        while iterator.isValid {
+            guard let key = ItemKeyBytes(iterator.key)?.key else { throw damage(partition, "a key") }
+            guard key.device == request.device else { break }
+            let value = iterator.value
+            guard let due = DueBytes(prefixOf: value) else { throw damage(partition, "a value") }
+            let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
+            items.append(
+                LoadedItem(offset: key.offset, due: due.due, start: arena.count, count: push.count))
+            arena.append(push)
+            iterator.next()
+        }
+        try iterator.check()
+        let state = try partition.devices.withValue(of: DeviceKeyBytes(request.device)) {
+            DeviceStateBytes.read($0)
+        }
+        loads.append(
+            LoadedDevice(
+                partition: partition.number, device: request.device, state: state ?? nil,
+                items: first..<items.count))
+    }
+
+    private func damage(_ partition: StorePartition, _ what: String) -> RetryStoreError {
+        .corrupt(
+            directory: partition.items.database.directory,
+            text: "\(what) of column family \(partition.items.name) has a length that can't be")
+    }
+}

@@ -1,0 +1,59 @@
+import SluiceModel
+
+/// What a stored push is known by, within its partition: nothing ever has the key of another record's push.
+public struct ItemKey: Hashable, BitwiseCopyable, Sendable {
+    /// Of the push's current device token, by the store's ``RetryStore/hasher``.
+    public var device: DeviceKey
+    /// Of the push's Kafka record.
+    public var offset: Int64
+
+    public init(device: DeviceKey, offset: Int64) {
+        self.device = device
+        self.offset = offset
+    }
+}
+
+/// What is known of a device: whether it is online, since when that is known, and until when it is to be believed.
+public struct DeviceState: Equatable, BitwiseCopyable, Sendable {
+    /// 0 online, 1 offline, 2 presumed offline.
+    public var presence: UInt8
+    /// When it was learned, in milliseconds since the epoch.
+    public var learnedMilliseconds: Int64
+    /// From when on it says nothing any more, in milliseconds since the epoch. The store forgets it some time later:
+    /// a load can still bring one that has expired.
+    public var expiryMilliseconds: Int64
+
+    public init(presence: UInt8, learnedMilliseconds: Int64, expiryMilliseconds: Int64) {
+        self.presence = presence
+        self.learnedMilliseconds = learnedMilliseconds
+        self.expiryMilliseconds = expiryMilliseconds
+    }
+}
+
+/// When a stored push has to be looked at next.
+public struct DueEntry: Hashable, BitwiseCopyable, Sendable {
+    /// In milliseconds since the epoch; a time before the epoch counts as the epoch.
+    public var due: Int64
+    public var key: ItemKey
+
+    public init(due: Int64, key: ItemKey) {
+        self.due = due
+        self.key = key
+    }
+}
+
+/// The last entry that a scan has seen: the next one goes on behind it and doesn't see what was removed before.
+public struct DueCursor: Hashable, BitwiseCopyable, Sendable {
+    public var entry: DueEntry
+
+    public init(_ entry: DueEntry) { self.entry = entry }
+}
+
+/// A part of what is due, in the order of `due`, device and offset.
+public struct DueScan: Sendable {
+    public var entries: [DueEntry]
+    /// Where to go on; what the scan began with if there was nothing.
+    public var cursor: DueCursor?
+    /// There is no more until the end of the scan's window.
+    public var isEnd: Bool
+}

@@ -1,0 +1,115 @@
+import SluiceModel
+
+// Keys and values as the database has them: integers big-endian, so that keys sort by number.
+
+/// A device: the key of `devices-<p>`, and the prefix of its items' keys.
+struct DeviceKeyBytes: BitwiseCopyable {
+    static let count = 16
+    private var high: UInt64
+    private var low: UInt64
+
+    init(_ device: DeviceKey) {
+        high = device.high.bigEndian
+        low = device.low.bigEndian
+    }
+
+    /// Nil unless there are 16 bytes.
+    init?(_ bytes: UnsafeRawBufferPointer) {
+        guard bytes.count == Self.count else { return nil }
+        self = bytes.loadUnaligned(as: Self.self)
+    }
+
+    var device: DeviceKey { DeviceKey(high: UInt64(bigEndian: high), low: UInt64(bigEndian: low)) }
+}
+
+/// The key of `items-<p>`.
+struct ItemKeyBytes: BitwiseCopyable {
+    static let count = 24
+    private var device: DeviceKeyBytes
+    private var offset: UInt64
+
+    init(_ key: ItemKey) {
+        device = DeviceKeyBytes(key.device)
+        offset = UInt64(bitPattern: key.offset).bigEndian
+    }
+
+    /// Nil unless there are 24 bytes.
+    init?(_ bytes: UnsafeRawBufferPointer) {
+        guard bytes.count == Self.count else { return nil }
+        self = bytes.loadUnaligned(as: Self.self)
+    }
+
+    var key: ItemKey { ItemKey(device: device.device, offset: Int64(bitPattern: UInt64(bigEndian: offset))) }
+}
+
+/// The key of `due-<p>`.
+struct DueKeyBytes: BitwiseCopyable {
+    static let count = 32
+    private var due: DueBytes
+    private var item: ItemKeyBytes
+
+    init(_ entry: DueEntry) { self.init(due: entry.due, entry.key) }
+
+    init(due: Int64, _ key: ItemKey) {
+        self.due = DueBytes(due)
+        item = ItemKeyBytes(key)
+    }
+
+    /// Nil unless there are 32 bytes.
+    init?(_ bytes: UnsafeRawBufferPointer) {
+        guard bytes.count == Self.count else { return nil }
+        self = bytes.loadUnaligned(as: Self.self)
+    }
+
+    var entry: DueEntry { DueEntry(due: due.due, key: item.key) }
+}
+
+/// A time: the beginning of a key of `due-<p>` and of a value of `items-<p>`.
+struct DueBytes: BitwiseCopyable {
+    static let count = 8
+    private var value: UInt64
+
+    /// A negative time would sort behind all others.
+    init(_ due: Int64) { value = UInt64(max(0, due)).bigEndian }
+
+    /// Nil unless there are at least 8 bytes.
+    init?(prefixOf bytes: UnsafeRawBufferPointer) {
+        guard bytes.count >= Self.count else { return nil }
+        self = bytes.loadUnaligned(as: Self.self)
+    }
+
+    var due: Int64 { Int64(bitPattern: UInt64(bigEndian: value)) }
+}
+
+/// The value of `devices-<p>`.
+enum DeviceStateBytes {
+    static let version: UInt8 = 1
+    static let count = 18
+
+    static func write(_ state: DeviceState, to target: UnsafeMutableRawPointer) {
+        target.storeBytes(of: version, as: UInt8.self)
+        target.storeBytes(of: state.presence, toByteOffset: 1, as: UInt8.self)
+        target.storeBytes(of: state.learnedMilliseconds.bigEndian, toByteOffset: 2, as: Int64.self)
+        target.storeBytes(of: state.expiryMilliseconds.bigEndian, toByteOffset: 10, as: Int64.self)
+    }
+
+    /// Nil for what isn't one.
+    static func read(_ bytes: UnsafeRawBufferPointer) -> DeviceState? {
+        guard bytes.count == count, bytes[0] == version else { return nil }
+        return DeviceState(
+            presence: bytes[1],
+            learnedMilliseconds: Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 2, as: Int64.self)),
+            expiryMilliseconds: Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 10, as: Int64.self)))
+    }
+}
+
+/// The bytes of a key as the C interface takes them.
+@inline(__always)
+func withKey<Key: BitwiseCopyable, Result, Failure: Error>(
+    _ key: Key, _ body: (UnsafePointer<CChar>, Int) throws(Failure) -> Result
+) throws(Failure) -> Result {
+    try withUnsafePointer(to: key) { (pointer) throws(Failure) in
+        try body(
+            UnsafeRawPointer(pointer).assumingMemoryBound(to: CChar.self), MemoryLayout<Key>.size)
+    }
+}

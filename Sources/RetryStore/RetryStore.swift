@@ -1,0 +1,189 @@
+import CRocksDB
+import EventLoop
+import SluiceModel
+import Synchronization
+
+/// Pushes that wait for long, on disk: a RocksDB database for each worker, in it three column families for each
+/// partition of the jobs topic.
+///
+/// Threads: all functions may be called on any thread at the same time. What is submitted takes effect in the order of
+/// the calls. Completions are called on a thread of the store's, which they must not hold up: whoever wants to work on
+/// a result goes to its own thread. They are called on the caller's thread when the store is closed.
+public final class RetryStore: Sendable {
+    public struct Settings: Sendable {
+        /// Made when missing; the store's alone.
+        public var directory: String
+        /// The jobs topic; a database belongs to one.
+        public var sourceTopic: String
+        /// For what is read from disk, indexes and filters included.
+        public var blockCacheBytes = 64 << 20
+        /// For what isn't written out yet, of all column families together.
+        public var memtableBytes = 96 << 20
+
+        public init(directory: String, sourceTopic: String) {
+            self.directory = directory
+            self.sourceTopic = sourceTopic
+        }
+    }
+
+    /// Of all device keys of this store; its keys are kept in the database.
+    public let hasher: IdentityHasher
+    public let directory: String
+
+    let opened: Mutex<OpenedDatabase?>
+    /// Ends scans.
+    let isClosing = Atomic<Bool>(false)
+    /// Applies batches.
+    let storeLoop: EventLoop
+    /// Waits for the disk.
+    let syncLoop: EventLoop
+    /// Reads all of a partition.
+    let scanLoop: EventLoop
+    private let pool = Mutex<[BatchStorage]>([])
+    private let queued = Atomic<Int>(0)
+    private let syncRequests = Mutex<[@Sendable (RetryStoreError?) -> Void]>([])
+
+    private static let pooledBatches = 16
+    /// A batch that has grown beyond it isn't kept.
+    private static let pooledBytes = 1 << 20
+
+    /// Opens the database, or makes one, with the partitions that it has. Blocks: after a crash the log is read again.
+    public init(_ settings: Settings) throws(RetryStoreError) {
+        directory = settings.directory
+        try StoreDirectory(path: settings.directory).prepare()
+        let options = StoreOptions(
+            blockCacheBytes: settings.blockCacheBytes, memtableBytes: settings.memtableBytes)
+        let (database, families) = try Database.open(settings.directory, options: options, readOnly: false)
+        var opened = try OpenedDatabase(database, families, making: .random(topic: settings.sourceTopic))
+        guard opened.meta.topic == settings.sourceTopic else {
+            throw .wrongTopic(
+                directory: settings.directory, found: opened.meta.topic, expected: settings.sourceTopic)
+        }
+        for family in opened.remains { try family.drop() }
+        opened.remains = []
+        hasher = IdentityHasher(key0: opened.meta.hasher.0, key1: opened.meta.hasher.1)
+        do throws(SystemError) {
+            storeLoop = try EventLoop(name: "store")
+            syncLoop = try EventLoop(name: "store-sync")
+            scanLoop = try EventLoop(name: "store-scan")
+        } catch {
+            throw .io(directory: settings.directory, text: error.description)
+        }
+        self.opened = Mutex(opened)
+        for loop in [storeLoop, syncLoop, scanLoop] { loop.start() }
+    }
+
+    deinit {
+        // The threads end by themselves if `close` was forgotten; they own themselves.
+        for loop in [scanLoop, storeLoop, syncLoop] { loop.stop() }
+    }
+
+    /// The partitions that are there.
+    public var partitions: [StorePartition] {
+        opened.withLock { $0.map { Array($0.partitions.values) } ?? [] }.sorted { $0.number < $1.number }
+    }
+
+    /// Bytes of the batches that are submitted and not yet written: whoever writes faster than the disk can take it has
+    /// to wait for completions.
+    public var queuedBytes: Int { queued.load(ordering: .relaxed) }
+
+    /// An empty batch.
+    public func makeBatch() -> StoreBatch {
+        StoreBatch(pool.withLock { $0.popLast() } ?? BatchStorage())
+    }
+
+    /// Makes the changes of a batch and then its loads. Written means: into the log in the system's memory, where it
+    /// outlives this process; ``sync(completion:)`` brings it to the disk.
+    public func submit(
+        _ batch: consuming StoreBatch, completion: @escaping @Sendable (BatchResult) -> Void
+    ) {
+        let storage = batch.storage
+        let bytes = storage.bytes
+        queued.add(bytes, ordering: .relaxed)
+        let database = opened.withLock { $0?.database }
+        let accepted =
+            database.map { database in
+                storeLoop.execute { [self] in
+                    let result = apply(storage, to: database)
+                    queued.subtract(bytes, ordering: .relaxed)
+                    recycle(storage)
+                    completion(result)
+                }
+            } ?? false
+        if !accepted {
+            queued.subtract(bytes, ordering: .relaxed)
+            completion(BatchResult(error: .closed))
+        }
+    }
+
+    /// Store's thread.
+    private func apply(_ storage: BatchStorage, to database: Database) -> BatchResult {
+        do throws(RetryStoreError) {
+            if storage.changes > 0 { try database.write(storage.writes) }
+        } catch {
+            return BatchResult(error: error)
+        }
+        return storage.loads.isEmpty ? BatchResult(error: nil) : DeviceLoader.load(storage.loads)
+    }
+
+    private func recycle(_ storage: BatchStorage) {
+        guard storage.bytes <= Self.pooledBytes else { return }
+        storage.removeAll()
+        pool.withLock { if $0.count < Self.pooledBatches { $0.append(storage) } }
+    }
+
+    /// Brings all batches that were submitted before this call to the disk. Those who ask while the disk is busy share
+    /// the next turn.
+    public func sync(completion: @escaping @Sendable (RetryStoreError?) -> Void) {
+        let database = opened.withLock { $0?.database }
+        let accepted =
+            database.map { database in
+                storeLoop.execute { [self] in
+                    let isFirst = syncRequests.withLock { requests in
+                        requests.append(completion)
+                        return requests.count == 1
+                    }
+                    if isFirst { syncLoop.execute { [self] in syncNow(database) } }
+                }
+            } ?? false
+        if !accepted { completion(.closed) }
+    }
+
+    /// Sync thread.
+    private func syncNow(_ database: Database) {
+        let requests = syncRequests.withLock { requests in
+            defer { requests = [] }
+            return requests
+        }
+        var failure: RetryStoreError?
+        do throws(RetryStoreError) {
+            try database.sync()
+        } catch {
+            failure = error
+        }
+        for request in requests { request(failure) }
+    }
+
+    /// Ends the store: what was submitted is written, scans end with ``RetryStoreError/closed``, memtables are written
+    /// out so that the next opening has no log to read. Blocks; not from a completion. The directory is free when the
+    /// partitions and batches that came from this store are gone, too.
+    public func close() {
+        isClosing.store(true, ordering: .relaxed)
+        for loop in [scanLoop, storeLoop, syncLoop] {
+            loop.stop()
+            loop.join()
+        }
+        guard let opened = opened.withLock({ $0.take() }) else { return }
+        pool.withLock { $0 = [] }
+        let options: OpaquePointer = rocksdb_flushoptions_create()
+        defer { rocksdb_flushoptions_destroy(options) }
+        // All at once, then one after another until each is done.
+        for wait in [0, 1] as [UInt8] {
+            rocksdb_flushoptions_set_wait(options, wait)
+            for family in [opened.metaFamily] + opened.partitions.values.flatMap(\.families) {
+                // If there is no room, all of it is still in the log.
+                try? family.flush(options)
+            }
+        }
+    }
+}

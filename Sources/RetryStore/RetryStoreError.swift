@@ -1,0 +1,106 @@
+import CRocksDB
+
+/// Why the store can't do what it was asked for. No key, token or payload is ever part of it.
+public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible {
+    /// The disk or the quota is full. Nothing is lost; a later write succeeds once there is room again.
+    case noSpace(directory: String)
+    /// The directory may not be written.
+    case readOnly(directory: String)
+    /// Another process, or another store of this one, has the database open.
+    case locked(directory: String)
+    /// The path is that of something else than a directory.
+    case notADirectory(directory: String)
+    /// There is no database, where one is only to be read.
+    case missing(directory: String)
+    /// Something that was written isn't what is read.
+    case corrupt(directory: String, text: String)
+    /// Another version of Sluice made the database.
+    case format(directory: String, found: String)
+    /// The database keeps pushes of another jobs topic.
+    case wrongTopic(directory: String, found: String, expected: String)
+    /// The system refused something else.
+    case io(directory: String, text: String)
+    /// The store was closed before.
+    case closed
+
+    /// Whether the same may succeed later, without anyone's doing or after room was made or a right was given.
+    public var isTransient: Bool {
+        switch self {
+        case .noSpace, .readOnly, .io: true
+        case .locked, .notADirectory, .missing, .corrupt, .format, .wrongTopic, .closed: false
+        }
+    }
+
+    public var description: String {
+        switch self {
+        case .noSpace(let directory):
+            "the store in \(directory) has no room left on its disk: make room; writing goes on by itself"
+        case .readOnly(let directory):
+            "the store in \(directory) can't be written: give this process the right to write there, on a file system "
+                + "that isn't mounted read-only"
+        case .locked(let directory):
+            "the store in \(directory) is in use by another process: each worker needs a directory of its own"
+        case .notADirectory(let directory):
+            "\(directory) is to be the store's directory, but it is something else: name a directory"
+        case .missing(let directory):
+            "there is no store in \(directory): name the directory that a worker's configuration gives"
+        case .corrupt(let directory, let text):
+            "the store in \(directory) is damaged: \(text). Keep a copy of the directory, check the disk, and restore the "
+                + "directory or begin with an empty one"
+        case .format(let directory, let found):
+            "the store in \(directory) has format \(found), and this version of Sluice reads \(StoreMeta.version) only: "
+                + "run the version that made it, or begin with an empty directory"
+        case .wrongTopic(let directory, let found, let expected):
+            "the store in \(directory) keeps pushes of topic \"\(found)\", and this worker reads \"\(expected)\": give each "
+                + "topic a directory of its own"
+        case .io(let directory, let text):
+            "the store in \(directory): \(text)"
+        case .closed:
+            "the store is closed"
+        }
+    }
+}
+
+/// What RocksDB's C interface says of a failure: a text alone.
+struct RocksFailure: Error {
+    var text: String
+
+    /// RocksDB's texts begin with the kind of the status and end with what the system said.
+    func error(in directory: String) -> RetryStoreError {
+        if text.contains("No space left on device") || text.contains("Disk quota exceeded") {
+            return .noSpace(directory: directory)
+        }
+        if text.contains("/LOCK"),
+            text.contains("lock hold by current process") || text.contains("While lock file")
+        {
+            return .locked(directory: directory)
+        }
+        if text.contains("Read-only file system") || text.contains("Permission denied")
+            || text.contains("Operation not permitted")
+        {
+            return .readOnly(directory: directory)
+        }
+        // A file that the database's own list names and that isn't there is damage, too.
+        if text.hasPrefix("Corruption") || text.contains("No such file or directory") {
+            return .corrupt(directory: directory, text: text)
+        }
+        return .io(directory: directory, text: text)
+    }
+}
+
+/// Calls a function of RocksDB that tells of a failure by its last argument.
+@inline(__always)
+func rocks<Value>(
+    _ body: (UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>) -> Value
+) throws(RocksFailure) -> Value {
+    var text: UnsafeMutablePointer<CChar>?
+    let value = body(&text)
+    if let text { throw failure(text) }
+    return value
+}
+
+@inline(never)
+private func failure(_ text: UnsafeMutablePointer<CChar>) -> RocksFailure {
+    defer { rocksdb_free(text) }
+    return RocksFailure(text: String(cString: text))
+}

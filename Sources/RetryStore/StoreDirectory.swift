@@ -1,0 +1,71 @@
+import Glibc
+
+/// The directory of a database, before RocksDB is let at it: its own messages say less.
+struct StoreDirectory {
+    var path: String
+
+    enum Contents {
+        /// Nothing of a database.
+        case none
+        case database
+    }
+
+    /// Makes what is missing of the path, and sees to it that files can be made there.
+    func prepare() throws(RetryStoreError) {
+        var end = path.startIndex
+        while end < path.endIndex {
+            end = path[path.index(after: end)...].firstIndex(of: "/") ?? path.endIndex
+            let part = String(path[..<end])
+            if mkdir(part, 0o700) != 0, errno != EEXIST {
+                let code = errno
+                // What is there already, but can't be written, says something else than "exists" on some systems.
+                guard try isDirectory(part) else { throw error(code, "make directory \(part)") }
+            }
+        }
+        try check()
+        guard access(path, W_OK | X_OK) == 0 else { throw error(errno, "write to the directory") }
+    }
+
+    /// Sees to it that there is a directory.
+    func check() throws(RetryStoreError) {
+        var status = stat()
+        guard stat(path, &status) == 0 else {
+            if errno == ENOENT { throw .missing(directory: path) }
+            throw error(errno, "find the directory")
+        }
+        guard status.st_mode & S_IFMT == S_IFDIR else { throw .notADirectory(directory: path) }
+    }
+
+    /// What is in the directory.
+    func contents() throws(RetryStoreError) -> Contents {
+        guard let entries = opendir(path) else { throw error(errno, "read the directory") }
+        defer { closedir(entries) }
+        var hasData = false
+        while let entry = readdir(entries) {
+            let name = withUnsafePointer(to: &entry.pointee.d_name) {
+                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            if name == "CURRENT" { return .database }
+            if name.hasSuffix(".sst") || name.hasSuffix(".blob") || name.hasSuffix(".log") { hasData = true }
+        }
+        // RocksDB would make a new database and remove what it doesn't know.
+        if hasData { throw .corrupt(directory: path, text: "its file CURRENT is missing, but others are there") }
+        return .none
+    }
+
+    private func isDirectory(_ path: String) throws(RetryStoreError) -> Bool {
+        var status = stat()
+        guard stat(path, &status) == 0 else { return false }
+        guard status.st_mode & S_IFMT == S_IFDIR else { throw .notADirectory(directory: self.path) }
+        return true
+    }
+
+    private func error(_ code: Int32, _ what: String) -> RetryStoreError {
+        switch code {
+        case ENOSPC, EDQUOT: .noSpace(directory: path)
+        case EROFS, EACCES, EPERM: .readOnly(directory: path)
+        case ENOTDIR: .notADirectory(directory: path)
+        default: .io(directory: path, text: "can't \(what): \(String(cString: strerror(code)))")
+        }
+    }
+}

@@ -1,0 +1,69 @@
+import CRocksDB
+import SluiceModel
+
+/// What the default column family says of all of the database.
+struct StoreMeta {
+    /// Of keys and values, in decimal digits. A database with another one isn't touched.
+    static let version = "1"
+
+    var hasher: (UInt64, UInt64)
+    /// The jobs topic of the database's pushes.
+    var topic: String
+
+    static func random(topic: String) -> StoreMeta {
+        var generator = SystemRandomNumberGenerator()
+        return StoreMeta(hasher: (generator.next(), generator.next()), topic: topic)
+    }
+
+    private enum Key: String {
+        case format, hasher, topic
+    }
+
+    /// Nil for a database that has none of it yet.
+    static func read(from family: ColumnFamily) throws(RetryStoreError) -> StoreMeta? {
+        let directory = family.database.directory
+        guard let found = try value(.format, family) else { return nil }
+        let format = String(decoding: found, as: UTF8.self)
+        guard format == version else {
+            // What isn't a number of a version isn't repeated.
+            let isNumber = !format.isEmpty && format.utf8.count < 10 && format.allSatisfy(\.isNumber)
+            throw .format(directory: directory, found: isNumber ? format : "of an unknown kind")
+        }
+        guard let keys = try value(.hasher, family), keys.count == 16, let topic = try value(.topic, family)
+        else {
+            throw .corrupt(directory: directory, text: "it doesn't say what it is for")
+        }
+        return keys.withUnsafeBytes { keys in
+            StoreMeta(
+                hasher: (
+                    UInt64(bigEndian: keys.loadUnaligned(as: UInt64.self)),
+                    UInt64(bigEndian: keys.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+                ), topic: String(decoding: topic, as: UTF8.self))
+        }
+    }
+
+    /// All at once, and on the disk when it returns.
+    func write(to family: ColumnFamily) throws(RetryStoreError) {
+        let batch: OpaquePointer = rocksdb_writebatch_create()
+        defer { rocksdb_writebatch_destroy(batch) }
+        let keys = [hasher.0.bigEndian, hasher.1.bigEndian].withUnsafeBytes { Array($0) }
+        for (key, value) in [
+            (Key.format, Array(Self.version.utf8)), (.hasher, keys), (.topic, Array(topic.utf8)),
+        ] {
+            value.withUnsafeBytes { value in
+                rocksdb_writebatch_put_cf(
+                    batch, family.handle, key.rawValue, key.rawValue.utf8.count,
+                    value.baseAddress?.assumingMemoryBound(to: CChar.self), value.count)
+            }
+        }
+        try family.database.write(batch)
+        try family.database.sync()
+    }
+
+    private static func value(_ key: Key, _ family: ColumnFamily) throws(RetryStoreError) -> [UInt8]? {
+        let key = Array(key.rawValue.utf8)
+        return try key.withUnsafeBytes { key in
+            Result { () throws(RetryStoreError) in try family.withValue(of: key) { Array($0) } }
+        }.get()
+    }
+}

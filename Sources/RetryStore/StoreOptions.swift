@@ -1,0 +1,185 @@
+import CRocksDB
+import EventLoop
+
+/// How RocksDB is set up: much is written, each entry is replaced or removed once, and little is read.
+// Sendable: RocksDB copies options when it opens; the handles are only read afterwards, and freed in deinit.
+final class StoreOptions: @unchecked Sendable {
+    /// Of the database and of the column family with what is known of all of it.
+    let database: OpaquePointer
+    let items: OpaquePointer
+    let due: OpaquePointer
+    let devices: OpaquePointer
+    let cache: OpaquePointer
+    /// The database keeps a bare pointer to it, so these options live as long as the database.
+    private let expiry: OpaquePointer
+
+    init(blockCacheBytes: Int, memtableBytes: Int) {
+        cache = rocksdb_cache_create_lru(blockCacheBytes)
+        expiry = Self.deviceExpiry()
+        database = Self.makeDatabase(memtableBytes)
+        due = Self.makeKeys(database, cache, memtableBytes)
+        items = Self.makeItems(database, cache, memtableBytes)
+        devices = Self.makeDevices(database, cache, memtableBytes, expiry)
+    }
+
+    deinit {
+        rocksdb_options_destroy(devices)
+        rocksdb_options_destroy(items)
+        rocksdb_options_destroy(due)
+        rocksdb_options_destroy(database)
+        rocksdb_compactionfilter_destroy(expiry)
+        rocksdb_cache_destroy(cache)
+    }
+
+    private static func makeDatabase(_ memtableBytes: Int) -> OpaquePointer {
+        let options: OpaquePointer = rocksdb_options_create()
+        rocksdb_options_set_create_if_missing(options, 1)
+        // A write that can't be carried out stops all later ones until the cause is gone, rather than leaving a gap;
+        // what is read at opening is checked.
+        rocksdb_options_set_paranoid_checks(options, 1)
+        // After a power cut a log may end within a record: that one was never acknowledged, and is dropped. Any other
+        // damage refuses to open; point-in-time recovery would silently drop all that stands behind it.
+        rocksdb_options_set_wal_recovery_mode(options, Int32(rocksdb_tolerate_corrupted_tail_records_recovery))
+        // Memtables of all column families together: a worker has three for each of its partitions, and most are small.
+        // When they reach seven eighths of it, the one with the oldest data is written out.
+        rocksdb_options_set_db_write_buffer_size(options, memtableBytes)
+        // A column family that is written rarely would keep old logs alive: beyond this its memtable is written out.
+        // It bounds what an opening after a crash has to read again.
+        rocksdb_options_set_max_total_wal_size(options, 256 << 20)
+        // Flushes and compactions: one of each at a time, so that on two cores the store's own thread gets its share.
+        rocksdb_options_set_max_background_jobs(options, 2)
+        // Open files; RocksDB opens others when it needs them. The default has all of them open for ever.
+        rocksdb_options_set_max_open_files(options, 256)
+        // Lets the disk write in small steps while a file is made, instead of all at its end, which would hold up the
+        // fsync of the log.
+        rocksdb_options_set_bytes_per_sync(options, 1 << 20)
+        rocksdb_options_set_wal_bytes_per_sync(options, 1 << 20)
+        // One thread writes, so memtables need no atomic insertion.
+        rocksdb_options_set_allow_concurrent_memtable_write(options, 0)
+        // Files that are no longer needed are removed in the background, not by the thread that notices.
+        rocksdb_options_set_avoid_unnecessary_blocking_io(options, 1)
+        // The info log tells of warnings and errors, in two files of a megabyte; no periodic statistics.
+        rocksdb_options_set_info_log_level(options, 2)
+        rocksdb_options_set_max_log_file_size(options, 1 << 20)
+        rocksdb_options_set_keep_log_file_num(options, 2)
+        rocksdb_options_set_stats_dump_period_sec(options, 0)
+        rocksdb_options_set_stats_persist_period_sec(options, 0)
+        // The list of files is written anew when it has grown to this.
+        rocksdb_options_set_max_manifest_file_size(options, 16 << 20)
+        return options
+    }
+
+    /// For short keys with small values or none.
+    private static func makeKeys(
+        _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
+    ) -> OpaquePointer {
+        let options = withPeriodicCompaction(database)
+        setTables(options, cache, bloomOfPrefixes: false)
+        // The bound over all column families comes first; this is for a database of one partition.
+        rocksdb_options_set_write_buffer_size(options, memtableBytes / 2)
+        rocksdb_options_set_max_write_buffer_number(options, 4)
+        // Counted in full from the first entry on: with three memtables for each of many partitions small blocks matter.
+        rocksdb_options_set_arena_block_size(options, 64 << 10)
+        // Keys are rewritten each time that level 0 is merged into level 1, so many files are gathered before. They are
+        // small (about 40 bytes for a push), and a load skips most of them by their filters.
+        rocksdb_options_set_level0_file_num_compaction_trigger(options, 12)
+        rocksdb_options_set_level0_slowdown_writes_trigger(options, 40)
+        rocksdb_options_set_level0_stop_writes_trigger(options, 60)
+        rocksdb_options_set_max_bytes_for_level_base(options, 256 << 20)
+        rocksdb_options_set_target_file_size_base(options, 16 << 20)
+        // Keys are random: compressing them costs more than it saves.
+        rocksdb_options_set_compression(options, Int32(rocksdb_no_compression))
+        // A file in which most entries are removals is compacted soon, so that a scan doesn't step over them again.
+        rocksdb_options_add_compact_on_deletion_collector_factory(options, 4096, 2048)
+        return options
+    }
+
+    private static func makeItems(
+        _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
+    ) -> OpaquePointer {
+        let options = makeKeys(database, cache, memtableBytes)
+        setTables(options, cache, bloomOfPrefixes: true)
+        // A device's items are read together: filters know devices, not items. The memtable's own filter has about ten
+        // bits for each item that fits into it.
+        rocksdb_options_set_prefix_extractor(
+            options, rocksdb_slicetransform_create_fixed_prefix(DeviceKeyBytes.count))
+        rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, 0.003)
+        // Values go to blob files once, when the memtable is written out; compactions move keys and references only.
+        // Without it each push would be written about ten times in its life.
+        rocksdb_options_set_enable_blob_files(options, 1)
+        rocksdb_options_set_min_blob_size(options, 128)
+        rocksdb_options_set_blob_file_size(options, 64 << 20)
+        // Compactions move what is left of the oldest quarter of the blob files; when half of that is garbage, the
+        // keys that refer to it are compacted for its sake.
+        rocksdb_options_set_enable_blob_gc(options, 1)
+        rocksdb_options_set_blob_gc_age_cutoff(options, 0.25)
+        rocksdb_options_set_blob_gc_force_threshold(options, 0.5)
+        rocksdb_options_set_blob_compaction_readahead_size(options, 1 << 20)
+        rocksdb_options_set_blob_compression_type(options, Int32(rocksdb_lz4_compression))
+        return options
+    }
+
+    private static func makeDevices(
+        _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int, _ expiry: OpaquePointer
+    ) -> OpaquePointer {
+        let options = makeKeys(database, cache, memtableBytes)
+        setTables(options, cache, bloomOfPrefixes: false)
+        rocksdb_options_set_compaction_filter(options, expiry)
+        return options
+    }
+
+    private static func setTables(_ options: OpaquePointer, _ cache: OpaquePointer, bloomOfPrefixes: Bool) {
+        let tables: OpaquePointer = rocksdb_block_based_options_create()
+        defer { rocksdb_block_based_options_destroy(tables) }
+        rocksdb_block_based_options_set_block_cache(tables, cache)
+        // Index and filter blocks count as cached blocks, so that memory stays bounded however much is stored. In parts
+        // of a block's size, with the table of the parts kept, so that a large store doesn't read a whole filter at once.
+        rocksdb_block_based_options_set_cache_index_and_filter_blocks(tables, 1)
+        rocksdb_block_based_options_set_cache_index_and_filter_blocks_with_high_priority(tables, 1)
+        rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(tables, 1)
+        rocksdb_block_based_options_set_index_type(
+            tables, Int32(rocksdb_block_based_table_index_type_two_level_index_search))
+        rocksdb_block_based_options_set_partition_filters(tables, 1)
+        rocksdb_block_based_options_set_pin_top_level_index_and_filter(tables, 1)
+        // Ten bits: one in a hundred lookups reads a block in vain. Of devices for items, of whole keys elsewhere.
+        rocksdb_block_based_options_set_filter_policy(tables, rocksdb_filterpolicy_create_bloom_full(10))
+        rocksdb_block_based_options_set_whole_key_filtering(tables, bloomOfPrefixes ? 0 : 1)
+        rocksdb_block_based_options_set_format_version(tables, 5)
+        rocksdb_options_set_block_based_table_factory(options, tables)
+    }
+
+    /// A copy in which each file is compacted once a day: removed items give their room back, and device states that
+    /// have expired go, even where nothing is written any more.
+    private static func withPeriodicCompaction(_ options: OpaquePointer) -> OpaquePointer {
+        let copy: OpaquePointer = rocksdb_options_create()
+        do {
+            // The C interface has no function of its own for it.
+            try rocks {
+                rocksdb_get_options_from_string(options, "periodic_compaction_seconds=86400", copy, $0)
+            }
+        } catch {
+            preconditionFailure("RocksDB doesn't know an option: \(error.text)")
+        }
+        return copy
+    }
+
+    /// Drops what is known of a device when it has expired.
+    private static func deviceExpiry() -> OpaquePointer {
+        rocksdb_compactionfilter_create(
+            nil, { _ in },
+            { _, _, _, _, value, count, _, _, _ in
+                let bytes = UnsafeRawBufferPointer(start: value, count: count)
+                // What isn't a state stays, for the inspector to find.
+                guard let state = DeviceStateBytes.read(bytes) else { return 0 }
+                return state.expiryMilliseconds <= wallClockMilliseconds() ? 1 : 0
+            }, { _ in deviceExpiryName.utf8Start.assumeCString })
+    }
+}
+
+private let deviceExpiryName: StaticString = "sluice.device-expiry"
+
+extension UnsafePointer<UInt8> {
+    fileprivate var assumeCString: UnsafePointer<CChar> {
+        UnsafeRawPointer(self).assumingMemoryBound(to: CChar.self)
+    }
+}

@@ -1,0 +1,55 @@
+import CRocksDB
+
+/// How large the store is, by RocksDB's own account. Estimates, all of them at slightly different moments.
+public struct StoreStatistics: Sendable {
+    /// Pushes that are stored. Off by what was removed or replaced recently.
+    public var estimatedItems = 0
+    /// Of keys and values on disk, without the log.
+    public var diskBytes = 0
+    /// Of `diskBytes`, what values take.
+    public var blobBytes = 0
+    /// What isn't written out yet.
+    public var memtableBytes = 0
+    /// Blocks, indexes and filters in memory.
+    public var cacheBytes = 0
+    /// Of open files' own tables, beside the cache.
+    public var tableBytes = 0
+    /// What compactions have to rewrite to catch up.
+    public var pendingCompactionBytes = 0
+    /// Failures of flushes and compactions since the opening.
+    public var backgroundErrors = 0
+    /// Writes wait for flushes or compactions.
+    public var isWriteStopped = false
+    public var partitions = 0
+    /// Submitted and not yet written.
+    public var queuedBytes = 0
+}
+
+extension RetryStore {
+    /// Takes locks of RocksDB: not for every push. Zeros when the store is closed.
+    public func statistics() -> StoreStatistics {
+        var statistics = StoreStatistics()
+        statistics.queuedBytes = queuedBytes
+        let (partitions, meta) = opened.withLock { opened in
+            (opened.map { Array($0.partitions.values) } ?? [], opened?.metaFamily)
+        }
+        guard let meta else { return statistics }
+        statistics.partitions = partitions.count
+        for partition in partitions {
+            statistics.estimatedItems += partition.due.number("rocksdb.estimate-num-keys")
+            statistics.blobBytes += partition.items.number("rocksdb.live-blob-file-size")
+            for family in partition.families {
+                statistics.diskBytes += family.number("rocksdb.live-sst-files-size")
+                statistics.memtableBytes += family.number("rocksdb.cur-size-all-mem-tables")
+                statistics.tableBytes += family.number("rocksdb.estimate-table-readers-mem")
+                statistics.pendingCompactionBytes += family.number(
+                    "rocksdb.estimate-pending-compaction-bytes")
+            }
+        }
+        statistics.diskBytes += statistics.blobBytes
+        statistics.cacheBytes = rocksdb_cache_get_usage(meta.database.options.cache)
+        statistics.backgroundErrors = meta.number("rocksdb.background-errors")
+        statistics.isWriteStopped = meta.number("rocksdb.is-write-stopped") != 0
+        return statistics
+    }
+}

@@ -1,0 +1,153 @@
+import Glibc
+import RetryStore
+import SluiceModel
+import Synchronization
+import TestSupport
+
+/// A push that owns its bytes: what a test puts into a store and looks for.
+struct TestPush: Equatable {
+    var token: String
+    var payload: String
+    var partition: Int32 = 0
+    var offset: Int64
+    var attempts: UInt32 = 0
+
+    func encoded() -> [UInt8] {
+        var writer = ByteWriter()
+        withStored { $0.encode(into: &writer) }
+        return Array(writer.bytes)
+    }
+
+    func withStored<Result>(_ body: (StoredPush) -> Result) -> Result {
+        var (token, topic, payload) = (token, "com.example.app", payload)
+        return token.withUTF8 { token in
+            topic.withUTF8 { topic in
+                payload.withUTF8 { payload in
+                    let push = PushJob(
+                        deviceToken: UnsafeRawBufferPointer(token), topic: UnsafeRawBufferPointer(topic),
+                        pushType: .alert, priority: .immediate,
+                        apnsID: APNSID(high: 7, low: UInt64(bitPattern: offset)), expiration: .unspecified,
+                        collapseIdentifier: nil, payload: UnsafeRawBufferPointer(payload),
+                        deliverAtMilliseconds: nil, delivery: .holdWhileOffline,
+                        receiptTimeoutSeconds: JobLimits.defaultReceiptTimeout, registeredAtMilliseconds: nil,
+                        duplicates: .allow, createdMilliseconds: 1_700_000_000_000)
+                    return body(
+                        StoredPush(
+                            push: push, progress: StoredPush.Progress(attempts: attempts),
+                            partition: partition, offset: offset, polledMilliseconds: 1_700_000_000_001))
+                }
+            }
+        }
+    }
+}
+
+/// A load with its bytes, for comparisons.
+struct Loaded: Equatable {
+    struct Item: Equatable {
+        var offset: Int64
+        var due: Int64
+        var push: [UInt8]
+    }
+    var device: DeviceKey
+    var state: DeviceState?
+    var items: [Item]
+}
+
+/// What a completion brings, for a test that waits for it.
+final class Awaited<Value: Sendable>: Sendable {
+    private let value = Mutex<Value?>(nil)
+
+    func set(_ new: Value) {
+        value.withLock { value in
+            precondition(value == nil, "a completion was called twice")
+            value = new
+        }
+    }
+
+    func wait(_ what: String = "a completion") throws -> Value {
+        try eventually(what) { value.withLock { $0 } }
+    }
+}
+
+extension BatchResult {
+    var loaded: [Loaded] {
+        loads.map { load in
+            Loaded(
+                device: load.device, state: load.state,
+                items: items[load.items].map {
+                    Loaded.Item(offset: $0.offset, due: $0.due, push: Array(push($0)))
+                })
+        }
+    }
+}
+
+extension RetryStore {
+    static func make(
+        _ directory: TemporaryDirectory, topic: String = "jobs", memtableBytes: Int = 1 << 20
+    ) throws(RetryStoreError) -> RetryStore {
+        var settings = Settings(directory: directory.file("store"), sourceTopic: topic)
+        settings.memtableBytes = memtableBytes
+        settings.blockCacheBytes = 1 << 20
+        return try RetryStore(settings)
+    }
+
+    func partition(_ number: Int32) throws -> StorePartition {
+        let awaited = Awaited<Result<StorePartition, RetryStoreError>>()
+        open(partition: number) { awaited.set($0) }
+        return try awaited.wait("partition \(number)").get()
+    }
+
+    func dropped(_ partition: StorePartition) throws -> RetryStoreError? {
+        let awaited = Awaited<RetryStoreError??>()
+        drop(partition) { awaited.set(.some($0)) }
+        return try awaited.wait("partition dropped") ?? nil
+    }
+
+    /// Submits what `fill` asks for and waits.
+    @discardableResult
+    func submitted(_ fill: (inout StoreBatch) -> Void) throws -> BatchResult {
+        var batch = makeBatch()
+        fill(&batch)
+        let awaited = Awaited<BatchResult>()
+        submit(batch) { awaited.set($0) }
+        return try awaited.wait("a batch")
+    }
+
+    func synced() throws -> RetryStoreError? {
+        let awaited = Awaited<RetryStoreError??>()
+        sync { awaited.set(.some($0)) }
+        return try awaited.wait("a sync") ?? nil
+    }
+
+    func due(
+        _ partition: StorePartition, after: DueCursor? = nil, through: Int64 = .max, limit: Int = 1_000_000
+    ) throws -> DueScan {
+        let awaited = Awaited<Result<DueScan, RetryStoreError>>()
+        scanDue(partition, after: after, through: through, limit: limit) { awaited.set($0) }
+        return try awaited.wait("a due scan").get()
+    }
+
+    func loaded(_ partition: StorePartition, _ device: DeviceKey) throws -> Loaded {
+        let result = try submitted { $0.load(partition, device) }
+        if let error = result.error ?? result.loadError { throw error }
+        return result.loaded[0]
+    }
+
+    func device(_ token: String) -> DeviceKey {
+        var token = token
+        return token.withUTF8 { hasher.device(UnsafeRawBufferPointer($0)) }
+    }
+
+    func key(_ push: TestPush) -> ItemKey { ItemKey(device: device(push.token), offset: push.offset) }
+
+    /// All keys that a rebuilding scan gives.
+    func scannedItems(_ partition: StorePartition, chunk: Int = 3) throws -> [ItemKey] {
+        let keys = Awaited<RetryStoreError??>()
+        let found = Mutex<[ItemKey]>([])
+        scanItems(
+            partition, chunk: chunk, each: { part in found.withLock { $0 += part } },
+            completion: { keys.set(.some($0)) })
+        if let error = try keys.wait("a scan") ?? nil { throw error }
+        return found.withLock { $0 }
+    }
+}
