@@ -66,7 +66,7 @@ let package = Package(
         .target(
             name: "Gateway",
             dependencies: [
-                "SluiceModel", "DeliveryCore", "EventLoop", "HTTP2", "APNS", "Kafka",
+                "SluiceModel", "DeliveryCore", "EventLoop", "HTTP2", "APNS", "Kafka", "RetryStore",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "Yams", package: "Yams"),
             ],

@@ -122,7 +122,9 @@ struct LanePlanner {
             maximumExpirationMilliseconds: Int64(delivery.maxExpiration.components.seconds) * 1000,
             retry: try Self.retry(delivery.retry),
             returnsPerSecond: max(1, delivery.returnRate / delivery.shards),
-            returnBurst: max(1, min(100, delivery.returnRate / delivery.shards)))
+            returnBurst: max(1, min(100, delivery.returnRate / delivery.shards)),
+            storeAfterMilliseconds: configuration.store.map { Int64($0.after / .milliseconds(1)) } ?? 30_000,
+            storeIsDurable: configuration.store != nil)
     }
 
     /// By an app's number, in milliseconds.

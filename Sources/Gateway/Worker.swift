@@ -4,6 +4,7 @@ import EventLoop
 import HTTP2
 import Kafka
 import Logging
+import RetryStore
 import SluiceModel
 import Synchronization
 
@@ -13,12 +14,14 @@ public enum WorkerError: Error, Sendable, CustomStringConvertible {
     case credential(String)
     /// Kafka could not be reached, or does not have what the worker needs.
     case kafka(String)
+    /// The store can't be opened.
+    case store(String)
     /// The system refused something, descriptors for instance.
     case system(String)
 
     public var description: String {
         switch self {
-        case .credential(let text), .kafka(let text), .system(let text): text
+        case .credential(let text), .kafka(let text), .store(let text), .system(let text): text
         }
     }
 }
@@ -53,6 +56,7 @@ public final class Worker: Sendable {
     private let intake: Intake
     let shards: [Shard]
     private let bytesInFlight: InFlightBytes
+    private let store: RetryStore?
     private let stopped = BlockingFlag()
     private let failure: FailureBox
     private let lastSnapshot = SnapshotBox()
@@ -90,9 +94,12 @@ public final class Worker: Sendable {
             let deadLetters = try producer.topic(configuration.kafka.topics.deadLetters)
             let delivery = configuration.delivery
             // A shard may hold all jobs, and a batch of records is polled past the limit at most.
-            let capacity = delivery.maxInFlight + 1024
+            let store = try Self.openStore(configuration, logger: logger)
+            self.store = store
+            // With a store there are those that come back besides.
+            let capacity = delivery.maxInFlight + 1024 + (store == nil ? 0 : ShardStore.room)
             var random = SystemRandomNumberGenerator()
-            let hasher = IdentityHasher(key0: random.next(), key1: random.next())
+            let hasher = store?.hasher ?? IdentityHasher(key0: random.next(), key1: random.next())
             shards = try (0..<delivery.shards).map { index in
                 let plan = ShardPlan(
                     index: index, shards: delivery.shards, limits: try planner.limits(capacity: capacity),
@@ -105,7 +112,8 @@ public final class Worker: Sendable {
                 let writer = OutcomeWriter(
                     producer: producer, outcomes: outcomes, deadLetters: deadLetters, logger: logger
                 ) { weakIntake.fail($0) }
-                return try Shard(plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, logger: logger)
+                return try Shard(
+                    plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, store: store, logger: logger)
             }
             let stopped = stopped
             intake = try Intake(
@@ -116,7 +124,7 @@ public final class Worker: Sendable {
                     partitionShare: delivery.partitionShare),
                 consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
                 deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer, shards: shards,
-                bytesInFlight: bytesInFlight,
+                bytesInFlight: bytesInFlight, hasher: hasher, store: store,
                 loop: EventLoop(name: "kafka"), logger: logger
             ) { reason in
                 failure.text.withLock { $0 = reason }
@@ -167,7 +175,37 @@ public final class Worker: Sendable {
         }
         intake.loop.stop()
         intake.loop.join()
+        closeStore()
         return WorkerResult(failure: failure.text.withLock { $0 }, totals: totals)
+    }
+
+    private static func openStore(
+        _ configuration: Configuration, logger: Logger
+    ) throws(WorkerError) -> RetryStore? {
+        guard let store = configuration.store else { return nil }
+        var settings = RetryStore.Settings(
+            directory: store.directory, sourceTopic: configuration.kafka.topics.jobs)
+        settings.blockCacheBytes = store.cacheBytes
+        settings.memtableBytes = store.writeBufferBytes
+        do throws(RetryStoreError) {
+            let opened = try RetryStore(settings)
+            logger.info(
+                "store open",
+                metadata: [
+                    "directory": "\(store.directory)",
+                    "partitions": "\(opened.partitions.map { "\($0.number)" }.joined(separator: ","))",
+                ])
+            return opened
+        } catch {
+            throw .store("\(error)")
+        }
+    }
+
+    /// The threads have ended: nobody else has the store any more.
+    private func closeStore() {
+        for shard in shards { shard.storage?.forgetPartitions() }
+        intake.forgetStores()
+        store?.close()
     }
 
     /// Counters and state of this moment, or of the end if that has come. Blocks for a turn of each loop; from any

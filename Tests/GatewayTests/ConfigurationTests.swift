@@ -63,6 +63,7 @@ struct ConfigurationTests {
               max-expiration: 7d
               drain-deadline: 0
               commit-interval: 100ms
+            store: {directory: store, after: 1m, cache: 32MiB, write-buffer: 16MiB}
             log: {level: debug, format: json}
             metrics: {stats-interval: 0}
             """
@@ -86,6 +87,7 @@ struct ConfigurationTests {
               {"initial": "10ms", "maximum": "2h", "multiplier": 1.5, "max-attempts": 3},
               "max-pending-per-device": 8, "max-in-flight-per-device": 3, "known-devices": 1000,
               "return-rate": 50, "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms"},
+             "store": {"directory": "/etc/sluice/store", "after": "60s", "cache": "32MiB", "write-buffer": "16MiB"},
              "log": {"level": "debug", "format": "json"}, "metrics": {"stats-interval": 0}}
             """
         let expected = Configuration(
@@ -122,6 +124,9 @@ struct ConfigurationTests {
                     initial: .milliseconds(10), maximum: .seconds(7_200), multiplier: 1.5, maxAttempts: 3),
                 maxPendingPerDevice: 8, maxInFlightPerDevice: 3, knownDevices: 1000, returnRate: 50,
                 maxExpiration: .seconds(7 * 86_400), drainDeadline: .zero, commitInterval: .milliseconds(100)),
+            store: .init(
+                directory: "/etc/sluice/store", after: .seconds(60), cacheBytes: 32 << 20,
+                writeBufferBytes: 16 << 20),
             log: .init(level: .debug, format: .json), metrics: .init(statsInterval: .zero))
         #expect(try Configuration.parse(yaml, name: "f", directory: "/etc/sluice") == expected)
         #expect(try Configuration.parse(json, name: "f", directory: "/etc/sluice") == expected)

@@ -34,6 +34,8 @@ extension IntakeGate {
         public static let window = Reason(rawValue: 2)
         /// The partition's long-held jobs take more than one partition's share of the limit.
         public static let share = Reason(rawValue: 4)
+        /// The store can't take what has to wait.
+        public static let store = Reason(rawValue: 8)
     }
 
     /// What to do; in the order of ``nextAction()``.

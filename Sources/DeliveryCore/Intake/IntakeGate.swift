@@ -1,13 +1,14 @@
 /// How much of Kafka a worker takes in: it counts the jobs that are taken and not finished, and says which
 /// partitions to pause and to resume.
 ///
-/// A partition is paused for one or more of three reasons (``Reason``):
+/// A partition is paused for one or more of these reasons (``Reason``):
 /// - *limit*: the worker holds as many jobs or bytes as it may. It first only stops polling, because a pause throws
 ///   away what the consumer has fetched ahead; all partitions are paused when nothing has become free for a while.
 ///   They resume at half.
 /// - *share*: one partition's jobs are held for long and take more than their share of the limit, while others have
 ///   work: it is paused alone, until its jobs are down to half of the share.
 /// - *window*: its ``OffsetTracker`` has no room.
+/// - *store*: the owner says so, of all.
 ///
 /// Per partition a pause and a resume alternate strictly, whatever the reasons do. The limit is passed by less than
 /// one batch of records.
@@ -45,6 +46,15 @@ public struct IntakeGate: ~Copyable, Sendable {
             end = offset + 1
         }
 
+        /// The oldest are taken for those that are gone.
+        mutating func release(_ jobs: Int) -> Load {
+            let gone = IntakeGate.mean(load, jobs)
+            let oldOnes = min(old.jobs, gone.jobs)
+            old.subtract(IntakeGate.mean(old, oldOnes))
+            recent.subtract(IntakeGate.mean(recent, gone.jobs - oldOnes))
+            return load.subtract(gone)
+        }
+
         mutating func finish(_ job: Load, _ offset: Int64) -> Load {
             if offset < oldEnd {
                 old.subtract(job)
@@ -66,6 +76,8 @@ public struct IntakeGate: ~Copyable, Sendable {
     public private(set) var orphans = Load()
     /// Bytes that are held whatever is finished; counted where they are more than the jobs' own.
     public var bytesHeld = 0
+    /// All partitions are paused as the store is in trouble.
+    public private(set) var isHeld = false
     /// All partitions are paused for the limit.
     public private(set) var isPausedForLimit = false
     /// How often that happened.
@@ -100,6 +112,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         partitions[partition].isLive = true
         livePartitions += 1
         if isPausedForLimit { insert(.limit, partition) }
+        if isHeld { insert(.store, partition) }
     }
 
     /// The group takes the partition away: its jobs still count, but it is left as it is from now on.
@@ -157,12 +170,30 @@ public struct IntakeGate: ~Copyable, Sendable {
         load.subtract(partitions[partition].load.subtract(Self.mean(partitions[partition].load, jobs)))
     }
 
+    /// Jobs of a partition that take no room any more; which ones is not known.
+    /// - Returns: why the partition is paused.
+    @discardableResult
+    public mutating func release(_ partition: Int, jobs: Int) -> Reason {
+        load.subtract(partitions[partition].release(jobs))
+        if partitions[partition].reasons.contains(.share) { checkShare(partition) }
+        return partitions[partition].reasons
+    }
+
+    /// The store can't take what has to wait, or can again.
+    public mutating func hold(_ isHeld: Bool) {
+        guard isHeld != self.isHeld else { return }
+        self.isHeld = isHeld
+        for partition in partitions.indices {
+            if isHeld { insert(.store, partition) } else { remove(.store, partition) }
+        }
+    }
+
     /// Jobs of partitions that went away are finished, or given back.
     public mutating func finishOrphans(_ jobs: Int) {
         orphans.subtract(Self.mean(orphans, jobs))
     }
 
-    private static func mean(_ load: Load, _ jobs: Int) -> Load {
+    fileprivate static func mean(_ load: Load, _ jobs: Int) -> Load {
         guard jobs < load.jobs else { return load }
         return Load(jobs: jobs, bytes: load.bytes / load.jobs * jobs)
     }
@@ -191,7 +222,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     /// How many records to poll now, at most. 0: don't poll; a later ``settle(at:)`` or ``advance(to:)`` may make
     /// room. While all is paused it is 1: the consumer's events have to be served.
     public mutating func room(atMost batch: Int, at now: UInt64) -> Int {
-        if isPausedForLimit { return 1 }
+        if isPausedForLimit || isHeld { return 1 }
         guard isAtLimit else { return min(batch, limits.jobs - total.jobs) }
         if stalledSince == nil { stalledSince = now }
         return 0

@@ -14,7 +14,7 @@
 /// Devices go by a hash: two that share it only wait for each other without need. Memory is bounded by what has ended and
 /// awaits its removal. Pure. O(1) for each step; in steady state nothing is allocated, and without chains an
 /// acknowledgement costs one comparison.
-public struct RemovalOrder: ~Copyable, Sendable {
+public struct RemovalOrder: Sendable {
     /// What to do, in the order of ``nextAction()``.
     public enum Action: Equatable, Sendable {
         /// Remove the item from the store, after all removals before it; ``removed(device:offset:)`` has to follow when that

@@ -19,12 +19,13 @@ extension Configuration {
                 files: files)
         }
         let delivery = root.section("delivery") { readDelivery($0) }
+        let store = readStore(root, files: files)
         let log = root.section("log") { readLog($0) }
         let metrics = root.section("metrics") { readMetrics($0) }
         root.finish()
         let configuration = Configuration(
-            kafka: kafka, apns: apns, credentials: credentials, apps: apps, delivery: delivery, log: log,
-            metrics: metrics)
+            kafka: kafka, apns: apns, credentials: credentials, apps: apps, delivery: delivery, store: store,
+            log: log, metrics: metrics)
         configuration.checkApps(root)
         return configuration
     }
@@ -152,6 +153,29 @@ extension Configuration {
         }
         return APNS.Proxy(
             host: host ?? "", port: port, user: user, passwordFile: passwordFile.map(files.resolve))
+    }
+
+    private static func readStore(_ root: SectionReader, files: FileNames) -> Store? {
+        let isThere = root.contains("store")
+        let defaults = Store(directory: "")
+        let store = root.section("store") { section in
+            Store(
+                directory: section.text(
+                    "directory", kind: "directory", required: isThere,
+                    help:
+                        "on a disk of its own or not, this worker's alone; without this section what waits for long waits in memory"
+                ).map(files.resolve) ?? "",
+                after: section.duration(
+                    "after", .seconds(1)...minutes(60), default: defaults.after,
+                    help: "what has to wait longer goes to the store"),
+                cacheBytes: section.size(
+                    "cache", 1 << 20...1 << 40, default: defaults.cacheBytes,
+                    help: "memory for what is read from the store"),
+                writeBufferBytes: section.size(
+                    "write-buffer", 8 << 20...1 << 40, default: defaults.writeBufferBytes,
+                    help: "memory for what the store has not written out yet"))
+        }
+        return isThere ? store : nil
     }
 
     private static func readDelivery(_ section: SectionReader) -> Delivery {

@@ -9,18 +9,21 @@ public struct Configuration: Sendable, Equatable {
     public var credentials: [Credential]
     public var apps: [App]
     public var delivery: Delivery
+    /// Nil: what waits for long waits in memory, and holds its offset.
+    public var store: Store?
     public var log: Log
     public var metrics: Metrics
 
     public init(
         kafka: Kafka, apns: APNS = APNS(), credentials: [Credential], apps: [App],
-        delivery: Delivery = Delivery(), log: Log = Log(), metrics: Metrics = Metrics()
+        delivery: Delivery = Delivery(), store: Store? = nil, log: Log = Log(), metrics: Metrics = Metrics()
     ) {
         self.kafka = kafka
         self.apns = apns
         self.credentials = credentials
         self.apps = apps
         self.delivery = delivery
+        self.store = store
         self.log = log
         self.metrics = metrics
     }
@@ -323,6 +326,28 @@ extension Configuration {
                 self.multiplier = multiplier
                 self.maxAttempts = maxAttempts
             }
+        }
+    }
+
+    /// Section `store`.
+    public struct Store: Sendable, Equatable {
+        /// Of this worker alone; made when it is missing.
+        public var directory: String
+        /// What has to wait longer goes there.
+        public var after: Duration
+        /// Memory for what is read from disk.
+        public var cacheBytes: Int
+        /// Memory for what is not written out yet.
+        public var writeBufferBytes: Int
+
+        public init(
+            directory: String, after: Duration = .seconds(30), cacheBytes: Int = 64 << 20,
+            writeBufferBytes: Int = 96 << 20
+        ) {
+            self.directory = directory
+            self.after = after
+            self.cacheBytes = cacheBytes
+            self.writeBufferBytes = writeBufferBytes
         }
     }
 

@@ -24,6 +24,16 @@ struct Job {
     /// APNs' last answer, other than 200; 0 without one.
     var lastStatus: UInt16 = 0
     var lastReason = Reason.absent
+    var device: DeviceKey
+    /// Under which device, and for when, the store was asked to keep it last; nil: it wasn't.
+    var storedDevice = DeviceKey(high: 0, low: 0)
+    var storedDue: Int64?
+    /// Its offset is complete, as the store has it.
+    var isOffsetDone = false
+    /// It came from the store.
+    var isRestored = false
+
+    var isStored: Bool { storedDue != nil }
 
     /// Frees what it holds.
     func release() {
@@ -57,12 +67,12 @@ struct Job {
         record = nil
         push = own
         let before = heldBytes
-        heldBytes = count + Self.bookkeeping
+        heldBytes = Self.heldBytes(of: count)
         return before - heldBytes
     }
 
-    /// A round sum for what a job takes beside its bytes.
-    private static let bookkeeping = 256
+    /// With a round sum for what a job takes beside its bytes.
+    static func heldBytes(of count: Int) -> Int { count + 256 }
 
     /// Remembers the token that its device has from now on.
     mutating func note(_ token: UnsafeRawBufferPointer) {

@@ -7,8 +7,14 @@ import SluiceModel
 struct OutcomeSource {
     var partitionSlot: UInt16
     var offset: Int64
+    /// The store has the item, or is about to: it is to be removed there.
+    var isStored = false
+    /// The offset is complete already, as the store has the item.
+    var isOffsetDone = false
 
-    private static let offsetBits: UInt = 48
+    private static let slotShift: UInt = 48
+    private static let storedBit: UInt = 1 << 47
+    private static let doneBit: UInt = 1 << 46
 
     init(record: ConsumedRecord, partitionSlot: UInt16) {
         self.partitionSlot = partitionSlot
@@ -20,12 +26,25 @@ struct OutcomeSource {
         offset = job.pointee.offset
     }
 
-    init(opaque: UInt) {
-        partitionSlot = UInt16(truncatingIfNeeded: opaque >> Self.offsetBits)
-        offset = Int64(opaque & (1 << Self.offsetBits - 1))
+    /// Of an item that came from the store.
+    init(storedIn partitionSlot: UInt16, offset: Int64) {
+        self.partitionSlot = partitionSlot
+        self.offset = offset
+        isStored = true
+        isOffsetDone = true
     }
 
-    var opaque: UInt { UInt(partitionSlot) << Self.offsetBits | UInt(offset) }
+    init(opaque: UInt) {
+        partitionSlot = UInt16(truncatingIfNeeded: opaque >> Self.slotShift)
+        isStored = opaque & Self.storedBit != 0
+        isOffsetDone = opaque & Self.doneBit != 0
+        offset = Int64(opaque & (Self.doneBit - 1))
+    }
+
+    var opaque: UInt {
+        UInt(partitionSlot) << Self.slotShift | (isStored ? Self.storedBit : 0)
+            | (isOffsetDone ? Self.doneBit : 0) | UInt(offset)
+    }
 }
 
 /// Produces one shard's outcomes and dead letters. When the producer's queue is full they wait here, and the shard

@@ -95,17 +95,10 @@ func fnv1a(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
     return hash
 }
 
-/// Which shard owns a device: the same for a token in upper and lower case.
-func shardIndex(ofKey key: UnsafeRawBufferPointer?, partition: Int32, shards: Int) -> Int {
-    guard shards > 1 else { return 0 }
-    guard let key else { return Int(UInt32(bitPattern: partition)) % shards }
-    // The low bits of FNV are weak.
-    return Int(truncatingIfNeeded: (hexadecimalHash(key) >> 32) % UInt64(shards))
-}
+/// Which shard owns a device.
+func shardIndex(of device: DeviceKey, shards: Int) -> Int { shardIndex(ofHash: device.low, shards: shards) }
 
-/// The same for a device token in upper and lower case.
-func hexadecimalHash(_ token: UnsafeRawBufferPointer) -> UInt64 {
-    var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-    for byte in token { hash = (hash ^ UInt64(byte | 0x20)) &* 0x100_0000_01b3 }
-    return hash
+/// The same, by the lower half of the key.
+func shardIndex(ofHash hash: UInt64, shards: Int) -> Int {
+    shards > 1 ? Int(truncatingIfNeeded: (hash >> 32) % UInt64(shards)) : 0
 }

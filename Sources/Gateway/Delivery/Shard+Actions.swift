@@ -13,6 +13,8 @@ struct ActionContext {
     var answered = DeliveryMachine.noSlot
     /// The new token of a device event.
     var newToken: UnsafeRawBufferPointer?
+    /// Whose item the store has.
+    var stored = DeliveryMachine.noSlot
 
     static var none: ActionContext { ActionContext() }
 }
@@ -41,16 +43,22 @@ extension Shard {
             case .dequeue(let slot): lanes[Int(jobs[slot].pointee.lane)].pool.scheduler.remove(slot: slot)
             case .requeue(let slot): requeue(slot)
             case .drop(let slot): drop(slot)
-            case .store(let slot, _): freedBytes += jobs[slot].pointee.moveToOwnMemory()
+            case .store(let slot, let version): put(slot, version: version)
+            case .evict(let slot): evict(slot)
+            case .keepPresence(let number): keepPresence(number)
             case .noteMove(let slot):
-                if let token = context.newToken { jobs[slot].pointee.note(token) }
+                guard let token = context.newToken else { continue }
+                jobs[slot].pointee.note(token)
+                putMoved(slot, to: token)
             case .readdress(let slot): readdress(slot, context)
             case .depart(let slot): depart(slot, context)
             case .alert(_, let slot): warn(of: context.verdict, slot)
             case .recovered(let topic):
                 logger.notice(
                     "APNs takes pushes for the topic again", metadata: ["topic": "\(routes.name(of: topic))"])
-            case .offsetDone, .evict, .keepPresence: preconditionFailure("there is no durable store")
+            case .offsetDone(let partition, let offset):
+                jobs[context.stored].pointee.isOffsetDone = true
+                complete(partition, offset, isRepeated: false)
             }
         }
     }
@@ -97,7 +105,7 @@ extension Shard {
             explain(&outcome, job, concerns ? context.verdict : nil)
         default: break
         }
-        write(outcome, source: OutcomeSource(job: job))
+        write(outcome, source: source(of: job))
         release(slot)
     }
 
@@ -135,7 +143,10 @@ extension Shard {
     /// Gives an item back to Kafka.
     private func drop(_ slot: UInt32) {
         counters.abandoned += 1
-        if isAbandoning { abandoned += 1 } else { gaveBack(jobs[slot].pointee.partitionSlot) }
+        // What the store has the intake doesn't wait for.
+        if !jobs[slot].pointee.isOffsetDone {
+            if isAbandoning { abandoned += 1 } else { gaveBack(jobs[slot].pointee.partitionSlot) }
+        }
         release(slot)
     }
 
@@ -146,7 +157,19 @@ extension Shard {
 
     func free(_ job: consuming Job) {
         freedBytes += job.heldBytes
+        if job.isRestored {
+            storage?.restored -= 1
+        } else if job.isOffsetDone {
+            news.freed[job.partitionSlot, default: 0] += 1
+        }
         job.release()
+    }
+
+    /// The offset of a record is complete as the store has it.
+    func complete(_ partitionSlot: UInt16, _ offset: Int64, isRepeated: Bool) {
+        let place = ShardStore.Place(partitionSlot: partitionSlot, offset: offset)
+        news.completed.append(IntakeNews.Completion(place: place, isRepeated: isRepeated))
+        askForTurnEnd()
     }
 
     func free(_ record: ConsumedRecord) {
@@ -164,6 +187,7 @@ extension Shard {
             preconditionFailure("slot \(slot) moves to no token")
         }
         freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
+        job.pointee.device = plan.hasher.device(token)
         noted?.deallocate()
     }
 
@@ -172,21 +196,33 @@ extension Shard {
         let (facts, progress) = machine.export(slot)
         let job = jobs.remove(slot)
         machine.release(slot)
-        let shard = shardIndex(
-            ofKey: job.push.deviceToken, partition: job.partition, shards: plan.shards)
+        if job.isRestored { storage?.restored -= 1 }
+        let shard = shardIndex(of: job.device, shards: plan.shards)
         handOver(shard, Departure(job: job, facts: facts, progress: progress))
     }
 
     /// Takes an item over whose device has a token of this shard now.
     func adopt(_ departure: Departure) {
         wallMilliseconds = wallClockMilliseconds()
+        if departure.job.isRestored { storage?.restored += 1 }
+        let job = departure.job
+        if !hasEnded,
+            putAside(.departure(departure), for: job.device, job.partitionSlot, needsPresence: true)
+        {
+            return askForTurnEnd()
+        }
+        takeOver(departure)
+    }
+
+    /// The same, when all of its device is in memory.
+    func takeOver(_ departure: Departure) {
         var job = departure.job
         guard !hasEnded,
             let route = routes.route(
                 of: job.push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else {
             counters.abandoned += 1
-            gaveBack(job.partitionSlot)
+            if !job.isOffsetDone { gaveBack(job.partitionSlot) }
             return free(job)
         }
         var facts = departure.facts

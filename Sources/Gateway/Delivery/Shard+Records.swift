@@ -25,40 +25,63 @@ extension Shard {
     private func announce() -> Int {
         var count = 0
         while count < announced.count, let incoming = ring.pop() {
-            let record = ConsumedRecord(rawPointer: incoming.pointer)
-            let device = record.key.map { plan.hasher.device($0) }
-            if let device { machine.expect(device) }
-            announced.initializeElement(
-                at: count,
-                to: AnnouncedRecord(record: record, partitionSlot: incoming.partitionSlot, device: device))
+            machine.expect(incoming.device)
+            storage?.expect(incoming.device)
+            announced.initializeElement(at: count, to: incoming)
             count += 1
         }
         return count
     }
 
-    private func take(_ incoming: AnnouncedRecord) {
+    /// Takes a record; `isLoaded` when all of its device is in memory.
+    func take(_ incoming: IncomingRecord, isLoaded: Bool = false) {
         let record = incoming.record
-        counters.records += 1
+        if !isLoaded {
+            counters.records += 1
+            storage?.hasRead(incoming.partitionSlot, through: record.offset)
+        }
         let source = OutcomeSource(record: record, partitionSlot: incoming.partitionSlot)
         let jobRecord = jobRecord(of: record)
         let job: DecodedJob
         do throws(JobError) {
             job = try decoder.decode(jobRecord, nowMilliseconds: wallMilliseconds)
         } catch {
+            if incoming.isReplay { return replayed(incoming) }
             counters.deadLetters += 1
             outcomes.deadLetter(jobRecord, error: error, source: source)
             free(record)
             return
         }
         switch job {
-        case .push(let push): take(push, incoming, source)
-        case .control(let control): take(control, record, source)
+        case .push(let push):
+            if incoming.isReplay {
+                push.release()
+                return replayed(incoming)
+            }
+            if !isLoaded,
+                putAside(
+                    .record(incoming), for: incoming.device, incoming.partitionSlot,
+                    needsPresence: push.delivery != .accept)
+            {
+                return push.release()
+            }
+            take(push, incoming, source)
+        case .control(let control):
+            if !isLoaded, putAside(control, incoming) { return control.release() }
+            take(control, incoming, source)
         }
+    }
+
+    /// A record that was complete before takes no room any more.
+    private func replayed(_ incoming: IncomingRecord) {
+        news.freed[incoming.partitionSlot, default: 0] += 1
+        free(incoming.record)
+        askForTurnEnd()
     }
 
     // MARK: Pushes
 
-    private func take(_ decoded: PushJob, _ incoming: AnnouncedRecord, _ source: OutcomeSource) {
+    private func take(_ decoded: PushJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
         var push = decoded
         push.expiration = push.expiration.capped(
@@ -70,19 +93,16 @@ extension Shard {
         let job = Job(
             push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
             partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
-            lane: route.lane, app: route.app, partitionSlot: source.partitionSlot)
-        // The key is hashed already, and in binary mode it is the device token.
-        let isKey = push.deviceToken.baseAddress == record.key?.baseAddress
-        let device = (isKey ? incoming.device : nil) ?? plan.hasher.device(push.deviceToken)
-        settle(job, machine.admit(facts(of: job, device, route), at: now))
+            lane: route.lane, app: route.app, partitionSlot: source.partitionSlot, device: incoming.device)
+        settle(job, machine.admit(facts(of: job, route), at: now))
     }
 
-    private func facts(of job: Job, _ device: DeviceKey, _ route: RouteTable.Route) -> PushFacts {
+    func facts(of job: Job, _ route: RouteTable.Route) -> PushFacts {
         let push = job.push
         var expiration = Int64.max
         if case .at(let seconds) = push.expiration { expiration = Int64(seconds) * 1000 }
         return PushFacts(
-            device: device,
+            device: job.device,
             collapseKey: push.collapseIdentifier.map { plan.hasher.collapseIdentifier($0) } ?? 0,
             notificationKey: plan.hasher.notification(push.apnsID), topic: route.number, lane: job.lane,
             partition: job.partitionSlot, offset: job.offset, expirationMilliseconds: expiration,
@@ -103,8 +123,9 @@ extension Shard {
             refuse(job, .superseded, progress, supersededBy: jobs[slot].pointee.push.apnsID)
         case .deviceFull: refuse(job, .undeliverable, progress, cause: .deviceLimit)
         case .expired: refuse(job, .expired, progress)
-        case .repeated:
-            // The slot's job completes the offset.
+        case .repeated(_, let isDurable):
+            // The slot's job completes the offset, unless it is complete because the store has it.
+            if isDurable, !job.isRestored { complete(job.partitionSlot, job.offset, isRepeated: true) }
             free(job)
         case .full:
             // The intake never hands out more than there are slots.
@@ -118,7 +139,7 @@ extension Shard {
         let old = jobs[slot]
         var outcome = outcome(of: old, .superseded, replaced.progress)
         outcome.supersededBy = successor.push.apnsID
-        write(outcome, source: OutcomeSource(job: old))
+        write(outcome, source: source(of: old))
         // The actions that follow find the successor. Without a collapse identifier its topic can be of another lane,
         // where the slot does not wait.
         if old.pointee.lane != successor.lane {
@@ -132,7 +153,7 @@ extension Shard {
     }
 
     /// Ends a job that has no slot.
-    private func refuse(
+    func refuse(
         _ job: consuming Job, _ kind: OutcomeKind, _ progress: ItemProgress, cause: OutcomeCause? = nil,
         supersededBy: APNSID? = nil
     ) {
@@ -140,7 +161,7 @@ extension Shard {
             var outcome = outcome(of: job, kind, progress)
             outcome.cause = cause
             outcome.supersededBy = supersededBy
-            write(outcome, source: OutcomeSource(job: job))
+            write(outcome, source: source(of: job))
         }
         free(job)
     }
@@ -161,8 +182,15 @@ extension Shard {
 
     // MARK: Other jobs
 
-    private func take(_ control: ControlJob, _ record: ConsumedRecord, _ source: OutcomeSource) {
-        let (kind, count) = apply(control, partition: source.partitionSlot)
+    private func take(_ control: ControlJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
+        let record = incoming.record
+        let (kind, count) = apply(
+            control, incoming.device,
+            origin: RecordOrigin(partition: incoming.partitionSlot, offset: record.offset))
+        if incoming.isReplay {
+            control.release()
+            return replayed(incoming)
+        }
         let outcome = Outcome(
             kind, of: control, count: count, sourceTopic: sourceTopic, partition: record.partition,
             offset: record.offset, polledMilliseconds: wallMilliseconds,
@@ -173,8 +201,10 @@ extension Shard {
     }
 
     /// Does what a cancel or device event says. Returns the kind of its outcome, and how many items it concerned.
-    private func apply(_ control: ControlJob, partition: UInt16) -> (OutcomeKind, UInt32?) {
-        let device = plan.hasher.device(control.address)
+    private func apply(
+        _ control: ControlJob, _ device: DeviceKey, origin: RecordOrigin
+    ) -> (OutcomeKind, UInt32?) {
+        let partition = origin.partition
         let occurred = control.occurredMilliseconds
         var context = ActionContext.none
         let count: Int
@@ -182,14 +212,16 @@ extension Shard {
         case .cancelCollapseIdentifier(let identifier):
             // A topic that no push has named has nothing pending.
             guard let topic = routes.number(of: control.topic) else { return (.notFound, nil) }
-            return cancel(device, .collapseKey(plan.hasher.collapseIdentifier(identifier), topic: topic))
+            return cancel(
+                device, .collapseKey(plan.hasher.collapseIdentifier(identifier), topic: topic), origin)
         case .cancelNotification(let id):
-            return cancel(device, .notificationKey(plan.hasher.notification(id)))
+            return cancel(device, .notificationKey(plan.hasher.notification(id)), origin)
         case .online:
             count = machine.online(device, occurredMilliseconds: occurred, partition: partition, at: now)
         case .offline:
             count = machine.offline(device, occurredMilliseconds: occurred, partition: partition, at: now)
-        case .unregistered: count = machine.unregistered(device, occurredMilliseconds: occurred, at: now)
+        case .unregistered:
+            count = machine.unregistered(device, occurredMilliseconds: occurred, origin: origin, at: now)
         case .receipt(let id):
             count = machine.receipt(
                 device, notificationKey: plan.hasher.notification(id), occurredMilliseconds: occurred,
@@ -197,24 +229,26 @@ extension Shard {
             )
         case .tokenChanged(let token):
             context.newToken = token
-            let isElsewhere =
-                shardIndex(ofKey: token, partition: 0, shards: plan.shards) != plan.index
+            let new = plan.hasher.device(token)
             count = machine.tokenChanged(
-                device, to: plan.hasher.device(token), isElsewhere: isElsewhere, at: now)
+                device, to: new, isElsewhere: shardIndex(of: new, shards: plan.shards) != plan.index,
+                origin: origin, at: now)
         case .broadcast: return (.undeliverable, nil)
         }
         act(context)
         return (.applied, UInt32(clamping: count))
     }
 
-    private func cancel(_ device: DeviceKey, _ target: CancelTarget) -> (OutcomeKind, UInt32?) {
-        let result = machine.cancel(device, target, at: now)
+    private func cancel(
+        _ device: DeviceKey, _ target: CancelTarget, _ origin: RecordOrigin
+    ) -> (OutcomeKind, UInt32?) {
+        let result = machine.cancel(device, target, origin: origin, at: now)
         act()
         if result.cancelled > 0 { return (.cancelled, UInt32(clamping: result.cancelled)) }
         return (result.tooLate > 0 ? .tooLate : .notFound, nil)
     }
 
-    private func jobRecord(of record: ConsumedRecord) -> JobRecord {
+    func jobRecord(of record: ConsumedRecord) -> JobRecord {
         let count = record.headerCount
         if count > headers.count {
             headers.deallocate()

@@ -4,6 +4,7 @@ import EventLoop
 import HTTP2
 import Kafka
 import Logging
+import RetryStore
 import SluiceModel
 import Synchronization
 
@@ -11,14 +12,14 @@ import Synchronization
 struct IncomingRecord: BitwiseCopyable {
     /// Of a ``ConsumedRecord``, which the receiver owns.
     var pointer: UnsafeMutableRawPointer
+    /// The hash of its key; of no meaning where it has none.
+    var device: DeviceKey
     var partitionSlot: UInt16
-}
+    /// It is complete, as a commit says. A cancel or device event has its effect once more, on what came before it and
+    /// isn't complete; a push is done.
+    var isReplay = false
 
-/// A record that the machine knows to come, with the hash of its key.
-struct AnnouncedRecord {
-    var record: ConsumedRecord
-    var partitionSlot: UInt16
-    var device: DeviceKey?
+    var record: ConsumedRecord { ConsumedRecord(rawPointer: pointer) }
 }
 
 /// What a shard is made from.
@@ -59,6 +60,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Bytes of records held by the worker; the shard takes off what it frees.
     private let bytesInFlight: InFlightBytes
 
+    /// Nil: what waits for long waits in memory.
+    let storage: ShardStore?
     var machine: DeliveryMachine
     var jobs: JobTable
     /// Name of the jobs' Kafka topic.
@@ -66,7 +69,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var decoder = JobDecoder()
     var headers: UnsafeMutableBufferPointer<RecordHeader>
     /// Room for the records that are announced together.
-    let announced = UnsafeMutableBufferPointer<AnnouncedRecord>.allocate(capacity: 32)
+    let announced = UnsafeMutableBufferPointer<IncomingRecord>.allocate(capacity: 32)
     var lanes: [Lane] = []
     var routes: RouteTable
     var counters = ShardCounters()
@@ -85,6 +88,11 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
     /// Hands an item to another shard, by its index.
     var handOver: @Sendable (Int, Departure) -> Void = { _, _ in }
+    /// What the intake has to hear at the end of the turn.
+    var news = IntakeNews()
+    var report: @Sendable (IntakeNews) -> Void = { _ in }
+    /// The store could not do what it was asked for, or (nil) can again.
+    var storeWorks: @Sendable (RetryStoreError?) -> Void = { _ in }
     /// Answers that still come are nobody's.
     private(set) var hasEnded = false
 
@@ -92,13 +100,15 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     static let recordsPerTurn = 2048
 
     init(
-        plan: ShardPlan, outcomes: OutcomeWriter, bytesInFlight: InFlightBytes, logger: Logger
+        plan: ShardPlan, outcomes: OutcomeWriter, bytesInFlight: InFlightBytes, store: RetryStore? = nil,
+        logger: Logger
     ) throws(SystemError) {
         self.plan = plan
         self.outcomes = outcomes
         self.bytesInFlight = bytesInFlight
         self.logger = logger
         loop = try EventLoop(name: "shard-\(plan.index)")
+        storage = store.map { ShardStore($0) }
         ring = SingleProducerRing(capacity: plan.limits.capacity)
         jobs = JobTable(capacity: plan.limits.capacity)
         machine = DeliveryMachine(
@@ -112,6 +122,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
         outcomes.resume = { [unowned self] in askForTurnEnd() }
         outcomes.attach(to: loop)
+        storage?.wake = { [unowned self] in askForTurnEnd() }
     }
 
     deinit {
@@ -157,6 +168,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
         if !isDraining, !outcomes.isBlocked { sendAll() }
+        submitToStore()
         if freedBytes != 0 {
             bytesInFlight.subtract(freedBytes)
             freedBytes = 0
@@ -198,6 +210,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         abandoned = 0
         machine.abandon(partition: partitionSlot, at: now)
         act()
+        abandoned += abandonWaiting(partitionSlot: partitionSlot)
         isAbandoning = false
         askForTurnEnd()
         return abandoned
@@ -233,6 +246,10 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     func snapshot() -> ShardCounters {
         var snapshot = counters
         snapshot.take(machine.milestones)
+        if let storage {
+            snapshot.store = storage.counters
+            snapshot.coldDevices = storage.cold.count
+        }
         snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
         return snapshot
     }

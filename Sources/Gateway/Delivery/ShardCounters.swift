@@ -27,6 +27,10 @@ public struct ShardCounters: Sendable, Equatable {
     /// Jobs by ``ItemState/rawValue``.
     public var states = [Int](repeating: 0, count: ItemState.allCases.count)
     public var openConnections = 0
+    /// What was asked of the store.
+    public var store = StoreCounters()
+    /// Devices that may have items in the store alone.
+    public var coldDevices = 0
 
     public init() {}
 
@@ -65,6 +69,8 @@ public struct ShardCounters: Sendable, Equatable {
         sum.unaccounted += right.unaccounted
         for index in sum.states.indices { sum.states[index] += right.states[index] }
         sum.openConnections += right.openConnections
+        sum.store = left.store + right.store
+        sum.coldDevices += right.coldDevices
         return sum
     }
 }

@@ -9,6 +9,8 @@ struct Revocation {
     var deadline: MonotonicTime
     /// Answers of shards, one for each partition, about what they have not sent and give back.
     var awaited: Int
+    /// All has ended; the last commit is under way.
+    var isFinishing = false
 }
 
 /// The end of the worker: what is in flight ends first.
@@ -23,7 +25,7 @@ extension Intake {
     func take(_ assigned: [TopicPartition]) {
         counters.rebalances += 1
         pendingAssignment = assigned
-        answerAssignment()
+        prepareAssignment()
     }
 
     /// Reads what the group has committed and begins there. Tried again a second later when Kafka does not answer.
@@ -40,11 +42,11 @@ extension Intake {
                         "the commit's metadata is not ours; what was finished above it is done again",
                         metadata: ["partition": "\(offset.topicPartition)", "problem": "\(problem)"])
                 }
-                states.append(
-                    PartitionState(
-                        topicPartition: offset.topicPartition,
-                        tracker: OffsetTracker(
-                            nextOffset: offset.offset ?? 0, completedAbove: decoded.completed)))
+                var state = PartitionState(
+                    topicPartition: offset.topicPartition,
+                    tracker: OffsetTracker(nextOffset: offset.offset ?? 0, completedAbove: decoded.completed))
+                state.store = openedStores[offset.topicPartition.partition].map { PartitionStore(handle: $0) }
+                states.append(state)
                 begins.append(
                     TopicPartitionOffset(
                         offset.topicPartition, offset.offset.map { .offset($0) } ?? .committed))
@@ -68,7 +70,7 @@ extension Intake {
         let place = partitions.insert(state)
         let slot = partitions[place].slot
         gate.add(place)
-        for shard in shards { shard.loop.execute { shard.begin(partitionSlot: slot) } }
+        beginInShards(place, slot)
     }
 
     // MARK: Revocation
@@ -136,14 +138,17 @@ extension Intake {
     }
 
     func checkRevocation() {
-        guard let revocation else { return }
+        guard let revocation, !revocation.isFinishing else { return }
         let remaining = revocation.partitions.reduce(0) { sum, partition in
             sum + (partitions.place(of: partition).map { gate.load($0).jobs } ?? 0)
         }
-        guard (remaining == 0 && revocation.awaited <= 0) || loop.now >= revocation.deadline else {
-            return
-        }
-        finishRevocation(commits: true)
+        let places = revocation.partitions.compactMap { partitions.place(of: $0) }
+        guard
+            (remaining == 0 && revocation.awaited <= 0 && isSettled(places))
+                || loop.now >= revocation.deadline
+        else { return }
+        self.revocation?.isFinishing = true
+        bringToDisk { [self] isDone in finishRevocation(commits: isDone) }
     }
 
     private func finishRevocation(commits: Bool) {
@@ -152,6 +157,7 @@ extension Intake {
         let places = revocation.partitions.compactMap { partitions.place(of: $0) }
         if commits { commitNow(places) }
         followGate()
+        endInShards(places.map { partitions[$0].slot })
         for place in places {
             partitions.remove(place)
             gate.remove(place)
@@ -176,23 +182,56 @@ extension Intake {
 
     /// Commits what has moved since the last time; the result comes as an event.
     func commitDirty() {
-        guard commitUnderWay == nil else { return }
+        guard commitUnderWay == nil, barrier == nil else { return }
         lastCommit = loop.now
         finishedSinceCommit = 0
-        var commits: [OffsetCommit] = []
-        for place in partitions.places where !partitions[place].isEnding {
-            guard let commit = pendingCommit(place) else { continue }
-            commits.append(commit)
+        var issued = IssuedCommit()
+        // What ends commits as well where removals from the store wait for it.
+        for place in partitions.places where !partitions[place].isEnding || partitions[place].store != nil {
+            // Without news of it, all that is complete was committed before.
+            let commit = pendingCommit(place)
+            guard commit != nil || partitions[place].store?.removals.needsCommit == true else { continue }
+            if let serial = partitions[place].store?.removals.commitIssued() {
+                issued.serials.append((partitions[place].slot, serial))
+            }
+            guard let commit else { continue }
+            issued.commits.append(commit)
             partitions[place].committed = commit
             partitions[place].isDirty = false
         }
-        guard !commits.isEmpty else { return }
-        attempt("commit") { () throws(KafkaError) in commitUnderWay = try consumer.commit(commits) }
-        if commitUnderWay == nil { commitAllAgain() }
+        guard !issued.isEmpty else { return }
+        guard !issued.commits.isEmpty else { return ended(issued, isTaken: true) }
+        // What the commit covers has to outlive this machine, where the store has it.
+        bringToDisk { [self] isDone in
+            guard isDone else {
+                ended(issued, isTaken: false)
+                return commitAllAgain()
+            }
+            commit(issued)
+        }
+    }
+
+    private func commit(_ issued: IssuedCommit) {
+        var issued = issued
+        issued.commits.removeAll { commit in
+            partitions.place(of: commit.topicPartition) == nil
+        }
+        guard !issued.commits.isEmpty else { return }
+        attempt("commit") { () throws(KafkaError) in
+            issued.reference = try consumer.commit(issued.commits)
+            commitUnderWay = issued
+        }
+        if commitUnderWay == nil {
+            ended(issued, isTaken: false)
+            commitAllAgain()
+        }
     }
 
     func committed(_ result: CommitResult) {
-        if result.reference == commitUnderWay { commitUnderWay = nil }
+        if let issued = commitUnderWay, result.reference == issued.reference {
+            commitUnderWay = nil
+            ended(issued, isTaken: result.error == nil)
+        }
         counters.commits += 1
         guard let error = result.error else { return }
         counters.commitErrors += 1
@@ -255,7 +294,7 @@ extension Intake {
 
     func checkDrain() {
         guard phase == .draining, let drain else { return }
-        let done = drain.awaitedShards <= 0 && unfinished <= 0
+        let done = drain.awaitedShards <= 0 && unfinished <= 0 && isSettled(partitions.places)
         guard done || loop.now >= drain.deadline else { return }
         phase = .ended
         self.drain = nil
@@ -278,6 +317,7 @@ extension Intake {
         for shard in shards {
             shard.loop.execute { [self] in
                 shard.end()
+                _ = shard.flushToStore()
                 loop.execute { finished.call() }
             }
         }
@@ -291,7 +331,7 @@ extension Intake {
                 "outcomes are not acknowledged; their jobs will be done again",
                 metadata: ["error": "\(error)"])
         }
-        commitNow(partitions.places)
+        if syncStore() { commitNow(partitions.places) }
         if !consumer.close(timeoutMilliseconds: 3_000) {
             logger.warning("the group could not be left in time; it notices by the session timeout")
         }

@@ -2,6 +2,7 @@ import DeliveryCore
 import EventLoop
 import Kafka
 import Logging
+import RetryStore
 import SluiceModel
 
 /// The worker's Kafka thread: it polls records and hands them to the shards, takes the delivery reports of
@@ -32,6 +33,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
     let producer: KafkaProducer
     let shards: [Shard]
     let bytesInFlight: InFlightBytes
+    let hasher: IdentityHasher
+    /// Nil: what waits for long waits in memory.
+    let store: RetryStore?
     let logger: Logger
     private let deadLettersTopic: String
     /// Called once, on the loop's thread, when the intake has ended.
@@ -49,7 +53,15 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var pendingAssignment: [TopicPartition] = []
     var revocation: Revocation?
     var drain: Drain?
-    var commitUnderWay: UInt64?
+    var commitUnderWay: IssuedCommit?
+    /// Commits that wait for the disk.
+    var barrier: Barrier?
+    /// The store's part of each partition that was assigned once.
+    var openedStores: [Int32: StorePartition] = [:]
+    /// The last attempt to bring everything to the disk failed.
+    var mustSync = false
+    /// Until when no due items are looked for.
+    var nextDueScan = MonotonicTime(nanoseconds: 0)
     var lastCommit: MonotonicTime
     var finishedSinceCommit = 0
     private var lastAssignmentTry: MonotonicTime
@@ -71,13 +83,16 @@ final class Intake: TimerHandler, @unchecked Sendable {
     init(
         settings: Settings, consumerProperties: KafkaProperties, jobsTopic: String, deadLettersTopic: String,
         producer: KafkaProducer,
-        shards: [Shard], bytesInFlight: InFlightBytes, loop: EventLoop, logger: Logger,
+        shards: [Shard], bytesInFlight: InFlightBytes, hasher: IdentityHasher, store: RetryStore?,
+        loop: EventLoop, logger: Logger,
         ended: @escaping (String?) -> Void
     ) throws {
         self.settings = settings
         self.producer = producer
         self.shards = shards
         self.bytesInFlight = bytesInFlight
+        self.hasher = hasher
+        self.store = store
         self.logger = logger
         self.deadLettersTopic = deadLettersTopic
         self.ended = ended
@@ -99,6 +114,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
         reportsWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
         for shard in shards {
             shard.gaveBack = { [unowned self] slot in loop.execute { [self] in jobGaveBack(slot) } }
+            shard.report = { [unowned self] news in loop.execute { [self] in take(news) } }
+            shard.storeWorks = { [unowned self] error in loop.execute { [self] in storeWorks(error) } }
         }
     }
 
@@ -125,7 +142,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     // MARK: Records
 
     func pollRecords() {
-        guard phase == .running, !isPolling else { return }
+        guard phase == .running, !isPolling, !storeIsBehind else { return }
         gate.bytesHeld = bytesInFlight.count
         let room = gate.room(atMost: Self.batchSize, at: loop.now.nanoseconds)
         guard room > 0 else { return }
@@ -168,20 +185,25 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .alreadyCompleted:
             counters.alreadyCompleted += 1
             partitions[place].isDirty = true
-            record.destroy()
+            hand(record, place, bytes, isReplay: true)
         case .full: partitions[place].held.append(record)
         case .outOfOrder: return startOver(place, with: record)
         }
         checkWindow(place)
     }
 
-    private func hand(_ record: ConsumedRecord, _ place: Int, _ bytes: Int) {
+    private func hand(_ record: ConsumedRecord, _ place: Int, _ bytes: Int, isReplay: Bool = false) {
         gate.take(place, offset: record.offset, bytes: bytes)
         counters.records += 1
         bytesInFlight.add(bytes)
-        let shard = shardIndex(ofKey: record.key, partition: record.partition, shards: shards.count)
+        let device = record.key.map { hasher.device($0) }
+        let shard =
+            device.map { shardIndex(of: $0, shards: shards.count) }
+            ?? Int(UInt32(bitPattern: record.partition)) % shards.count
         let pushed = shards[shard].ring.push(
-            IncomingRecord(pointer: record.rawPointer, partitionSlot: partitions[place].slot))
+            IncomingRecord(
+                pointer: record.rawPointer, device: device ?? DeviceKey(high: 0, low: 0),
+                partitionSlot: partitions[place].slot, isReplay: isReplay))
         precondition(pushed, "the ring of shard \(shard) is smaller than the limit of jobs in flight")
         touched[shard] = true
     }
@@ -199,9 +221,11 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if gate.remove(place) {
             attempt("resume") { () throws(KafkaError) in try consumer.resume([old.topicPartition]) }
         }
-        begin(
-            PartitionState(
-                topicPartition: old.topicPartition, tracker: OffsetTracker(nextOffset: record.offset)))
+        var new = PartitionState(
+            topicPartition: old.topicPartition, tracker: OffsetTracker(nextOffset: record.offset))
+        new.store = old.store.map { PartitionStore(handle: $0.handle) }
+        endInShards([old.slot])
+        begin(new)
         take(record)
     }
 
@@ -225,7 +249,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             }
             return
         }
-        complete(source)
+        acknowledged(source, report)
     }
 
     private func produceAgain(_ report: borrowing DeliveryReport, _ error: KafkaError) {
@@ -254,25 +278,35 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
     }
 
-    private func complete(_ source: OutcomeSource) {
+    private func acknowledged(_ source: OutcomeSource, _ report: borrowing DeliveryReport) {
         // An outcome of a partition that went away meanwhile is nobody's any more.
-        guard let place = partitions.place(ofSlot: source.partitionSlot) else { return gate.finishOrphans(1) }
-        let (completion, bytes) = partitions[place].complete(source.offset)
+        guard let place = partitions.place(ofSlot: source.partitionSlot) else {
+            if !source.isOffsetDone { gate.finishOrphans(1) }
+            return
+        }
+        if partitions[place].store != nil, !isComplete(source, place, report) { return }
+        complete(place, source.offset)
+    }
+
+    /// The offset of a record is complete. `isJob` unless its job took room further on, or takes none any more.
+    func complete(_ place: Int, _ offset: Int64, isJob: Bool = true) {
+        let (completion, bytes) = partitions[place].complete(offset)
         switch completion {
         case .advanced, .completed:
-            let paused = gate.finish(place, offset: source.offset, bytes: bytes)
+            let paused = isJob ? gate.finish(place, offset: offset, bytes: bytes) : gate.reasons(place)
             counters.finished += 1
             finishedSinceCommit += 1
             partitions[place].isDirty = true
             if paused.contains(.window) { reopenWindow(place) }
         case .notOutstanding, .unknown:
-            logger.error("a second outcome for one record", metadata: ["offset": "\(source.offset)"])
+            logger.error("a second outcome for one record", metadata: ["offset": "\(offset)"])
         }
     }
 
     /// Goes on with what waited for jobs to finish.
-    private func afterProgress() {
-        if finishedSinceCommit >= Self.jobsPerCommit, loop.now >= lastCommit + Self.leastCommitInterval {
+    func afterProgress() {
+        let isUrgent = finishedSinceCommit >= Self.jobsPerCommit || hastensCommits
+        if isUrgent, loop.now >= lastCommit + Self.leastCommitInterval {
             commitDirty()
         }
         checkRevocation()
@@ -296,10 +330,11 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
         guard phase == .running else { return }
         advanceGate()
+        lookForDue()
         if !gate.isStalled { pollRecords() }
         if !pendingAssignment.isEmpty, loop.now >= lastAssignmentTry + .seconds(1) {
             lastAssignmentTry = loop.now
-            answerAssignment()
+            prepareAssignment()
         }
     }
 }

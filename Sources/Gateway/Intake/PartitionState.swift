@@ -1,5 +1,6 @@
 import DeliveryCore
 import Kafka
+import RetryStore
 
 /// One assigned partition: what of it is finished, and what is known of its end.
 struct PartitionState {
@@ -18,6 +19,8 @@ struct PartitionState {
     var isDirty = false
     /// What was committed last.
     var committed: OffsetCommit?
+    /// Nil without a store.
+    var store: PartitionStore?
 
     init(topicPartition: TopicPartition, tracker: OffsetTracker) {
         self.topicPartition = topicPartition

@@ -1,0 +1,333 @@
+import DeliveryCore
+import EventLoop
+import Kafka
+import Logging
+import RetryStore
+import SluiceModel
+import Synchronization
+
+/// A partition's part of the store, as the intake has it.
+struct PartitionStore {
+    let handle: StorePartition
+    var removals = RemovalOrder()
+    /// Where the last look for due items ended.
+    var dueCursor: DueCursor?
+    /// A look for due items is under way, or the shards haven't taken all of it.
+    var isLooking = false
+    var awaitedShards = 0
+    /// Due, of records that are still to be read.
+    var ahead: [DueEntry] = []
+}
+
+/// Commits on their way to Kafka.
+struct IssuedCommit {
+    var commits: [OffsetCommit] = []
+    /// By the slots of their partitions.
+    var serials: [(slot: UInt16, serial: UInt64)] = []
+    var reference: UInt64 = 0
+
+    var isEmpty: Bool { commits.isEmpty && serials.isEmpty }
+}
+
+/// Everything written so far is brought to the disk: the shards hand over what they have, then the store syncs.
+struct Barrier {
+    var awaited: Int
+    var hasWritten: Bool
+    var then: [(Bool) -> Void]
+}
+
+/// The intake's side of the store.
+extension Intake {
+    // MARK: Partitions
+
+    /// Opens the store's part of the assigned partitions, then answers the assignment.
+    func prepareAssignment() {
+        guard let store else { return answerAssignment() }
+        let assigned = pendingAssignment
+        let missing = assigned.map(\.partition).filter { openedStores[$0] == nil }
+        guard !missing.isEmpty else { return answerAssignment() }
+        for partition in missing {
+            store.open(partition: partition) { [self] result in
+                loop.execute { [self] in opened(partition, result) }
+            }
+        }
+    }
+
+    private func opened(_ partition: Int32, _ result: Result<StorePartition, RetryStoreError>) {
+        switch result {
+        case .success(let handle):
+            openedStores[partition] = handle
+            guard phase == .running, !pendingAssignment.isEmpty,
+                pendingAssignment.allSatisfy({ openedStores[$0.partition] != nil })
+            else { return }
+            answerAssignment()
+        case .failure(let error):
+            // The timer tries again.
+            storeWorks(error)
+        }
+    }
+
+    func beginInShards(_ place: Int, _ slot: UInt16) {
+        guard let store, let handle = partitions[place].store?.handle else {
+            for shard in shards { shard.loop.execute { shard.begin(partitionSlot: slot) } }
+            return
+        }
+        let readThrough = partitions[place].tracker.end - 1
+        for shard in shards {
+            shard.loop.execute { shard.begin(partitionSlot: slot, handle, readThrough: readThrough) }
+        }
+        let shards = shards
+        store.scanItems(handle, chunk: 4096) { keys in
+            for shard in shards { shard.loop.execute { shard.found(slot, keys) } }
+        } completion: { [self] error in
+            // Until it has succeeded, a look into the store precedes everything: slower, and as correct.
+            if error == nil {
+                for shard in shards { shard.loop.execute { shard.scanned(slot) } }
+            } else {
+                loop.execute { [self] in storeWorks(error) }
+            }
+        }
+    }
+
+    func endInShards(_ slots: [UInt16]) {
+        guard store != nil else { return }
+        for shard in shards {
+            shard.loop.execute { for slot in slots { shard.end(partitionSlot: slot) } }
+        }
+    }
+
+    /// Lets go of the store's handles.
+    func forgetStores() {
+        openedStores = [:]
+        for place in partitions.places { partitions[place].store = nil }
+    }
+
+    // MARK: Outcomes
+
+    /// An outcome is in Kafka. Whether its record's offset is complete with that; otherwise it waits for removals, or is
+    /// complete already.
+    func isComplete(_ source: OutcomeSource, _ place: Int, _ report: borrowing DeliveryReport) -> Bool {
+        guard source.isStored || partitions[place].store?.removals.isEmpty == false else { return true }
+        let device = report.key.map { hasher.device($0).low } ?? 0
+        return partitions[place].store!.removals.acknowledged(
+            device: device, offset: source.offset, isStored: source.isStored, completes: !source.isOffsetDone)
+    }
+
+    /// A shard's work has ended some more.
+    func take(_ news: IntakeNews) {
+        for (slot, jobs) in news.freed {
+            guard let place = partitions.place(ofSlot: slot) else {
+                gate.finishOrphans(jobs)
+                continue
+            }
+            if gate.release(place, jobs: jobs).contains(.window) { reopenWindow(place) }
+        }
+        for completion in news.completed {
+            let place = partitions.place(ofSlot: completion.place.partitionSlot)
+            if let place {
+                complete(place, completion.place.offset, isJob: completion.isRepeated)
+            } else if completion.isRepeated {
+                gate.finishOrphans(1)
+            }
+        }
+        for removed in news.removed {
+            guard let place = partitions.place(ofSlot: removed.place.partitionSlot) else { continue }
+            partitions[place].store?.removals.removed(
+                device: removed.device.low, offset: removed.place.offset)
+            followRemovals(place)
+        }
+        afterProgress()
+    }
+
+    /// Kafka has taken commits, or has not.
+    func ended(_ issued: IssuedCommit, isTaken: Bool) {
+        for (slot, serial) in issued.serials {
+            guard let place = partitions.place(ofSlot: slot) else { continue }
+            if isTaken {
+                partitions[place].store?.removals.commitTaken(serial)
+                followRemovals(place)
+            } else {
+                partitions[place].store?.removals.commitFailed(serial)
+            }
+        }
+    }
+
+    private func followRemovals(_ place: Int) {
+        let slot = partitions[place].slot
+        var removals = [[ShardStore.Place]](repeating: [], count: shards.count)
+        while let action = partitions[place].store?.removals.nextAction() {
+            switch action {
+            case .complete(let offset): complete(place, offset)
+            case .remove(let device, let offset):
+                removals[shardIndex(ofHash: device, shards: shards.count)].append(
+                    ShardStore.Place(partitionSlot: slot, offset: offset))
+            }
+        }
+        for (index, places) in removals.enumerated() where !places.isEmpty {
+            let shard = shards[index]
+            shard.loop.execute { shard.remove(places) }
+        }
+    }
+
+    /// Nothing of these partitions awaits its removal from the store.
+    func isSettled(_ places: [Int]) -> Bool {
+        places.allSatisfy { partitions[$0].store?.removals.isEmpty ?? true }
+    }
+
+    /// Something ends that waits for removals, and these for commits.
+    var hastensCommits: Bool {
+        guard store != nil, phase == .draining || revocation != nil else { return false }
+        return partitions.places.contains {
+            partitions[$0].isDirty || partitions[$0].store?.removals.needsCommit == true
+        }
+    }
+
+    // MARK: Durability
+
+    /// Brings everything to the disk that was written so far, then goes on, at once where nothing was; with false when
+    /// that failed.
+    func bringToDisk(_ then: @escaping (Bool) -> Void) {
+        guard store != nil else { return then(true) }
+        guard barrier == nil else {
+            barrier!.then.append(then)
+            return
+        }
+        barrier = Barrier(awaited: shards.count, hasWritten: mustSync, then: [then])
+        for shard in shards {
+            shard.loop.execute { [self] in
+                let hasWritten = shard.flushToStore()
+                loop.execute { [self] in flushed(hasWritten) }
+            }
+        }
+    }
+
+    private func flushed(_ hasWritten: Bool) {
+        barrier!.awaited -= 1
+        if hasWritten { barrier!.hasWritten = true }
+        guard barrier!.awaited == 0 else { return }
+        guard barrier!.hasWritten, let store else { return passBarrier(true) }
+        store.sync { [self] error in
+            loop.execute { [self] in
+                mustSync = error != nil
+                if let error { storeWorks(error) }
+                passBarrier(error == nil)
+            }
+        }
+    }
+
+    private func passBarrier(_ isDone: Bool) {
+        let then = barrier!.then
+        barrier = nil
+        for body in then { body(isDone) }
+        afterProgress()
+    }
+
+    /// The same at the very end, when the shards have handed everything over. Blocks.
+    func syncStore() -> Bool {
+        guard let store else { return true }
+        let done = BlockingFlag()
+        let failure = FailureText()
+        store.sync { error in
+            if let error { failure.set("\(error)") }
+            done.set()
+        }
+        done.wait()
+        if let text = failure.text {
+            logger.error(
+                "the last offsets are not committed, as the store can't be synced",
+                metadata: ["error": "\(text)"])
+        }
+        return failure.text == nil
+    }
+
+    /// More is on its way to the store than it takes for now.
+    var storeIsBehind: Bool { (store?.queuedBytes ?? 0) > Self.mostQueuedBytes }
+
+    private static let mostQueuedBytes = 64 << 20
+
+    /// The store failed, or (nil) works again. Nothing is lost meanwhile: what it has not taken isn't committed.
+    func storeWorks(_ error: RetryStoreError?) {
+        guard let error else {
+            guard gate.isHeld else { return }
+            logger.notice("the store works again; reading goes on")
+            gate.hold(false)
+            followGate()
+            return pollSoon()
+        }
+        if case .corrupt = error { return fail("\(error)") }
+        if !gate.isHeld {
+            logger.error(
+                "the store failed; nothing is read until it works again", metadata: ["error": "\(error)"])
+        }
+        gate.hold(true)
+        followGate()
+    }
+
+    // MARK: Due items
+
+    /// Items come back from the store a little before they are due.
+    private static let lead: Int64 = 2_000
+    private static let dueInterval: Duration = .milliseconds(500)
+
+    func lookForDue() {
+        guard let store, loop.now >= nextDueScan else { return }
+        nextDueScan = loop.now + Self.dueInterval
+        let through = wallClockMilliseconds() + Self.lead
+        for place in partitions.places where !partitions[place].isEnding {
+            guard let part = partitions[place].store, !part.isLooking else { continue }
+            let slot = partitions[place].slot
+            partitions[place].store!.isLooking = true
+            // After a step of the clock, what was put since is behind the cursor.
+            let isBack = part.dueCursor.map { $0.entry.due > through + 60_000 } ?? false
+            store.scanDue(part.handle, after: isBack ? nil : part.dueCursor, through: through, limit: 2048) {
+                [self] result in
+                loop.execute { [self] in isDue(slot, result) }
+            }
+        }
+    }
+
+    private func isDue(_ slot: UInt16, _ result: Result<DueScan, RetryStoreError>) {
+        guard let place = partitions.place(ofSlot: slot), partitions[place].store != nil else { return }
+        partitions[place].store!.isLooking = false
+        switch result {
+        case .failure(let error): storeWorks(error)
+        case .success(let scan):
+            let end = partitions[place].tracker.end
+            let entries = partitions[place].store!.ahead + scan.entries
+            partitions[place].store!.dueCursor = scan.cursor
+            partitions[place].store!.ahead = entries.filter { $0.key.offset >= end }
+            if !scan.isEnd { nextDueScan = loop.now }
+            hand(entries.filter { $0.key.offset < end }.map(\.key), place, slot, readThrough: end - 1)
+        }
+    }
+
+    private func hand(_ keys: [ItemKey], _ place: Int, _ slot: UInt16, readThrough: Int64) {
+        guard !keys.isEmpty else { return }
+        var parts = [[ItemKey]](repeating: [], count: shards.count)
+        for key in keys { parts[shardIndex(of: key.device, shards: shards.count)].append(key) }
+        partitions[place].store!.isLooking = true
+        partitions[place].store!.awaitedShards = parts.count { !$0.isEmpty }
+        for (index, keys) in parts.enumerated() where !keys.isEmpty {
+            let shard = shards[index]
+            shard.loop.execute { [self] in
+                shard.due(slot, keys, readThrough: readThrough) { [self] in
+                    loop.execute { [self] in dueTaken(slot) }
+                }
+            }
+        }
+    }
+
+    private func dueTaken(_ slot: UInt16) {
+        guard let place = partitions.place(ofSlot: slot), partitions[place].store != nil else { return }
+        partitions[place].store!.awaitedShards -= 1
+        if partitions[place].store!.awaitedShards == 0 { partitions[place].store!.isLooking = false }
+    }
+}
+
+/// What went wrong on another thread.
+private final class FailureText: Sendable {
+    private let value = Mutex<String?>(nil)
+
+    var text: String? { value.withLock { $0 } }
+    func set(_ text: String) { value.withLock { $0 = text } }
+}

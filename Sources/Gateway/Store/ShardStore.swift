@@ -1,0 +1,202 @@
+import DeliveryCore
+import EventLoop
+import RetryStore
+import SluiceModel
+
+/// A shard's side of the store: what it has asked for, what it awaits, and which devices have items there only.
+/// Belongs to the shard's thread.
+final class ShardStore: TimerHandler {
+    /// An item that the machine has asked to keep.
+    struct Put: BitwiseCopyable {
+        var slot: UInt32
+        var version: UInt64
+    }
+
+    /// Which record, by the slot of its partition.
+    struct Place: Hashable, BitwiseCopyable {
+        var partitionSlot: UInt16
+        var offset: Int64
+    }
+
+    /// An item that has ended and is still in the store: until its outcome is safe.
+    struct Ended {
+        var key: ItemKey
+        var due: Int64
+    }
+
+    struct Load: BitwiseCopyable {
+        var device: DeviceKey
+        var partitionSlot: UInt16
+    }
+
+    /// What a batch asks for, in its order.
+    struct Requests {
+        var puts: [Put] = []
+        var removals: [Place] = []
+        var loads: [Load] = []
+    }
+
+    /// A device whose items are on their way from the store, or that has to wait for that, with what is for it
+    /// meanwhile, in order.
+    struct Arrival {
+        /// Where to look besides the partitions that are known to have something.
+        var partitionSlot: UInt16
+        var waiting: [Event] = []
+        var state = State.queued
+        /// Loads that were asked for and haven't come.
+        var awaited = 0
+        /// Devices whose first event needs this one as well.
+        var dependents: [DeviceKey] = []
+
+        enum State {
+            /// In line for its loads.
+            case queued
+            case loading
+            /// All of it is in memory; its first event waits for another device.
+            case loaded
+        }
+    }
+
+    /// What waits for a device.
+    enum Event {
+        case record(IncomingRecord)
+        case departure(Departure)
+    }
+
+    /// What a partition of the store is to this shard, by slot.
+    struct Partition {
+        var handle: StorePartition
+        /// All records up to this offset have been handed to the shards.
+        var readThrough: Int64
+        /// It goes away: nothing of it comes back to memory.
+        var isEnding = false
+        /// The store may know something of devices.
+        var hasDevices = true
+    }
+
+    let store: RetryStore
+    var batch: StoreBatch
+    var requests = Requests()
+    private var partitions: [Partition?] = []
+    var cold = ColdDevices()
+    var arrivals: [DeviceKey: Arrival] = [:]
+    /// Devices that are to be loaded, first come first served.
+    var loadQueue: [DeviceKey] = []
+    var loadQueueHead = 0
+    var loadsUnderWay = 0
+    /// Told when the line for loads is short.
+    var whenShort: [@Sendable () -> Void] = []
+    /// Items in memory that came from the store: they take room that the intake doesn't know of.
+    var restored = 0
+    var ended: [Place: Ended] = [:]
+    /// Removals and loads wait until then, as the last write failed.
+    var failedUntil: MonotonicTime?
+    var failedRemovals: [Place] = []
+    /// Something was written since the last barrier.
+    var hasWritten = false
+    /// The last thing that was asked of the store failed.
+    var isFailing = false
+    /// Asks for a turn's end, when a failed request is to be made again.
+    var wake: () -> Void = {}
+    var counters = StoreCounters()
+
+    /// Loads under way at once, and items from the store at once before no more are loaded.
+    static let mostLoads = 256
+    static let mostRestored = 8192
+    /// More room than the intake hands out records: for items that come back.
+    static let room = 2 * mostRestored
+
+    init(_ store: RetryStore) {
+        self.store = store
+        batch = store.makeBatch()
+    }
+
+    // MARK: Partitions
+
+    subscript(slot: UInt16) -> Partition? {
+        get { Int(slot) < partitions.count ? partitions[Int(slot)] : nil }
+        set {
+            while partitions.count <= Int(slot) { partitions.append(nil) }
+            partitions[Int(slot)] = newValue
+        }
+    }
+
+    var partitionSlots: [UInt16] { partitions.indices.filter { partitions[$0] != nil }.map { UInt16($0) } }
+
+    func hasRead(_ slot: UInt16, through offset: Int64) {
+        guard Int(slot) < partitions.count, let partition = partitions[Int(slot)],
+            partition.readThrough < offset
+        else { return }
+        partitions[Int(slot)]?.readThrough = offset
+    }
+
+    /// A record of this device comes soon.
+    func expect(_ device: DeviceKey) {
+        if cold.count > 0 { cold.prefetch(device) }
+    }
+
+    /// Lets go of the store's handles, and of what was not handed over.
+    func forgetPartitions() {
+        partitions = []
+        _ = takeBatch()
+    }
+
+    func timerFired(_ timer: TimerID) { wake() }
+
+    // MARK: Requests
+
+    func remove(_ place: Place) {
+        guard let item = ended[place], let partition = self[place.partitionSlot] else { return }
+        batch.remove(partition.handle, item.key, due: item.due)
+        requests.removals.append(place)
+        counters.removals += 1
+    }
+
+    func load(_ load: Load) {
+        guard let partition = self[load.partitionSlot] else { return }
+        batch.load(partition.handle, load.device)
+        requests.loads.append(load)
+        counters.loads += 1
+    }
+
+    /// Takes what has gathered for the store, with an empty batch in its place.
+    func takeBatch() -> StoreBatch {
+        hasWritten = true
+        return exchange(&batch, store.makeBatch())
+    }
+
+    func takeRequests() -> Requests { exchange(&requests, Requests()) }
+}
+
+func exchange<Value: ~Copyable>(_ value: inout Value, _ new: consuming Value) -> Value {
+    let old = value
+    value = new
+    return old
+}
+
+/// What a shard has asked of the store.
+public struct StoreCounters: Sendable, Equatable {
+    /// Items written, and removed.
+    public var puts = 0
+    public var removals = 0
+    /// Looks for a device's items, and items that were found.
+    public var loads = 0
+    public var loaded = 0
+    /// Items that could not be read.
+    public var damaged = 0
+    /// Batches that could not be written or whose loads failed.
+    public var failures = 0
+
+    public init() {}
+
+    static func + (left: StoreCounters, right: StoreCounters) -> StoreCounters {
+        var sum = left
+        sum.puts += right.puts
+        sum.removals += right.removals
+        sum.loads += right.loads
+        sum.loaded += right.loaded
+        sum.damaged += right.damaged
+        sum.failures += right.failures
+        return sum
+    }
+}
