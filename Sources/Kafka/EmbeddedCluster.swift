@@ -127,10 +127,23 @@ public final class EmbeddedCluster: Sendable {
         _ = rd_kafka_mock_broker_set_rtt(cluster, broker.map { Int32($0) } ?? -1, milliseconds)
     }
 
-    /// Answers the next produce requests with these error codes of the Kafka protocol, one each.
-    public func failProduceRequests(with codes: [Int32]) {
+    /// Answers the next requests of this kind with these error codes of the Kafka protocol, one each.
+    public func fail(_ request: Request, with codes: [Int32]) {
         let errors = codes.map { rd_kafka_resp_err_t(rawValue: $0) }
-        // 0: the Produce request (Kafka protocol, API keys).
-        rd_kafka_mock_push_request_errors_array(cluster, 0, errors.count, errors)
+        rd_kafka_mock_push_request_errors_array(cluster, request.rawValue, errors.count, errors)
+    }
+
+    /// Requests that can be made to fail, by their number (Kafka protocol, API keys).
+    public enum Request: Int16, Sendable {
+        case produce = 0
+        case fetch = 1
+        case listOffsets = 2
+        case offsetCommit = 8
+        case findCoordinator = 10
+        case initProducerID = 22
+        case addPartitionsToTransaction = 24
+        case addOffsetsToTransaction = 25
+        case endTransaction = 26
+        case transactionOffsetCommit = 28
     }
 }
