@@ -90,6 +90,8 @@ final class ClientConfiguration {
                 ("auto.offset.reset", "error"),
                 ("enable.partition.eof", "true"),
                 ("log.queue", "true"),
+                // The end of a log is told by a fetch that finds nothing for so long: 500 ms unless told.
+                ("fetch.wait.max.ms", "20"),
             ]
         case .admin:
             // Only a client of the consumer type heeds this.
