@@ -92,6 +92,9 @@ final class ClientConfiguration {
                 ("log.queue", "true"),
                 // The end of a log is told by a fetch that finds nothing for so long: 500 ms unless told.
                 ("fetch.wait.max.ms", "20"),
+                // At this many librdkafka 2.0.2 stops fetching and looks again a second later (its CHANGELOG, 2.2.0:
+                // `fetch.queue.backoff.ms`). With its own 100,000 a fast restore would mostly wait.
+                ("queued.min.messages", "400000"),
             ]
         case .admin:
             // Only a client of the consumer type heeds this.
