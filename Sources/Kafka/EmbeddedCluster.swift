@@ -8,7 +8,7 @@ import CRdkafka
 ///   partition counts once). The oldest batches are dropped beyond that, read or not: a consumer that has not
 ///   read them gets `OFFSET_OUT_OF_RANGE` and starts over where `auto.offset.reset` says. Size the number of
 ///   partitions and pace producers accordingly.
-/// - **No administration.** Topics cannot be created, changed or deleted by clients; they are given here. A
+/// - **No administration.** Topics cannot be created, changed, deleted or described by clients; they are given here. A
 ///   topic that is not given comes into being with 4 partitions when any client names it, be it to ask
 ///   whether it exists: a mistyped name is no error here.
 /// - **Slow to wake.** A fetch that finds nothing waits `fetch.wait.max.ms` (librdkafka's default: 500 ms)
@@ -19,9 +19,15 @@ import CRdkafka
 ///   session timeout less 1 s. While members join, commits are refused with `REBALANCE_IN_PROGRESS` (Kafka
 ///   takes them from the members of the generation that ends); who commits is not checked against who has the
 ///   partition.
+/// - **Transactions only in form.** All requests are answered (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn,
+///   TxnOffsetCommit, EndTxn), and refused to a coordinator, producer or epoch that is not the right one; a
+///   transactional producer's sequence numbers are checked. But records are in the log when they are produced:
+///   committed readers see open and aborted ones at once, there are no transaction markers, and the last stable
+///   offset is the high watermark. Offsets sent in a transaction are thrown away: the group's committed offsets stay
+///   as they were. A second producer of the same transactional identifier gets an identity of its own and the first
+///   is not locked out. The generation of a group's member is not looked at.
 /// - **No promises.** No replication, no persistence, no access control, no TLS or SASL, no log compaction
-///   and no retention by time; idempotent producers are accepted, their sequence numbers are not checked;
-///   transactions are acknowledged, but a reader sees their records at once and aborted ones as well.
+///   and no retention by time; of idempotent producers without transactions sequence numbers are not checked.
 /// - It listens on 127.0.0.1 only. Every user of this machine can connect.
 ///
 /// The handles are owned by this object: the mock cluster is freed before the client instance that carries
