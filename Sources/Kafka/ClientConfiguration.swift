@@ -3,7 +3,7 @@ import CRdkafka
 /// Builds librdkafka's configuration object: Sluice's defaults, the user's properties, the rules that
 /// guarantees rest on; then creates the client.
 final class ClientConfiguration {
-    enum Kind { case consumer, producer, admin, embedded }
+    enum Kind { case consumer, producer, transactionalProducer, reader, admin, embedded }
 
     /// A property that a guarantee rests on: only these values are accepted.
     struct Rule {
@@ -42,10 +42,22 @@ final class ClientConfiguration {
             why: "the delivery report completes a job's offset"),
         Rule(
             names: ["transactional.id"], accepted: [],
-            why: "this producer does not run transactions"),
+            why: "who makes the producer decides about transactions and their identifier"),
         Rule(
             names: ["log.queue"], accepted: trueValues,
             why: "log lines are handed over with the delivery reports"),
+    ]
+
+    static let readerRules: [Rule] = [
+        Rule(
+            names: ["isolation.level"], accepted: ["read_committed"],
+            why: "what was aborted must not be restored"),
+        Rule(
+            names: ["auto.offset.reset", "topic.auto.offset.reset"], accepted: ["error"],
+            why: "a log that has no such offset must not be read from elsewhere unnoticed"),
+        Rule(
+            names: ["enable.partition.eof"], accepted: trueValues,
+            why: "the end of a log is known by it"),
     ]
 
     /// What Sluice sets when the user does not.
@@ -62,11 +74,27 @@ final class ClientConfiguration {
                 // A record that is held keeps the whole fetch response it came in: 50 MB unless told.
                 ("fetch.max.bytes", "4194304"),
             ]
-        case .producer:
+        case .producer, .transactionalProducer:
             common += [
                 ("enable.idempotence", "true"),
                 ("acks", "all"),
                 ("log.queue", "true"),
+            ]
+            // For so long a dead worker's open transaction can keep its successor waiting: 60 s unless told.
+            if kind == .transactionalProducer { common += [("transaction.timeout.ms", "15000")] }
+        case .reader:
+            common += [
+                ("enable.auto.commit", "false"),
+                ("enable.auto.offset.store", "false"),
+                ("isolation.level", "read_committed"),
+                ("auto.offset.reset", "error"),
+                ("enable.partition.eof", "true"),
+                ("log.queue", "true"),
+                // The end of a log is told by a fetch that finds nothing for so long: 500 ms unless told.
+                ("fetch.wait.max.ms", "20"),
+                // At this many librdkafka 2.0.2 stops fetching and looks again a second later (its CHANGELOG, 2.2.0:
+                // `fetch.queue.backoff.ms`). With its own 100,000 a fast restore would mostly wait.
+                ("queued.min.messages", "400000"),
             ]
         case .admin:
             // Only a client of the consumer type heeds this.
@@ -78,7 +106,9 @@ final class ClientConfiguration {
     }
 
     /// - Throws: an error that names the property that is unknown, has a bad value or may not be changed.
-    init(_ kind: Kind, _ properties: KafkaProperties) throws(KafkaError) {
+    init(
+        _ kind: Kind, _ properties: KafkaProperties, transactionalID: String? = nil
+    ) throws(KafkaError) {
         handle = rd_kafka_conf_new()
         self.kind = kind
         if (properties["bootstrap.servers"] ?? properties["metadata.broker.list"] ?? "").isEmpty,
@@ -90,7 +120,8 @@ final class ClientConfiguration {
         let rules =
             switch kind {
             case .consumer: Self.consumerRules
-            case .producer: Self.producerRules
+            case .producer, .transactionalProducer: Self.producerRules
+            case .reader: Self.consumerRules + Self.readerRules
             case .admin, .embedded: [Rule]()
             }
         for (name, value) in properties.pairs {
@@ -101,6 +132,7 @@ final class ClientConfiguration {
             }
             try set(name, value)
         }
+        if let transactionalID { try set("transactional.id", transactionalID) }
     }
 
     deinit {
@@ -126,7 +158,11 @@ final class ClientConfiguration {
     /// Creates the client, once. The configuration object is librdkafka's afterwards.
     func create() throws(KafkaError) -> OpaquePointer {
         var reason = [CChar](repeating: 0, count: 512)
-        let type = kind == .consumer || kind == .admin ? RD_KAFKA_CONSUMER : RD_KAFKA_PRODUCER
+        let type =
+            switch kind {
+            case .consumer, .reader, .admin: RD_KAFKA_CONSUMER
+            case .producer, .transactionalProducer, .embedded: RD_KAFKA_PRODUCER
+            }
         // Without a callback librdkafka writes to standard error; these clients tell by their results.
         if kind == .admin || kind == .embedded { rd_kafka_conf_set_log_cb(handle, nil) }
         guard let client = rd_kafka_new(type, handle, &reason, reason.count) else {

@@ -8,7 +8,7 @@ import CRdkafka
 ///   partition counts once). The oldest batches are dropped beyond that, read or not: a consumer that has not
 ///   read them gets `OFFSET_OUT_OF_RANGE` and starts over where `auto.offset.reset` says. Size the number of
 ///   partitions and pace producers accordingly.
-/// - **No administration.** Topics cannot be created, changed or deleted by clients; they are given here. A
+/// - **No administration.** Topics cannot be created, changed, deleted or described by clients; they are given here. A
 ///   topic that is not given comes into being with 4 partitions when any client names it, be it to ask
 ///   whether it exists: a mistyped name is no error here.
 /// - **Slow to wake.** A fetch that finds nothing waits `fetch.wait.max.ms` (librdkafka's default: 500 ms)
@@ -19,9 +19,15 @@ import CRdkafka
 ///   session timeout less 1 s. While members join, commits are refused with `REBALANCE_IN_PROGRESS` (Kafka
 ///   takes them from the members of the generation that ends); who commits is not checked against who has the
 ///   partition.
+/// - **Transactions only in form.** All requests are answered (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn,
+///   TxnOffsetCommit, EndTxn), and refused to a coordinator, producer or epoch that is not the right one; a
+///   transactional producer's sequence numbers are checked. But records are in the log when they are produced:
+///   committed readers see open and aborted ones at once, there are no transaction markers, and the last stable
+///   offset is the high watermark. Offsets sent in a transaction are thrown away: the group's committed offsets stay
+///   as they were. A second producer of the same transactional identifier gets an identity of its own and the first
+///   is not locked out. The generation of a group's member is not looked at.
 /// - **No promises.** No replication, no persistence, no access control, no TLS or SASL, no log compaction
-///   and no retention by time; idempotent producers are accepted, their sequence numbers are not checked;
-///   transactions are acknowledged, but a reader sees their records at once and aborted ones as well.
+///   and no retention by time; of idempotent producers without transactions sequence numbers are not checked.
 /// - It listens on 127.0.0.1 only. Every user of this machine can connect.
 ///
 /// The handles are owned by this object: the mock cluster is freed before the client instance that carries
@@ -127,10 +133,23 @@ public final class EmbeddedCluster: Sendable {
         _ = rd_kafka_mock_broker_set_rtt(cluster, broker.map { Int32($0) } ?? -1, milliseconds)
     }
 
-    /// Answers the next produce requests with these error codes of the Kafka protocol, one each.
-    public func failProduceRequests(with codes: [Int32]) {
+    /// Answers the next requests of this kind with these error codes of the Kafka protocol, one each.
+    public func fail(_ request: Request, with codes: [Int32]) {
         let errors = codes.map { rd_kafka_resp_err_t(rawValue: $0) }
-        // 0: the Produce request (Kafka protocol, API keys).
-        rd_kafka_mock_push_request_errors_array(cluster, 0, errors.count, errors)
+        rd_kafka_mock_push_request_errors_array(cluster, request.rawValue, errors.count, errors)
+    }
+
+    /// Requests that can be made to fail, by their number (Kafka protocol, API keys).
+    public enum Request: Int16, Sendable {
+        case produce = 0
+        case fetch = 1
+        case listOffsets = 2
+        case offsetCommit = 8
+        case findCoordinator = 10
+        case initProducerID = 22
+        case addPartitionsToTransaction = 24
+        case addOffsetsToTransaction = 25
+        case endTransaction = 26
+        case transactionOffsetCommit = 28
     }
 }

@@ -52,7 +52,7 @@ public final class KafkaAdmin {
     }
 
     /// Freed in `deinit`; every other handle here lives within one call.
-    private let client: OpaquePointer
+    let client: OpaquePointer
 
     /// - Throws: an error that names the property that is missing, unknown or bad.
     public init(properties: KafkaProperties) throws(KafkaError) {
@@ -181,7 +181,7 @@ public final class KafkaAdmin {
     }
 
     /// Sends an administrative request and waits for its event, which the caller destroys.
-    private func run(
+    func run(
         _ operation: rd_kafka_admin_op_t, _ what: String, _ timeoutMilliseconds: Int32,
         _ send: (_ options: OpaquePointer, _ queue: OpaquePointer) -> Void
     ) throws(KafkaError) -> OpaquePointer {

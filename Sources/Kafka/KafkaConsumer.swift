@@ -40,8 +40,16 @@ public final class KafkaConsumer {
     /// Connections are made in the background: a broker that cannot be reached is an event, not an error
     /// here.
     /// - Throws: an error that names the property that is missing, unknown, bad or not to be changed.
-    public init(
+    public convenience init(
         properties: KafkaProperties, topics: [String], events: @escaping (KafkaConsumerEvent) -> Void
+    ) throws(KafkaError) {
+        try self.init(.consumer, properties: properties, topics: topics, events: events)
+    }
+
+    /// - Parameter kind: `consumer` or `reader`.
+    init(
+        _ kind: ClientConfiguration.Kind, properties: KafkaProperties, topics: [String],
+        events: @escaping (KafkaConsumerEvent) -> Void
     ) throws(KafkaError) {
         guard let group = properties["group.id"], !group.isEmpty else {
             throw .invalid("kafka property \"group.id\" is missing: name the consumer group")
@@ -49,7 +57,7 @@ public final class KafkaConsumer {
         self.group = group
         subscribes = !topics.isEmpty
         let context = ConsumerContext(events: events)
-        let configuration = try ClientConfiguration(.consumer, properties)
+        let configuration = try ClientConfiguration(kind, properties)
         configuration.configure { context.install(in: $0) }
         client = try configuration.create()
         self.context = context

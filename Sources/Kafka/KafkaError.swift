@@ -16,13 +16,19 @@ public struct KafkaError: Error, Sendable, Equatable, CustomStringConvertible {
     public let isFatal: Bool
     /// The same call may succeed later.
     public let isRetriable: Bool
+    /// The open transaction can only be aborted. Only of the steps of a `TransactionalProducer`.
+    public let requiresAbort: Bool
 
-    init(code: Int32, message: String, isFatal: Bool = false, isRetriable: Bool = false) {
+    init(
+        code: Int32, message: String, isFatal: Bool = false, isRetriable: Bool = false,
+        requiresAbort: Bool = false
+    ) {
         self.code = code
         self.name = Self.name(of: code)
         self.message = message
         self.isFatal = isFatal
         self.isRetriable = isRetriable
+        self.requiresAbort = requiresAbort
     }
 
     public var description: String { "\(message) (\(name))" }
@@ -50,7 +56,8 @@ extension KafkaError {
             code: rd_kafka_error_code(error).rawValue,
             message: "\(what): \(String(cString: rd_kafka_error_string(error)))",
             isFatal: rd_kafka_error_is_fatal(error) != 0,
-            isRetriable: rd_kafka_error_is_retriable(error) != 0)
+            isRetriable: rd_kafka_error_is_retriable(error) != 0,
+            requiresAbort: rd_kafka_error_txn_requires_abort(error) != 0)
     }
 
     /// A request of the caller that cannot be carried out.

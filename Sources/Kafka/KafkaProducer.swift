@@ -1,13 +1,16 @@
 import CRdkafka
 
 /// What became of a record that was handed to the producer. `queued` is a promise of a `DeliveryReport`, the
-/// other two are final: no report follows.
+/// others are final: no report follows.
 public enum ProduceResult: Sendable {
     /// In the producer's queue. Exactly one delivery report will follow.
     case queued
     /// The queue is at its limit (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`). Poll
     /// delivery reports and try again.
     case queueFull
+    /// The producer belongs to a `TransactionalProducer` and takes nothing now: no transaction is open, or the open one
+    /// is being committed or can only be aborted. Keep the record for the next transaction.
+    case noTransaction
     /// Not accepted, for example because the record is larger than `message.max.bytes`.
     case failed(KafkaError)
 }
@@ -33,8 +36,11 @@ public final class KafkaProducer: Sendable {
     public init(
         properties: KafkaProperties, events: @escaping @Sendable (KafkaProducerEvent) -> Void = { _ in }
     ) throws(KafkaError) {
-        client = try ProducerClient(properties, events)
+        client = try ProducerClient(ClientConfiguration(.producer, properties), events)
     }
+
+    /// The producer inside a `TransactionalProducer`.
+    init(client: ProducerClient) { self.client = client }
 
     /// A handle to produce to `name` with; make it once and keep it. It keeps the client alive.
     /// - Throws: when the name is not one: 1 to 249 of the characters `a-z A-Z 0-9 . _ -` (Kafka's rule).
@@ -115,6 +121,8 @@ public final class KafkaProducer: Sendable {
     @inline(never)
     private static func refusal(_ code: rd_kafka_resp_err_t, _ topic: KafkaTopic) -> ProduceResult {
         if code == RD_KAFKA_RESP_ERR__QUEUE_FULL { return .queueFull }
+        // Only a transactional client refuses records by its state.
+        if code == RD_KAFKA_RESP_ERR__STATE { return .noTransaction }
         return .failed(KafkaError(code, "produce to \(topic.name)"))
     }
 }
@@ -145,9 +153,8 @@ final class ProducerClient: Sendable {
     let events: @Sendable (KafkaProducerEvent) -> Void
 
     init(
-        _ properties: KafkaProperties, _ events: @escaping @Sendable (KafkaProducerEvent) -> Void
+        _ configuration: ClientConfiguration, _ events: @escaping @Sendable (KafkaProducerEvent) -> Void
     ) throws(KafkaError) {
-        let configuration = try ClientConfiguration(.producer, properties)
         configuration.configure {
             rd_kafka_conf_set_events(
                 $0,

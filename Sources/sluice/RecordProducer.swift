@@ -47,7 +47,7 @@ final class RecordProducer {
             case .queued:
                 produced += 1
                 return
-            case .queueFull:
+            case .queueFull, .noTransaction:
                 poll(timeoutMilliseconds: 50)
             case .failed(let error):
                 throw CommandFailure(kafka: error)

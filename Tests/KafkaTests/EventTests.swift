@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// A descriptor for wake-ups: an eventfd as the event loop uses it.
-private final class WakeUp {
+final class WakeUp {
     let descriptor: Int32
 
     init() throws {

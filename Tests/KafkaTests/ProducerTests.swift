@@ -107,13 +107,13 @@ import Testing
         let cluster = try #require(bed.cluster)
         let producer = try bed.producer([("retry.backoff.ms", "5")])
         let topic = try producer.topic(bed.topic)
-        cluster.failProduceRequests(with: [7, 7])  // REQUEST_TIMED_OUT
+        cluster.fail(.produce, with: [7, 7])  // REQUEST_TIMED_OUT
         produce(producer, topic, value: "retried", opaque: 1, partition: 0)
         var outcomes: [UInt: String] = [:]
         try producer.flush(timeoutMilliseconds: 20_000) {
             outcomes[$0.opaque] = $0.error?.name ?? "delivered"
         }
-        cluster.failProduceRequests(with: [29])  // TOPIC_AUTHORIZATION_FAILED
+        cluster.fail(.produce, with: [29])  // TOPIC_AUTHORIZATION_FAILED
         produce(producer, topic, value: "refused", opaque: 2, partition: 0)
         try producer.flush(timeoutMilliseconds: 20_000) {
             outcomes[$0.opaque] = $0.error?.name ?? "delivered"

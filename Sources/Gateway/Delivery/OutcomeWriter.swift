@@ -98,7 +98,7 @@ final class OutcomeWriter: TimerHandler {
                 outcomes, key: outcome.deviceToken, value: writer.bytes, opaque: source.opaque)
             {
             case .queued: return
-            case .queueFull: break
+            case .queueFull, .noTransaction: break
             case .failed(let error): return fail("an outcome can't be produced: \(error)")
             }
         }
@@ -126,7 +126,7 @@ final class OutcomeWriter: TimerHandler {
         guard pending.isEmpty else { return wait(letter) }
         switch produce(letter) {
         case .queued: return
-        case .queueFull: wait(letter)
+        case .queueFull, .noTransaction: wait(letter)
         case .failed(let error): fail("a dead letter can't be produced: \(error)")
         }
     }
@@ -177,7 +177,7 @@ final class OutcomeWriter: TimerHandler {
         loop: for letter in pending {
             switch produce(letter) {
             case .queued: done += 1
-            case .queueFull: break loop
+            case .queueFull, .noTransaction: break loop
             case .failed(let error):
                 fail("an outcome can't be produced: \(error)")
                 break loop

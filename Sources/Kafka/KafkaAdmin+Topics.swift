@@ -1,0 +1,62 @@
+import CRdkafka
+
+extension KafkaAdmin {
+    /// How topics are configured, defaults included.
+    ///
+    /// - Returns: per topic, in the order given; `nil` when there is no such topic.
+    /// - Throws: when a topic is refused (`TOPIC_AUTHORIZATION_FAILED`: the right `DescribeConfigs` is missing), or the
+    ///   cluster has no topic administration (`UNSUPPORTED_FEATURE`; `sluice kafka` has none).
+    public func configurations(
+        of topics: [String], timeoutMilliseconds: Int32 = 15_000
+    ) throws(KafkaError) -> [TopicConfiguration?] {
+        guard !topics.isEmpty else { return [] }
+        var handles = topics.map { rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, $0) }
+        defer { handles.forEach { rd_kafka_ConfigResource_destroy($0) } }
+        let event = try run(
+            RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS, "describe the configuration of topics", timeoutMilliseconds
+        ) { options, queue in
+            rd_kafka_DescribeConfigs(client, &handles, handles.count, options, queue)
+        }
+        defer { rd_kafka_event_destroy(event) }
+        var count = 0
+        guard let answer = rd_kafka_event_DescribeConfigs_result(event),
+            let results = rd_kafka_DescribeConfigs_result_resources(answer, &count)
+        else { throw .system("describe the configuration of topics: librdkafka gave no result") }
+        var found: [String: TopicConfiguration] = [:]
+        for result in UnsafeBufferPointer(start: results, count: count) {
+            guard let result else { continue }
+            let topic = String(cString: rd_kafka_ConfigResource_name(result))
+            switch rd_kafka_ConfigResource_error(result) {
+            case RD_KAFKA_RESP_ERR_NO_ERROR: found[topic] = Self.configuration(topic, result)
+            case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART: break
+            case let code:
+                let detail = rd_kafka_ConfigResource_error_string(result).map { String(cString: $0) }
+                throw KafkaError(code, "describe the configuration of topic \"\(topic)\"", detail: detail)
+            }
+        }
+        return topics.map { found[$0] }
+    }
+
+    private static func configuration(_ topic: String, _ resource: OpaquePointer) -> TopicConfiguration {
+        var count = 0
+        var values: [String: String] = [:]
+        if let entries = rd_kafka_ConfigResource_configs(resource, &count) {
+            for entry in UnsafeBufferPointer(start: entries, count: count) {
+                guard let entry, let value = rd_kafka_ConfigEntry_value(entry) else { continue }
+                values[String(cString: rd_kafka_ConfigEntry_name(entry))] = String(cString: value)
+            }
+        }
+        return TopicConfiguration(topic: topic, values: values)
+    }
+
+    /// How many partitions each of the topics has. The embedded cluster makes a topic that it is asked about.
+    public func coPartitioning(
+        of topics: [String], timeoutMilliseconds: Int32 = 10_000
+    ) throws(KafkaError) -> CoPartitioning {
+        var counts: [(topic: String, partitions: Int?)] = []
+        for topic in topics {
+            counts.append((topic, try partitionCount(of: topic, timeoutMilliseconds: timeoutMilliseconds)))
+        }
+        return CoPartitioning(counts)
+    }
+}

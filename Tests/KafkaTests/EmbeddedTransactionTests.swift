@@ -1,0 +1,58 @@
+import Kafka
+import TestSupport
+import Testing
+
+/// What the embedded cluster does not do for transactions, so that nobody builds on it.
+@Suite(.enabled(if: KafkaTestBed.realBrokers == nil))
+struct EmbeddedTransactionTests {
+    @Test func openAndAbortedRecordsAreReadAndThereAreNoMarkers() throws {
+        let bed = try KafkaTestBed()
+        let transactions = try bed.transactions()
+        let topic = try transactions.producer.topic(bed.topic)
+        func write(_ value: String) throws {
+            try transactions.complete { try $0.begin() }
+            produce(transactions.producer, topic, value: value, partition: 0)
+            try eventually("the report") { transactions.producer.pollDeliveryReports { _ in } > 0 }
+        }
+        try write("open")
+        #expect(try bed.read().map(\.text) == ["open"])
+        try transactions.complete { try $0.abort() }
+        try write("committed")
+        try transactions.complete { try $0.commit() }
+        transactions.close()
+        let records = try bed.read()
+        #expect(records.map(\.text) == ["open", "committed"])
+        #expect(records.map(\.offset) == [0, 1])
+    }
+
+    @Test func offsetsOfATransactionAreThrownAway() throws {
+        let bed = try KafkaTestBed()
+        let consumer = try Member(bed.consumerProperties(), topics: [])
+        let transactions = try bed.transactions()
+        try transactions.complete { try $0.begin() }
+        produce(transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
+        let group = try consumer.consumer.groupMetadata()
+        #expect(group.group == bed.group)
+        let offset = OffsetCommit(topic: bed.topic, partition: 0, offset: 7, metadata: "m")
+        try transactions.complete { try $0.sendOffsets([offset], group: group) }
+        try transactions.complete { try $0.commit() }
+        #expect(try consumer.consumer.committed([bed.partition(0)]).map(\.offset) == [nil])
+        transactions.close()
+        consumer.consumer.close()
+        #expect(throws: KafkaError.self) { try consumer.consumer.groupMetadata() }
+    }
+
+    @Test func aSecondProducerOfAnIdentifierDoesNotLockOutTheFirst() throws {
+        let bed = try KafkaTestBed()
+        let first = try bed.transactions("shared")
+        let second = try bed.transactions("shared")
+        for transactions in [first, second] {
+            try transactions.complete { try $0.begin() }
+            produce(
+                transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
+            try transactions.complete { try $0.commit() }
+            transactions.close()
+        }
+        #expect(try bed.read().count == 2)
+    }
+}
