@@ -39,7 +39,8 @@ final class StoreOptions: @unchecked Sendable {
         rocksdb_options_set_paranoid_checks(options, 1)
         // After a power cut a log may end within a record: that one was never acknowledged, and is dropped. Any other
         // damage refuses to open; point-in-time recovery would silently drop all that stands behind it.
-        rocksdb_options_set_wal_recovery_mode(options, Int32(rocksdb_tolerate_corrupted_tail_records_recovery))
+        rocksdb_options_set_wal_recovery_mode(
+            options, Int32(rocksdb_tolerate_corrupted_tail_records_recovery))
         // Memtables of all column families together: a worker has three for each of its partitions, and most are small.
         // When they reach seven eighths of it, the one with the oldest data is written out.
         rocksdb_options_set_db_write_buffer_size(options, memtableBytes)

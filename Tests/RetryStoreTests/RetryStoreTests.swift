@@ -9,7 +9,8 @@ import Testing
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(3)
-        let push = TestPush(token: "0badcafe001122330badcafe00112233", payload: #"{"aps":{}}"#, partition: 3, offset: 42)
+        let push = TestPush(
+            token: "0badcafe001122330badcafe00112233", payload: #"{"aps":{}}"#, partition: 3, offset: 42)
         let key = store.key(push)
         let result = try store.submitted { batch in
             push.withStored { batch.put(partition, key, due: 1000, replacingDue: nil, $0) }
