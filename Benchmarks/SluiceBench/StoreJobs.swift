@@ -70,8 +70,9 @@ struct StoreJobs: ~Copyable {
         _ item: Int, _ identity: ItemIdentity, attempts: UInt32, _ body: (StoredPush) -> Void
     ) {
         let payload = UnsafeRawBufferPointer(
-            rebasing: payloads[(item % Self.payloadCount) * Self.payloadBytes..<(item % Self.payloadCount + 1)
-                * Self.payloadBytes])
+            rebasing: payloads[
+                (item % Self.payloadCount) * Self.payloadBytes..<(item % Self.payloadCount + 1)
+                    * Self.payloadBytes])
         let created = Self.firstDue - Self.window
         let push = PushJob(
             deviceToken: UnsafeRawBufferPointer(start: token, count: 64),
@@ -107,9 +108,12 @@ struct StoreJobs: ~Copyable {
     /// Alerts with texts of words, an address and numbers: what compresses like real ones.
     private func fillPayloads() {
         let words = [
-            "your", "order", "arrives", "today", "between", "noon", "and", "five", "please", "keep", "the", "door",
-            "clear", "new", "message", "from", "Maria", "see", "you", "at", "station", "platform", "train", "late",
-            "match", "goal", "score", "final", "minute", "price", "offer", "ends", "tonight", "weather", "rain",
+            "your", "order", "arrives", "today", "between", "noon", "and", "five", "please", "keep", "the",
+            "door",
+            "clear", "new", "message", "from", "Maria", "see", "you", "at", "station", "platform", "train",
+            "late",
+            "match", "goal", "score", "final", "minute", "price", "offer", "ends", "tonight", "weather",
+            "rain",
         ]
         var generator = SeededGenerator(seed: 11)
         for number in 0..<Self.payloadCount {
@@ -120,7 +124,8 @@ struct StoreJobs: ~Copyable {
             add(words: 4)
             text += #"","body":""#
             add(words: 30)
-            text += #""},"badge":\#(generator.next() % 100),"sound":"default","thread-id":"\#(generator.next())"},"#
+            text +=
+                #""},"badge":\#(generator.next() % 100),"sound":"default","thread-id":"\#(generator.next())"},"#
             text += #""link":"https://example.com/"#
             while text.utf8.count < Self.payloadBytes - 2 {
                 text += String(generator.next(), radix: 36)

@@ -21,12 +21,8 @@ struct StoreLoad: ~Copyable {
     private static let syncEvery: UInt64 = 200_000_000
 
     /// Opens an empty store.
-    init(directory: String, items: Int, partitions count: Int, configure: (inout RetryStore.Settings) -> Void)
-        throws
-    {
+    init(_ settings: RetryStore.Settings, items: Int, partitions count: Int) throws {
         residentBefore = residentBytes()
-        var settings = RetryStore.Settings(directory: directory, sourceTopic: "sluice.jobs")
-        configure(&settings)
         self.settings = settings
         let store = try RetryStore(settings)
         let partitions = try Self.open(count, store)
@@ -158,16 +154,16 @@ struct StoreLoad: ~Copyable {
         )
     }
 
-    /// Opens a copy of the database as it is now, as after a crash: seconds of the opening.
-    func openCopy(_ directory: String) throws -> Double {
-        try copyDatabase(from: settings.directory, to: directory)
-        var settings = settings
-        settings.directory = directory
-        let from = MonotonicTime.read()
-        let copy = try RetryStore(settings)
-        let opening = Double(MonotonicTime.read().nanoseconds(since: from)) / 1e9
-        copy.close()
-        return opening
+    /// Scans all of a partition, as a worker does after it has opened the store.
+    static func countItems(of partition: StorePartition, _ store: RetryStore) throws -> Int {
+        let count = Mutex(0)
+        let error: RetryStoreError? = wait { done in
+            store.scanItems(
+                partition, chunk: 8192, each: { keys in count.withLock { $0 += keys.count } },
+                completion: { done($0) })
+        }
+        if let error { throw error }
+        return count.withLock { $0 }
     }
 
     func statistics() -> StoreStatistics { store.statistics() }

@@ -79,46 +79,6 @@ struct RateWatch {
     }
 }
 
-/// Copies a database that is open, as a crash would leave it. Its files are never changed but for the log and the list of
-/// files, so the others can be linked.
-func copyDatabase(from source: String, to target: String) throws {
-    guard mkdir(target, 0o700) == 0, let entries = opendir(source) else {
-        throw LoadError(description: "can't copy \(source) to \(target): \(String(cString: strerror(errno)))")
-    }
-    defer { closedir(entries) }
-    while let entry = readdir(entries) {
-        let name = withUnsafePointer(to: &entry.pointee.d_name) {
-            $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-        }
-        if name == "." || name == ".." || name == "LOCK" { continue }
-        if name.hasSuffix(".sst") || name.hasSuffix(".blob"),
-            link("\(source)/\(name)", "\(target)/\(name)") == 0
-        {
-            continue
-        }
-        try copyFile("\(source)/\(name)", "\(target)/\(name)")
-    }
-}
-
-private func copyFile(_ source: String, _ target: String) throws {
-    let input = open(source, O_RDONLY | O_CLOEXEC)
-    let output = open(target, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
-    defer {
-        close(input)
-        close(output)
-    }
-    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)
-    defer { buffer.deallocate() }
-    var count = 1
-    while input >= 0, output >= 0, count > 0 {
-        count = read(input, buffer.baseAddress, buffer.count)
-        if count > 0, write(output, buffer.baseAddress, count) != count { count = -1 }
-    }
-    guard input >= 0, output >= 0, count == 0 else {
-        throw LoadError(description: "can't copy \(source): \(String(cString: strerror(errno)))")
-    }
-}
-
 /// Removes a directory of files.
 func removeDirectory(_ path: String) {
     guard let entries = opendir(path) else { return }

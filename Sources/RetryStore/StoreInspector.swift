@@ -93,7 +93,8 @@ public final class StoreInspector {
         let iterator = StoreIterator(partition.devices, .total, isOnce: true)
         iterator.seekToFirst()
         while iterator.isValid {
-            if let key = DeviceKeyBytes(iterator.key)?.device, let state = DeviceStateBytes.read(iterator.value)
+            if let key = DeviceKeyBytes(iterator.key)?.device,
+                let state = DeviceStateBytes.read(iterator.value)
             {
                 guard visit(key, state) else { return }
             }
