@@ -90,7 +90,7 @@ let package = Package(
             name: "sluice-bench",
             dependencies: [
                 "CAllocationCounter", "CNghttp2", "Gateway", "APNS", "HTTP2", "EventLoop", "Kafka",
-                "SluiceModel", "DeliveryCore",
+                "SluiceModel", "DeliveryCore", "RetryStore",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
@@ -133,8 +133,12 @@ let package = Package(
         .testTarget(
             name: "KafkaTests", dependencies: ["Kafka", "TestSupport"], swiftSettings: strict),
         .testTarget(
-            name: "RetryStoreTests", dependencies: ["RetryStore", "SluiceModel", "TestSupport"],
+            name: "RetryStoreTests",
+            dependencies: ["RetryStore", "CRocksDB", "SluiceModel", "TestSupport", "sluice-store-writer"],
             swiftSettings: strict),
+        .executableTarget(
+            name: "sluice-store-writer", dependencies: ["RetryStore", "EventLoop", "SluiceModel"],
+            path: "Tests/StoreWriter", swiftSettings: strict),
         .testTarget(
             name: "GatewayTests",
             dependencies: ["Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport", "sluice"],

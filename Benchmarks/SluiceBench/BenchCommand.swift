@@ -8,7 +8,7 @@ struct BenchCommand: ParsableCommand {
         subcommands: [
             ConnectionCommand.self, OpenLoopCommand.self, GrowthCommand.self, FairnessCommand.self,
             PriorityCommand.self, AllocationsCommand.self, HeadersCommand.self, Scheduler.self, Gateway.self,
-            CoreCommand.self,
+            CoreCommand.self, StoreCommand.self,
         ])
 
     struct Gateway: ParsableCommand {

@@ -45,7 +45,8 @@ extension Database {
                         options.database, directory, Int32(names.count), constant, familyOptions, &handles, 0,
                         failure)
                     : rocksdb_open_column_families(
-                        options.database, directory, Int32(names.count), constant, familyOptions, &handles, failure)
+                        options.database, directory, Int32(names.count), constant, familyOptions, &handles,
+                        failure)
             }
         } catch {
             throw error.error(in: directory)

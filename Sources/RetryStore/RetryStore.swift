@@ -17,8 +17,9 @@ public final class RetryStore: Sendable {
         public var sourceTopic: String
         /// For what is read from disk, indexes and filters included.
         public var blockCacheBytes = 64 << 20
-        /// For what isn't written out yet, of all column families together.
-        public var memtableBytes = 96 << 20
+        /// For what isn't written out yet, of all column families together; from half of it on it is written out. A
+        /// batch waits when the disk can't keep up.
+        public var memtableBytes = 128 << 20
 
         public init(directory: String, sourceTopic: String) {
             self.directory = directory
@@ -41,6 +42,7 @@ public final class RetryStore: Sendable {
     let scanLoop: EventLoop
     private let pool = Mutex<[BatchStorage]>([])
     private let queued = Atomic<Int>(0)
+    private let memory: MemtableBound
     private let syncRequests = Mutex<[@Sendable (RetryStoreError?) -> Void]>([])
 
     private static let pooledBatches = 16
@@ -70,6 +72,7 @@ public final class RetryStore: Sendable {
             throw .io(directory: settings.directory, text: error.description)
         }
         self.opened = Mutex(opened)
+        memory = MemtableBound(limit: settings.memtableBytes)
         for loop in [storeLoop, syncLoop, scanLoop] { loop.start() }
     }
 
@@ -119,7 +122,10 @@ public final class RetryStore: Sendable {
     /// Store's thread.
     private func apply(_ storage: BatchStorage, to database: Database) -> BatchResult {
         do throws(RetryStoreError) {
-            if storage.changes > 0 { try database.write(storage.writes) }
+            if storage.changes > 0 {
+                try database.write(storage.writes)
+                memory.written(storage.bytes, opened)
+            }
         } catch {
             return BatchResult(error: error)
         }

@@ -49,7 +49,9 @@ struct StoreDirectory {
             if name.hasSuffix(".sst") || name.hasSuffix(".blob") || name.hasSuffix(".log") { hasData = true }
         }
         // RocksDB would make a new database and remove what it doesn't know.
-        if hasData { throw .corrupt(directory: path, text: "its file CURRENT is missing, but others are there") }
+        if hasData {
+            throw .corrupt(directory: path, text: "its file CURRENT is missing, but others are there")
+        }
         return .none
     }
 

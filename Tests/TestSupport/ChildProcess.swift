@@ -203,19 +203,22 @@ public final class ChildProcess {
 public enum Executables {
     /// The `sluice` that was built together with the running tests.
     public static var sluice: String {
-        get throws {
-            // swift test's process is …/debug/NAME.xctest or swiftpm-testing-helper with the bundle's path.
-            var candidates = CommandLine.arguments.filter { $0.hasSuffix(".xctest") }
-            if let own = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") {
-                candidates.append(own)
-            }
-            for candidate in candidates {
-                let beside = URL(filePath: candidate).deletingLastPathComponent().appending(path: "sluice")
-                    .path(percentEncoded: false)
-                if FileManager.default.isExecutableFile(atPath: beside) { return beside }
-            }
-            throw POSIXError(.ENOENT)
+        get throws { try built("sluice") }
+    }
+
+    /// A program of this package that was built together with the running tests.
+    public static func built(_ name: String) throws -> String {
+        // swift test's process is …/debug/NAME.xctest or swiftpm-testing-helper with the bundle's path.
+        var candidates = CommandLine.arguments.filter { $0.hasSuffix(".xctest") }
+        if let own = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") {
+            candidates.append(own)
         }
+        for candidate in candidates {
+            let beside = URL(filePath: candidate).deletingLastPathComponent().appending(path: name)
+                .path(percentEncoded: false)
+            if FileManager.default.isExecutableFile(atPath: beside) { return beside }
+        }
+        throw POSIXError(.ENOENT)
     }
 
     /// The path of a program in `PATH`, or nil: tests that need it say so and skip.

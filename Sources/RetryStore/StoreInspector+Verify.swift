@@ -1,0 +1,198 @@
+import CRocksDB
+import SluiceModel
+
+/// Something in a store that can't be.
+public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
+    public enum Kind: Hashable, Sendable {
+        /// An item has no due entry of its time, so nothing would ever look at it.
+        case itemWithoutDue(Int64)
+        /// A due entry belongs to no item.
+        case dueWithoutItem(Int64)
+        /// A due entry's item has another time.
+        case dueOfOtherTime(Int64, item: Int64)
+        /// An item's bytes are no push.
+        case push(StoredPushError)
+        /// An item's push is that of another record or device than its key says.
+        case otherPush
+        /// An entry's key or value has a length that can't be.
+        case shape(columnFamily: String)
+        /// What is known of a device can't be read.
+        case deviceState
+        /// The column families of the partition aren't complete.
+        case incompletePartition
+        /// A column family can't be read to its end.
+        case unreadable(String)
+    }
+
+    /// Nil: of a column family that can't be told.
+    public var partition: Int32?
+    /// Nil: it has none, or it isn't known.
+    public var key: ItemKey?
+    public var kind: Kind
+
+    public var description: String {
+        let place =
+            "partition \(partition.map { "\($0)" } ?? "?")" + (key.map { ", offset \($0.offset)" } ?? "")
+        switch kind {
+        case .itemWithoutDue(let due): return "\(place): an item that is due at \(due) has no due entry"
+        case .dueWithoutItem(let due): return "\(place): a due entry at \(due) belongs to no item"
+        case .dueOfOtherTime(let due, let item):
+            return "\(place): a due entry at \(due) belongs to an item that is due at \(item)"
+        case .push(let error): return "\(place): \(error)"
+        case .otherPush: return "\(place): an item's push is that of another record or device"
+        case .shape(let name): return "\(place): an entry of \(name) has a length that can't be"
+        case .deviceState: return "\(place): what is known of a device can't be read"
+        case .incompletePartition: return "\(place): not all of its column families are there"
+        case .unreadable(let text): return "\(place): \(text)"
+        }
+    }
+}
+
+/// What ``StoreInspector/verify(problemLimit:)`` has found.
+public struct StoreReport: Sendable {
+    public var items = 0
+    public var dueEntries = 0
+    public var deviceStates = 0
+    /// Of all items' pushes.
+    public var pushBytes = 0
+    /// Those that were found first.
+    public var problems: [StoreProblem] = []
+    public var problemCount = 0
+
+    public var isSound: Bool { problemCount == 0 }
+}
+
+extension StoreInspector {
+    /// Reads all of the store, and checks that each item has exactly one due entry, of its time, that each due entry has
+    /// an item, and that each push can be read and is the one of its key.
+    /// - Parameter problemLimit: how many problems are told one by one.
+    public func verify(problemLimit: Int = 100) -> StoreReport {
+        var check = StoreCheck(hasher: hasher, problemLimit: problemLimit)
+        for family in opened.remains {
+            check.report(.incompletePartition, StorePartition.Family(family.name)?.partition)
+        }
+        for number in partitions {
+            guard let partition = opened.partitions[number] else { continue }
+            check.check(partition)
+        }
+        return check.report
+    }
+}
+
+private struct StoreCheck {
+    let hasher: IdentityHasher
+    let problemLimit: Int
+    private(set) var report = StoreReport()
+
+    init(hasher: IdentityHasher, problemLimit: Int) {
+        self.hasher = hasher
+        self.problemLimit = problemLimit
+    }
+
+    mutating func report(_ kind: StoreProblem.Kind, _ partition: Int32?, _ key: ItemKey? = nil) {
+        report.problemCount += 1
+        if report.problems.count < problemLimit {
+            report.problems.append(StoreProblem(partition: partition, key: key, kind: kind))
+        }
+    }
+
+    mutating func check(_ partition: StorePartition) {
+        var matched = 0
+        forEach(partition.items, partition.number) { check, iterator throws(RetryStoreError) in
+            if try check.checkItem(iterator, partition) { matched += 1 }
+        }
+        var dues = 0
+        forEach(partition.due, partition.number) { check, iterator throws(RetryStoreError) in
+            guard DueKeyBytes(iterator.key) != nil else {
+                check.report(.shape(columnFamily: partition.due.name), partition.number)
+                return
+            }
+            dues += 1
+        }
+        report.dueEntries += dues
+        // Each item that was matched has an entry of its own: as many entries, and all of them are accounted for.
+        if dues != matched {
+            forEach(partition.due, partition.number) { check, iterator throws(RetryStoreError) in
+                try check.checkDue(iterator, partition)
+            }
+        }
+        forEach(partition.devices, partition.number) { check, iterator throws(RetryStoreError) in
+            check.report.deviceStates += 1
+            if DeviceKeyBytes(iterator.key) == nil {
+                check.report(.shape(columnFamily: partition.devices.name), partition.number)
+            } else if DeviceStateBytes.read(iterator.value) == nil {
+                check.report(.deviceState, partition.number)
+            }
+        }
+    }
+
+    /// Whether the item has its due entry.
+    private mutating func checkItem(
+        _ iterator: StoreIterator, _ partition: StorePartition
+    ) throws(RetryStoreError) -> Bool {
+        let value = iterator.value
+        guard let key = ItemKeyBytes(iterator.key)?.key, let due = DueBytes(prefixOf: value)?.due else {
+            report(.shape(columnFamily: partition.items.name), partition.number)
+            return false
+        }
+        report.items += 1
+        let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
+        report.pushBytes += push.count
+        checkPush(push, key, partition.number)
+        guard try partition.due.withValue(of: DueKeyBytes(due: due, key), { _ in true }) != nil else {
+            report(.itemWithoutDue(due), partition.number, key)
+            return false
+        }
+        return true
+    }
+
+    private mutating func checkPush(_ bytes: UnsafeRawBufferPointer, _ key: ItemKey, _ partition: Int32) {
+        withUnsafeTemporaryAllocation(byteCount: DeviceToken.maximumLength, alignment: 1) { text in
+            do throws(StoredPushError) {
+                let stored = try StoredPush(decoding: bytes, tokenText: text)
+                guard stored.partition == partition, stored.offset == key.offset,
+                    hasher.device(stored.push.deviceToken) == key.device
+                else {
+                    report(.otherPush, partition, key)
+                    return
+                }
+            } catch {
+                report(.push(error), partition, key)
+            }
+        }
+    }
+
+    private mutating func checkDue(
+        _ iterator: StoreIterator, _ partition: StorePartition
+    ) throws(RetryStoreError) {
+        guard let entry = DueKeyBytes(iterator.key)?.entry else { return }
+        let item = try partition.items.withValue(of: ItemKeyBytes(entry.key)) { DueBytes(prefixOf: $0)?.due }
+        switch item {
+        case nil: report(.dueWithoutItem(entry.due), partition.number, entry.key)
+        // Told already, as an entry of the items that isn't one.
+        case .some(nil): break
+        case .some(let due?):
+            if due != entry.due {
+                report(.dueOfOtherTime(entry.due, item: due), partition.number, entry.key)
+            }
+        }
+    }
+
+    /// All entries, and that the end is the end.
+    private mutating func forEach(
+        _ family: ColumnFamily, _ partition: Int32,
+        _ body: (inout StoreCheck, StoreIterator) throws(RetryStoreError) -> Void
+    ) {
+        let iterator = StoreIterator(family, .total, isOnce: true)
+        iterator.seekToFirst()
+        do throws(RetryStoreError) {
+            while iterator.isValid {
+                try body(&self, iterator)
+                iterator.next()
+            }
+            try iterator.check()
+        } catch {
+            report(.unreadable(error.description), partition)
+        }
+    }
+}

@@ -1,0 +1,209 @@
+import CRocksDB
+import SluiceModel
+import TestSupport
+import Testing
+
+@testable import RetryStore
+
+@Suite struct StoreInspectorTests {
+    private static let tokens = (0..<3).map { String(repeating: "0\($0)ab", count: 8) }
+
+    private func push(_ number: Int, offset: Int64) -> TestPush {
+        TestPush(
+            token: Self.tokens[number], payload: #"{"aps":{"badge":\#(offset)}}"#, partition: 2,
+            offset: offset)
+    }
+
+    /// Three devices with three items each, in partition 2, and one device state. `change` adds to it.
+    private func made(
+        _ directory: TemporaryDirectory, _ change: (RetryStore, StorePartition) throws -> Void = { _, _ in }
+    ) throws {
+        let store = try RetryStore.make(directory)
+        let partition = try store.partition(2)
+        try store.submitted { batch in
+            for offset in 0..<9 as Range<Int64> {
+                let push = push(Int(offset % 3), offset: offset)
+                push.withStored {
+                    batch.put(partition, store.key(push), due: 100 - offset, replacingDue: nil, $0)
+                }
+            }
+            batch.put(
+                partition, device: store.device(Self.tokens[1]),
+                DeviceState(presence: 1, learnedMilliseconds: 4, expiryMilliseconds: .max))
+        }
+        try change(store, partition)
+        store.close()
+    }
+
+    private func verified(_ directory: TemporaryDirectory) throws -> StoreReport {
+        try StoreInspector(directory: directory.file("store")).verify()
+    }
+
+    @Test func aStoreCanBeLookedAt() throws {
+        let directory = try TemporaryDirectory("store")
+        try made(directory)
+        let inspector = try StoreInspector(directory: directory.file("store"))
+        #expect(inspector.sourceTopic == "jobs")
+        #expect(inspector.partitions == [2])
+        var dues: [Int64] = []
+        try inspector.visitDue(of: 2) {
+            dues.append($0.due)
+            return true
+        }
+        #expect(dues == Array(92...100))
+        var items: [Int64: [UInt8]] = [:]
+        try inspector.visitItems(of: 2) {
+            items[$0.key.offset] = Array($0.push)
+            return true
+        }
+        #expect(items.count == 9)
+        for offset in 0..<9 as Range<Int64> {
+            #expect(items[offset] == push(Int(offset % 3), offset: offset).encoded())
+        }
+        var ofToken: [Int64] = []
+        try Self.tokens[1].uppercased().utf8.withContiguousStorageIfAvailable { token in
+            try inspector.visitItems(of: 2, token: UnsafeRawBufferPointer(token)) {
+                ofToken.append($0.key.offset)
+                return true
+            }
+            #expect(try inspector.device(of: 2, token: UnsafeRawBufferPointer(token))?.presence == 1)
+        }
+        #expect(ofToken == [1, 4, 7])
+        var first: [Int64] = []
+        try inspector.visitItems(of: 2) {
+            first.append($0.key.offset)
+            return false
+        }
+        #expect(first.count == 1)
+        try inspector.visitItems(of: 3) { _ in
+            Issue.record("partition 3 isn't there")
+            return true
+        }
+        let report = inspector.verify()
+        #expect(report.isSound)
+        #expect((report.items, report.dueEntries, report.deviceStates) == (9, 9, 1))
+    }
+
+    @Test func whatIsOnlyInTheLogIsSeen() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(2)
+        let push = push(0, offset: 5)
+        try store.submitted { batch in
+            push.withStored { batch.put(partition, store.key(push), due: 7, replacingDue: nil, $0) }
+        }
+        // The store is still open, as a killed worker leaves it.
+        let report = try verified(directory)
+        #expect(report.isSound)
+        #expect(report.items == 1)
+    }
+
+    @Test func aMissingDueEntryIsFound() throws {
+        let directory = try TemporaryDirectory("store")
+        var key: ItemKey?
+        try made(directory) { store, partition in
+            let found = store.key(push(1, offset: 4))
+            key = found
+            try store.submitted { $0.removeStaleDue(partition, DueEntry(due: 96, key: found)) }
+        }
+        let report = try verified(directory)
+        #expect(
+            report.problems == [StoreProblem(partition: 2, key: key, kind: .itemWithoutDue(96))])
+        #expect(report.problemCount == 1)
+        #expect(
+            report.problems[0].description
+                == "partition 2, offset 4: an item that is due at 96 has no due entry")
+    }
+
+    @Test func dueEntriesTooManyAreFound() throws {
+        let directory = try TemporaryDirectory("store")
+        var expected: Set<StoreProblem> = []
+        try made(directory) { store, partition in
+            let item = store.key(push(1, offset: 4))
+            let absent = ItemKey(device: DeviceKey(high: 1, low: 1), offset: 77)
+            try write(DueKeyBytes(due: 50, item), [], to: partition.due)
+            try write(DueKeyBytes(due: 60, absent), [], to: partition.due)
+            expected = [
+                StoreProblem(partition: 2, key: item, kind: .dueOfOtherTime(50, item: 96)),
+                StoreProblem(partition: 2, key: absent, kind: .dueWithoutItem(60)),
+            ]
+        }
+        #expect(Set(try verified(directory).problems) == expected)
+    }
+
+    @Test func pushesThatAreNoneAreFound() throws {
+        let directory = try TemporaryDirectory("store")
+        var expected: Set<StoreProblem> = []
+        try made(directory) { store, partition in
+            let (cut, other) = (store.key(push(0, offset: 3)), store.key(push(1, offset: 4)))
+            let encoded = push(0, offset: 3).encoded()
+            try store.submitted { batch in
+                encoded.dropLast().withUnsafeBytes {
+                    batch.put(partition, cut, due: 97, replacingDue: 97, value: $0)
+                }
+                encoded.withUnsafeBytes {
+                    batch.put(partition, other, due: 96, replacingDue: 96, value: $0)
+                }
+            }
+            expected = [
+                StoreProblem(partition: 2, key: cut, kind: .push(.truncated)),
+                StoreProblem(partition: 2, key: other, kind: .otherPush),
+            ]
+        }
+        #expect(Set(try verified(directory).problems) == expected)
+    }
+
+    @Test func entriesOfWrongShapeAreFound() throws {
+        let directory = try TemporaryDirectory("store")
+        try made(directory) { store, partition in
+            try write(UInt16(1), [1], to: partition.due)
+            try write(DeviceKeyBytes(DeviceKey(high: 1, low: 1)), [9, 9], to: partition.devices)
+            try write(
+                ItemKeyBytes(ItemKey(device: DeviceKey(high: 1, low: 1), offset: 1)), [1], to: partition.items
+            )
+        }
+        let report = try verified(directory)
+        #expect(
+            Set(report.problems.map(\.kind)) == [
+                .shape(columnFamily: "due-2"), .shape(columnFamily: "items-2"), .deviceState,
+            ])
+        #expect(report.items == 9)
+    }
+
+    @Test func problemsBeyondTheLimitAreCounted() throws {
+        let directory = try TemporaryDirectory("store")
+        try made(directory) { store, partition in
+            for number in 0..<5 as Range<Int64> {
+                try write(
+                    DueKeyBytes(due: number, ItemKey(device: DeviceKey(high: 1, low: 1), offset: number)), [],
+                    to: partition.due)
+            }
+        }
+        let report = try StoreInspector(directory: directory.file("store")).verify(problemLimit: 2)
+        #expect(report.problems.count == 2)
+        #expect(report.problemCount == 5)
+        #expect(!report.isSound)
+    }
+
+    @Test func anIncompletePartitionIsTold() throws {
+        let directory = try TemporaryDirectory("store")
+        try made(directory) { store, partition in try partition.devices.drop() }
+        let report = try verified(directory)
+        #expect(Set(report.problems.map(\.kind)) == [.incompletePartition])
+        #expect(report.items == 0)
+    }
+
+    private func write<Key: BitwiseCopyable>(_ key: Key, _ value: [UInt8], to family: ColumnFamily) throws {
+        let batch: OpaquePointer = rocksdb_writebatch_create()
+        defer { rocksdb_writebatch_destroy(batch) }
+        withKey(key) { key, count in
+            value.withUnsafeBytes {
+                rocksdb_writebatch_put_cf(
+                    batch, family.handle, key, count, $0.baseAddress?.assumingMemoryBound(to: CChar.self),
+                    $0.count)
+            }
+        }
+        try family.database.write(batch)
+    }
+}

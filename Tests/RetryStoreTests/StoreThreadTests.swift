@@ -1,0 +1,77 @@
+import Dispatch
+import RetryStore
+import SluiceModel
+import Synchronization
+import TestSupport
+import Testing
+
+@Suite struct StoreThreadTests {
+    /// Each thread replaces the items of its own devices, and must always load what it put last.
+    @Test func shardsDoNotDisturbEachOther() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partitions = [try store.partition(0), try store.partition(1)]
+        let failures = Mutex<[String]>([])
+        let threads = 4
+        let rounds: Int64 = 150
+        let answers = Mutex(0)
+        DispatchQueue.concurrentPerform(iterations: threads) { thread in
+            let device = DeviceKey(high: UInt64(thread), low: 1)
+            for round in 0..<rounds {
+                var batch = store.makeBatch()
+                for (number, partition) in partitions.enumerated() {
+                    withUnsafeBytes(of: round) {
+                        batch.put(
+                            partition, ItemKey(device: device, offset: 1), due: round * 10 + Int64(number),
+                            replacingDue: round == 0 ? nil : (round - 1) * 10 + Int64(number), value: $0)
+                    }
+                    batch.load(partition, device)
+                }
+                store.submit(batch) { result in
+                    let dues = result.loads.map { load in result.items[load.items].map(\.due) }
+                    if result.error != nil || dues != [[round * 10], [round * 10 + 1]] {
+                        failures.withLock { $0.append("thread \(thread), round \(round): \(dues)") }
+                    }
+                    answers.withLock { $0 += 1 }
+                }
+                if round % 10 == 0 {
+                    store.sync { error in
+                        if let error { failures.withLock { $0.append("\(error)") } }
+                        answers.withLock { $0 += 1 }
+                    }
+                }
+            }
+        }
+        let expected = threads * Int(rounds + rounds / 10)
+        try eventually("all completions") { answers.withLock { $0 } == expected }
+        #expect(failures.withLock { $0 } == [])
+        #expect(store.queuedBytes == 0)
+        for (number, partition) in partitions.enumerated() {
+            #expect(
+                try store.due(partition).entries.map(\.due)
+                    == Array(repeating: (rounds - 1) * 10 + Int64(number), count: threads))
+        }
+    }
+
+    @Test func completionsComeInTheOrderOfTheCalls() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        let order = Mutex<[Int]>([])
+        for number in 0..<100 {
+            if number % 2 == 0 {
+                var batch = store.makeBatch()
+                batch.load(partition, DeviceKey(high: 1, low: 1))
+                store.submit(batch) { _ in order.withLock { $0.append(number) } }
+            } else {
+                store.scanDue(partition, after: nil, through: .max, limit: 1) { _ in
+                    order.withLock { $0.append(number) }
+                }
+            }
+        }
+        try eventually("all completions") { order.withLock { $0.count } == 100 }
+        #expect(order.withLock { $0 } == Array(0..<100))
+    }
+}
