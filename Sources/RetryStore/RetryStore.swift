@@ -181,15 +181,20 @@ public final class RetryStore: Sendable {
         }
         guard let opened = opened.withLock({ $0.take() }) else { return }
         pool.withLock { $0 = [] }
-        let options: OpaquePointer = rocksdb_flushoptions_create()
-        defer { rocksdb_flushoptions_destroy(options) }
         // All at once, then one after another until each is done.
-        for wait in [0, 1] as [UInt8] {
-            rocksdb_flushoptions_set_wait(options, wait)
+        for wait in [false, true] {
             for family in [opened.metaFamily] + opened.partitions.values.flatMap(\.families) {
                 // If there is no room, all of it is still in the log.
-                try? family.flush(options)
+                try? flush(family, wait: wait)
             }
         }
+    }
+
+    /// Writes the memtable of a column family out.
+    func flush(_ family: ColumnFamily, wait: Bool = true) throws(RetryStoreError) {
+        let options: OpaquePointer = rocksdb_flushoptions_create()
+        defer { rocksdb_flushoptions_destroy(options) }
+        rocksdb_flushoptions_set_wait(options, wait ? 1 : 0)
+        try family.flush(options)
     }
 }

@@ -81,6 +81,45 @@ import Testing
         }
     }
 
+    /// The list of files knows of it: an end that is missing can't be taken for a torn one.
+    @Test(arguments: [false, true]) func anEarlierLogThatIsMissingOrShortIsRefused(isShort: Bool) throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        try put(store, partition, 1)
+        // The due entries are still in this log when the items are written out and another log is begun.
+        let first = try log(in: directory.file("store"))
+        try store.flush(partition.items)
+        try put(store, partition, 2)
+        #expect(try store.synced() == nil)
+        #expect(try log(in: directory.file("store")) != first)
+        let copy = try TemporaryDirectory("crash")
+        try FileManager.default.copyItem(atPath: directory.file("store"), toPath: copy.file("store"))
+        let copied = copy.file("store/" + URL(filePath: first).lastPathComponent)
+        if isShort {
+            try truncate(copied, to: try size(of: copied) - 1)
+        } else {
+            try FileManager.default.removeItem(atPath: copied)
+        }
+        #expect {
+            try RetryStore.make(copy)
+        } throws: { error in
+            guard case .corrupt = error as? RetryStoreError else { return false }
+            return true
+        }
+    }
+
+    private func put(_ store: RetryStore, _ partition: StorePartition, _ offset: Int64) throws {
+        try store.submitted { batch in
+            withUnsafeBytes(of: offset) {
+                batch.put(
+                    partition, ItemKey(device: device, offset: offset), due: offset, replacingDue: nil,
+                    value: $0)
+            }
+        }
+    }
+
     @Test func whatAKilledProcessHasSyncedIsThere() throws {
         let directory = try TemporaryDirectory("store")
         let path = directory.file("store")
