@@ -10,6 +10,8 @@ final class Database: Sendable {
     nonisolated(unsafe) let read: OpaquePointer
     // nonisolated(unsafe): as above.
     nonisolated(unsafe) private let write: OpaquePointer
+    // nonisolated(unsafe): as above.
+    nonisolated(unsafe) private let writeUnlogged: OpaquePointer
 
     /// Takes over the handle.
     init(handle: OpaquePointer, directory: String, options: StoreOptions) {
@@ -20,10 +22,14 @@ final class Database: Sendable {
         write = rocksdb_writeoptions_create()
         // A batch may still hold writes to a partition that was dropped; those to others count.
         rocksdb_writeoptions_set_ignore_missing_column_families(write, 1)
+        writeUnlogged = rocksdb_writeoptions_create()
+        rocksdb_writeoptions_set_ignore_missing_column_families(writeUnlogged, 1)
+        rocksdb_writeoptions_disable_WAL(writeUnlogged, 1)
     }
 
     deinit {
         rocksdb_writeoptions_destroy(write)
+        rocksdb_writeoptions_destroy(writeUnlogged)
         rocksdb_readoptions_destroy(read)
         rocksdb_close(handle)
     }
@@ -43,6 +49,11 @@ final class Database: Sendable {
     /// All of a batch or nothing: into the log, which reaches the system but not yet the disk.
     func write(_ batch: OpaquePointer) throws(RetryStoreError) {
         try call { rocksdb_write(handle, write, batch, $0) }
+    }
+
+    /// All of a batch or nothing, in memory alone: it outlives the process when its column families are flushed.
+    func writeUnlogged(_ batch: OpaquePointer) throws(RetryStoreError) {
+        try call { rocksdb_write(handle, writeUnlogged, batch, $0) }
     }
 
     /// Brings all that was written to the disk.

@@ -21,6 +21,10 @@ public final class RetryStore: Sendable {
         /// batch waits when the disk can't keep up.
         public var memtableBytes = 128 << 20
 
+        /// The changelog topic has everything that is here: nothing is logged, and a partition that was not closed in an
+        /// orderly way is restored from there.
+        public var isCopy = false
+
         public init(directory: String, sourceTopic: String) {
             self.directory = directory
             self.sourceTopic = sourceTopic
@@ -30,6 +34,8 @@ public final class RetryStore: Sendable {
     /// Of all device keys of this store; its keys are kept in the database.
     public let hasher: IdentityHasher
     public let directory: String
+    /// See ``Settings/isCopy``.
+    public let isCopy: Bool
 
     let opened: Mutex<OpenedDatabase?>
     /// Ends scans.
@@ -52,6 +58,7 @@ public final class RetryStore: Sendable {
     /// Opens the database, or makes one, with the partitions that it has. Blocks: after a crash the log is read again.
     public init(_ settings: Settings) throws(RetryStoreError) {
         directory = settings.directory
+        isCopy = settings.isCopy
         try StoreDirectory(path: settings.directory).prepare()
         let options = StoreOptions(
             blockCacheBytes: settings.blockCacheBytes, memtableBytes: settings.memtableBytes)
@@ -123,7 +130,11 @@ public final class RetryStore: Sendable {
     private func apply(_ storage: BatchStorage, to database: Database) -> BatchResult {
         do throws(RetryStoreError) {
             if storage.changes > 0 {
-                try database.write(storage.writes)
+                if isCopy {
+                    try database.writeUnlogged(storage.writes)
+                } else {
+                    try database.write(storage.writes)
+                }
                 memory.written(storage.bytes, opened)
             }
         } catch {

@@ -1,0 +1,61 @@
+import SluiceModel
+
+/// The key of a record of the changelog topic: which item or device it is about. A record without a value removes it.
+///
+/// | bytes | |
+/// |---|---|
+/// | 1 | 1: an item, 2: a device |
+/// | 8 | of an item: the offset of its job's record, big-endian |
+/// | the rest | the device token, in lower case |
+///
+/// The value of an item is its due time (milliseconds since the epoch, 8 bytes, big-endian) and its ``StoredPush``; that
+/// of a device is what the store keeps of it. Partitions are those of the jobs topic.
+public enum ChangelogKey {
+    case item(offset: Int64, deviceToken: UnsafeRawBufferPointer)
+    case device(deviceToken: UnsafeRawBufferPointer)
+
+    private static let itemKind: UInt8 = 1
+    private static let deviceKind: UInt8 = 2
+
+    /// Nil for what isn't one. The token is a part of the bytes.
+    public init?(_ bytes: UnsafeRawBufferPointer) {
+        switch bytes.first {
+        case Self.itemKind where bytes.count > 9:
+            let offset = Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 1, as: Int64.self))
+            self = .item(offset: offset, deviceToken: UnsafeRawBufferPointer(rebasing: bytes[9...]))
+        case Self.deviceKind where bytes.count > 1:
+            self = .device(deviceToken: UnsafeRawBufferPointer(rebasing: bytes[1...]))
+        default: return nil
+        }
+    }
+
+    public func encode(into writer: inout ByteWriter) {
+        let token: UnsafeRawBufferPointer
+        switch self {
+        case .item(let offset, let deviceToken):
+            writer.append(Self.itemKind)
+            withUnsafeBytes(of: offset.bigEndian) { writer.append($0) }
+            token = deviceToken
+        case .device(let deviceToken):
+            writer.append(Self.deviceKind)
+            token = deviceToken
+        }
+        // The bit by which the cases of a letter differ; all digits have it.
+        for byte in token { writer.append(byte | 0x20) }
+    }
+
+    /// The bytes of a device's value.
+    public static func encode(_ state: DeviceState, into writer: inout ByteWriter) {
+        withUnsafeTemporaryAllocation(byteCount: DeviceStateBytes.count, alignment: 1) { bytes in
+            DeviceStateBytes.write(state, to: bytes.baseAddress!)
+            writer.append(UnsafeRawBufferPointer(bytes))
+        }
+    }
+
+    /// The bytes of an item's value.
+    public static func encode(_ push: StoredPush, due: Int64, into writer: inout ByteWriter) {
+        let due = DueBytes(due)
+        withUnsafeBytes(of: due) { writer.append($0) }
+        push.encode(into: &writer)
+    }
+}

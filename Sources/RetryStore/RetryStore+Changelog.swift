@@ -1,0 +1,130 @@
+import CRocksDB
+import EventLoop
+import SluiceModel
+
+/// The store as a copy of the changelog topic.
+extension RetryStore {
+    /// Does what records of the changelog say, in their order.
+    public func restore(
+        _ partition: StorePartition, _ chunk: consuming ChangelogChunk,
+        completion: @escaping @Sendable (RetryStoreError?) -> Void
+    ) {
+        let box = ChunkBox(chunk)
+        let accepted = storeLoop.execute {
+            do throws(RetryStoreError) {
+                try box.apply(to: partition)
+                completion(nil)
+            } catch {
+                completion(error)
+            }
+        }
+        if !accepted { completion(.closed) }
+    }
+
+    /// Up to which offset of the changelog the partition has everything; nil: nobody knows, and it has to be restored from
+    /// the beginning. Once asked, it isn't known any more until ``checkpoint(_:position:completion:)``: what is written from
+    /// here on outlives an orderly end only.
+    public func takePosition(
+        of partition: StorePartition,
+        completion: @escaping @Sendable (Result<ChangelogPosition?, RetryStoreError>) -> Void
+    ) {
+        let number = partition.number
+        onStoreThread(completion) { (family) throws(RetryStoreError) in
+            let found = try PositionKey(number).value(in: family)
+            guard let found, let position = ChangelogPosition(found) else { return nil }
+            try PositionKey(number).write(nil, to: family)
+            return position
+        }
+    }
+
+    /// Brings a partition to the disk, and remembers that it has everything up to an offset of the changelog.
+    public func checkpoint(
+        _ partition: StorePartition, position: ChangelogPosition,
+        completion: @escaping @Sendable (Result<Void, RetryStoreError>) -> Void
+    ) {
+        onStoreThread(completion) { (family) throws(RetryStoreError) in
+            let options: OpaquePointer = rocksdb_flushoptions_create()
+            defer { rocksdb_flushoptions_destroy(options) }
+            rocksdb_flushoptions_set_wait(options, 1)
+            for family in partition.families { try family.flush(options) }
+            try PositionKey(partition.number).write(position.bytes, to: family)
+        }
+    }
+
+    private func onStoreThread<Value: Sendable>(
+        _ completion: @escaping @Sendable (Result<Value, RetryStoreError>) -> Void,
+        _ body: @escaping @Sendable (ColumnFamily) throws(RetryStoreError) -> Value
+    ) {
+        let family = opened.withLock { $0?.metaFamily }
+        let accepted =
+            family.map { family in
+                storeLoop.execute {
+                    do throws(RetryStoreError) {
+                        completion(.success(try body(family)))
+                    } catch {
+                        completion(.failure(error))
+                    }
+                }
+            } ?? false
+        if !accepted { completion(.failure(.closed)) }
+    }
+}
+
+/// A place in the changelog, and when it was reached: tombstones are kept for a time only, and who was away for longer
+/// has to begin anew.
+public struct ChangelogPosition: Equatable, Sendable {
+    public var offset: Int64
+    /// In milliseconds since the epoch.
+    public var reachedMilliseconds: Int64
+
+    public init(offset: Int64, reachedMilliseconds: Int64) {
+        self.offset = offset
+        self.reachedMilliseconds = reachedMilliseconds
+    }
+
+    init?(_ bytes: [UInt8]) {
+        guard bytes.count == 16 else { return nil }
+        (offset, reachedMilliseconds) = bytes.withUnsafeBytes {
+            (
+                Int64(bigEndian: $0.loadUnaligned(as: Int64.self)),
+                Int64(bigEndian: $0.loadUnaligned(fromByteOffset: 8, as: Int64.self))
+            )
+        }
+    }
+
+    var bytes: [UInt8] {
+        [offset.bigEndian, reachedMilliseconds.bigEndian].withUnsafeBytes { Array($0) }
+    }
+}
+
+/// Where the default column family has a partition's position.
+private struct PositionKey {
+    private let bytes: [UInt8]
+
+    init(_ partition: Int32) { bytes = Array("position-\(partition)".utf8) }
+
+    func value(in family: ColumnFamily) throws(RetryStoreError) -> [UInt8]? {
+        try bytes.withUnsafeBytes { key in
+            Result { () throws(RetryStoreError) in try family.withValue(of: key) { Array($0) } }
+        }.get()
+    }
+
+    /// Nil removes it. It is on the disk when this returns.
+    func write(_ value: [UInt8]?, to family: ColumnFamily) throws(RetryStoreError) {
+        let batch: OpaquePointer = rocksdb_writebatch_create()
+        defer { rocksdb_writebatch_destroy(batch) }
+        bytes.withUnsafeBytes { key in
+            let start = key.baseAddress!.assumingMemoryBound(to: CChar.self)
+            guard let value else {
+                return rocksdb_writebatch_delete_cf(batch, family.handle, start, key.count)
+            }
+            value.withUnsafeBytes {
+                rocksdb_writebatch_put_cf(
+                    batch, family.handle, start, key.count,
+                    $0.baseAddress!.assumingMemoryBound(to: CChar.self), $0.count)
+            }
+        }
+        try family.database.write(batch)
+        try family.database.sync()
+    }
+}
