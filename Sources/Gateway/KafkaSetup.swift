@@ -27,30 +27,102 @@ struct KafkaSetup {
     }
 
     /// Checks that Kafka answers and that the topics exist; makes those that are missing if it may. Blocks.
-    func prepareTopics(logger: Logger) throws(WorkerError) {
-        let names = [
-            configuration.topics.jobs, configuration.topics.outcomes, configuration.topics.deadLetters,
-        ]
+    func prepareTopics(changelog: Bool = false, logger: Logger) throws(WorkerError) {
+        let topics = configuration.topics
+        let names = [topics.jobs, topics.outcomes, topics.deadLetters]
         var missing: [String] = []
+        var problem: String?
         do throws(KafkaError) {
             let client = try KafkaAdmin(properties: admin)
             for name in names where try client.partitionCount(of: name) == nil { missing.append(name) }
-            if !missing.isEmpty, let create = configuration.createTopics {
-                logger.notice("creating topics", metadata: ["topics": "\(missing.joined(separator: " "))"])
-                try client.createTopics(
-                    missing.map {
-                        NewTopic(
-                            $0, partitions: create.partitions, replicationFactor: create.replicationFactor)
-                    })
-                return
+            var lacksChangelog = false
+            if changelog { lacksChangelog = try client.partitionCount(of: topics.changelog) == nil }
+            if let create = configuration.createTopics, !missing.isEmpty || lacksChangelog {
+                logger.notice(
+                    "creating topics",
+                    metadata: [
+                        "topics":
+                            "\((missing + (lacksChangelog ? [topics.changelog] : [])).joined(separator: " "))"
+                    ])
+                if !missing.isEmpty {
+                    try client.createTopics(
+                        missing.map {
+                            NewTopic(
+                                $0, partitions: create.partitions, replicationFactor: create.replicationFactor
+                            )
+                        })
+                }
+                if lacksChangelog { try makeChangelog(client, create) }
+                missing = []
+            } else if lacksChangelog {
+                missing.append(topics.changelog)
             }
+            if changelog, missing.isEmpty { problem = try changelogProblem(client, logger) }
         } catch {
             throw .kafka("Kafka at \(configuration.bootstrapServers): \(error)")
         }
+        if let problem { throw .kafka(problem) }
         guard missing.isEmpty else {
             throw .kafka(
                 "Kafka at \(configuration.bootstrapServers) has no topic \(missing.joined(separator: ", ")): "
                     + "create it, or let the worker do so with kafka.create-topics")
         }
+    }
+
+    // MARK: The changelog
+
+    /// What it must be like, and why.
+    private static let requirements = [
+        TopicRequirement(
+            "cleanup.policy", .list(["compact"]),
+            reason: "with deletion, held pushes would be forgotten; without compaction it grows for ever"),
+        TopicRequirement(
+            "delete.retention.ms", .atLeast(3_600_000),
+            reason: "a worker that was away for longer would bring back what has ended"),
+    ]
+
+    private func makeChangelog(
+        _ client: KafkaAdmin, _ create: Configuration.Kafka.CreateTopics
+    ) throws(KafkaError) {
+        let partitions = try client.partitionCount(of: configuration.topics.jobs) ?? create.partitions
+        try client.createTopics([
+            NewTopic(
+                configuration.topics.changelog, partitions: partitions,
+                replicationFactor: create.replicationFactor,
+                configuration: [
+                    (name: "cleanup.policy", value: "compact"),
+                    // Much of it is soon obsolete: small segments are cleaned early.
+                    (name: "segment.bytes", value: "\(64 << 20)"),
+                    (name: "min.cleanable.dirty.ratio", value: "0.3"),
+                ])
+        ])
+    }
+
+    private func changelogProblem(_ client: KafkaAdmin, _ logger: Logger) throws(KafkaError) -> String? {
+        let topics = configuration.topics
+        if let problem = try client.coPartitioning(of: [topics.jobs, topics.changelog]).problem {
+            return problem
+        }
+        let found: TopicConfiguration?
+        do throws(KafkaError) {
+            found = try client.configurations(of: [topics.changelog])[0]
+        } catch {
+            logger.warning(
+                "the changelog's configuration can't be checked: it has to be compacted",
+                metadata: ["topic": "\(topics.changelog)", "error": "\(error)"])
+            return nil
+        }
+        let differences = found?.differences(from: Self.requirements) ?? []
+        return differences.isEmpty ? nil : differences.map(\.description).joined(separator: "; ")
+    }
+
+    /// Of a reader that belongs to no group.
+    var changelogReader: KafkaProperties {
+        var properties = consumer
+        // The reader has its own, and they say nothing to it.
+        for name in ["auto.offset.reset", "queued.max.messages.kbytes", "group.instance.id"] {
+            properties[name] = nil
+        }
+        return properties
     }
 }

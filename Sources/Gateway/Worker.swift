@@ -82,7 +82,7 @@ public final class Worker: Sendable {
         let planner = LanePlanner(configuration)
         let (lanes, routes) = try planner.plan()
         let properties = KafkaSetup(configuration.kafka)
-        try properties.prepareTopics(logger: logger)
+        try properties.prepareTopics(changelog: configuration.store?.hasChangelog == true, logger: logger)
 
         let weakIntake = IntakeReference()
         do {
@@ -92,6 +92,9 @@ public final class Worker: Sendable {
             }
             let outcomes = try producer.topic(configuration.kafka.topics.outcomes)
             let deadLetters = try producer.topic(configuration.kafka.topics.deadLetters)
+            let changelog =
+                configuration.store?.hasChangelog == true
+                ? try producer.topic(configuration.kafka.topics.changelog) : nil
             let delivery = configuration.delivery
             // A shard may hold all jobs, and a batch of records is polled past the limit at most.
             let store = try Self.openStore(configuration, logger: logger)
@@ -110,7 +113,8 @@ public final class Worker: Sendable {
                         $0.missingCollapseIdentifier == .apnsID
                     })
                 let writer = OutcomeWriter(
-                    producer: producer, outcomes: outcomes, deadLetters: deadLetters, logger: logger
+                    producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
+                    logger: logger
                 ) { weakIntake.fail($0) }
                 return try Shard(
                     plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, store: store, logger: logger)
@@ -129,6 +133,12 @@ public final class Worker: Sendable {
             ) { reason in
                 failure.text.withLock { $0 = reason }
                 stopped.set()
+            }
+            if let store, changelog != nil {
+                intake.restorer = try ChangelogRestorer(
+                    store: store, topic: configuration.kafka.topics.changelog,
+                    properties: properties.changelogReader, logger: logger
+                ) { news in weakIntake.take(news) }
             }
             weakIntake.set(intake)
             let siblings = shards.map { ShardReference(shard: $0) }
@@ -187,6 +197,7 @@ public final class Worker: Sendable {
             directory: store.directory, sourceTopic: configuration.kafka.topics.jobs)
         settings.blockCacheBytes = store.cacheBytes
         settings.memtableBytes = store.writeBufferBytes
+        settings.isCopy = store.hasChangelog
         do throws(RetryStoreError) {
             let opened = try RetryStore(settings)
             logger.info(
@@ -203,6 +214,7 @@ public final class Worker: Sendable {
 
     /// The threads have ended: nobody else has the store any more.
     private func closeStore() {
+        intake.restorer?.close()
         for shard in shards { shard.storage?.forgetPartitions() }
         intake.forgetStores()
         store?.close()
@@ -280,6 +292,11 @@ private final class IntakeReference: Sendable {
 
     func set(_ intake: Intake) {
         reference.withLock { $0.intake = intake }
+    }
+
+    func take(_ news: ChangelogRestorer.News) {
+        guard let intake = reference.withLock({ $0.intake }) else { return }
+        intake.loop.execute { intake.take(news) }
     }
 
     func fail(_ reason: String) {

@@ -2,7 +2,7 @@ import CRocksDB
 import SluiceModel
 
 /// Records of the changelog on their way into the store. Filled on one thread, then handed over.
-public struct ChangelogChunk: ~Copyable, Sendable {
+public struct ChangelogChunk: Sendable {
     private enum Subject: Hashable {
         case item(ItemKey)
         case device(DeviceKey)
@@ -101,14 +101,4 @@ public struct ChangelogChunk: ~Copyable, Sendable {
                 value.count)
         }
     }
-}
-
-/// Lets a chunk go to another thread inside of a closure.
-// Sendable: the chunk is constant, and Sendable itself.
-final class ChunkBox: Sendable {
-    private let chunk: ChangelogChunk
-
-    init(_ chunk: consuming ChangelogChunk) { self.chunk = chunk }
-
-    func apply(to partition: StorePartition) throws(RetryStoreError) { try chunk.apply(to: partition) }
 }

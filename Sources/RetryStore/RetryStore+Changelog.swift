@@ -9,10 +9,10 @@ extension RetryStore {
         _ partition: StorePartition, _ chunk: consuming ChangelogChunk,
         completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
-        let box = ChunkBox(chunk)
+        let chunk = chunk
         let accepted = storeLoop.execute {
             do throws(RetryStoreError) {
-                try box.apply(to: partition)
+                try chunk.apply(to: partition)
                 completion(nil)
             } catch {
                 completion(error)

@@ -36,7 +36,7 @@ struct ConfigurationTests {
             kafka:
               bootstrap-servers: [a:1, "[::1]:2", SSL://c:3]
               group-id: g
-              topics: {jobs: j, outcomes: o, dead-letters: d}
+              topics: {jobs: j, outcomes: o, dead-letters: d, changelog: c}
               create-topics: {partitions: 4, replication-factor: 1}
               properties: {security.protocol: SASL_SSL, debug: broker}
               consumer-properties: {fetch.min.bytes: 10}
@@ -63,13 +63,20 @@ struct ConfigurationTests {
               max-expiration: 7d
               drain-deadline: 0
               commit-interval: 100ms
-            store: {directory: store, after: 1m, cache: 32MiB, write-buffer: 16MiB}
+            store:
+              directory: store
+              after: 1m
+              cache: 32MiB
+              write-buffer: 16MiB
+              changelog: off
+              transactions: off
+              transaction-interval: 1s
             log: {level: debug, format: json}
             metrics: {stats-interval: 0}
             """
         let json = """
             {"kafka": {"bootstrap-servers": "a:1, [::1]:2, SSL://c:3", "group-id": "g",
-            \t"topics": {"jobs": "j", "outcomes": "o", "dead-letters": "d"},
+            \t"topics": {"jobs": "j", "outcomes": "o", "dead-letters": "d", "changelog": "c"},
             \t"create-topics": {"partitions": 4, "replication-factor": 1},
             \t"properties": {"security.protocol": "SASL_SSL", "debug": "broker"},
             \t"consumer-properties": {"fetch.min.bytes": 10}, "producer-properties": {"linger.ms": 5}},
@@ -87,13 +94,14 @@ struct ConfigurationTests {
               {"initial": "10ms", "maximum": "2h", "multiplier": 1.5, "max-attempts": 3},
               "max-pending-per-device": 8, "max-in-flight-per-device": 3, "known-devices": 1000,
               "return-rate": 50, "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms"},
-             "store": {"directory": "/etc/sluice/store", "after": "60s", "cache": "32MiB", "write-buffer": "16MiB"},
+             "store": {"directory": "/etc/sluice/store", "after": "60s", "cache": "32MiB", "write-buffer": "16MiB",
+              "changelog": "off", "transactions": "off", "transaction-interval": "1s"},
              "log": {"level": "debug", "format": "json"}, "metrics": {"stats-interval": 0}}
             """
         let expected = Configuration(
             kafka: .init(
                 bootstrapServers: "a:1,[::1]:2,SSL://c:3", groupID: "g",
-                topics: .init(jobs: "j", outcomes: "o", deadLetters: "d"),
+                topics: .init(jobs: "j", outcomes: "o", deadLetters: "d", changelog: "c"),
                 createTopics: .init(partitions: 4, replicationFactor: 1),
                 properties: [
                     .init(name: "security.protocol", value: "SASL_SSL"),
@@ -126,7 +134,8 @@ struct ConfigurationTests {
                 maxExpiration: .seconds(7 * 86_400), drainDeadline: .zero, commitInterval: .milliseconds(100)),
             store: .init(
                 directory: "/etc/sluice/store", after: .seconds(60), cacheBytes: 32 << 20,
-                writeBufferBytes: 16 << 20),
+                writeBufferBytes: 16 << 20, changelog: .off, transactions: .off,
+                transactionInterval: .seconds(1)),
             log: .init(level: .debug, format: .json), metrics: .init(statsInterval: .zero))
         #expect(try Configuration.parse(yaml, name: "f", directory: "/etc/sluice") == expected)
         #expect(try Configuration.parse(json, name: "f", directory: "/etc/sluice") == expected)

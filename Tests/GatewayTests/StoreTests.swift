@@ -32,7 +32,8 @@ struct StoreTests {
 
     private func worker(_ bed: WorkerBed, shards: Int = 1) throws -> Worker {
         try bed.worker {
-            $0.store = .init(directory: bed.directory.file("store"), after: .seconds(1))
+            $0.store = .init(
+                directory: bed.directory.file("store"), after: .seconds(1), changelog: .off)
             $0.delivery.shards = shards
         }
     }
@@ -196,7 +197,8 @@ struct StoreTests {
     @Test func moreIsHeldThanMemoryHolds() throws {
         let bed = try WorkerBed()
         let worker = try bed.worker {
-            $0.store = .init(directory: bed.directory.file("store"), after: .seconds(1))
+            $0.store = .init(
+                directory: bed.directory.file("store"), after: .seconds(1), changelog: .off)
             $0.delivery.maxInFlight = 500
             $0.delivery.returnRate = 100_000
         }

@@ -19,7 +19,10 @@ final class WorkerBed {
     let deadLetters: TopicReader
 
     init(_ change: (inout SimulatorOptions) -> Void = { _ in }) throws {
-        kafka = try TestKafka([("jobs", Self.partitions), ("outcomes", Self.partitions), ("dead", 1)])
+        kafka = try TestKafka([
+            ("jobs", Self.partitions), ("outcomes", Self.partitions), ("dead", 1),
+            ("changelog", Self.partitions),
+        ])
         directory = try TemporaryDirectory("worker")
         try directory.write(CertificateAuthority(commonName: "key").privateKeyPEM, to: "key.p8")
         var options = SimulatorOptions()
@@ -40,7 +43,7 @@ final class WorkerBed {
                 bootstrapServers: kafka.bootstrapServers, groupID: kafka.group,
                 topics: .init(
                     jobs: kafka.topic("jobs"), outcomes: kafka.topic("outcomes"),
-                    deadLetters: kafka.topic("dead")),
+                    deadLetters: kafka.topic("dead"), changelog: kafka.topic("changelog")),
                 consumerProperties: [
                     .init(name: "fetch.wait.max.ms", value: "10"),
                     .init(name: "session.timeout.ms", value: "6000"),

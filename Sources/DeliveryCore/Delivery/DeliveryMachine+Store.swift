@@ -168,6 +168,11 @@ extension DeliveryMachine {
             learnedMilliseconds: entry.learned, partition: entry.partition)
     }
 
+    /// The slot of an item of this device, ``noSlot`` when it has none here.
+    public func item(ofPresence number: UInt32) -> UInt32 {
+        devices.entries[Int(presences[number].device)].first
+    }
+
     /// Takes what the store knows of a device, before its items, unless more is known by now.
     public mutating func restore(_ known: KnownPresence, at now: DeliveryTime) {
         guard !knowsPresence(of: known.device) else { return }

@@ -47,10 +47,15 @@ extension Configuration {
                     check: checkTopicName)!,
                 deadLetters: section.text(
                     "dead-letters", default: defaults.deadLetters,
-                    help: "topic of the records that are no valid jobs", check: checkTopicName)!)
+                    help: "topic of the records that are no valid jobs", check: checkTopicName)!,
+                changelog: section.text(
+                    "changelog", default: defaults.changelog,
+                    help: "compacted topic of what the stores have; with store.changelog",
+                    check: checkTopicName)!)
         }
-        if Set([topics.jobs, topics.outcomes, topics.deadLetters]).count < 3 {
-            section.problem("topics", "jobs, outcomes and dead letters must be three different topics")
+        if Set([topics.jobs, topics.outcomes, topics.deadLetters, topics.changelog]).count < 4 {
+            section.problem(
+                "topics", "jobs, outcomes, dead letters and changelog must be four different topics")
         }
         let creates = section.contains("create-topics")
         let createTopics = section.section("create-topics") { section in
@@ -173,7 +178,20 @@ extension Configuration {
                     help: "memory for what is read from the store"),
                 writeBufferBytes: section.size(
                     "write-buffer", 8 << 20...1 << 40, default: defaults.writeBufferBytes,
-                    help: "memory for what the store has not written out yet"))
+                    help: "memory for what the store has not written out yet"),
+                changelog: section.choice(
+                    "changelog", default: defaults.changelog,
+                    help:
+                        "`on`: other workers can take over what this one holds, from a compacted topic; `off`: the store is all there is"
+                ),
+                transactions: section.choice(
+                    "transactions", default: defaults.transactions,
+                    help:
+                        "`on`: changes, outcomes and offsets are committed together, so that who reads committed records sees each outcome once; only with `changelog`"
+                ),
+                transactionInterval: section.duration(
+                    "transaction-interval", .milliseconds(10)...minutes(1),
+                    default: defaults.transactionInterval, help: "how often"))
         }
         return isThere ? store : nil
     }

@@ -70,14 +70,17 @@ extension Configuration {
             public var jobs: String
             public var outcomes: String
             public var deadLetters: String
+            /// What the workers' stores have; compacted. Only with ``Store/changelog``.
+            public var changelog: String
 
             public init(
                 jobs: String = "sluice.jobs", outcomes: String = "sluice.outcomes",
-                deadLetters: String = "sluice.dead-letters"
+                deadLetters: String = "sluice.dead-letters", changelog: String = "sluice.changelog"
             ) {
                 self.jobs = jobs
                 self.outcomes = outcomes
                 self.deadLetters = deadLetters
+                self.changelog = changelog
             }
         }
 
@@ -339,15 +342,33 @@ extension Configuration {
         public var cacheBytes: Int
         /// Memory for what is not written out yet.
         public var writeBufferBytes: Int
+        /// Every change also goes to a compacted topic, from which whoever takes a partition over restores it.
+        public var changelog: Switch
+        /// Changes, outcomes, dead letters and offsets are committed together. Only with a changelog.
+        public var transactions: Switch
+        /// How often, with transactions: outcomes are seen that much later by who reads committed records only.
+        public var transactionInterval: Duration
+
+        public enum Switch: String, CaseIterable, Sendable {
+            case on, off
+        }
+
+        /// Changes go to the changelog.
+        public var hasChangelog: Bool { changelog == .on }
+        public var hasTransactions: Bool { hasChangelog && transactions == .on }
 
         public init(
             directory: String, after: Duration = .seconds(30), cacheBytes: Int = 64 << 20,
-            writeBufferBytes: Int = 96 << 20
+            writeBufferBytes: Int = 96 << 20, changelog: Switch = .on, transactions: Switch = .on,
+            transactionInterval: Duration = .milliseconds(200)
         ) {
             self.directory = directory
             self.after = after
             self.cacheBytes = cacheBytes
             self.writeBufferBytes = writeBufferBytes
+            self.changelog = changelog
+            self.transactions = transactions
+            self.transactionInterval = transactionInterval
         }
     }
 

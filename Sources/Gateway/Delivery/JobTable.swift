@@ -1,5 +1,6 @@
 import APNS
 import Kafka
+import RetryStore
 import SluiceModel
 
 /// One push between Kafka and its outcome, in a shard's table, under its slot of the delivery machine. Its slices point
@@ -28,12 +29,25 @@ struct Job {
     /// Under which device, and for when, the store was asked to keep it last; nil: it wasn't.
     var storedDevice = DeviceKey(high: 0, low: 0)
     var storedDue: Int64?
+    /// Under which device token, where there is a changelog and it isn't the job's present one.
+    var storedToken: [UInt8]?
     /// Its offset is complete, as the store has it.
     var isOffsetDone = false
     /// It came from the store.
     var isRestored = false
 
     var isStored: Bool { storedDue != nil }
+
+    /// Its key in the changelog.
+    func writeChangelogKey(to writer: inout ByteWriter) {
+        writer.removeAll()
+        guard let storedToken else {
+            return ChangelogKey.item(offset: offset, deviceToken: push.deviceToken).encode(into: &writer)
+        }
+        storedToken.withUnsafeBytes {
+            ChangelogKey.item(offset: offset, deviceToken: $0).encode(into: &writer)
+        }
+    }
 
     /// Frees what it holds.
     func release() {

@@ -53,6 +53,7 @@ final class OutcomeWriter: TimerHandler {
     private let producer: KafkaProducer
     private let outcomes: KafkaTopic
     private let deadLetters: KafkaTopic
+    private let changelog: KafkaTopic?
     private let logger: Logger
     /// A produce call that can't succeed ends the worker: an outcome must not be lost.
     private let fail: @Sendable (String) -> Void
@@ -65,6 +66,7 @@ final class OutcomeWriter: TimerHandler {
 
     private struct Pending {
         var topic: KafkaTopic
+        var partition: Int32 = -1
         var key: [UInt8]?
         var value: [UInt8]?
         var headers: [(name: String, value: [UInt8]?)]
@@ -73,12 +75,14 @@ final class OutcomeWriter: TimerHandler {
     private var pending: [Pending] = []
 
     init(
-        producer: KafkaProducer, outcomes: KafkaTopic, deadLetters: KafkaTopic, logger: Logger,
+        producer: KafkaProducer, outcomes: KafkaTopic, deadLetters: KafkaTopic, changelog: KafkaTopic? = nil,
+        logger: Logger,
         fail: @escaping @Sendable (String) -> Void
     ) {
         self.producer = producer
         self.outcomes = outcomes
         self.deadLetters = deadLetters
+        self.changelog = changelog
         self.logger = logger
         self.fail = fail
     }
@@ -106,6 +110,27 @@ final class OutcomeWriter: TimerHandler {
             Pending(
                 topic: outcomes, key: Array(outcome.deviceToken), value: Array(writer.bytes), headers: [],
                 opaque: source.opaque))
+    }
+
+    /// What is stored goes to other replicas as well.
+    var hasChangelog: Bool { changelog != nil }
+
+    /// Says what the store has under a key, or (nil) that it has nothing any more.
+    func change(
+        _ partition: Int32, key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?, opaque: UInt
+    ) {
+        guard let changelog else { return }
+        if pending.isEmpty {
+            switch producer.produce(changelog, key: key, value: value, opaque: opaque, partition: partition) {
+            case .queued: return
+            case .queueFull, .noTransaction: break
+            case .failed(let error): return fail("a change of the store can't be produced: \(error)")
+            }
+        }
+        wait(
+            Pending(
+                topic: changelog, partition: partition, key: Array(key), value: value.map { Array($0) },
+                headers: [], opaque: opaque))
     }
 
     func deadLetter(_ record: JobRecord, error: JobError, source: OutcomeSource) {
@@ -147,7 +172,9 @@ final class OutcomeWriter: TimerHandler {
         withBytes(letter.key) { key in
             withBytes(letter.value) { value in
                 letter.headers.isEmpty
-                    ? producer.produce(letter.topic, key: key, value: value, opaque: letter.opaque)
+                    ? producer.produce(
+                        letter.topic, key: key, value: value, opaque: letter.opaque,
+                        partition: letter.partition)
                     : producer.produce(
                         letter.topic, key: key, value: value, headers: letter.headers, opaque: letter.opaque)
             }

@@ -13,6 +13,8 @@ struct ActionContext {
     var answered = DeliveryMachine.noSlot
     /// The new token of a device event.
     var newToken: UnsafeRawBufferPointer?
+    /// The device token of a device event.
+    var deviceToken: UnsafeRawBufferPointer?
     /// Whose item the store has.
     var stored = DeliveryMachine.noSlot
 
@@ -45,7 +47,7 @@ extension Shard {
             case .drop(let slot): drop(slot)
             case .store(let slot, let version): put(slot, version: version)
             case .evict(let slot): evict(slot)
-            case .keepPresence(let number): keepPresence(number)
+            case .keepPresence(let number): keepPresence(number, context)
             case .noteMove(let slot):
                 guard let token = context.newToken else { continue }
                 jobs[slot].pointee.note(token)
@@ -185,6 +187,9 @@ extension Shard {
         job.pointee.notedToken = nil
         guard let token = noted.map({ UnsafeRawBufferPointer($0) }) ?? context.newToken else {
             preconditionFailure("slot \(slot) moves to no token")
+        }
+        if job.pointee.isStored, job.pointee.storedToken == nil, outcomes.hasChangelog {
+            job.pointee.storedToken = Array(job.pointee.push.deviceToken)
         }
         freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
         job.pointee.device = plan.hasher.device(token)

@@ -206,7 +206,7 @@ extension Shard {
     ) -> (OutcomeKind, UInt32?) {
         let partition = origin.partition
         let occurred = control.occurredMilliseconds
-        var context = ActionContext.none
+        var context = ActionContext(deviceToken: control.address)
         let count: Int
         switch control.detail {
         case .cancelCollapseIdentifier(let identifier):

@@ -54,6 +54,7 @@ extension Intake {
             try consumer.assign(begins)
             pendingAssignment = []
             for state in states { begin(state) }
+            handedOff()
             followGate()
             logger.info(
                 "partitions assigned",
@@ -78,6 +79,7 @@ extension Intake {
     func beginRevocation(_ revoked: [TopicPartition], isLost: Bool) {
         counters.rebalances += 1
         pendingAssignment = []
+        cancelHandOff()
         logger.log(
             level: isLost ? .warning : .info, isLost ? "partitions lost" : "partitions revoked",
             metadata: ["partitions": "\(revoked.sorted().map { "\($0.partition)" }.joined(separator: ","))"])
@@ -157,6 +159,8 @@ extension Intake {
         let places = revocation.partitions.compactMap { partitions.place(of: $0) }
         if commits { commitNow(places) }
         followGate()
+        // Only what is complete: of a lost partition another may have gone on.
+        if commits, isSettled(places) { checkpoint(places) {} }
         endInShards(places.map { partitions[$0].slot })
         for place in places {
             partitions.remove(place)
@@ -332,6 +336,7 @@ extension Intake {
                 metadata: ["error": "\(error)"])
         }
         if syncStore() { commitNow(partitions.places) }
+        if isSettled(partitions.places), unfinished <= 0 { checkpointNow() }
         if !consumer.close(timeoutMilliseconds: 3_000) {
             logger.warning("the group could not be left in time; it notices by the session timeout")
         }
@@ -344,7 +349,7 @@ extension Intake {
 
 /// A closure that belongs to one loop and is called there.
 // Sendable: only called on the loop that made it.
-private final class LoopCallback: @unchecked Sendable {
+final class LoopCallback: @unchecked Sendable {
     let call: () -> Void
     init(_ call: @escaping () -> Void) { self.call = call }
 }

@@ -56,8 +56,16 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var commitUnderWay: IssuedCommit?
     /// Commits that wait for the disk.
     var barrier: Barrier?
+    /// Partitions on their way here.
+    var handOff = HandOff()
+    /// Nil without a changelog. Set once, before the start.
+    var restorer: ChangelogRestorer?
     /// The store's part of each partition that was assigned once.
     var openedStores: [Int32: StorePartition] = [:]
+    /// Changes by who made them and when, of which Kafka has not told yet; below 0 while it was faster than the shard.
+    var unacknowledged: [ChangeSource: Int] = [:]
+    /// Of the changelog's partitions: one above the highest offset that is known of.
+    var changelogEnds: [Int32: Int64] = [:]
     /// The last attempt to bring everything to the disk failed.
     var mustSync = false
     /// Until when no due items are looked for.
@@ -239,6 +247,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     /// An outcome or dead letter is in Kafka, or has to be produced again.
     func take(_ report: borrowing DeliveryReport) {
+        if let change = ChangeSource(opaque: report.opaque) { return acknowledged(change, report) }
         let source = OutcomeSource(opaque: report.opaque)
         if let error = report.error {
             counters.undelivered += 1

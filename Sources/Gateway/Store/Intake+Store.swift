@@ -33,39 +33,14 @@ struct IssuedCommit {
 struct Barrier {
     var awaited: Int
     var hasWritten: Bool
+    /// Changes whose acknowledgement is awaited.
+    var changes: Set<ChangeSource> = []
     var then: [(Bool) -> Void]
 }
 
 /// The intake's side of the store.
 extension Intake {
     // MARK: Partitions
-
-    /// Opens the store's part of the assigned partitions, then answers the assignment.
-    func prepareAssignment() {
-        guard let store else { return answerAssignment() }
-        let assigned = pendingAssignment
-        let missing = assigned.map(\.partition).filter { openedStores[$0] == nil }
-        guard !missing.isEmpty else { return answerAssignment() }
-        for partition in missing {
-            store.open(partition: partition) { [self] result in
-                loop.execute { [self] in opened(partition, result) }
-            }
-        }
-    }
-
-    private func opened(_ partition: Int32, _ result: Result<StorePartition, RetryStoreError>) {
-        switch result {
-        case .success(let handle):
-            openedStores[partition] = handle
-            guard phase == .running, !pendingAssignment.isEmpty,
-                pendingAssignment.allSatisfy({ openedStores[$0.partition] != nil })
-            else { return }
-            answerAssignment()
-        case .failure(let error):
-            // The timer tries again.
-            storeWorks(error)
-        }
-    }
 
     func beginInShards(_ place: Int, _ slot: UInt16) {
         guard let store, let handle = partitions[place].store?.handle else {
@@ -195,17 +170,28 @@ extension Intake {
         barrier = Barrier(awaited: shards.count, hasWritten: mustSync, then: [then])
         for shard in shards {
             shard.loop.execute { [self] in
-                let hasWritten = shard.flushToStore()
-                loop.execute { [self] in flushed(hasWritten) }
+                let flush = shard.flushToStore()
+                loop.execute { [self] in flushed(flush) }
             }
         }
     }
 
-    private func flushed(_ hasWritten: Bool) {
+    private func flushed(_ flush: StoreFlush) {
         barrier!.awaited -= 1
-        if hasWritten { barrier!.hasWritten = true }
+        if flush.hasWritten { barrier!.hasWritten = true }
+        if flush.produced > 0 {
+            let open = unacknowledged[flush.source, default: 0] + flush.produced
+            unacknowledged[flush.source] = open == 0 ? nil : open
+            if open != 0 { barrier!.changes.insert(flush.source) }
+        }
         guard barrier!.awaited == 0 else { return }
-        guard barrier!.hasWritten, let store else { return passBarrier(true) }
+        guard let store else { return passBarrier(true) }
+        if store.isCopy {
+            // What counts is the changelog.
+            if barrier!.changes.isEmpty { passBarrier(true) }
+            return
+        }
+        guard barrier!.hasWritten else { return passBarrier(true) }
         store.sync { [self] error in
             loop.execute { [self] in
                 mustSync = error != nil
@@ -213,6 +199,19 @@ extension Intake {
                 passBarrier(error == nil)
             }
         }
+    }
+
+    /// Kafka has a change of the store, or has refused it.
+    func acknowledged(_ change: ChangeSource, _ report: borrowing DeliveryReport) {
+        if let error = report.error {
+            // In another order than they were made, changes can't be repeated.
+            return fail("a change of the store did not reach the changelog: \(error)")
+        }
+        changelogEnds[report.partition] = max(changelogEnds[report.partition] ?? 0, report.offset + 1)
+        let open = unacknowledged[change, default: 0] - 1
+        unacknowledged[change] = open == 0 ? nil : open
+        guard open == 0, barrier?.changes.remove(change) != nil else { return }
+        if barrier!.changes.isEmpty, barrier!.awaited == 0 { passBarrier(true) }
     }
 
     private func passBarrier(_ isDone: Bool) {

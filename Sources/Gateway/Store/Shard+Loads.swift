@@ -208,9 +208,17 @@ extension Shard {
         outcome.cause = .noCredential
         let place = ShardStore.Place(partitionSlot: load.partitionSlot, offset: item.offset)
         storage.ended[place] = ShardStore.Ended(
-            key: ItemKey(device: load.device, offset: item.offset), due: item.due)
+            key: ItemKey(device: load.device, offset: item.offset), due: item.due,
+            changelogKey: changelogKey(of: stored.push.deviceToken, item.offset))
         write(outcome, source: OutcomeSource(storedIn: load.partitionSlot, offset: item.offset))
         stored.push.release()
+    }
+
+    private func changelogKey(of token: UnsafeRawBufferPointer, _ offset: Int64) -> [UInt8]? {
+        guard outcomes.hasChangelog else { return nil }
+        var writer = ByteWriter()
+        ChangelogKey.item(offset: offset, deviceToken: token).encode(into: &writer)
+        return Array(writer.bytes)
     }
 
     // MARK: What has waited

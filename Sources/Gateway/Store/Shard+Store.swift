@@ -88,11 +88,13 @@ extension Shard {
             return
         }
         let (oldToken, oldDevice) = (job.pointee.push.deviceToken, job.pointee.device)
+        if outcomes.hasChangelog, job.pointee.storedToken == nil { job.pointee.storedToken = Array(oldToken) }
         job.pointee.push.deviceToken = token
         job.pointee.device = plan.hasher.device(token)
         write(slot, to: partition.handle, storage)
         job.pointee.push.deviceToken = oldToken
         job.pointee.device = oldDevice
+        if outcomes.hasChangelog { job.pointee.storedToken = Array(token) }
         askForTurnEnd()
     }
 
@@ -106,10 +108,21 @@ extension Shard {
             storage.batch.remove(
                 handle, ItemKey(device: job.pointee.storedDevice, offset: key.offset), due: due)
             replaced = nil
+            if outcomes.hasChangelog {
+                job.pointee.writeChangelogKey(to: &storage.keyWriter)
+                change(handle, value: nil, storage)
+            }
         }
         let stored = StoredPush(
             push: job.pointee.push, progress: StoredPush.Progress(progress), partition: job.pointee.partition,
             offset: key.offset, polledMilliseconds: job.pointee.polledMilliseconds)
+        job.pointee.storedToken = nil
+        if outcomes.hasChangelog {
+            storage.valueWriter.removeAll()
+            ChangelogKey.encode(stored, due: progress.dueMilliseconds, into: &storage.valueWriter)
+            job.pointee.writeChangelogKey(to: &storage.keyWriter)
+            change(handle, value: storage.valueWriter.bytes, storage)
+        }
         storage.batch.put(
             handle, key, due: progress.dueMilliseconds, replacingDue: replaced, stored)
         storage.counters.puts += 1
@@ -117,16 +130,37 @@ extension Shard {
         job.pointee.storedDue = progress.dueMilliseconds
     }
 
-    func keepPresence(_ number: UInt32) {
+    /// Tells the changelog of what the store has now under the key that was written, or (nil) hasn't any more.
+    private func change(_ handle: StorePartition, value: UnsafeRawBufferPointer?, _ storage: ShardStore) {
+        outcomes.change(
+            handle.number, key: storage.keyWriter.bytes, value: value,
+            opaque: ChangeSource(shard: UInt16(plan.index), epoch: storage.epoch).opaque)
+        storage.produced += 1
+    }
+
+    func keepPresence(_ number: UInt32, _ context: ActionContext) {
         let known = machine.presence(number)
         guard let storage, let partition = storage[known.partition] else { return }
-        storage.batch.put(
-            partition.handle, device: known.device,
-            DeviceState(
-                presence: known.presence.rawValue, learnedMilliseconds: known.learnedMilliseconds,
-                expiryMilliseconds: known.learnedMilliseconds + plan.limits.maximumExpirationMilliseconds))
+        let state = DeviceState(
+            presence: known.presence.rawValue, learnedMilliseconds: known.learnedMilliseconds,
+            expiryMilliseconds: known.learnedMilliseconds + plan.limits.maximumExpirationMilliseconds)
+        storage.batch.put(partition.handle, device: known.device, state)
+        if outcomes.hasChangelog, let token = token(ofPresence: number, context) {
+            storage.keyWriter.removeAll()
+            ChangelogKey.device(deviceToken: token).encode(into: &storage.keyWriter)
+            storage.valueWriter.removeAll()
+            ChangelogKey.encode(state, into: &storage.valueWriter)
+            change(partition.handle, value: storage.valueWriter.bytes, storage)
+        }
         storage[known.partition]?.hasDevices = true
         askForTurnEnd()
+    }
+
+    /// Presences come from device events, and from items whose receipts don't come.
+    private func token(ofPresence number: UInt32, _ context: ActionContext) -> UnsafeRawBufferPointer? {
+        if let token = context.deviceToken { return token }
+        let slot = machine.item(ofPresence: number)
+        return slot == DeliveryMachine.noSlot ? nil : jobs[slot].pointee.push.deviceToken
     }
 
     /// The item leaves memory; the store has it.
@@ -152,8 +186,15 @@ extension Shard {
         source.isOffsetDone = job.pointee.isOffsetDone
         let place = ShardStore.Place(partitionSlot: source.partitionSlot, offset: source.offset)
         storage.ended[place] = ShardStore.Ended(
-            key: ItemKey(device: job.pointee.storedDevice, offset: source.offset), due: due)
+            key: ItemKey(device: job.pointee.storedDevice, offset: source.offset), due: due,
+            changelogKey: changelogKey(of: job, storage))
         return source
+    }
+
+    private func changelogKey(of job: UnsafeMutablePointer<Job>, _ storage: ShardStore) -> [UInt8]? {
+        guard outcomes.hasChangelog else { return nil }
+        job.pointee.writeChangelogKey(to: &storage.keyWriter)
+        return Array(storage.keyWriter.bytes)
     }
 
     /// The outcomes of these items are safe.
@@ -163,9 +204,21 @@ extension Shard {
             // After those before them.
             storage.failedRemovals += places
         } else {
-            for place in places { storage.remove(place) }
+            for place in places { remove(place, storage) }
         }
         askForTurnEnd()
+    }
+
+    private func remove(_ place: ShardStore.Place, _ storage: ShardStore) {
+        storage.remove(place)
+        guard let key = storage.ended[place]?.changelogKey, let partition = storage[place.partitionSlot]
+        else {
+            return
+        }
+        storage.ended[place]?.changelogKey = nil
+        storage.keyWriter.removeAll()
+        key.withUnsafeBytes { storage.keyWriter.append($0) }
+        change(partition.handle, value: nil, storage)
     }
 
     // MARK: Batches
@@ -177,7 +230,7 @@ extension Shard {
         if let until = storage.failedUntil {
             guard loop.now >= until else { return }
             storage.failedUntil = nil
-            for place in storage.failedRemovals { storage.remove(place) }
+            for place in storage.failedRemovals { remove(place, storage) }
             storage.failedRemovals = []
         }
         askForLoads(storage)
@@ -240,14 +293,50 @@ extension Shard {
         storeWorks(error)
     }
 
-    /// All that was asked of the store so far is on its way to it. Returns whether something was written since this was
-    /// asked last.
-    func flushToStore() -> Bool {
-        guard let storage else { return false }
+    /// All that was asked of the store so far is on its way to it. Returns what was written since this was asked last.
+    func flushToStore() -> StoreFlush {
+        guard let storage else { return StoreFlush() }
         submitToStore()
-        defer { storage.hasWritten = false }
-        return storage.hasWritten
+        var flush = StoreFlush()
+        flush.hasWritten = storage.hasWritten
+        flush.source = ChangeSource(shard: UInt16(plan.index), epoch: storage.epoch)
+        flush.produced = storage.produced
+        storage.hasWritten = false
+        storage.epoch &+= 1
+        storage.produced = 0
+        return flush
     }
+}
+
+/// What a shard has written since the barrier before.
+struct StoreFlush: Sendable {
+    var hasWritten = false
+    /// Records of the changelog, all of which have this in their opaque word.
+    var produced = 0
+    var source = ChangeSource(shard: 0, epoch: 0)
+}
+
+/// Who produced a record of the changelog, and between which barriers: rides in the producer's opaque word.
+struct ChangeSource: Hashable, Sendable {
+    var shard: UInt16
+    var epoch: UInt32
+
+    /// No slot of a partition.
+    private static let mark: UInt = 0xFFFF << 48
+
+    init(shard: UInt16, epoch: UInt32) {
+        self.shard = shard
+        self.epoch = epoch
+    }
+
+    /// Nil for the word of an outcome.
+    init?(opaque: UInt) {
+        guard opaque & Self.mark == Self.mark else { return nil }
+        shard = UInt16(truncatingIfNeeded: opaque >> 32)
+        epoch = UInt32(truncatingIfNeeded: opaque)
+    }
+
+    var opaque: UInt { Self.mark | UInt(shard) << 32 | UInt(epoch) }
 }
 
 /// What a shard has to tell the intake at the end of a turn.

@@ -22,6 +22,8 @@ final class ShardStore: TimerHandler {
     struct Ended {
         var key: ItemKey
         var due: Int64
+        /// Nil without a changelog, or when that says so already.
+        var changelogKey: [UInt8]?
     }
 
     struct Load: BitwiseCopyable {
@@ -92,6 +94,11 @@ final class ShardStore: TimerHandler {
     /// Removals and loads wait until then, as the last write failed.
     var failedUntil: MonotonicTime?
     var failedRemovals: [Place] = []
+    /// Of the changelog: what was produced between two barriers, which those who wait for its acknowledgement go by.
+    var epoch: UInt32 = 0
+    var produced = 0
+    var keyWriter = ByteWriter(minimumCapacity: 128)
+    var valueWriter = ByteWriter(minimumCapacity: 1024)
     /// Something was written since the last barrier.
     var hasWritten = false
     /// The last thing that was asked of the store failed.

@@ -1,0 +1,221 @@
+import DeliveryCore
+import EventLoop
+import Kafka
+import Logging
+import RetryStore
+import SluiceModel
+
+/// Partitions on their way to this worker: their part of the store is opened, and brought up to date from the changelog.
+struct HandOff {
+    /// Until their tombstones may be gone, in milliseconds: who was away for longer begins anew. Well below what the
+    /// changelog topic must keep (``KafkaSetup``).
+    static let longestAbsence: Int64 = 1_800_000
+
+    enum Stage: Equatable {
+        case opening
+        case restoring
+        /// Up to date with the changelog up to this offset, where there is one.
+        case ready(Int64)
+    }
+
+    var stages: [Int32: Stage] = [:]
+
+    var isReady: Bool {
+        stages.values.allSatisfy { if case .ready = $0 { true } else { false } }
+    }
+}
+
+extension Intake {
+    // MARK: Taking over
+
+    /// Prepares the store's part of the assigned partitions, then answers the assignment.
+    func prepareAssignment() {
+        guard let store else { return answerAssignment() }
+        let assigned = Set(pendingAssignment.map(\.partition))
+        for partition in handOff.stages.keys where !assigned.contains(partition) {
+            handOff.stages[partition] = nil
+        }
+        if restorer != nil, !handOff.isReady || handOff.stages.isEmpty {
+            // Kafka waits there for the transactions of those who had the partitions: what they changed counts.
+            do throws(KafkaError) {
+                _ = try consumer.committed(pendingAssignment)
+            } catch {
+                counters.kafkaErrors += 1
+                logger.warning("taking partitions over", metadata: ["error": "\(error)"])
+                return
+            }
+        }
+        for partition in assigned where handOff.stages[partition] == nil {
+            handOff.stages[partition] = .opening
+            open(partition, store)
+        }
+        answerWhenReady()
+    }
+
+    private func answerWhenReady() {
+        guard phase == .running, !pendingAssignment.isEmpty, handOff.isReady,
+            pendingAssignment.allSatisfy({ handOff.stages[$0.partition] != nil })
+        else { return }
+        answerAssignment()
+    }
+
+    /// The assignment is answered.
+    func handedOff() {
+        for (partition, stage) in handOff.stages {
+            if case .ready(let position) = stage { changelogEnds[partition] = position }
+        }
+        handOff = HandOff()
+    }
+
+    private func open(_ partition: Int32, _ store: RetryStore) {
+        store.open(partition: partition) { [self] result in
+            loop.execute { [self] in opened(partition, result) }
+        }
+    }
+
+    private func opened(_ partition: Int32, _ result: Result<StorePartition, RetryStoreError>) {
+        guard let store, handOff.stages[partition] == .opening else { return }
+        switch result {
+        case .failure(let error):
+            // The timer tries again.
+            handOff.stages[partition] = nil
+            storeWorks(error)
+        case .success(let handle):
+            openedStores[partition] = handle
+            guard restorer != nil else {
+                handOff.stages[partition] = .ready(0)
+                return answerWhenReady()
+            }
+            store.takePosition(of: handle) { [self] result in
+                loop.execute { [self] in tookPosition(handle, result) }
+            }
+        }
+    }
+
+    private func tookPosition(
+        _ handle: StorePartition, _ result: Result<ChangelogPosition?, RetryStoreError>
+    ) {
+        guard handOff.stages[handle.number] == .opening else { return }
+        switch result {
+        case .failure(let error):
+            handOff.stages[handle.number] = nil
+            storeWorks(error)
+        case .success(let position?)
+        where wallClockMilliseconds() - position.reachedMilliseconds < HandOff.longestAbsence:
+            handOff.stages[handle.number] = .restoring
+            logger.info(
+                "restoring from the local copy on",
+                metadata: ["partition": "\(handle.number)", "position": "\(position.offset)"])
+            restorer?.restore([.init(handle: handle, position: position.offset)])
+        case .success: beginAnew(handle)
+        }
+    }
+
+    /// The local copy is of no use: an empty one takes its place.
+    private func beginAnew(_ handle: StorePartition) {
+        guard let store else { return }
+        let partition = handle.number
+        openedStores[partition] = nil
+        store.drop(handle) { [self] error in
+            loop.execute { [self] in
+                if let error { storeWorks(error) }
+                store.open(partition: partition) { [self] result in
+                    loop.execute { [self] in madeAnew(partition, result) }
+                }
+            }
+        }
+    }
+
+    private func madeAnew(_ partition: Int32, _ result: Result<StorePartition, RetryStoreError>) {
+        guard handOff.stages[partition] != nil else { return }
+        switch result {
+        case .failure(let error):
+            handOff.stages[partition] = nil
+            storeWorks(error)
+        case .success(let handle):
+            openedStores[partition] = handle
+            handOff.stages[partition] = .restoring
+            restorer?.restore([.init(handle: handle, position: nil)])
+        }
+    }
+
+    func take(_ news: ChangelogRestorer.News) {
+        switch news {
+        case .restored(let partition, let position):
+            guard handOff.stages[partition] == .restoring else { return }
+            handOff.stages[partition] = .ready(position)
+            logger.info("restored", metadata: ["partition": "\(partition)", "position": "\(position)"])
+            answerWhenReady()
+        case .outOfRange(let partition):
+            logger.warning(
+                "the local copy is older than the changelog; it begins anew",
+                metadata: ["partition": "\(partition)"])
+            if handOff.stages[partition] == .restoring, let handle = openedStores[partition] {
+                beginAnew(handle)
+            }
+        case .failed(let text, let isFatal):
+            counters.kafkaErrors += 1
+            if isFatal { return fail(text) }
+            logger.warning("restoring from the changelog", metadata: ["error": "\(text)"])
+        }
+    }
+
+    // MARK: Giving up
+
+    /// The group takes partitions away that were on their way here.
+    func cancelHandOff() {
+        guard !handOff.stages.isEmpty else { return }
+        restorer?.cancel(Array(handOff.stages.keys))
+        handOff = HandOff()
+    }
+
+    /// The same at the very end. Blocks.
+    func checkpointNow() {
+        guard let store, store.isCopy else { return }
+        let now = wallClockMilliseconds()
+        for place in partitions.places {
+            guard let handle = partitions[place].store?.handle, let end = changelogEnds[handle.number] else {
+                continue
+            }
+            let done = BlockingFlag()
+            store.checkpoint(handle, position: ChangelogPosition(offset: end, reachedMilliseconds: now)) {
+                _ in
+                done.set()
+            }
+            done.wait()
+        }
+    }
+
+    /// What is here of these partitions is up to date with the changelog: whoever gets them back here needs only what
+    /// comes after. All is committed. `then` is called on the loop, when that is on the disk or can't be.
+    func checkpoint(_ places: [Int], then: @escaping () -> Void) {
+        guard let store, store.isCopy, !places.isEmpty else { return then() }
+        let now = wallClockMilliseconds()
+        let parts = places.compactMap { place -> (StorePartition, Int64)? in
+            guard let handle = partitions[place].store?.handle, let end = changelogEnds[handle.number] else {
+                return nil
+            }
+            return (handle, end)
+        }
+        guard !parts.isEmpty else { return then() }
+        var awaited = parts.count
+        let done = LoopCallback {
+            awaited -= 1
+            if awaited == 0 { then() }
+        }
+        for (handle, end) in parts {
+            store.checkpoint(
+                handle, position: ChangelogPosition(offset: end, reachedMilliseconds: now)
+            ) { [self] result in
+                loop.execute { [self] in
+                    if case .failure(let error) = result {
+                        logger.warning(
+                            "the local copy can't be kept; it is restored from the changelog next time",
+                            metadata: ["partition": "\(handle.number)", "error": "\(error)"])
+                    }
+                    done.call()
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+import APNSSimulator
+import EventLoop
+import Gateway
+import RetryStore
+import SluiceModel
+import TestSupport
+import Testing
+
+/// What one worker holds another can take over, by way of the changelog.
+struct HandOffTests {
+    static let topic = "com.example.news"
+
+    private func push(
+        _ alert: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
+    ) -> EncodedJob {
+        var push = PushDescription(
+            deviceToken: device, topic: Self.topic, payload: Array(#"{"aps":{"alert":"\#(alert)"}}"#.utf8))
+        push.delivery = "hold-while-offline"
+        change(&push)
+        return JobEncoder.binary(push)
+    }
+
+    private func event(_ name: String, of device: String, _ more: String = "") throws -> EncodedJob {
+        try #require(
+            JobEncoder.document(
+                Array(#"{"kind":"device","device-token":"\#(device)","event":"\#(name)"\#(more)}"#.utf8)))
+    }
+
+    private func worker(_ bed: WorkerBed, _ name: String) throws -> Worker {
+        try bed.worker {
+            $0.store = .init(
+                directory: bed.directory.file(name), after: .seconds(1), changelog: .on, transactions: .off)
+            $0.delivery.shards = 2
+        }
+    }
+
+    private func evicted(_ worker: Worker, devices: Int) throws {
+        try eventually("all of \(devices) devices has left memory") {
+            let shards = worker.snapshot().shards
+            return shards.coldDevices == devices && shards.states.allSatisfy { $0 == 0 }
+        }
+    }
+
+    @Test func anotherWorkerTakesOverWhatIsHeld() throws {
+        let bed = try WorkerBed()
+        var random = SeededRandom(seed: 951)
+        let devices = (0..<60).map { _ in random.hexadecimal(bytes: 32) }
+        let new = (0..<10).map { _ in random.hexadecimal(bytes: 32) }
+        let first = try worker(bed, "first")
+        try bed.produce(
+            try devices.map { try event("offline", of: $0) }
+                + devices.map { device in push("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
+        try bed.waitForOutcomes(60)
+        try evicted(first, devices: 60)
+        // Some are superseded, some are sent, some move, before the first worker is gone for good.
+        try bed.produce(
+            devices[0..<20].map { device in push("newer", to: device) { $0.collapseIdentifier = "x" } })
+        try bed.produce(try devices[20..<40].map { try event("online", of: $0) })
+        try bed.produce(
+            try zip(devices[40..<50], new).flatMap { old, new in
+                try [
+                    event("offline", of: new),
+                    event("token-changed", of: old, #","new-device-token":"\#(new)""#),
+                ]
+            })
+        try bed.waitForOutcomes(60 + 20 + 40 + 20)
+        #expect(bed.stop(first).failure == nil)
+        #expect(bed.simulator.summary.requests == 20)
+
+        let second = try worker(bed, "second")
+        try eventually("the second worker has it all") { second.snapshot().shards.coldDevices == 40 }
+        try bed.produce(
+            try (devices[0..<20] + devices[50...] + new).map { try event("online", of: $0) })
+        let outcomes = try bed.waitForOutcomes(140 + 80)
+        let accepted = outcomes.filter { $0.kind == .accepted }
+        #expect(accepted.count == 60)
+        #expect(
+            Set(accepted.map(\.deviceToken)) == Set(devices[0..<40] + devices[50...] + new))
+        #expect(bed.simulator.summary.requests == 60)
+        #expect(second.snapshot().shards.unaccounted == 0)
+        #expect(bed.stop(second).failure == nil)
+        #expect(Set(WorkerBed.places(outcomes)).count == outcomes.count, "one outcome each")
+
+        // The first one comes back, to its old copy: it has nothing to bring back.
+        let third = try worker(bed, "first")
+        try bed.produce(try devices.map { try event("online", of: $0) })
+        let last = try bed.waitForOutcomes(220 + 60)
+        #expect(last.count { $0.kind == .accepted } == 60)
+        #expect(bed.stop(third).failure == nil)
+        #expect(bed.simulator.summary.requests == 60)
+        bed.simulator.stop()
+    }
+}
