@@ -154,6 +154,9 @@ struct ColdDevicesTests {
         #expect(worst < 17, "\(worst) bytes a device")
         let missing = devices.filter { !cold.contains($0) }.count
         #expect(missing == 0)
+        let bytes = cold.bytes
+        for (index, device) in devices.enumerated() { cold.insert(device, UInt16(index % 500)) }
+        #expect(cold.bytes == bytes, "what is there already makes nothing grow")
         let strangers = (0..<100_000).filter { _ in
             cold.contains(DeviceKey(high: random.next(), low: random.next()))
         }

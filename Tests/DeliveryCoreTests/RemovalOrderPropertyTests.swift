@@ -1,0 +1,180 @@
+import DeliveryCore
+import Testing
+
+/// The rules as they are told, looked up in all that has happened.
+private struct NaiveRemovalOrder {
+    struct Step {
+        var device: UInt64
+        var offset: Int64
+        var isRemoval: Bool
+        var acknowledged: Int
+        /// Asked for or completed, and written or completed; the moments.
+        var asked: Int?
+        var done: Int?
+    }
+
+    var steps: [Step] = []
+    var commits: [(issued: Int, isUnderWay: Bool, isTaken: Bool)] = []
+    var moment = 0
+
+    func before(_ index: Int) -> [Step] { steps[..<index].filter { $0.device == steps[index].device } }
+
+    func isBusy(_ device: UInt64) -> Bool { steps.contains { $0.device == device && $0.done == nil } }
+
+    /// From when on a commit must be issued for the removal; nil: it isn't its turn, or it was asked for.
+    func turn(_ index: Int) -> Int? {
+        guard steps[index].isRemoval, steps[index].asked == nil else { return nil }
+        var turn = steps[index].acknowledged
+        for step in before(index) where !step.isRemoval {
+            guard let done = step.done else { return nil }
+            turn = max(turn, done)
+        }
+        return turn
+    }
+
+    func isDue(_ index: Int) -> Bool {
+        guard steps[index].isRemoval else {
+            return steps[index].done == nil && before(index).allSatisfy { $0.done != nil }
+        }
+        guard let turn = turn(index) else { return false }
+        return commits.contains { $0.isTaken && $0.issued > turn }
+    }
+
+    var needsCommit: Bool {
+        steps.indices.contains { index in
+            turn(index).map { turn in !commits.contains { $0.isUnderWay && $0.issued > turn } } ?? false
+        }
+    }
+
+    /// Does all that is due, the earliest of each device first.
+    mutating func act() -> [UInt64: [RemovalOrder.Action]] {
+        var actions: [UInt64: [RemovalOrder.Action]] = [:]
+        while let index = steps.indices.first(where: isDue) {
+            let step = steps[index]
+            steps[index].asked = moment
+            if step.isRemoval {
+                actions[step.device, default: []].append(.remove(device: step.device, offset: step.offset))
+            } else {
+                steps[index].done = moment
+                actions[step.device, default: []].append(.complete(step.offset))
+            }
+        }
+        return actions
+    }
+}
+
+struct RemovalOrderPropertyTests {
+    /// Acknowledgements, commits that are taken, lost and overtaken, and removals at random: each action comes at the very
+    /// moment at which the rules allow it, and in the end all has been done.
+    @Test(arguments: Array(UInt64(1)...24)) func itFollowsTheRules(seed: UInt64) {
+        var random = SeededGenerator(seed: seed)
+        var order = RemovalOrder()
+        var naive = NaiveRemovalOrder()
+        var serials: [UInt64] = []
+        var devices: [Int64: UInt64] = [:]
+        var asked: [(device: UInt64, offset: Int64)] = []
+        let deviceCount = UInt64.random(in: 1...6, using: &random)
+        let storedPercent = Int.random(in: 5...70, using: &random)
+        var offset: Int64 = 0
+        var differs = false
+
+        func issue() {
+            serials.append(order.commitIssued())
+            naive.commits.append((naive.moment, true, false))
+        }
+        func settle(_ index: Int, isTaken: Bool) {
+            naive.commits[index].isUnderWay = false
+            naive.commits[index].isTaken = isTaken
+            if isTaken { order.commitTaken(serials[index]) } else { order.commitFailed(serials[index]) }
+        }
+        func write(_ index: Int) {
+            let (device, offset) = asked.remove(at: index)
+            let place = naive.steps.firstIndex { $0.offset == offset && $0.isRemoval }!
+            naive.steps[place].done = naive.moment
+            if !order.removed(device: device, offset: offset) { differs = true }
+        }
+        /// All that follows from the last step, device by device.
+        func compare() {
+            var actions: [UInt64: [RemovalOrder.Action]] = [:]
+            while let action = order.nextAction() {
+                switch action {
+                case .remove(let device, let offset):
+                    actions[device, default: []].append(action)
+                    asked.append((device, offset))
+                case .complete(let offset): actions[devices[offset]!, default: []].append(action)
+                }
+            }
+            if actions != naive.act() { differs = true }
+            let removals = naive.steps.filter { $0.isRemoval && $0.done == nil }.count
+            let completions = naive.steps.filter { !$0.isRemoval && $0.done == nil }.count
+            if order.needsCommit != naive.needsCommit || order.removals != removals
+                || order.completions != completions || order.isEmpty != (removals + completions == 0)
+            {
+                differs = true
+            }
+            naive.moment += 1
+        }
+
+        for step in 0..<250 {
+            let underWay = naive.commits.indices.filter { naive.commits[$0].isUnderWay }
+            switch Int.random(in: 0..<100, using: &random) {
+            case ..<45:
+                let device = UInt64.random(in: 0..<deviceCount, using: &random)
+                let isStored = Int.random(in: 0..<100, using: &random) < storedPercent
+                let completes = !isStored || Int.random(in: 0..<8, using: &random) == 0
+                devices[offset] = device
+                let waits = naive.isBusy(device)
+                let isComplete = order.acknowledged(
+                    device: device, offset: offset, isStored: isStored, completes: completes)
+                if isComplete != (completes && !waits) { differs = true }
+                if completes, waits {
+                    naive.steps.append(
+                        .init(
+                            device: device, offset: offset, isRemoval: false, acknowledged: naive.moment))
+                }
+                if isStored {
+                    naive.steps.append(
+                        .init(device: device, offset: offset, isRemoval: true, acknowledged: naive.moment))
+                }
+                offset += 1
+            case ..<60: issue()
+            case ..<78:
+                guard let index = underWay.randomElement(using: &random) else { continue }
+                settle(index, isTaken: Int.random(in: 0..<4, using: &random) > 0)
+            default:
+                // Of each device the first; devices in any order.
+                let firsts = asked.indices.filter { index in
+                    !asked[..<index].contains { $0.device == asked[index].device }
+                }
+                guard let index = firsts.randomElement(using: &random) else { continue }
+                write(index)
+            }
+            compare()
+            guard !differs else {
+                Issue.record("seed \(seed), step \(step): it differs from the rules")
+                return
+            }
+        }
+
+        for index in naive.commits.indices where naive.commits[index].isUnderWay {
+            settle(index, isTaken: false)
+            compare()
+        }
+        var rounds = 0
+        while !order.isEmpty, rounds < 1_000, !differs {
+            rounds += 1
+            if order.needsCommit {
+                issue()
+                compare()
+                settle(serials.count - 1, isTaken: true)
+                compare()
+            }
+            while !asked.isEmpty {
+                write(0)
+                compare()
+            }
+        }
+        let isDone = order.isEmpty && naive.steps.allSatisfy { $0.done != nil }
+        #expect(isDone && !differs, "seed \(seed): \(rounds) rounds")
+    }
+}
