@@ -37,7 +37,10 @@ struct Queue<Element> {
     var isEmpty: Bool { head == elements.count }
     var first: Element? { isEmpty ? nil : elements[head] }
 
-    mutating func replaceFirst(_ element: Element) { elements[head] = element }
+    mutating func forEach(_ body: (inout Element) -> Void) {
+        for index in head..<elements.count { body(&elements[index]) }
+    }
+
     mutating func append(_ element: Element) { elements.append(element) }
 
     mutating func popFirst() -> Element? {
