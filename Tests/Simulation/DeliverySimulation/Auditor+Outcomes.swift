@@ -263,7 +263,7 @@ extension World {
         {
             broken(
                 .bounded,
-                "\(store.count) items, due \(store.dues), marks \(store.marks) are left in the store")
+                "\(store.count) items and other things are left in the store")
         }
         for seen in shown where seen.lastJob >= 0 && seen.lastJob < seen.job && !seen.isMixed {
             // A crash makes older ones come again, and then the newer one as well.

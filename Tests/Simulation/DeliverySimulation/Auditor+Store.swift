@@ -66,7 +66,10 @@ extension World {
         if entry.clockError == worker.clockError {
             copy.notBefore = copy.notBefore > 2_000_000 ? copy.notBefore - 2_000_000 : 0
             if copy.waitsUntil != .max { copy.waitsUntil += 5_000_000 }
-            if copy.awaitedSince == 0 { copy.awaitedSince = copy.acceptedAt + 5_000_000 }
+            // It may come back late.
+            let timeout = UInt64(jobs[entry.job].facts.receiptTimeoutSeconds) * 1_000_000_000
+            let latest = monotonic > timeout ? monotonic - timeout : 0
+            copy.awaitedSince = max(copy.awaitedSince, copy.acceptedAt + 5_000_000, latest)
         } else {
             copy.notBefore = 0
             copy.waitsUntil = .max

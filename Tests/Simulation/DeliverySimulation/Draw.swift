@@ -41,6 +41,12 @@ struct Queue<Element> {
         for index in head..<elements.count { body(&elements[index]) }
     }
 
+    /// What the body finds first.
+    func first<Found>(where body: (Element) -> Found?) -> Found? {
+        for index in head..<elements.count { if let found = body(elements[index]) { return found } }
+        return nil
+    }
+
     mutating func append(_ element: Element) { elements.append(element) }
 
     mutating func popFirst() -> Element? {

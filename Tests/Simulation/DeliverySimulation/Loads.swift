@@ -19,9 +19,7 @@ extension World {
         } else if shard.store.arrivals[token]!.state == .loaded, shard.store.cold.contains(tokens[token].key)
         {
             // What was of records still to be read may have been read since.
-            counts[.loadedTwice] += 1
-            shard.store.arrivals[token]!.state = .queued
-            shard.store.loadQueue.append(token)
+            loadAgain(token, shard)
         }
         counts[.putAside] += 1
         shard.store.arrivals[token]!.waiting.append(event)
@@ -33,6 +31,18 @@ extension World {
         shard.store.arrivals[token] = ShardStore.Arrival(partition: partition)
         shard.store.arrivalCount += 1
         shard.store.loadQueue.append(token)
+    }
+
+    /// What was loaded of a device isn't all of it any more, and something waits for it.
+    func loadAgain(_ token: Int, _ shard: ShardModel) {
+        switch shard.store.arrivals[token]?.state {
+        case .loading: shard.store.arrivals[token]!.isIncomplete = true
+        case .loaded:
+            counts[.loadedTwice] += 1
+            shard.store.arrivals[token]!.state = .queued
+            shard.store.loadQueue.append(token)
+        case .queued, nil: break
+        }
     }
 
     private func mustLoad(_ token: Int, needsPresence: Bool, _ shard: ShardModel) -> Bool {
@@ -144,6 +154,7 @@ extension World {
         }
         shard.store.arrivals[token]!.state = .loading
         shard.store.arrivals[token]!.isIncomplete = false
+        shard.store.arrivals[token]!.skipped = [:]
         for partition in partitions
         where worker.partitions[partition].isOwned && !worker.isEnding(partition) {
             shard.store.batch.loads.append(
@@ -200,8 +211,16 @@ extension World {
                 continue
             }
             // Its record is still to be read, and before it others that are older.
-            guard log.records[jobs[item.job].record].offset <= shard.store.readThrough[load.partition] else {
+            let offset = log.records[jobs[item.job].record].offset
+            guard offset <= shard.store.readThrough[load.partition] else {
                 counts[.futureFiltered] += 1
+                isCold = true
+                continue
+            }
+            if let first = firstWaiting(load, shard), offset > first {
+                counts[.skipped] += 1
+                let before = shard.store.arrivals[load.token]!.skipped[load.partition] ?? .max
+                shard.store.arrivals[load.token]!.skipped[load.partition] = min(before, offset)
                 isCold = true
                 continue
             }
@@ -223,6 +242,15 @@ extension World {
             counts[.noRoomForLoad] += 1
         }
         return hasRoom
+    }
+
+    /// The offset of the first record of the partition that waits for the device.
+    private func firstWaiting(_ load: StoreBatch.Load, _ shard: ShardModel) -> Int64? {
+        shard.store.arrivals[load.token]?.waiting.first(where: { event in
+            guard case .record(let number, _, _) = event, log.records[number].partition == load.partition
+            else { return nil }
+            return log.records[number].offset
+        })
     }
 
     /// The record of an item that the store has had since before the assignment waits for the item: it is complete. Should
@@ -298,6 +326,7 @@ extension World {
     private func resume(_ token: Int, _ worker: WorkerModel, _ shard: ShardModel) {
         while violation == nil, shard.store.arrivals[token]?.state == .loaded {
             guard let event = shard.store.arrivals[token]!.waiting.first else {
+                guard shard.store.arrivals[token]!.skipped.isEmpty else { return loadAgain(token, shard) }
                 // Those that need this device go on while it counts as loaded.
                 if let dependent = shard.store.arrivals[token]!.dependents.popLast() {
                     if dependent != token { resume(dependent, worker, shard) }
@@ -311,6 +340,11 @@ extension World {
                 waits(for: other, number, shard)
             {
                 return
+            }
+            if case .record(let number, _, _) = event {
+                let record = log.records[number]
+                let skipped = shard.store.arrivals[token]!.skipped[record.partition] ?? .max
+                if skipped <= record.offset { return loadAgain(token, shard) }
             }
             _ = shard.store.arrivals[token]!.waiting.popFirst()
             switch event {

@@ -27,6 +27,8 @@ final class ShardStore {
         var awaited = 0
         /// One of its loads failed, or there was no room for all of it.
         var isIncomplete = false
+        /// By partition: the first item that is newer than what waits, and so has to come later.
+        var skipped: [Int: Int64] = [:]
         /// Devices whose first event needs this one as well.
         var dependents: [Int] = []
     }
@@ -153,10 +155,7 @@ extension World {
         checkEvicted(copy, worker, shard)
         store.see(copy, copy.partition)
         shard.store.cold.insert(tokens[copy.address].key, worker.partitions[copy.partition].slot)
-        if shard.store.arrivals[copy.address]?.state == .loaded {
-            shard.store.arrivals[copy.address]!.state = .queued
-            shard.store.loadQueue.append(copy.address)
-        }
+        loadAgain(copy.address, shard)
         shard.evicted += 1
         leave(slot, worker, shard)
         shard.machine.release(slot)
@@ -351,15 +350,7 @@ extension World {
             shard.store.readThrough[partition] = log.committed[partition].offset - 1
             shard.store.cold.beginScan(state.slot)
             // What is in memory of a device, or is on its way there, isn't all of it any more.
-            for token in tokens.indices {
-                switch shard.store.arrivals[token]?.state {
-                case .loading: shard.store.arrivals[token]!.isIncomplete = true
-                case .loaded:
-                    shard.store.arrivals[token]!.state = .queued
-                    shard.store.loadQueue.append(token)
-                case .queued, nil: break
-                }
-            }
+            for token in tokens.indices { loadAgain(token, shard) }
         }
         worker.partitions[partition].isScanning = true
     }

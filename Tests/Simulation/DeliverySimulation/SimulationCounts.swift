@@ -15,7 +15,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     // Store.
     case stored, storeFailed, removed, offsetDone, evicted, synced, syncFailed, powerLoss
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad
-    case endedFiltered, departureFiltered, futureFiltered, alreadyInMemory, repeated
+    case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
     case presenceKept, presenceRestored, dueFound, dueAhead, scanned
     case completionWaits, completedAfterRemoval, moveDeferred, markedOffset, reservedReturn
     // Actions.
