@@ -199,7 +199,7 @@ extension DeliveryMachine {
         let wake = progress.wakeMilliseconds
         if progress.isAccepted { return awaitReceipt(slot, until: wake == 0 ? nil : wake, at: now) }
         switch progress.wait {
-        case .held where wake == 0 || wake > now.wallMilliseconds:
+        case .held where wake == 0 || wake > now.wallMilliseconds || isReportedOffline(slot):
             if mustHold(slot) { return hold(slot, until: wake, at: now) }
         case .held: items[Int(slot)].flags.insert(.ignoresPresence)
         case .retrying:
