@@ -228,6 +228,8 @@ extension DeliveryMachine {
         new.notBefore = old.notBefore
         new.state = old.state
         new.flags.formUnion(old.flags.intersection(.moves))
+        // What the store has of one that comes from there doesn't say so.
+        if new.notBefore > now.monotonicNanoseconds { new.flags.insert(.changed) }
         let goesOnWaiting =
             old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
             && facts.deliverAtMilliseconds <= now.wallMilliseconds && !isEnding(facts.partition)
