@@ -62,6 +62,8 @@ extension World {
         copy.hasMoved = copy.hasMoved || entry.token != jobs[entry.job].token
         let isSent = entry.progress.wait == .confirming
         if copy.last == .accepted, !isSent { copy.hasNews = true }
+        // Of two waits the store keeps one.
+        if entry.progress.wait != .retrying { copy.notBefore = 0 }
         // Milliseconds of the wall clock are what the store knows.
         if entry.clockError == worker.clockError {
             copy.notBefore = copy.notBefore > 2_000_000 ? copy.notBefore - 2_000_000 : 0

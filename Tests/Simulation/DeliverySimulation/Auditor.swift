@@ -53,7 +53,7 @@ extension World {
     func inherit(from old: Copy, _ copy: inout Copy) {
         copy.notBefore = old.notBefore
         copy.waitsUntil = max(copy.waitsUntil, old.waitsUntil)
-        copy.noted = old.noted
+        (copy.noted, copy.notedBy) = (old.noted, old.notedBy)
         copy.queuedIn = old.queuedIn
         copy.hasMoved = copy.hasMoved || old.hasMoved
         copy.connection = -1

@@ -353,6 +353,7 @@ extension World {
         note(worker, shard, "push # goes to token # instead", copy.job, new)
         if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
         hasMovedOn(copy, worker)
+        if !copy.keys.isEmpty { shard.store.moving.insert(copy.job) }
         shard.pending[copy.address] -= 1
         shard.pending[new] += 1
         shard.copies[Int(slot)].address = new

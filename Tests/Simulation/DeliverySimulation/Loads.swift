@@ -205,7 +205,7 @@ extension World {
         var isCold = false
         for item in items.sorted(by: { $0.job < $1.job }) where violation == nil {
             if shard.store.ended[item.job] != nil || shard.store.comingOver.contains(item.job)
-                || shard.store.departing[item.job] != nil
+                || shard.store.departing[item.job] != nil || shard.store.moving.contains(item.job)
             {
                 counts[shard.store.ended[item.job] != nil ? .endedFiltered : .departureFiltered] += 1
                 continue

@@ -66,6 +66,8 @@ final class ShardStore {
     /// By job: items that go to other shards, until the store has them under their new tokens.
     var departing: [Int: Departure] = [:]
     var failedDepartures: [(job: Int, epoch: Int)] = []
+    /// Items that have moved, until the store has them under their new tokens.
+    var moving: Set<Int> = []
     /// Those that come.
     var arriving = Queue<Departure>()
     /// Of these, of those that wait for their devices, and of those that are announced.
@@ -167,6 +169,7 @@ extension World {
     func ends(_ copy: Copy, _ worker: WorkerModel) {
         let shard = worker.shards[shard(of: copy.address)]
         worker.failedMoves.remove(copy.job)
+        shard.store.moving.remove(copy.job)
         guard !copy.keys.isEmpty, isOurs(copy, worker) else { return }
         jobs[copy.job].endedIn = shard.number
         shard.store.ended[copy.job] = .init(
@@ -302,6 +305,7 @@ extension World {
         guard copy.isLive, copy.job == put.job, copy.epoch == put.epoch,
             let index = copy.keys.firstIndex(of: put.key)
         else { return }
+        if put.key.token == copy.address { shard.store.moving.remove(put.job) }
         shard.copies[Int(put.slot)].keys.removeFirst(index)
     }
 
@@ -360,6 +364,9 @@ extension World {
         let state = worker.partitions[partition]
         for shard in worker.shards {
             shard.store.cold.removeAll(partition: state.slot)
+            shard.store.moving = shard.store.moving.filter {
+                log.records[jobs[$0].record].partition != partition
+            }
             shard.store.ended = shard.store.ended.filter { $0.value.partition != partition }
             shard.store.failedRemovals.removeAll { log.records[jobs[$0].record].partition == partition }
             shard.store.failedPresences.removeAll { $0.partition == partition }
