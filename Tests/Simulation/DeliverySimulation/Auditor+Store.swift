@@ -59,6 +59,8 @@ extension World {
         copy.overdueSince = 0
         // Its wait was told to the auditor after the store was asked.
         if entry.copy.epoch != epoch { copy.waitsUntil = .max }
+        // A hold of its device has become its own.
+        if worker.shards[shard(of: entry.token)].wasBusy[entry.token] { copy.waitsUntil = .max }
         copy.hasMoved = copy.hasMoved || entry.token != jobs[entry.job].token
         let isSent = entry.progress.wait == .confirming
         if copy.last == .accepted, !isSent { copy.hasNews = true }

@@ -53,6 +53,8 @@ extension World {
     func inherit(from old: Copy, _ copy: inout Copy) {
         copy.notBefore = old.notBefore
         copy.waitsUntil = max(copy.waitsUntil, old.waitsUntil)
+        // It may have been one of many returns that has a moment of its own.
+        if scenario.limits.storeIsDurable, jobs[old.job].facts.delivery != .accept { copy.waitsUntil = .max }
         (copy.noted, copy.notedBy) = (old.noted, old.notedBy)
         copy.queuedIn = old.queuedIn
         copy.hasMoved = copy.hasMoved || old.hasMoved

@@ -55,11 +55,11 @@ extension World {
             shard.store.readThrough[partition] = max(
                 shard.store.readThrough[partition], nextOffset(worker, partition) - 1)
             guard shard.store.cold.contains(tokens[due.token].key) else { continue }
-            happened(.dueFound)
             if shard.store.arrivals[due.token] != nil {
                 // Its items are on their way, but it isn't sure that this is among them.
                 worker.partitions[partition].ahead.append(due)
             } else {
+                happened(.dueFound)
                 shard.store.arrivals[due.token] = ShardStore.Arrival(partition: partition)
                 shard.store.arrivalCount += 1
                 shard.store.loadQueue.append(due.token)

@@ -225,7 +225,7 @@ extension World {
                 continue
             }
             if comesAgain(item, worker, shard) { happened(.repeated) }
-            guard shard.used < scenario.limits.capacity - scenario.adoptRoom else {
+            guard shard.store.restored < scenario.restoredRoom else {
                 hasRoom = false
                 break
             }

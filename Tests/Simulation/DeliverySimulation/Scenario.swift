@@ -38,6 +38,8 @@ struct Scenario {
     /// other shards.
     var intakeLimit: Int
     var adoptRoom = 0
+    var restoredRoom = 0
+    /// Items from the store in memory before no more are loaded.
     var mostRestored: Int
     var mostLoads: Int
     /// Items come back so long before they are due.
@@ -82,7 +84,8 @@ struct Scenario {
         if limits.storeIsDurable {
             adoptRoom = shards > 1 ? 150 : 0
             limits.pendingPerDevice = min(limits.pendingPerDevice, draw.among(4...40))
-            limits.capacity += mostRestored + limits.pendingPerDevice + draw.among(8...80) + adoptRoom
+            restoredRoom = mostRestored + limits.pendingPerDevice + draw.spread(0...60)
+            limits.capacity += restoredRoom + adoptRoom
         }
         weights = Self.weights(&draw)
         if intakeLimit < 64 || (spanLimit < 4096 && !limits.storeIsDurable) {
@@ -110,7 +113,7 @@ struct Scenario {
             knownDevices: draw.chance(200) ? draw.among(1...6) : tokens,
             maximumExpirationMilliseconds: World.maximumExpiration, retry: retry,
             confirm: backoff(draw.among(500...5000), draw.among(5000...40_000)),
-            returnsPerSecond: draw.spread(5...1000), returnBurst: draw.spread(1...100),
+            returnsPerSecond: draw.spread(1...1000), returnBurst: draw.spread(1...100),
             storeAfterMilliseconds: Int64(draw.among(0...20_000)), storeIsDurable: draw.chance(650),
             residentMilliseconds: Int64(draw.chance(200) ? 0 : draw.spread(100...20_000)))
     }
