@@ -43,9 +43,12 @@ extension World {
 
     /// What is seen of an item that comes back.
     func restoredCopy(_ entry: StoreModel.Entry, _ epoch: Int, _ worker: WorkerModel) -> Copy {
-        var copy = entry.copy
+        // What was seen of it when it left memory, also when it was loaded before.
+        let present = store.entries(entry.copy.partition, entry.token).first {
+            $0.job == entry.job && $0.progress == entry.progress
+        }
+        var copy = present?.copy ?? entry.copy
         copy.isLive = true
-        copy.epoch = epoch
         copy.address = entry.token
         copy.keys = [StoredKey(token: entry.token, due: entry.due)]
         copy.isRestored = true
@@ -58,9 +61,10 @@ extension World {
         copy.isConfirmed = false
         copy.overdueSince = 0
         // Its wait was told to the auditor after the store was asked.
-        if entry.copy.epoch != epoch { copy.waitsUntil = .max }
+        if copy.epoch != epoch { copy.waitsUntil = .max }
         // A hold of its device has become its own.
         if worker.shards[shard(of: entry.token)].wasBusy[entry.token] { copy.waitsUntil = .max }
+        copy.epoch = epoch
         copy.hasMoved = copy.hasMoved || entry.token != jobs[entry.job].token
         let isSent = entry.progress.wait == .confirming
         if copy.last == .accepted, !isSent { copy.hasNews = true }

@@ -150,6 +150,7 @@ extension World {
         // Its receipt is awaited from when what is before it has gone.
         if copy.acceptedAt > 0, shard.machine.state(slot) == .blocked {
             shard.copies[Int(slot)].isReceiptPutOff = true
+            shard.copies[Int(slot)].awaitedSince = 0
         }
         shard.used += 1
         shard.pending[copy.address] += 1

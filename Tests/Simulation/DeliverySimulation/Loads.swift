@@ -142,7 +142,10 @@ extension World {
             inLine -= 1
             ask(for: shard.store.loadQueue.popFirst()!, worker, shard)
         }
-        if !shard.store.loadQueue.isEmpty { counts[.loadsPutOff] += 1 }
+        if !shard.store.loadQueue.isEmpty {
+            counts[.loadsPutOff] += 1
+            if shard.store.restored >= scenario.mostRestored { metLimit = true }
+        }
     }
 
     private func ask(for token: Int, _ worker: WorkerModel, _ shard: ShardModel) {
