@@ -199,7 +199,7 @@ extension DeliveryMachine {
         let wake = progress.wakeMilliseconds
         if progress.isAccepted { return awaitReceipt(slot, until: wake == 0 ? nil : wake, at: now) }
         switch progress.wait {
-        case .held where wake == 0 || wake > now.wallMilliseconds:
+        case .held where wake == 0 || wake > now.wallMilliseconds || isReportedOffline(slot):
             if mustHold(slot) { return hold(slot, until: wake, at: now) }
         case .held: items[Int(slot)].flags.insert(.ignoresPresence)
         case .retrying:
@@ -228,6 +228,8 @@ extension DeliveryMachine {
         new.notBefore = old.notBefore
         new.state = old.state
         new.flags.formUnion(old.flags.intersection(.moves))
+        // What the store has of one that comes from there doesn't say so.
+        if new.notBefore > now.monotonicNanoseconds { new.flags.insert(.changed) }
         let goesOnWaiting =
             old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
             && facts.deliverAtMilliseconds <= now.wallMilliseconds && !isEnding(facts.partition)

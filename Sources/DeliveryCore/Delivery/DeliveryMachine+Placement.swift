@@ -48,6 +48,12 @@ extension DeliveryMachine {
             && isOffline(item.pointee.device)
     }
 
+    /// Its device has said that it is offline, and not only failed to confirm something.
+    func isReportedOffline(_ slot: UInt32) -> Bool {
+        let presence = devices.entries[Int(items[Int(slot)].device)].presence
+        return presence != Self.noSlot && presences[presence].presence == .offline
+    }
+
     /// Until when APNs takes nothing for its device; nil when it does.
     private mutating func heldByServer(_ slot: UInt32, at now: DeliveryTime) -> UInt64? {
         guard deviceBackoff.count > 0 else { return nil }

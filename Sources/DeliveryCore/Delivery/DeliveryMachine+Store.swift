@@ -121,8 +121,10 @@ extension DeliveryMachine {
             return false
         }
         switch items[Int(slot)].state {
-        case .held, .scheduled, .retrying, .coalescing, .confirming, .parked:
-            return isStoredAsItIs(slot, at: now)
+        case .held, .scheduled:
+            // Of two waits the store keeps one.
+            return items[Int(slot)].notBefore <= now.monotonicNanoseconds && isStoredAsItIs(slot, at: now)
+        case .retrying, .coalescing, .confirming, .parked: return isStoredAsItIs(slot, at: now)
         default: return false
         }
     }

@@ -107,17 +107,23 @@ extension World {
     func isDone(_ record: Int) -> Bool {
         if log.records[record].isWritten { return true }
         guard log.records[record].kind == .push else { return false }
-        return jobs[log.records[record].subject].storeKey >= 0
+        return store.token(of: log.records[record].subject) >= 0
     }
 
-    func checkWatermark(_ partition: Int, _ offset: Int64) {
+    /// The same, also after a power loss.
+    private func isSafe(_ record: Int) -> Bool {
+        log.records[record].isWritten
+            || store.isDurable(log.records[record].subject, log.records[record].partition)
+    }
+
+    func checkWatermark(_ partition: Int, _ offset: Int64, isTaken: Bool = false) {
         if offset > log.nextOffset[partition] {
             broken(.watermark, "offset \(offset) of partition \(partition) is committed, and isn't there yet")
         }
         for index in log.committed[partition].index..<log.partitions[partition].count {
             let record = log.partitions[partition][index]
             guard log.records[record].offset < offset else { return }
-            if !isDone(record) {
+            if !(isTaken ? isSafe(record) : isDone(record)) {
                 return broken(
                     .watermark,
                     "offset \(offset) of partition \(partition) is committed, and \(log.records[record].offset) isn't done"
@@ -152,11 +158,14 @@ extension World {
             || milestones.finished != shard.finished
             || milestones.dropped != shard.dropped || milestones.departed != shard.departed
             || milestones.restored != shard.restored || milestones.adopted != shard.adopted
-            || milestones.sent != shard.sent
+            || milestones.sent != shard.sent || milestones.evicted != shard.evicted
+            || milestones.repeated != shard.repeated
         {
             broken(.milestones, "they say otherwise than what was seen")
         }
-        if shard.machine.count != shard.used || shard.machine.count > scenario.limits.capacity {
+        if shard.machine.count != shard.used || shard.machine.count > scenario.limits.capacity
+            || worker.taken > scenario.intakeLimit
+        {
             broken(.bounded, "\(shard.machine.count) slots are in use, and \(shard.used) items are there")
         }
         for slot in shard.copies.indices where shard.copies[slot].isLive {
@@ -182,8 +191,16 @@ extension World {
         }
         switch state {
         case .coalescing, .retrying:
+            // One of many returns that has a moment of its own.
+            if scenario.limits.storeIsDurable, jobs[copy.job].facts.delivery != .accept {
+                if state == .coalescing, copy.waitsUntil < shard.lastAdvance { counts[.reservedReturn] += 1 }
+                return
+            }
             if copy.waitsUntil < shard.lastAdvance, !shard.wasBusy[copy.address] {
-                broken(.progress, "push \(copy.job) is \(state) for too long")
+                broken(
+                    .progress,
+                    "push \(copy.job) is \(state) for \((shard.lastAdvance - copy.waitsUntil) / 1000) µs too long"
+                )
             }
         case .confirming:
             // Since when it is awaited in that case is only known from when it is seen.
@@ -241,7 +258,13 @@ extension World {
                 broken(.bounded, "\(shard.used) items are left in worker \(worker.number)")
             }
         }
-        if store.count > 0 { broken(.bounded, "\(store.count) items are left in the store") }
+        if store.count > 0 || store.dues.contains(where: { !$0.isEmpty })
+            || store.marks.contains(where: { !$0.isEmpty })
+        {
+            broken(
+                .bounded,
+                "\(store.count) items and other things are left in the store")
+        }
         for seen in shown where seen.lastJob >= 0 && seen.lastJob < seen.job && !seen.isMixed {
             // A crash makes older ones come again, and then the newer one as well.
             let newest = log.records[jobs[seen.job].record]

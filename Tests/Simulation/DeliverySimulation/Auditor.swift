@@ -53,7 +53,9 @@ extension World {
     func inherit(from old: Copy, _ copy: inout Copy) {
         copy.notBefore = old.notBefore
         copy.waitsUntil = max(copy.waitsUntil, old.waitsUntil)
-        copy.noted = old.noted
+        // It may have been one of many returns that has a moment of its own.
+        if scenario.limits.storeIsDurable, jobs[old.job].facts.delivery != .accept { copy.waitsUntil = .max }
+        (copy.noted, copy.notedBy) = (old.noted, old.notedBy)
         copy.queuedIn = old.queuedIn
         copy.hasMoved = copy.hasMoved || old.hasMoved
         copy.connection = -1

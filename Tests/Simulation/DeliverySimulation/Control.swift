@@ -20,10 +20,11 @@ extension World {
         let now = now(worker)
         let key = tokens[record.token].key
         let slot = worker.partitions[record.partition].slot
+        let origin = RecordOrigin(partition: slot, offset: record.offset)
         cause = Cause(record: number)
         switch record.kind {
         case .push: return
-        case .cancel: cancel(record, key, worker, shard)
+        case .cancel: cancel(record, key, origin, worker, shard)
         case .online:
             note(worker, shard, "hears that token # is online", record.token)
             learn(record, isOffline: false, shard)
@@ -35,14 +36,15 @@ extension World {
             _ = shard.machine.offline(key, occurredMilliseconds: record.occurred, partition: slot, at: now)
             drain(worker, shard)
         case .receipt: receipt(record, key, worker, shard)
-        case .tokenChanged: changeToken(record, key, worker, shard)
+        case .tokenChanged: changeToken(record, key, origin, worker, shard)
         case .unregistered:
             note(worker, shard, "hears that token # is unregistered", record.token)
             cause.endedToken = record.token
             cause.endedSince = record.occurred
-            _ = shard.machine.unregistered(key, occurredMilliseconds: record.occurred, at: now)
+            _ = shard.machine.unregistered(
+                key, occurredMilliseconds: record.occurred, origin: origin, at: now)
             drain(worker, shard)
-            checkTokenEnded(worker, shard)
+            checkTokenEnded(worker, shard, by: record)
         }
         cause = Cause()
     }
@@ -59,7 +61,7 @@ extension World {
     }
 
     /// The push's partition is still that of the worker.
-    private func isOurs(_ copy: Copy, _ worker: WorkerModel) -> Bool {
+    func isOurs(_ copy: Copy, _ worker: WorkerModel) -> Bool {
         worker.partitions[copy.partition].isOwned && worker.partitions[copy.partition].epoch == copy.epoch
     }
 
@@ -75,7 +77,7 @@ extension World {
 
     /// Of one partition, only what came before the cancel is meant: a cancel that Kafka repeats after a crash must not
     /// withdraw what the store has brought back from after it.
-    private func precedes(_ copy: Copy, _ record: Record) -> Bool {
+    func precedes(_ copy: Copy, _ record: Record) -> Bool {
         let push = log.records[jobs[copy.job].record]
         return push.partition != record.partition || push.offset < record.offset
     }
@@ -86,7 +88,9 @@ extension World {
         return matches(copy, log.records[cause.record], worker) && precedes(copy, log.records[cause.record])
     }
 
-    private func cancel(_ record: Record, _ key: DeviceKey, _ worker: WorkerModel, _ shard: ShardModel) {
+    private func cancel(
+        _ record: Record, _ key: DeviceKey, _ origin: RecordOrigin, _ worker: WorkerModel, _ shard: ShardModel
+    ) {
         note(worker, shard, "cancels at token #, offset #", record.token, Int(record.offset))
         var expected = CancelResult()
         var newer = false
@@ -102,7 +106,7 @@ extension World {
                 expected.cancelled += 1
             }
         }
-        let result = shard.machine.cancel(key, record.target, at: now(worker))
+        let result = shard.machine.cancel(key, record.target, origin: origin, at: now(worker))
         drain(worker, shard)
         counts[.tooLate] += result.tooLate
         if result != expected, violation == nil {
@@ -135,27 +139,34 @@ extension World {
         }
     }
 
-    private func changeToken(_ record: Record, _ key: DeviceKey, _ worker: WorkerModel, _ shard: ShardModel) {
+    private func changeToken(
+        _ record: Record, _ key: DeviceKey, _ origin: RecordOrigin, _ worker: WorkerModel, _ shard: ShardModel
+    ) {
         note(worker, shard, "hears that token # becomes #", record.token, record.subject)
         cause.newToken = record.subject
         let isElsewhere = self.shard(of: record.subject) != shard.number
         _ = shard.machine.tokenChanged(
-            key, to: tokens[record.subject].key, isElsewhere: isElsewhere, at: now(worker))
+            key, to: tokens[record.subject].key, isElsewhere: isElsewhere, origin: origin, at: now(worker))
         drain(worker, shard)
         for slot in shard.copies.indices {
             let copy = shard.copies[slot]
-            guard copy.isLive, copy.address == record.token, copy.noted != record.subject else { continue }
+            guard copy.isLive, copy.address == record.token, copy.noted != record.subject,
+                precedes(copy, record)
+            else {
+                continue
+            }
             broken(.rightOutcome, "push \(copy.job) stays with token \(record.token)")
         }
     }
 
     /// A token is no good any more: what is pending for it has ended, but for what was registered later or moves.
-    func checkTokenEnded(_ worker: WorkerModel, _ shard: ShardModel) {
+    func checkTokenEnded(_ worker: WorkerModel, _ shard: ShardModel, by record: Record? = nil) {
         for slot in shard.copies.indices {
             let copy = shard.copies[slot]
             guard copy.isLive, copy.connection < 0, copy.address == cause.endedToken, copy.noted < 0 else {
                 continue
             }
+            if let record, !precedes(copy, record) { continue }
             if let since = cause.endedSince, jobs[copy.job].facts.registeredAtMilliseconds > since {
                 continue
             }

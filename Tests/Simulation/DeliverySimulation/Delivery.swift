@@ -3,15 +3,45 @@ import SluiceModel
 
 /// The shell around the machines: hands them jobs and does what they say.
 extension World {
-    /// A record goes to its shard.
-    func hand(_ number: Int, to worker: WorkerModel, _ partition: Int) {
+    /// A record goes to its shard; `isReplay` when it was complete before.
+    func hand(_ number: Int, to worker: WorkerModel, _ partition: Int, isReplay: Bool = false) {
         let record = log.records[number]
         let shard = worker.shards[shard(of: record.token)]
+        shard.store.readThrough[partition] = max(shard.store.readThrough[partition], record.offset)
+        let epoch = worker.partitions[partition].epoch
+        if record.kind == .push {
+            if isReplay { return }
+            let needsPresence = jobs[record.subject].facts.delivery != .accept
+            let event = ShardStore.Event.record(number, isReplay: false, epoch: epoch)
+            if putAside(event, for: record.token, partition, needsPresence: needsPresence, worker, shard) {
+                return
+            }
+        } else if putAsideControl(number, isReplay: isReplay, worker, shard) {
+            return
+        }
+        take(number, isReplay: isReplay, epoch: epoch, worker, shard)
+    }
+
+    /// Takes a record whose device is in memory.
+    func take(
+        _ number: Int, isReplay: Bool, epoch: Int, _ worker: WorkerModel, _ shard: ShardModel
+    ) {
+        let record = log.records[number]
+        let partition = record.partition
+        guard worker.partitions[partition].epoch == epoch, worker.partitions[partition].isOwned else {
+            return broken(.sound, "record \(number) is taken though its partition has gone")
+        }
+        checkLoaded(record, worker, shard)
         guard record.kind == .push else {
             control(number, record, worker, shard)
-            return giveOutcome(
-                of: number, by: worker, partition: partition, epoch: worker.partitions[partition].epoch,
-                completes: true)
+            if isReplay {
+                worker.deferred[number] = nil
+            } else if worker.deferred[number] == nil {
+                giveOutcome(
+                    of: number, by: worker, partition: partition, epoch: epoch, completes: true,
+                    token: record.token)
+            }
+            return
         }
         let job = record.subject
         var facts = jobs[job].facts
@@ -23,8 +53,26 @@ extension World {
         shard.received += 1
         cause.pendingOfDevice = shard.pending[record.token]
         let admission = shard.machine.admit(facts, at: now(worker))
+        if case .repeated(let slot, let isDurable) = admission {
+            shard.repeated += 1
+            repeated(number, slot, isDurable, worker, shard)
+            return drain(worker, shard)
+        }
         admitted(admission, copy, worker, shard, ItemProgress())
         drain(worker, shard)
+    }
+
+    /// The record of an item that the store has brought back.
+    private func repeated(
+        _ number: Int, _ slot: UInt32, _ isDurable: Bool, _ worker: WorkerModel, _ shard: ShardModel
+    ) {
+        happened(.repeated)
+        note(worker, shard, "push # is in slot # already", log.records[number].subject, Int(slot))
+        let copy = shard.copies[Int(slot)]
+        guard copy.isLive, jobs[copy.job].record == number, copy.isRestored, isDurable else {
+            return broken(.noDuplicate, "record \(number) comes again while slot \(slot) has it")
+        }
+        complete(number, worker, log.records[number].partition)
     }
 
     /// Does what an admission asks for. `progress` is what the push came with.
@@ -97,9 +145,12 @@ extension World {
             broken(.sound, "slot \(slot) is given to push \(copy.job), and in use")
         }
         shard.copies[Int(slot)] = copy
+        if copy.isRestored { shard.store.restored += 1 }
+        jobs[copy.job].liveEpoch = copy.epoch
         // Its receipt is awaited from when what is before it has gone.
         if copy.acceptedAt > 0, shard.machine.state(slot) == .blocked {
             shard.copies[Int(slot)].isReceiptPutOff = true
+            shard.copies[Int(slot)].awaitedSince = 0
         }
         shard.used += 1
         shard.pending[copy.address] += 1
@@ -114,6 +165,8 @@ extension World {
     func leave(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         let copy = shard.copies[Int(slot)]
         shard.copies[Int(slot)].isLive = false
+        if copy.isRestored { shard.store.restored -= 1 }
+        if jobs[copy.job].liveEpoch == copy.epoch { jobs[copy.job].liveEpoch = -1 }
         shard.used -= 1
         shard.pending[copy.address] -= 1
         if worker.partitions[copy.partition].epoch == copy.epoch {
@@ -132,11 +185,10 @@ extension World {
         log.records[jobs[copy.job].record].lastKind = kind
         jobs[copy.job].movedBy = -1
         note("push # ends: outcome #", copy.job, Int(kind.rawValue))
+        if !copy.keys.isEmpty { ends(copy, worker) }
         giveOutcome(
             of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,
-            completes: !isOffsetDone,
-            storeKey: progress.isStored && scenario.limits.storeIsDurable ? identity(copy) : -1,
-            job: copy.job)
+            completes: !isOffsetDone, isStored: !copy.keys.isEmpty, token: copy.address, job: copy.job)
     }
 
     private func count(_ kind: OutcomeKind, _ cause: OutcomeCause?) {
@@ -187,6 +239,7 @@ extension World {
             checkFinish(copy, slot, kind, outcomeCause, successor, worker, shard)
             shard.finished += 1
             finish(copy, kind, outcomeCause, worker, isOffsetDone: progress.isOffsetDone, progress)
+            hasMovedOn(copy, worker)
             leave(slot, worker, shard)
             shard.machine.release(slot)
         case .drop(let slot):
@@ -198,15 +251,16 @@ extension World {
                 broken(.nothingLost, "push \(copy.job) is given back though its partition stays")
             }
             shard.dropped += 1
+            hasMovedOn(copy, worker)
             leave(slot, worker, shard)
             shard.machine.release(slot)
         case .store(let slot, let version): requestStore(slot, version, worker, shard)
         case .offsetDone(let slot, let offset): offsetDone(slot, offset, worker)
-        case .evict: broken(.sound, "an item leaves memory")
-        case .keepPresence: break
-        case .noteMove(let slot):
-            counts[.noteMove] += 1
-            shard.copies[Int(slot)].noted = cause.newToken
+        case .evict(let slot): evict(slot, worker, shard)
+        case .keepPresence(let number):
+            remember(shard.machine.presence(number), shard)
+            keepPresence(number, worker, shard)
+        case .noteMove(let slot): noteMove(slot, worker, shard)
         case .readdress(let slot):
             counts[.readdress] += 1
             readdress(slot, worker, shard)
@@ -232,15 +286,38 @@ extension World {
         if !isQueued || !copy.isLive { broken(.sound, "slot \(slot) can't be queued") }
     }
 
-    private func requestStore(_ slot: UInt32, _ version: UInt64, _ worker: WorkerModel, _ shard: ShardModel) {
-        let copy = shard.copies[Int(slot)]
-        if copy.hasMoved { jobs[copy.job].storedSinceMove = true }
-        guard scenario.limits.storeIsDurable else { return }
-        worker.writes.append(
-            StoreWrite(
-                shard: shard.number, slot: slot, partition: copy.partition, epoch: copy.epoch,
-                key: identity(copy),
-                version: version, progress: shard.machine.info(slot).progress, copy: copy))
+    private func remember(_ known: KnownPresence, _ shard: ShardModel) {
+        shard.lastPresence[tokenByKey[known.device.low]!] = known
+    }
+
+    /// An item in flight has a new token to go to next. When the store has it, it does so under the old token until then:
+    /// the token change is not done before.
+    private func noteMove(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
+        counts[.noteMove] += 1
+        hasMovedOn(shard.copies[Int(slot)], worker)
+        shard.copies[Int(slot)].noted = cause.newToken
+        shard.copies[Int(slot)].notedBy = -1
+        guard !shard.copies[Int(slot)].keys.isEmpty else { return }
+        counts[.moveDeferred] += 1
+        shard.copies[Int(slot)].notedBy = cause.record
+        jobs[shard.copies[Int(slot)].job].movedBy = cause.record
+        let epoch = worker.partitions[log.records[cause.record].partition].epoch
+        worker.deferred[cause.record, default: (0, epoch)].count += 1
+    }
+
+    /// A token change isn't held up by this item any more.
+    private func hasMovedOn(_ copy: Copy, _ worker: WorkerModel) {
+        guard copy.notedBy >= 0, let deferred = worker.deferred[copy.notedBy] else { return }
+        guard deferred.count == 1 else {
+            worker.deferred[copy.notedBy]!.count -= 1
+            return
+        }
+        worker.deferred[copy.notedBy] = nil
+        // Unless it is being taken in.
+        guard cause.record != copy.notedBy else { return }
+        giveOutcome(
+            of: copy.notedBy, by: worker, partition: log.records[copy.notedBy].partition,
+            epoch: deferred.epoch, completes: true, token: log.records[copy.notedBy].token)
     }
 
     /// An offset is complete before its outcome, as the store has the item.
@@ -253,7 +330,7 @@ extension World {
             return broken(
                 .watermark, "offset \(offset) of partition \(partition) is done and was never there")
         }
-        if jobs[log.records[number].subject].storeKey < 0 {
+        if store.token(of: log.records[number].subject) < 0 {
             broken(
                 .watermark, "offset \(offset) of partition \(partition) is done, and the store hasn't got it")
         }
@@ -261,7 +338,7 @@ extension World {
     }
 
     /// The record at an offset.
-    private func record(_ partition: Int, _ offset: Int64) -> Int? {
+    func record(_ partition: Int, _ offset: Int64) -> Int? {
         let records = log.partitions[partition]
         var (low, high) = (0, records.count)
         while low < high {
@@ -275,20 +352,20 @@ extension World {
         let copy = shard.copies[Int(slot)]
         let new = copy.noted >= 0 ? copy.noted : cause.newToken
         note(worker, shard, "push # goes to token # instead", copy.job, new)
-        if copy.noted < 0 {
-            jobs[copy.job].movedBy = cause.record
-            jobs[copy.job].storedSinceMove = false
-        }
+        if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
+        hasMovedOn(copy, worker)
+        if !copy.keys.isEmpty { shard.store.moving.insert(copy.job) }
         shard.pending[copy.address] -= 1
         shard.pending[new] += 1
         shard.copies[Int(slot)].address = new
         shard.copies[Int(slot)].noted = -1
+        shard.copies[Int(slot)].notedBy = -1
         shard.copies[Int(slot)].hasMoved = true
         shard.copies[Int(slot)].hasNews = true
         moved(shard.copies[Int(slot)], shard)
     }
 
-    private func moved(_ copy: Copy, _ shard: ShardModel) {
+    func moved(_ copy: Copy, _ shard: ShardModel) {
         begun[identity(copy)].isMixed = true
         shown[identity(copy)].isMixed = true
         if jobs[copy.job].facts.delivery == .confirm { shard.isPresumable[copy.address] = true }
@@ -300,6 +377,7 @@ extension World {
         let new = copy.noted >= 0 ? copy.noted : cause.newToken
         var (facts, progress) = shard.machine.export(slot)
         shard.departed += 1
+        hasMovedOn(copy, worker)
         leave(slot, worker, shard)
         shard.machine.release(slot)
         guard facts.device == tokens[new].key else {
@@ -307,26 +385,17 @@ extension World {
         }
         facts.device = tokens[new].key
         let other = worker.shards[self.shard(of: new)]
-        note(worker, other, "push # comes over, for token #", copy.job, new)
-        if copy.noted < 0 {
-            jobs[copy.job].movedBy = cause.record
-            jobs[copy.job].storedSinceMove = false
-        }
+        if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
         copy.address = new
         copy.noted = -1
+        copy.notedBy = -1
         copy.hasMoved = true
         copy.hasNews = true
         copy.retrySteps = -1
         // What it waits for was decided where it comes from.
         copy.waitsUntil = .max
-        if progress.isAccepted { copy.acceptedAt = monotonic }
         moved(copy, other)
-        counts[.adopted] += 1
-        other.adopted += 1
-        let kept = cause
-        let admission = other.machine.adopt(facts, progress, at: now(worker))
-        admitted(admission, copy, worker, other, progress)
-        drain(worker, other)
-        cause = kept
+        handOver(.init(copy: copy, facts: facts, progress: progress), worker, shard)
+        if !scenario.limits.storeIsDurable { takeArriving(worker, other) }
     }
 }

@@ -37,7 +37,16 @@ struct Queue<Element> {
     var isEmpty: Bool { head == elements.count }
     var first: Element? { isEmpty ? nil : elements[head] }
 
-    mutating func replaceFirst(_ element: Element) { elements[head] = element }
+    mutating func forEach(_ body: (inout Element) -> Void) {
+        for index in head..<elements.count { body(&elements[index]) }
+    }
+
+    /// What the body finds first.
+    func first<Found>(where body: (Element) -> Found?) -> Found? {
+        for index in head..<elements.count { if let found = body(elements[index]) { return found } }
+        return nil
+    }
+
     mutating func append(_ element: Element) { elements.append(element) }
 
     mutating func popFirst() -> Element? {

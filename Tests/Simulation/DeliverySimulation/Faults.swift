@@ -18,16 +18,18 @@ extension World {
         happened(.crash)
         note("worker # crashes", worker.number)
         // What was asked of the store is there in part, and in order.
-        for _ in 0..<draw.below(worker.writes.count + 1) {
-            if let write = worker.writes.popFirst(), isCurrent(write, worker), !isBlocked(write) {
-                put(write)
-            }
+        for shard in worker.shards where draw.chance(500) { _ = submit(worker, shard) }
+        for _ in 0..<draw.below(worker.batches.count + 1) {
+            if let batch = worker.batches.popFirst() { apply(batch) }
         }
         for partition in owner.indices where owner[partition] == worker.number {
             // A commit on its way may have arrived.
-            if draw.chance(500) { _ = settle(worker, partition, isTaken: true) }
-            release(partition, worker)
+            if worker.partitions[partition].commit?.isSent == true, draw.chance(500) {
+                _ = settle(worker, partition, isTaken: true)
+            }
         }
+        if scenario.hasPowerLoss, draw.chance(400) { losePower(worker) }
+        for partition in owner.indices where owner[partition] == worker.number { release(partition, worker) }
         // Requests on their way may have been processed.
         for shard in worker.shards {
             for lane in shard.lanes {
@@ -40,8 +42,20 @@ extension World {
             }
         }
         workers[worker.number] = newWorker(worker.number)
+        workers[worker.number].nextLook = monotonic
         workers[worker.number].clockError = worker.clockError
         workers[worker.number].clockSteps = worker.clockSteps
+    }
+
+    /// What was written and not synced is gone, from some batch on.
+    private func losePower(_ worker: WorkerModel) {
+        let partitions = owner.indices.filter { owner[$0] == worker.number }
+        let batches = store.unsyncedBatches(partitions)
+        guard !batches.isEmpty else { return }
+        happened(.powerLoss)
+        note("worker # loses power, and # batches", worker.number, batches.count)
+        let first = batches[draw.below(batches.count)]
+        for partition in partitions { store.losePower(partition, from: first) }
     }
 
     /// A worker is told to stop: it ends what is in flight, commits, and a new one follows.
@@ -55,11 +69,14 @@ extension World {
             shard.machine.abandon(partition: nil, at: now(worker))
             drain(worker, shard)
         }
+        abandonWaiting(nil, worker)
     }
 
     private func checkStop(_ worker: WorkerModel) {
         let isDone =
-            worker.partitions.allSatisfy { !$0.isOwned || ($0.live == 0 && $0.outcomes.isEmpty) }
+            worker.partitions.allSatisfy {
+                !$0.isOwned || ($0.live == 0 && $0.outcomes.isEmpty && $0.removals.order.isEmpty)
+            }
         worker.patience -= 1
         guard isDone || worker.patience <= 0 else { return }
         for partition in owner.indices where owner[partition] == worker.number {
@@ -70,8 +87,10 @@ extension World {
 
     /// The last commit of a partition waits for its answer, which may not come.
     private func commitLast(_ worker: WorkerModel, _ partition: Int) {
-        _ = settle(worker, partition, isTaken: !draw.chance(200))
-        if issueCommit(worker, partition) { _ = settle(worker, partition, isTaken: !draw.chance(200)) }
+        while settle(worker, partition, isTaken: !draw.chance(200)) {}
+        if issueCommit(worker, partition) {
+            while settle(worker, partition, isTaken: !draw.chance(200)) {}
+        }
     }
 
     /// The group takes a partition from a worker: orderly, or at once when it was thought dead.
@@ -83,7 +102,10 @@ extension World {
         note("worker # is to give partition # up", worker.number, partition)
         worker.partitions[partition].patience = draw.spread(1...600)
         abandon(partition, worker)
-        if isLost { release(partition, worker) }
+        if isLost {
+            if draw.chance(500) { _ = bringToDisk(worker, fails: weather.isStoreBroken) }
+            release(partition, worker)
+        }
     }
 
     /// The machines give back what they can of a partition.
@@ -97,11 +119,12 @@ extension World {
                 (shard.presenceAt[token], shard.isOffline[token]) = (.min, false)
             }
         }
+        abandonWaiting(partition, worker)
     }
 
     private func checkHandOver(_ worker: WorkerModel, _ partition: Int) {
         let state = worker.partitions[partition]
-        let waits = state.live > 0 || !state.outcomes.isEmpty || !state.removals.isEmpty
+        let waits = state.live > 0 || !state.outcomes.isEmpty || !state.removals.order.isEmpty
         worker.partitions[partition].patience -= 1
         guard !waits || state.patience <= 0 else { return }
         commitLast(worker, partition)
@@ -163,7 +186,9 @@ extension World {
             }
         }
         for device in devices.indices { devices[device].isOnline = true }
-        for token in tokens.indices { reportOnline(token) }
+        // Some worlds hear of no device again.
+        isQuiet = draw.chance(400)
+        if !isQuiet { for token in tokens.indices { reportOnline(token) } }
         metLimit = false
         let beginning = monotonic
         var pause: UInt64 = 1_000_000
@@ -177,6 +202,7 @@ extension World {
                 continue
             }
             if isAllDone { return }
+            counts[.healthyPause] += 1
             monotonic += pause
             pause = min(pause * 2, 20_000_000_000)
             for worker in workers { advance(worker) }
@@ -195,7 +221,6 @@ extension World {
     private func doAll(_ worker: WorkerModel) -> Int {
         let before = counts.events
         for partition in owner.indices where owner[partition] == worker.number {
-            restoreSome(worker, partition)
             while violation == nil, poll(worker, partition) {}
             while violation == nil, acknowledge(worker, partition) {}
         }
@@ -209,10 +234,11 @@ extension World {
                 }
             }
         }
-        while violation == nil, serveStore(worker, fails: false) {}
+        repeat {
+            while violation == nil, serveStore(worker, fails: false) {}
+        } while violation == nil && (handDue(worker) || scanSome(worker))
         for partition in owner.indices where owner[partition] == worker.number {
-            if issueCommit(worker, partition) { _ = settle(worker, partition, isTaken: true) }
-            _ = settle(worker, partition, isTaken: true)
+            if !settle(worker, partition, isTaken: true) { _ = issueCommit(worker, partition) }
         }
         return counts.events - before
     }
@@ -222,29 +248,39 @@ extension World {
             guard owner[partition] >= 0 else { return false }
             let state = workers[owner[partition]].partitions[partition]
             guard state.position == log.partitions[partition].count, state.live == 0, state.outcomes.isEmpty,
-                state.toRestore.isEmpty, state.removals.isEmpty, state.commit == nil, !state.isDirty
+                !state.isScanning, state.removals.order.isEmpty, state.commit == nil, !state.isDirty
             else { return false }
         }
-        return workers.allSatisfy { $0.used == 0 && $0.writes.isEmpty }
+        return store.count == 0
+            && workers.allSatisfy { worker in
+                worker.used == 0 && worker.batches.isEmpty && worker.answers.isEmpty
+                    && worker.shards.allSatisfy {
+                        $0.store.arrivalCount == 0 && $0.store.batch.isEmpty && $0.store.comingOver.isEmpty
+                    }
+            }
     }
 
     /// Only what waits for a device that never confirms anything may still be there.
     private func checkProgress() {
-        guard !metLimit else { return }
-        for worker in workers {
-            for shard in worker.shards {
-                for copy in shard.copies where copy.isLive {
-                    let isMute = devices[tokens[copy.address].device].isMute
-                    // The receipts of a push that has moved go to the worker that has the new token's partition.
-                    let isApart = partition(of: copy.address) != copy.partition
-                    if jobs[copy.job].facts.delivery == .confirm, isMute { continue }
-                    if jobs[copy.job].facts.delivery != .accept, isApart { continue }
-                    broken(
-                        .progress,
-                        "push \(copy.job) has not ended in a healthy world: a \(jobs[copy.job].facts.delivery)"
-                    )
-                }
+        guard !metLimit, !isQuiet else { return }
+        for token in tokens.indices {
+            for partition in owner.indices {
+                for entry in store.entries(partition, token) { checkProgress(entry.copy) }
             }
         }
+        for worker in workers {
+            for shard in worker.shards {
+                for copy in shard.copies where copy.isLive { checkProgress(copy) }
+            }
+        }
+    }
+
+    private func checkProgress(_ copy: Copy) {
+        let delivery = jobs[copy.job].facts.delivery
+        let isMute = devices[tokens[copy.address].device].isMute
+        // The receipts of a push that has moved go to the worker that has the new token's partition.
+        let isApart = partition(of: copy.address) != copy.partition
+        if (delivery == .confirm && isMute) || (delivery != .accept && isApart) { return }
+        broken(.progress, "push \(copy.job) has not ended in a healthy world: a \(delivery)")
     }
 }

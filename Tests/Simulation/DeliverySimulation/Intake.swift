@@ -16,13 +16,8 @@ extension World {
         guard !worker.isDraining, !state.isEnding, state.position < log.partitions[partition].count else {
             return false
         }
-        // Items of the store come before the records of their partition.
-        guard state.toRestore.isEmpty else {
-            restoreSome(worker, partition)
-            return false
-        }
         guard !state.isPaused else { return refusesRecords(.pausedForSpan) }
-        guard worker.used < scenario.limits.capacity else { return refusesRecords(.pausedForCapacity) }
+        guard worker.taken < scenario.intakeLimit else { return refusesRecords(.pausedForCapacity) }
         let number = log.partitions[partition][state.position]
         let offset = log.records[number].offset
         switch worker.partitions[partition].tracker.begin(offset) {
@@ -40,7 +35,9 @@ extension World {
             if !isDone(number) {
                 broken(.nothingLost, "offset \(offset) of partition \(partition) is skipped and isn't done")
             }
-            takeAgain(number, worker, partition)
+            // Cancels and device events have their effect once more, without another outcome, on what came before them
+            // and isn't complete.
+            hand(number, to: worker, partition, isReplay: true)
             return true
         case .full:
             worker.partitions[partition].isPaused = true
@@ -57,20 +54,6 @@ extension World {
         return true
     }
 
-    /// A record that is complete. What the store has of it comes back now, as if it had just been read: were it sent
-    /// before, older records that are still to be read would follow it. Cancels and device events have their effect
-    /// once more, on what came before them and isn't complete, without another outcome.
-    private func takeAgain(_ number: Int, _ worker: WorkerModel, _ partition: Int) {
-        let record = log.records[number]
-        if record.kind != .push {
-            control(number, record, worker, worker.shards[shard(of: record.token)])
-        } else if record.restoreEpoch == worker.partitions[partition].epoch,
-            jobs[record.subject].storeKey >= 0
-        {
-            restore(jobs[record.subject].storeKey, worker, partition)
-        }
-    }
-
     private func refusesRecords(_ what: Happening) -> Bool {
         counts[what] += 1
         metLimit = true
@@ -79,10 +62,10 @@ extension World {
 
     // MARK: Outcomes
 
-    /// Hands an outcome to the producer. `storeVersion` is that of the item in the store, nil when it isn't there.
+    /// Hands an outcome to the producer.
     func giveOutcome(
         of record: Int, by worker: WorkerModel, partition: Int, epoch: Int, completes: Bool,
-        storeKey: Int = -1, job: Int = -1
+        isStored: Bool = false, token: Int, job: Int = -1
     ) {
         if log.records[record].outcomes(in: epoch) {
             broken(.oneOutcome, "record \(record) has two outcomes in one assignment")
@@ -97,7 +80,8 @@ extension World {
         }
         worker.partitions[partition].outcomes.append(
             PendingOutcome(
-                record: record, completes: completes, storeKey: storeKey, job: job))
+                record: record, completes: completes, isStored: isStored, device: tokens[token].key.low,
+                job: job))
     }
 
     func acknowledgeSome(_ count: Int) {
@@ -111,15 +95,39 @@ extension World {
         log.records[outcome.record].isWritten = true
         happened(.acknowledged)
         note("Kafka has the outcome of record #, push #", outcome.record, outcome.job)
-        let state = worker.partitions[partition]
-        let record = outcome.completes ? outcome.record : -1
-        if outcome.storeKey >= 0 || (record >= 0 && !state.removals.isEmpty) {
-            worker.partitions[partition].removals.append(
-                Removal(job: outcome.storeKey >= 0 ? outcome.job : -1, record: record))
-        } else if record >= 0 {
-            complete(record, worker, partition)
+        let isComplete = worker.partitions[partition].removals.order.acknowledged(
+            device: outcome.device, offset: log.records[outcome.record].offset, isStored: outcome.isStored,
+            completes: outcome.completes)
+        if isComplete {
+            complete(outcome.record, worker, partition)
+        } else if outcome.completes {
+            counts[.completionWaits] += 1
         }
         return true
+    }
+
+    /// A push is gone from the store.
+    func removed(_ job: Int, _ ended: ShardStore.Ended, _ worker: WorkerModel) {
+        guard worker.partitions[ended.partition].isOwned,
+            worker.partitions[ended.partition].epoch == ended.epoch
+        else { return }
+        let offset = log.records[jobs[job].record].offset
+        let isAwaited = worker.partitions[ended.partition].removals.order.removed(
+            device: ended.device, offset: offset)
+        if !isAwaited { broken(.sound, "the removal of push \(job) isn't awaited") }
+        followRemovals(worker, ended.partition)
+    }
+
+    private func followRemovals(_ worker: WorkerModel, _ partition: Int) {
+        while violation == nil, let action = worker.partitions[partition].removals.order.nextAction() {
+            switch action {
+            case .complete(let offset):
+                counts[.completedAfterRemoval] += 1
+                complete(record(partition, offset)!, worker, partition)
+            case .remove(_, let offset):
+                removeFromStore(log.records[record(partition, offset)!].subject, worker)
+            }
+        }
     }
 
     /// A record is done as far as its worker is concerned.
@@ -146,7 +154,8 @@ extension World {
 
     func issueCommit(_ worker: WorkerModel, _ partition: Int) -> Bool {
         let state = worker.partitions[partition]
-        guard state.isDirty, state.commit == nil else { return false }
+        guard state.commit == nil, state.isDirty || state.removals.order.needsCommit else { return false }
+        guard !isHealthy || !worker.isUnsafe else { return false }
         let point = worker.partitions[partition].tracker.commitPoint()
         checkWatermark(partition, point.offset)
         nextCommit += 1
@@ -156,7 +165,9 @@ extension World {
                 log.records[record].commitSerial = nextCommit
             }
         }
-        worker.partitions[partition].commit = (point.offset, point.metadata, nextCommit)
+        worker.partitions[partition].commit = IssuedCommit(
+            offset: point.offset, metadata: point.metadata, serial: nextCommit,
+            removals: worker.partitions[partition].removals.order.commitIssued())
         worker.partitions[partition].isDirty = false
         happened(.commit)
         note("commits offset # of partition #: #", Int(point.offset), partition, nextCommit)
@@ -168,25 +179,32 @@ extension World {
         _ = settle(worker, partition, isTaken: !weather.isKafkaSlow && !draw.chance(150))
     }
 
+    /// Goes on with a commit: to the disk first, then to Kafka, which takes it or doesn't. False when there is none.
     func settle(_ worker: WorkerModel, _ partition: Int, isTaken: Bool) -> Bool {
         guard let commit = worker.partitions[partition].commit else { return false }
+        if !commit.isSent, bringToDisk(worker, fails: weather.isStoreBroken) {
+            worker.partitions[partition].commit?.isSent = true
+            return true
+        }
         worker.partitions[partition].commit = nil
-        guard isTaken else {
+        guard commit.isSent, isTaken else {
             worker.partitions[partition].isDirty = true
+            worker.partitions[partition].removals.order.commitFailed(commit.removals)
             happened(.commitLost)
             note("commit # of partition # is lost", commit.serial, partition)
             return true
         }
         take(commit, partition)
-        worker.partitions[partition].committed = commit.serial
+        worker.partitions[partition].removals.order.commitTaken(commit.removals)
+        followRemovals(worker, partition)
         counts.events += 1
         return true
     }
 
     /// Kafka takes a commit.
-    private func take(_ commit: (offset: Int64, metadata: String, serial: Int), _ partition: Int) {
+    private func take(_ commit: IssuedCommit, _ partition: Int) {
         note("commit # of partition # is taken", commit.serial, partition)
-        checkWatermark(partition, commit.offset)
+        checkWatermark(partition, commit.offset, isTaken: true)
         let before = log.committed[partition]
         guard commit.offset >= before.offset else {
             return broken(.watermark, "the watermark of partition \(partition) goes back to \(commit.offset)")
@@ -225,43 +243,28 @@ extension World {
         state.epoch = nextEpoch
         state.position = committed.index
         nextEpoch += 1
-        // What the store has is complete, also where no commit says so yet: it mustn't be taken from the log as well.
-        var restored: [Range<Int64>] = []
-        for key in store.keys(of: partition, log.records, jobs) {
-            let record = jobs[store.entry(key)!.job].record
-            let offset = log.records[record].offset
-            log.records[record].restoreEpoch = state.epoch
-            if offset < committed.offset {
-                state.toRestore.append(key)
-            } else {
-                restored.append(offset..<offset + 1)
-            }
-        }
+        // What the store has under another token than its record's would not be found when the record comes again.
+        let marked = store.marks[partition].map { log.records[jobs[$0].record].offset }
+            .filter { $0 >= committed.offset }.map { $0..<$0 + 1 }
+        counts[.markedOffset] += marked.count
         state.tracker = OffsetTracker(
             nextOffset: committed.offset,
-            completedAbove: CompletedOffsets(decoded.completed.ranges + restored),
+            completedAbove: CompletedOffsets(decoded.completed.ranges + marked),
             spanLimit: scenario.spanLimit, initialCapacity: 1)
         worker.partitions[partition] = state
         owner[partition] = worker.number
         for shard in worker.shards { shard.machine.begin(partition: state.slot) }
         note("worker # takes partition # from offset #", worker.number, partition, Int(committed.offset))
-        restoreSome(worker, partition)
-    }
-
-    /// Hands items of the store to the machines while they have room.
-    func restoreSome(_ worker: WorkerModel, _ partition: Int) {
-        while let key = worker.partitions[partition].toRestore.last, violation == nil {
-            guard worker.used < scenario.limits.capacity else { return }
-            worker.partitions[partition].toRestore.removeLast()
-            restore(key, worker, partition)
-        }
+        beginStore(partition, worker)
     }
 
     /// The partition is gone from its worker.
     func release(_ partition: Int, _ worker: WorkerModel) {
         worker.partitions[partition].isOwned = false
         worker.partitions[partition].tracker = OffsetTracker(nextOffset: 0, initialCapacity: 1)
-        worker.partitions[partition].toRestore = []
+        worker.partitions[partition].isScanning = false
+        worker.partitions[partition].scan = nil
+        worker.partitions[partition].ahead = []
         // What outcomes were on their way reaches Kafka in part, and in order.
         let arriving = draw.below(worker.partitions[partition].outcomes.count + 1)
         for _ in 0..<arriving {
@@ -271,8 +274,9 @@ extension World {
         }
         worker.partitions[partition].outcomes.removeAll { _ in true }
         worker.partitions[partition].commit = nil
-        worker.partitions[partition].removals = Queue()
-        worker.writes.removeAll { $0.partition == partition }
+        worker.partitions[partition].removals.order.removeAll()
+        worker.deferred = worker.deferred.filter { log.records[$0.key].partition != partition }
+        endStore(partition, worker)
         owner[partition] = -1
         note("worker # has given partition # up", worker.number, partition)
     }

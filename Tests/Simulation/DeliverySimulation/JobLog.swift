@@ -33,8 +33,6 @@ struct Record {
     var isCommitted = false
     /// The assignment in which a worker took it last.
     var takenEpoch = -1
-    /// The assignment in which the store's item of it is restored when reading comes to it.
-    var restoreEpoch = -1
 }
 
 /// A push as its service made it.
@@ -48,11 +46,12 @@ struct Job {
     var apns: Int
     var facts: PushFacts
     var bytes: Int
-    /// Where the store has it, -1 when it hasn't.
-    var storeKey = -1
-    /// The token change that moved it, -1 when none did; and whether the store was asked to take it since.
+    /// The token change that moved it last, -1 when none did.
     var movedBy = -1
-    var storedSinceMove = false
+    /// The shard that has to remove it from the store.
+    var endedIn = 0
+    /// The assignment in which it is in memory, -1 when it isn't.
+    var liveEpoch = -1
     var timesSeen = 0
 }
 

@@ -34,6 +34,19 @@ struct Scenario {
     /// How likely an answer is anything but 200, per mille.
     var badAnswerPerMille: Int
     var limits: DeliveryLimits
+    /// Records in memory at once; besides them there is room for what comes from the store, and for what comes from
+    /// other shards.
+    var intakeLimit: Int
+    var adoptRoom = 0
+    var restoredRoom = 0
+    /// Items from the store in memory before no more are loaded.
+    var mostRestored: Int
+    var mostLoads: Int
+    /// Items come back so long before they are due.
+    var leadMilliseconds: Int64
+    /// Items that one look for what is due finds at most.
+    var dueLimit: Int
+    var hasPowerLoss: Bool
     /// How often each kind of step is drawn.
     var weights: [Step: Int]
 
@@ -62,8 +75,20 @@ struct Scenario {
         hasGaps = draw.chance(150)
         badAnswerPerMille = draw.chance(300) ? draw.among(200...700) : draw.among(10...200)
         limits = Self.limits(&draw, tokens: tokens)
+        intakeLimit = limits.capacity
+        mostRestored = draw.spread(2...60)
+        mostLoads = draw.spread(1...40)
+        leadMilliseconds = min(2000, limits.residentMilliseconds)
+        dueLimit = draw.spread(2...200)
+        hasPowerLoss = draw.chance(500)
+        if limits.storeIsDurable {
+            adoptRoom = shards > 1 ? 150 : 0
+            limits.pendingPerDevice = min(limits.pendingPerDevice, draw.among(4...40))
+            restoredRoom = mostRestored + limits.pendingPerDevice + draw.spread(0...60)
+            limits.capacity += restoredRoom + adoptRoom
+        }
         weights = Self.weights(&draw)
-        if limits.capacity < 64 || (spanLimit < 4096 && !limits.storeIsDurable) {
+        if intakeLimit < 64 || (spanLimit < 4096 && !limits.storeIsDurable) {
             // A worker that is at its limit reads no device events: what waits for them would only end with its
             // expiration.
             (holdPerMille, confirmPerMille) = (0, 0)
@@ -88,9 +113,9 @@ struct Scenario {
             knownDevices: draw.chance(200) ? draw.among(1...6) : tokens,
             maximumExpirationMilliseconds: World.maximumExpiration, retry: retry,
             confirm: backoff(draw.among(500...5000), draw.among(5000...40_000)),
-            returnsPerSecond: draw.spread(5...1000), returnBurst: draw.spread(1...100),
+            returnsPerSecond: draw.spread(1...1000), returnBurst: draw.spread(1...100),
             storeAfterMilliseconds: Int64(draw.among(0...20_000)), storeIsDurable: draw.chance(650),
-            residentMilliseconds: 1 << 40)
+            residentMilliseconds: Int64(draw.chance(200) ? 0 : draw.spread(100...20_000)))
     }
 
     private static func weights(_ draw: inout Draw) -> [Step: Int] {

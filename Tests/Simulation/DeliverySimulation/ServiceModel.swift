@@ -33,6 +33,7 @@ extension World {
 
     private func newToken(device: Int) {
         let key = DeviceKey(high: draw.generator.next(), low: draw.generator.next())
+        tokenByKey[key.low] = tokens.count
         tokens.append(DeviceToken(device: device, key: key, registeredAt: trueMilliseconds))
     }
 

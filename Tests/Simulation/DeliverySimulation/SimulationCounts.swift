@@ -13,13 +13,17 @@ public enum Happening: Int, CaseIterable, Sendable {
     case rejectedJob, rejectedToken, authentication, configuration, connectionAnswer, tooManyRequests, later
     case laneHeld, seenByDevice, repeatedSend
     // Store.
-    case stored, storeFailed, removed, offsetDone, storeBlocked
+    case stored, storeFailed, removed, offsetDone, evicted, synced, syncFailed, powerLoss
+    case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad
+    case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
+    case presenceKept, presenceRestored, dueFound, dueAhead, scanned
+    case completionWaits, completedAfterRemoval, moveDeferred, markedOffset, reservedReturn
     // Actions.
     case requeue, drop, noteMove, readdress, depart, alert, recovered, tooLate
     // Faults and time.
     case timer, clockForward, clockBack, connectionLost, goAway, limitFlap, crash, handOver, lossOfPartition,
         stop
-    case healthy
+    case healthy, healthyPause
     // Outcomes.
     case endAccepted, endConfirmed, endRejected, endExpired, endSuperseded, endCancelled, endUndeliverable
     case endAnswerLost, endAttemptsExhausted, endDeviceLimit, endDeviceUnregistered

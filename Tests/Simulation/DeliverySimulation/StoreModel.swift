@@ -1,199 +1,245 @@
 import DeliveryCore
 import SluiceModel
 
-/// A durable store that all workers reach, keyed by identity as the retry store is (design §8).
+/// A durable store (design §8): items by the partition and offset of their record and by device token, when each has to
+/// be looked at next, what is known of devices, and marks of records whose items are under another token.
+///
+/// One store for all workers, as if each partition came back to where it was before. What was written but not yet synced
+/// can be taken back, in the order of the writes.
 struct StoreModel {
     struct Entry {
-        var key: Int
         var job: Int
-        var address: Int
-        var version: UInt64
+        var token: Int
+        var due: Int64
         var progress: ItemProgress
-        /// The auditor's copy of what it has seen of the item.
-        var expiry: Int64
-        var firstSent: Int64
-        var failures: Int
+        /// The auditor's view of the item.
+        var copy: Copy
+        /// Of the worker's clock when it was written.
+        var clockError: Int64
     }
 
-    private(set) var entries: [Entry] = []
-    private var places: [Int: Int] = [:]
+    /// The key of a due entry, in their order.
+    struct Due: Comparable {
+        var due: Int64
+        var token: Int
+        var job: Int
 
-    var count: Int { entries.count }
-
-    func entry(_ key: Int) -> Entry? { places[key].map { entries[$0] } }
-
-    mutating func put(_ entry: Entry) {
-        if let place = places[entry.key] {
-            entries[place] = entry
-        } else {
-            places[entry.key] = entries.count
-            entries.append(entry)
+        static func < (one: Due, other: Due) -> Bool {
+            (one.due, one.token, one.job) < (other.due, other.token, other.job)
         }
     }
 
-    mutating func remove(_ key: Int) {
-        guard let place = places.removeValue(forKey: key) else { return }
-        entries.swapAt(place, entries.count - 1)
-        entries.removeLast()
-        if place < entries.count { places[entries[place].key] = place }
+    /// One write.
+    enum Write {
+        /// In the place of whatever keys the item may have.
+        case put(Entry, replacing: [StoredKey])
+        case remove(job: Int, [StoredKey])
+        case presence(KnownPresence, token: Int)
+        /// The item of this record is under another token than the record names.
+        case mark(job: Int)
+        case unmark(job: Int)
     }
 
-    /// A partition's items, the newest record first.
-    func keys(of partition: Int, _ records: [Record], _ jobs: [Job]) -> [Int] {
-        entries.filter { records[jobs[$0.job].record].partition == partition }
-            .sorted { $0.job > $1.job }.map(\.key)
+    /// What was before a write.
+    private enum Change {
+        case item(job: Int, Entry?)
+        case due(Due, isThere: Bool)
+        case presence(token: Int, KnownPresence?)
+        case mark(job: Int, isThere: Bool)
+    }
+
+    private let tokens: Int
+    /// By partition and token.
+    private var bins: [[Entry]]
+    private var presences: [KnownPresence?]
+    private(set) var dues: [[Due]]
+    private(set) var marks: [[Int]]
+    /// By job: the token that it is under, -1 for none.
+    private var tokenOf: [Int] = []
+    private var unsynced: [[(batch: Int, change: Change)]]
+    private(set) var count = 0
+    private(set) var batches = 0
+
+    init(partitions: Int, tokens: Int) {
+        self.tokens = tokens
+        bins = [[Entry]](repeating: [], count: partitions * tokens)
+        presences = [KnownPresence?](repeating: nil, count: partitions * tokens)
+        dues = [[Due]](repeating: [], count: partitions)
+        marks = [[Int]](repeating: [], count: partitions)
+        unsynced = [[(batch: Int, change: Change)]](repeating: [], count: partitions)
+    }
+
+    func entries(_ partition: Int, _ token: Int) -> [Entry] { bins[partition * tokens + token] }
+    func presence(_ partition: Int, _ token: Int) -> KnownPresence? { presences[partition * tokens + token] }
+    func token(of job: Int) -> Int { job < tokenOf.count ? tokenOf[job] : -1 }
+
+    /// A power loss would leave the item there.
+    func isDurable(_ job: Int, _ partition: Int) -> Bool {
+        for (_, change) in unsynced[partition] {
+            if case .item(job, let before) = change { return before != nil }
+        }
+        return token(of: job) >= 0
+    }
+
+    // MARK: Writes
+
+    mutating func beginBatch() { batches += 1 }
+
+    mutating func write(_ write: Write, _ partition: Int) {
+        switch write {
+        case .put(let entry, let replacing):
+            for key in replacing where key.token != entry.token {
+                removeItem(entry.job, key.token, partition)
+            }
+            for key in replacing where key != StoredKey(token: entry.token, due: entry.due) {
+                removeDue(key, entry.job, partition)
+            }
+            putItem(entry, partition)
+            let due = Due(due: entry.due, token: entry.token, job: entry.job)
+            if !dues[partition].contains(due) {
+                note(.due(due, isThere: false), partition)
+                dues[partition].append(due)
+            }
+        case .remove(let job, let keys):
+            for key in keys {
+                removeItem(job, key.token, partition)
+                removeDue(key, job, partition)
+            }
+        case .presence(let known, let token):
+            note(.presence(token: token, presences[partition * tokens + token]), partition)
+            presences[partition * tokens + token] = known
+        case .mark(let job):
+            guard !marks[partition].contains(job) else { return }
+            note(.mark(job: job, isThere: false), partition)
+            marks[partition].append(job)
+        case .unmark(let job):
+            guard marks[partition].contains(job) else { return }
+            note(.mark(job: job, isThere: true), partition)
+            marks[partition].removeAll { $0 == job }
+        }
+    }
+
+    /// The auditor has seen more of an item that leaves memory.
+    mutating func see(_ copy: Copy, _ partition: Int) {
+        let bin = partition * tokens + copy.address
+        for index in bins[bin].indices where bins[bin][index].job == copy.job {
+            bins[bin][index].copy = copy
+        }
+    }
+
+    private mutating func note(_ change: Change, _ partition: Int) {
+        unsynced[partition].append((batches, change))
+    }
+
+    private mutating func putItem(_ entry: Entry, _ partition: Int) {
+        let bin = partition * tokens + entry.token
+        let index = bins[bin].firstIndex { $0.job == entry.job }
+        note(.item(job: entry.job, index.map { bins[bin][$0] }), partition)
+        if let index {
+            bins[bin][index] = entry
+        } else {
+            bins[bin].append(entry)
+            count += 1
+        }
+        place(entry.job, entry.token)
+    }
+
+    private mutating func removeItem(_ job: Int, _ token: Int, _ partition: Int) {
+        let bin = partition * tokens + token
+        guard let index = bins[bin].firstIndex(where: { $0.job == job }) else { return }
+        note(.item(job: job, bins[bin][index]), partition)
+        bins[bin].remove(at: index)
+        count -= 1
+        place(job, -1)
+    }
+
+    private mutating func removeDue(_ key: StoredKey, _ job: Int, _ partition: Int) {
+        let due = Due(due: key.due, token: key.token, job: job)
+        guard let index = dues[partition].firstIndex(of: due) else { return }
+        note(.due(due, isThere: true), partition)
+        dues[partition].swapAt(index, dues[partition].count - 1)
+        dues[partition].removeLast()
+    }
+
+    private mutating func place(_ job: Int, _ token: Int) {
+        while tokenOf.count <= job { tokenOf.append(-1) }
+        tokenOf[job] = token
+    }
+
+    // MARK: Durability
+
+    mutating func sync(_ partition: Int) { unsynced[partition].removeAll(keepingCapacity: true) }
+
+    /// Numbers of the batches whose writes to these partitions could be lost, in order.
+    func unsyncedBatches(_ partitions: [Int]) -> [Int] {
+        Set(partitions.flatMap { unsynced[$0].map(\.batch) }).sorted()
+    }
+
+    /// The writes from this batch on are gone.
+    mutating func losePower(_ partition: Int, from batch: Int) {
+        while let last = unsynced[partition].last, last.batch >= batch {
+            unsynced[partition].removeLast()
+            switch last.change {
+            case .item(let job, let before):
+                if tokenOf[job] >= 0 {
+                    bins[partition * tokens + tokenOf[job]].removeAll { $0.job == job }
+                    count -= 1
+                }
+                if let before {
+                    bins[partition * tokens + before.token].append(before)
+                    count += 1
+                }
+                place(job, before?.token ?? -1)
+            case .due(let due, let isThere):
+                dues[partition].removeAll { $0 == due }
+                if isThere { dues[partition].append(due) }
+            case .presence(let token, let before): presences[partition * tokens + token] = before
+            case .mark(let job, let isThere):
+                marks[partition].removeAll { $0 == job }
+                if isThere { marks[partition].append(job) }
+            }
+        }
+        unsynced[partition].removeAll(keepingCapacity: true)
     }
 }
 
-extension World {
-    func storeSome(_ count: Int) {
-        guard !weather.isStoreBroken || draw.chance(300) else { return }
-        let worker = anyWorker()
-        for _ in 0..<count where violation == nil {
-            if !serveStore(worker, fails: weather.isStoreBroken) { return }
-        }
+/// A key under which the store may have an item: that of its last write, and of those before that may have failed.
+struct StoredKey: Equatable {
+    var token: Int
+    var due: Int64
+}
+
+/// What a shard hands to the store at once.
+struct StoreBatch {
+    struct Put {
+        var slot: UInt32
+        var version: UInt64
+        var job: Int
+        var epoch: Int
+        var key: StoredKey
     }
 
-    /// Does the next thing that is asked of the store. False when there is none that can be done.
-    func serveStore(_ worker: WorkerModel, fails: Bool) -> Bool {
-        if isHealthy || draw.chance(500), let write = worker.written.popFirst() {
-            report(write, worker)
-            return true
-        }
-        for _ in 0..<worker.writes.count {
-            if let write = worker.writes.popFirst(), serve(write, worker, fails: fails) { return true }
-        }
-        guard !fails else { return false }
-        for partition in owner.indices where owner[partition] == worker.number {
-            guard let removal = nextRemoval(worker, partition) else { continue }
-            counts.events += 1
-            if removal.job >= 0 { remove(removal.job) }
-            if removal.record >= 0 { complete(removal.record, worker, partition) }
-            return true
-        }
-        return false
+    struct Load {
+        var token: Int
+        var partition: Int
+        var epoch: Int
     }
 
-    /// The partition's first removal, if it may be done now.
-    private func nextRemoval(_ worker: WorkerModel, _ partition: Int) -> Removal? {
-        guard var removal = worker.partitions[partition].removals.first else { return nil }
-        if removal.job >= 0, removal.commit < 0 {
-            removal.commit = nextCommit + 1
-            worker.partitions[partition].removals.replaceFirst(removal)
-            // For the sake of that commit.
-            worker.partitions[partition].isDirty = true
-        }
-        guard removal.job < 0 || removal.commit <= worker.partitions[partition].committed else { return nil }
-        return worker.partitions[partition].removals.popFirst()
-    }
+    var shard: Int
+    var writes: [(partition: Int, write: StoreModel.Write)] = []
+    var puts: [Put] = []
+    var removals: [Int] = []
+    var moves: [(job: Int, epoch: Int)] = []
+    var presences: [(token: Int, partition: Int, epoch: Int)] = []
+    var loads: [Load] = []
 
-    /// False when nothing was done: the item is gone, or the write has to wait.
-    private func serve(_ write: StoreWrite, _ worker: WorkerModel, fails: Bool) -> Bool {
-        guard isCurrent(write, worker) else { return false }
-        if isBlocked(write) {
-            counts[.storeBlocked] += 1
-            worker.writes.append(write)
-            return false
-        }
-        let shard = worker.shards[write.shard]
-        if fails {
-            happened(.storeFailed)
-            shard.machine.storeFailed(write.slot, version: write.version)
-        } else {
-            put(write)
-            worker.written.append(write)
-            return true
-        }
-        drain(worker, shard)
-        return true
-    }
+    var isEmpty: Bool { writes.isEmpty && loads.isEmpty }
+}
 
-    /// A machine hears that an item is durable, which may have ended or been replaced by then.
-    private func report(_ write: StoreWrite, _ worker: WorkerModel) {
-        let shard = worker.shards[write.shard]
-        counts.events += 1
-        shard.machine.stored(write.slot, version: write.version, at: now(worker))
-        drain(worker, shard)
-    }
-
-    /// The item is still there, and its partition as well.
-    func isCurrent(_ write: StoreWrite, _ worker: WorkerModel) -> Bool {
-        let state = worker.partitions[write.partition]
-        let copy = worker.shards[write.shard].copies[Int(write.slot)]
-        return state.isOwned && state.epoch == write.epoch && copy.isLive && copy.job == write.copy.job
-            && copy.epoch == write.epoch
-    }
-
-    /// Another push's item is never overwritten, but awaited: a crash would lose it while it has no outcome, and bring
-    /// back what it has superseded while that isn't committed.
-    func isBlocked(_ write: StoreWrite) -> Bool {
-        guard let entry = store.entry(write.key) else { return false }
-        return entry.job != write.copy.job
-    }
-
-    func put(_ write: StoreWrite) {
-        let job = write.copy.job
-        happened(.stored)
-        note("the store has push # under key #", job, write.key)
-        // Under the old token: replaced by the new one.
-        if jobs[job].storeKey >= 0, jobs[job].storeKey != write.key { store.remove(jobs[job].storeKey) }
-        jobs[job].storeKey = write.key
-        store.put(
-            .init(
-                key: write.key, job: job, address: write.copy.address, version: write.version,
-                progress: write.progress, expiry: write.copy.expiry, firstSent: write.copy.firstSent,
-                failures: write.copy.failures))
-    }
-
-    private func remove(_ job: Int) {
-        let key = jobs[job].storeKey
-        guard key >= 0 else { return }
-        guard log.records[jobs[job].record].isWritten else {
-            return broken(.nothingLost, "push \(job) leaves the store before its outcome is in Kafka")
-        }
-        happened(.removed)
-        note("push # leaves the store", job)
-        jobs[job].storeKey = -1
-        store.remove(key)
-    }
-
-    /// Takes an item of the store back into a machine.
-    func restore(_ key: Int, _ worker: WorkerModel, _ partition: Int) {
-        guard let entry = store.entry(key) else { return }
-        let state = worker.partitions[partition]
-        let shard = worker.shards[self.shard(of: entry.address)]
-        let job = jobs[entry.job]
-        if job.movedBy >= 0, !job.storedSinceMove,
-            log.records[job.movedBy].offset < log.committed[log.records[job.movedBy].partition].offset,
-            tokens[entry.address].key != tokens[log.records[job.movedBy].subject].key
-        {
-            broken(
-                .nothingLost,
-                "push \(entry.job) comes back from the store with its old token \(entry.address)")
-        }
-        var facts = job.facts
-        facts.device = tokens[entry.address].key
-        facts.partition = state.slot
-        var progress = entry.progress
-        progress.isOffsetDone = true
-        progress.isStored = true
-        progress.storeVersion = entry.version
-        happened(.restored)
-        note(worker, shard, "restores push # for token #", entry.job, entry.address)
-        var copy = newCopy(entry.job, partition, state.epoch, address: entry.address, worker)
-        copy.expiry = entry.expiry
-        copy.firstSent = entry.firstSent
-        copy.failures = entry.failures
-        if entry.firstSent > 0 { copy.notBefore = 0 }
-        copy.hasMoved = entry.address != job.token
-        if progress.isAccepted {
-            copy.last = .accepted
-            copy.acceptedAt = monotonic
-            copy.waitsUntil = .max
-        }
-        shard.restored += 1
-        let admission = shard.machine.restore(facts, progress, at: now(worker))
-        admitted(admission, copy, worker, shard, progress)
-        drain(worker, shard)
-    }
+/// What became of a batch.
+struct StoreAnswer {
+    var batch: StoreBatch
+    var isWritten = true
+    /// Of each load; empty when they failed.
+    var loaded: [(items: [StoreModel.Entry], presence: KnownPresence?)] = []
 }

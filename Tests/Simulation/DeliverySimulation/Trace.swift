@@ -26,7 +26,7 @@ struct Trace {
     private static let length = 64
     private var entries = [Entry](repeating: Entry(), count: length)
     private var next = 0
-    private let prints: Bool
+    let prints: Bool
 
     init(prints: Bool) { self.prints = prints }
 

@@ -6,34 +6,27 @@ struct PendingOutcome {
     var record: Int
     /// Its acknowledgement completes the record's offset; not when the store had done that already.
     var completes: Bool
-    /// What is removed from the store after the acknowledgement, -1 for nothing.
-    var storeKey: Int
+    /// It is removed from the store after that.
+    var isStored: Bool
+    /// Of its chain of removals.
+    var device: UInt64
     var job: Int
 }
 
-/// An item that the store is to take.
-struct StoreWrite {
-    var shard: Int
-    var slot: UInt32
-    var partition: Int
-    var epoch: Int
-    var key: Int
-    var version: UInt64
-    var progress: ItemProgress
-    /// With the auditor's view of it at that moment.
-    var copy: Copy
+/// A commit between the moment that it says what is complete and Kafka's answer.
+struct IssuedCommit {
+    var offset: Int64
+    var metadata: String
+    var serial: Int
+    /// The number that the removals know it by.
+    var removals: UInt64
+    /// What it says is complete is on disk, where that is in the store; the commit is on its way to Kafka.
+    var isSent = false
 }
 
-/// What follows an acknowledged outcome, one after the other in each partition.
-struct Removal {
-    /// The push that leaves the store, -1 for none.
-    var job: Int
-    /// The record that is complete then, -1 for none. It also waits for the removals before it: were it committed
-    /// earlier, a crash could bring back an older push whose newer one is done.
-    var record: Int
-    /// A removal waits for this commit, or a later one, which says that all before it is complete: the older pushes
-    /// that the item has superseded must not come again when it is gone. -1 while there are others before it.
-    var commit = -1
+/// A partition's removals, of which there is one whoever holds it.
+final class Removals {
+    var order = RemovalOrder()
 }
 
 /// A partition as a worker has it.
@@ -49,15 +42,20 @@ struct PartitionState {
     var patience = 0
     var isPaused = false
     var outcomes = Queue<PendingOutcome>()
-    var commit: (offset: Int64, metadata: String, serial: Int)?
-    /// The last commit that Kafka took.
-    var committed = -1
+    var commit: IssuedCommit?
     var isDirty = false
     /// Items of this assignment that the shards hold.
     var live = 0
-    var removals = Queue<Removal>()
-    /// Items of the store that found no room yet.
-    var toRestore: [Int] = []
+    let removals = Removals()
+    /// It isn't known yet what the store has of it; what is still to be told.
+    var isScanning = false
+    var scan: [Int]?
+    /// Where the last look for due items ended, and until when it looked.
+    var dueCursor: StoreModel.Due?
+    var lookedThrough = Int64.min
+    var isLooking = false
+    /// Due, of records that are still to be read.
+    var ahead: [StoreModel.Due] = []
 }
 
 /// How an attempt ended last.
@@ -74,6 +72,12 @@ struct Copy {
     /// The device token that it is sent to, and the one that was noted for later, -1 for none.
     var address = 0
     var noted = -1
+    /// The token change that waits for the push to move, as the store has it under its old token; -1 for none.
+    var notedBy = -1
+    /// Under which the store may have it.
+    var keys: [StoredKey] = []
+    /// It came from the store in this stay.
+    var isRestored = false
     var isRetrying: Bool { isLive && retrySteps >= 0 }
     var lane = 0
     /// The lane whose scheduler it was put into last: that of a push that it has replaced can be another.
@@ -146,6 +150,7 @@ final class LaneModel {
 final class ShardModel {
     let number: Int
     var machine: DeliveryMachine
+    let store: ShardStore
     var lanes: [LaneModel] = []
     var copies: [Copy]
     var used = 0
@@ -170,11 +175,16 @@ final class ShardModel {
     var stops: [Int]
     var lastAdvance: UInt64 = 0
     var (received, finished, dropped, departed, restored, adopted, sent) = (0, 0, 0, 0, 0, 0, 0)
+    var (evicted, repeated) = (0, 0)
+    /// By token: what was last learned of its presence.
+    var lastPresence: [KnownPresence?]
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
         self.incarnation = incarnation
         pending = [Int](repeating: 0, count: scenario.tokens)
+        store = ShardStore(scenario, shard: number)
+        lastPresence = [KnownPresence?](repeating: nil, count: scenario.tokens)
         machine = DeliveryMachine(limits: scenario.limits, seed: seed)
         copies = [Copy](repeating: Copy(), count: scenario.limits.capacity)
         inFlight = [Int](repeating: 0, count: scenario.tokens)
@@ -206,9 +216,16 @@ final class WorkerModel {
     /// Being stopped: what is in flight ends first.
     var isDraining = false
     var patience = 0
-    var writes = Queue<StoreWrite>()
-    /// Writes that are done, and of which the machines are still to hear.
-    var written = Queue<StoreWrite>()
+    /// What the store is to do, and what it has done and the shards are still to hear of.
+    var batches = Queue<StoreBatch>()
+    var answers = Queue<StoreAnswer>()
+    /// Items that were found to be due.
+    var due = Queue<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
+    var nextLook: UInt64 = 0
+    /// Items whose last write failed and would have been under a new token.
+    var failedMoves: Set<Int> = []
+    /// Token changes whose outcome waits for items in flight, with their number.
+    var deferred: [Int: (count: Int, epoch: Int)] = [:]
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
@@ -222,6 +239,17 @@ final class WorkerModel {
 
     /// Items of all shards.
     var used: Int { shards.reduce(0) { $0 + $1.used } }
+
+    /// Records that the intake has handed out, as long as they are in memory.
+    var taken: Int { shards.reduce(0) { $0 + $1.used + $1.store.waiting - $1.store.restored } }
+
+    /// What token changes or device events have brought about should be in the store, and isn't.
+    var isUnsafe: Bool {
+        !failedMoves.isEmpty || shards.contains { !$0.store.failedPresences.isEmpty }
+    }
+
+    /// Nothing more of the partition is sent that isn't on its way.
+    func isEnding(_ partition: Int) -> Bool { isDraining || partitions[partition].isEnding }
 
     func newSlot(for partition: Int) -> UInt16 {
         while partitions.contains(where: { $0.isOwned && Int($0.slot) == nextSlot }) {

@@ -35,7 +35,11 @@ final class World {
     var lastCreated: Int64 = 0
 
     var weather: Weather
-    var store = StoreModel()
+    var store: StoreModel
+    /// By the low half of its key.
+    var tokenByKey: [UInt64: Int] = [:]
+    /// What was said of a token's device by records that are committed as complete.
+    var told: [(occurred: Int64, isOffline: Bool)]
 
     /// By identity: the push that was begun last and its assignment, and likewise of what its device has seen.
     var begun: [Seen] = []
@@ -44,6 +48,8 @@ final class World {
     var cause = Cause()
     /// The healthy part met a limit: its progress is bounded by the expirations alone.
     var metLimit = false
+    /// No device is heard of in the healthy part: what waits for one ends with its expiration.
+    var isQuiet = false
 
     init(seed: UInt64, events: Int, printsTrace: Bool) {
         self.seed = seed
@@ -53,6 +59,8 @@ final class World {
         self.scenario = scenario
         trace = Trace(prints: printsTrace)
         log = JobLog(partitions: scenario.partitions)
+        store = StoreModel(partitions: scenario.partitions, tokens: scenario.tokens)
+        told = [(Int64, Bool)](repeating: (.min, false), count: scenario.tokens)
         owner = [Int](repeating: -1, count: scenario.partitions)
         weather = Weather(scenario)
         begun = [Seen](repeating: Seen(), count: identities)
@@ -198,6 +206,7 @@ final class World {
 
     /// The shells' timers.
     func advance(_ worker: WorkerModel) {
+        while violation == nil, draw.chance(700), handDue(worker) {}
         let now = now(worker)
         for shard in worker.shards {
             guard let wake = shard.machine.nextWake(after: now), wake <= now.monotonicNanoseconds else {
@@ -208,5 +217,6 @@ final class World {
             shard.lastAdvance = monotonic
             drain(worker, shard)
         }
+        lookForDue(worker)
     }
 }

@@ -1,0 +1,108 @@
+import DeliveryCore
+import SluiceModel
+
+/// The auditor's view of what leaves memory and comes back.
+extension World {
+    /// An item leaves memory: the store has it as it is, and brings it back in time.
+    func checkEvicted(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
+        guard isOurs(copy, worker), store.token(of: copy.job) == copy.address,
+            let entry = store.entries(copy.partition, copy.address).first(where: { $0.job == copy.job })
+        else { return broken(.nothingLost, "push \(copy.job) leaves memory, and the store hasn't got it") }
+        if !log.records[jobs[copy.job].record].isWritten,
+            log.records[jobs[copy.job].record].completeEpoch != copy.epoch, !copy.isRestored
+        {
+            broken(.nothingLost, "push \(copy.job) leaves memory before its offset is complete")
+        }
+        let known = entry.copy
+        if known.failures != copy.failures || known.firstSent != copy.firstSent || known.last != copy.last
+            || known.acceptedAt != copy.acceptedAt || known.expiry != copy.expiry
+        {
+            broken(.noDuplicate, "push \(copy.job) leaves memory, and the store has what it was before")
+        }
+        // A second is what the machine rounds to; the clock may have been set.
+        if entry.due > lastMoment(copy) {
+            broken(.progress, "push \(copy.job) comes back \(entry.due - lastMoment(copy)) ms after its end")
+        }
+        if copy.connection >= 0 || copy.noted >= 0 {
+            broken(.sound, "push \(copy.job) leaves memory while it is in flight or moves")
+        }
+    }
+
+    /// An item comes back.
+    func checkRestored(_ entry: StoreModel.Entry) {
+        let job = jobs[entry.job]
+        guard job.movedBy >= 0 else { return }
+        let change = log.records[job.movedBy]
+        if change.partition == entry.copy.partition, entry.token == change.token,
+            change.offset < log.committed[change.partition].offset
+        {
+            broken(
+                .nothingLost, "push \(entry.job) comes back from the store with its old token \(entry.token)")
+        }
+    }
+
+    /// What is seen of an item that comes back.
+    func restoredCopy(_ entry: StoreModel.Entry, _ epoch: Int, _ worker: WorkerModel) -> Copy {
+        // What was seen of it when it left memory, also when it was loaded before.
+        let present = store.entries(entry.copy.partition, entry.token).first {
+            $0.job == entry.job && $0.progress == entry.progress
+        }
+        var copy = present?.copy ?? entry.copy
+        copy.isLive = true
+        copy.address = entry.token
+        copy.keys = [StoredKey(token: entry.token, due: entry.due)]
+        copy.isRestored = true
+        copy.noted = -1
+        copy.notedBy = -1
+        copy.connection = -1
+        copy.retrySteps = -1
+        copy.probe = -1
+        copy.isWithdrawn = false
+        copy.isConfirmed = false
+        copy.overdueSince = 0
+        // Its wait was told to the auditor after the store was asked.
+        if copy.epoch != epoch { copy.waitsUntil = .max }
+        // A hold of its device has become its own.
+        if worker.shards[shard(of: entry.token)].wasBusy[entry.token] { copy.waitsUntil = .max }
+        copy.epoch = epoch
+        copy.hasMoved = copy.hasMoved || entry.token != jobs[entry.job].token
+        let isSent = entry.progress.wait == .confirming
+        if copy.last == .accepted, !isSent { copy.hasNews = true }
+        // Of two waits the store keeps one.
+        if entry.progress.wait != .retrying { copy.notBefore = 0 }
+        // Milliseconds of the wall clock are what the store knows.
+        if entry.clockError == worker.clockError {
+            copy.notBefore = copy.notBefore > 2_000_000 ? copy.notBefore - 2_000_000 : 0
+            if copy.waitsUntil != .max { copy.waitsUntil += 5_000_000 }
+            // It may come back late.
+            let timeout = UInt64(jobs[entry.job].facts.receiptTimeoutSeconds) * 1_000_000_000
+            let latest = monotonic > timeout ? monotonic - timeout : 0
+            copy.awaitedSince = max(copy.awaitedSince, copy.acceptedAt + 5_000_000, latest)
+        } else {
+            copy.notBefore = 0
+            copy.waitsUntil = .max
+            copy.hasNews = true
+            copy.awaitedSince = monotonic + 300_000_000_000
+        }
+        return copy
+    }
+
+    /// All that the store has of the record's device, and that came before it, is in memory or has ended.
+    func checkLoaded(_ record: Record, _ worker: WorkerModel, _ shard: ShardModel) {
+        guard scenario.limits.storeIsDurable, record.kind != .receipt else { return }
+        for partition in owner.indices
+        where owner[partition] == worker.number && !worker.isEnding(partition) {
+            let epoch = worker.partitions[partition].epoch
+            for entry in store.entries(partition, record.token) {
+                let push = log.records[jobs[entry.job].record]
+                let hasEnded = worker.shards.contains { $0.store.ended[entry.job] != nil }
+                guard jobs[entry.job].liveEpoch != epoch, !hasEnded else { continue }
+                if partition == record.partition ? push.offset >= record.offset : true { continue }
+                broken(
+                    .newestWins,
+                    "record at \(record.offset) of partition \(partition) goes ahead of push \(entry.job), which is in the store"
+                )
+            }
+        }
+    }
+}

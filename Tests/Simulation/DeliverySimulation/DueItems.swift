@@ -1,0 +1,101 @@
+import DeliveryCore
+import SluiceModel
+
+/// What the intake does for the store: it looks for items that are due, and through what a partition has.
+extension World {
+    /// Items come back a little before they are due.
+    func lookForDue(_ worker: WorkerModel) {
+        guard scenario.limits.storeIsDurable, monotonic >= worker.nextLook else { return }
+        worker.nextLook = monotonic + 500_000_000
+        for partition in owner.indices
+        where owner[partition] == worker.number && !worker.isEnding(partition) {
+            look(worker, partition)
+        }
+    }
+
+    private func look(_ worker: WorkerModel, _ partition: Int) {
+        let state = worker.partitions[partition]
+        guard !state.isLooking, !weather.isStoreBroken || draw.chance(500) else { return }
+        let through = now(worker).wallMilliseconds + scenario.leadMilliseconds
+        // After a step of the clock, what was put since is behind the cursor.
+        let isBack = state.lookedThrough > through
+        let after = isBack ? nil : state.dueCursor
+        var found = store.dues[partition].filter { $0.due <= through && (after == nil || $0 > after!) }
+        found.sort()
+        if found.count > scenario.dueLimit {
+            found.removeLast(found.count - scenario.dueLimit)
+            worker.nextLook = monotonic
+        }
+        worker.partitions[partition].dueCursor = found.last ?? after
+        worker.partitions[partition].lookedThrough = through
+        guard !found.isEmpty || !state.ahead.isEmpty else { return }
+        worker.partitions[partition].isLooking = true
+        worker.due.append((partition, state.epoch, found))
+    }
+
+    /// The items that were found go to their shards.
+    func handDue(_ worker: WorkerModel) -> Bool {
+        guard let (partition, epoch, found) = worker.due.popFirst() else { return false }
+        guard worker.partitions[partition].isOwned, worker.partitions[partition].epoch == epoch else {
+            return true
+        }
+        counts.events += 1
+        worker.partitions[partition].isLooking = false
+        guard !worker.isEnding(partition) else { return true }
+        let all = worker.partitions[partition].ahead + found
+        worker.partitions[partition].ahead = []
+        for due in all {
+            let offset = log.records[jobs[due.job].record].offset
+            guard offset < nextOffset(worker, partition) else {
+                counts[.dueAhead] += 1
+                worker.partitions[partition].ahead.append(due)
+                continue
+            }
+            let shard = worker.shards[shard(of: due.token)]
+            shard.store.readThrough[partition] = max(
+                shard.store.readThrough[partition], nextOffset(worker, partition) - 1)
+            guard shard.store.cold.contains(tokens[due.token].key) else { continue }
+            if shard.store.arrivals[due.token] != nil {
+                // Its items are on their way, but it isn't sure that this is among them.
+                worker.partitions[partition].ahead.append(due)
+            } else {
+                happened(.dueFound)
+                shard.store.arrivals[due.token] = ShardStore.Arrival(partition: partition)
+                shard.store.arrivalCount += 1
+                shard.store.loadQueue.append(due.token)
+            }
+        }
+        return true
+    }
+
+    /// All records below were handed to the shards.
+    private func nextOffset(_ worker: WorkerModel, _ partition: Int) -> Int64 {
+        let position = worker.partitions[partition].position
+        guard position > 0 else { return 0 }
+        return log.records[log.partitions[partition][position - 1]].offset + 1
+    }
+
+    /// Looks through what the store has of a partition, a part at a time. False when there is nothing to look through.
+    func scanSome(_ worker: WorkerModel) -> Bool {
+        for partition in owner.indices
+        where owner[partition] == worker.number && worker.partitions[partition].isScanning {
+            counts.events += 1
+            if worker.partitions[partition].scan == nil {
+                worker.partitions[partition].scan = store.dues[partition].map(\.token)
+            }
+            let slot = worker.partitions[partition].slot
+            for _ in 0..<draw.among(1...40) {
+                guard let token = worker.partitions[partition].scan!.popLast() else {
+                    happened(.scanned)
+                    worker.partitions[partition].isScanning = false
+                    worker.partitions[partition].scan = nil
+                    for shard in worker.shards { shard.store.cold.endScan(slot) }
+                    return true
+                }
+                worker.shards[shard(of: token)].store.cold.insert(tokens[token].key, slot)
+            }
+            return true
+        }
+        return false
+    }
+}

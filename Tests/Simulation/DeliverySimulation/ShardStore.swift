@@ -1,0 +1,412 @@
+import DeliveryCore
+import SluiceModel
+
+/// A shard's side of the store: what it asks for, what it awaits, and which devices have items there only.
+final class ShardStore {
+    /// What waits for a device.
+    enum Event {
+        case record(Int, isReplay: Bool, epoch: Int)
+        case departure(Departure)
+    }
+
+    /// An item on its way to the shard of its device's new token.
+    struct Departure {
+        var copy: Copy
+        var facts: PushFacts
+        var progress: ItemProgress
+    }
+
+    /// A device whose items are on their way from the store, with what is for it meanwhile, in order.
+    struct Arrival {
+        enum State { case queued, loading, loaded }
+
+        /// Where to look besides the partitions that are known to have something.
+        var partition: Int
+        var waiting = Queue<Event>()
+        var state = State.queued
+        var awaited = 0
+        /// One of its loads failed, or there was no room for all of it.
+        var isIncomplete = false
+        /// By partition: the first item that is newer than what waits, and so has to come later.
+        var skipped: [Int: Int64] = [:]
+        /// Devices whose first event needs this one as well.
+        var dependents: [Int] = []
+    }
+
+    /// An item that has ended and is still in the store: until its outcome is safe.
+    struct Ended {
+        var keys: [StoredKey]
+        /// Of its chain of removals.
+        var device: UInt64
+        var partition: Int
+        var epoch: Int
+    }
+
+    var batch: StoreBatch
+    var cold = ColdDevices()
+    /// By token.
+    var arrivals: [Arrival?]
+    var arrivalCount = 0
+    var loadQueue = Queue<Int>()
+    var loadsUnderWay = 0
+    /// There was no room for one: none before this moment.
+    var noLoadsBefore: UInt64 = 0
+    /// By partition: all records of this shard up to here were taken.
+    var readThrough: [Int64]
+    /// Items in memory that came from the store: they take room that the intake doesn't know of.
+    var restored = 0
+    /// Records that wait for devices, and those on their way from another shard that didn't come from the store.
+    var waiting = 0
+    /// By job.
+    var ended: [Int: Ended] = [:]
+    /// Nothing is asked of the store before this moment, as a write failed.
+    var failedUntil: UInt64 = 0
+    var failedRemovals: [Int] = []
+    var failedPresences: [(token: Int, partition: Int, epoch: Int)] = []
+    /// By job: items that go to other shards, until the store has them under their new tokens.
+    var departing: [Int: Departure] = [:]
+    var failedDepartures: [(job: Int, epoch: Int)] = []
+    /// Items that have moved, until the store has them under their new tokens.
+    var moving: Set<Int> = []
+    /// Those that come.
+    var arriving = Queue<Departure>()
+    /// Of these, of those that wait for their devices, and of those that are announced.
+    var comingOver: Set<Int> = []
+
+    init(_ scenario: Scenario, shard: Int) {
+        batch = StoreBatch(shard: shard)
+        arrivals = [Arrival?](repeating: nil, count: scenario.tokens)
+        readThrough = [Int64](repeating: -1, count: scenario.partitions)
+    }
+}
+
+/// What the machines ask of the store, and what it answers.
+extension World {
+    // MARK: Puts
+
+    func requestStore(_ slot: UInt32, _ version: UInt64, _ worker: WorkerModel, _ shard: ShardModel) {
+        guard scenario.limits.storeIsDurable else { return }
+        let copy = shard.copies[Int(slot)]
+        guard shard.machine.state(slot).isLive, isOurs(copy, worker) else { return }
+        let progress = shard.machine.progressToStore(slot, at: now(worker))
+        let key = put(slot, progress, worker, shard)
+        shard.store.batch.puts.append(
+            .init(slot: slot, version: version, job: copy.job, epoch: copy.epoch, key: key))
+    }
+
+    /// Writes an item of a slot under its token.
+    private func put(
+        _ slot: UInt32, _ progress: ItemProgress, _ worker: WorkerModel, _ shard: ShardModel
+    ) -> StoredKey {
+        var copy = shard.copies[Int(slot)]
+        let key = StoredKey(token: copy.address, due: progress.dueMilliseconds)
+        let replacing = copy.keys
+        copy.keys = [key]
+        write(
+            .put(
+                .init(
+                    job: copy.job, token: copy.address, due: key.due, progress: progress, copy: copy,
+                    clockError: worker.clockError),
+                replacing: replacing), copy.partition, shard)
+        if copy.address != jobs[copy.job].token { write(.mark(job: copy.job), copy.partition, shard) }
+        shard.copies[Int(slot)].keys.append(key)
+        return key
+    }
+
+    /// Writes an item that goes to another shard under its new token.
+    func putMoved(_ job: Int, _ worker: WorkerModel, _ shard: ShardModel) {
+        guard let departure = shard.store.departing[job] else { return }
+        var progress = departure.progress
+        progress.dueMilliseconds = now(worker).wallMilliseconds
+        progress.wakeMilliseconds = 0
+        let key = StoredKey(token: departure.copy.address, due: progress.dueMilliseconds)
+        let replacing = departure.copy.keys
+        shard.store.departing[job]!.copy.keys.append(key)
+        var kept = departure.copy
+        kept.keys = [key]
+        write(
+            .put(
+                .init(
+                    job: job, token: key.token, due: key.due, progress: progress, copy: kept,
+                    clockError: worker.clockError),
+                replacing: replacing), departure.copy.partition, shard)
+        write(.mark(job: job), departure.copy.partition, shard)
+        shard.store.batch.moves.append((job, departure.copy.epoch))
+    }
+
+    private func write(_ write: StoreModel.Write, _ partition: Int, _ shard: ShardModel) {
+        shard.store.batch.writes.append((partition, write))
+    }
+
+    func keepPresence(_ number: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
+        let known = shard.machine.presence(number)
+        let token = tokenByKey[known.device.low]!
+        let partition = worker.partitionBySlot[Int(known.partition)]
+        let state = worker.partitions[partition]
+        guard state.isOwned, state.slot == known.partition else { return }
+        counts[.presenceKept] += 1
+        write(.presence(known, token: token), partition, shard)
+        shard.store.batch.presences.append((token, partition, state.epoch))
+    }
+
+    /// An item leaves memory; the store has it.
+    func evict(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
+        let copy = shard.copies[Int(slot)]
+        happened(.evicted)
+        note(worker, shard, "push # leaves memory, for token #", copy.job, copy.address)
+        checkEvicted(copy, worker, shard)
+        store.see(copy, copy.partition)
+        shard.store.cold.insert(tokens[copy.address].key, worker.partitions[copy.partition].slot)
+        loadAgain(copy.address, shard)
+        shard.evicted += 1
+        leave(slot, worker, shard)
+        shard.machine.release(slot)
+    }
+
+    // MARK: Removals
+
+    /// An item that may be in the store has ended: it is removed when its outcome is safe.
+    func ends(_ copy: Copy, _ worker: WorkerModel) {
+        let shard = worker.shards[shard(of: copy.address)]
+        worker.failedMoves.remove(copy.job)
+        shard.store.moving.remove(copy.job)
+        guard !copy.keys.isEmpty, isOurs(copy, worker) else { return }
+        jobs[copy.job].endedIn = shard.number
+        shard.store.ended[copy.job] = .init(
+            keys: copy.keys, device: tokens[copy.address].key.low, partition: copy.partition,
+            epoch: copy.epoch)
+    }
+
+    /// The outcome of this item is safe.
+    func removeFromStore(_ job: Int, _ worker: WorkerModel) {
+        let shard = worker.shards[jobs[job].endedIn]
+        if shard.store.failedUntil > 0 {
+            // After those before it.
+            shard.store.failedRemovals.append(job)
+        } else {
+            writeRemoval(job, shard)
+        }
+    }
+
+    private func writeRemoval(_ job: Int, _ shard: ShardModel) {
+        guard let ended = shard.store.ended[job] else { return }
+        guard log.records[jobs[job].record].isWritten else {
+            return broken(.nothingLost, "push \(job) leaves the store before its outcome is in Kafka")
+        }
+        write(.remove(job: job, ended.keys), ended.partition, shard)
+        write(.unmark(job: job), ended.partition, shard)
+        shard.store.batch.removals.append(job)
+    }
+
+    // MARK: Batches
+
+    /// Hands over what has gathered. False when that is nothing.
+    func submit(_ worker: WorkerModel, _ shard: ShardModel) -> Bool {
+        if shard.store.failedUntil > 0 {
+            guard monotonic >= shard.store.failedUntil else { return false }
+            shard.store.failedUntil = 0
+            for job in exchange(&shard.store.failedRemovals, []) { writeRemoval(job, shard) }
+            for (job, epoch) in exchange(&shard.store.failedDepartures, [])
+            where shard.store.departing[job]?.copy.epoch == epoch {
+                putMoved(job, worker, shard)
+            }
+            for (token, partition, epoch) in exchange(&shard.store.failedPresences, []) {
+                writePresence(token, partition, epoch, worker, shard)
+            }
+        }
+        takeArriving(worker, shard)
+        askForLoads(worker, shard)
+        guard !shard.store.batch.isEmpty else { return false }
+        worker.batches.append(exchange(&shard.store.batch, StoreBatch(shard: shard.number)))
+        return true
+    }
+
+    /// Once more, what is known now.
+    private func writePresence(
+        _ token: Int, _ partition: Int, _ epoch: Int, _ worker: WorkerModel, _ shard: ShardModel
+    ) {
+        guard worker.partitions[partition].isOwned, worker.partitions[partition].epoch == epoch,
+            let known = shard.lastPresence[token]
+        else { return }
+        write(.presence(known, token: token), partition, shard)
+        shard.store.batch.presences.append((token, partition, epoch))
+    }
+
+    /// The store does a batch, all of it or nothing.
+    func serve(_ batch: StoreBatch, _ worker: WorkerModel, fails: Bool) {
+        var answer = StoreAnswer(batch: batch, isWritten: !fails)
+        counts.events += 1
+        if fails {
+            happened(.storeFailed)
+        } else {
+            apply(batch)
+            if isHealthy || !draw.chance(20) {
+                answer.loaded = batch.loads.map {
+                    (store.entries($0.partition, $0.token), store.presence($0.partition, $0.token))
+                }
+            }
+        }
+        worker.answers.append(answer)
+    }
+
+    func apply(_ batch: StoreBatch) {
+        store.beginBatch()
+        for (partition, write) in batch.writes {
+            store.write(write, partition)
+            switch write {
+            case .put(let entry, _):
+                happened(.stored)
+                note("the store has push # under token #", entry.job, entry.token)
+            case .remove(let job, _):
+                happened(.removed)
+                note("push # leaves the store", job)
+            default: break
+            }
+        }
+    }
+
+    /// A shard hears what became of a batch.
+    func take(_ answer: StoreAnswer, _ worker: WorkerModel) {
+        let shard = worker.shards[answer.batch.shard]
+        counts.events += 1
+        guard answer.isWritten else {
+            failed(answer.batch, worker, shard)
+            for load in answer.batch.loads { take(load, nil, worker, shard) }
+            return
+        }
+        for put in answer.batch.puts {
+            confirm(put, worker, shard)
+            shard.machine.stored(put.slot, version: put.version, at: now(worker))
+            drain(worker, shard)
+        }
+        for (job, epoch) in answer.batch.moves where shard.store.departing[job]?.copy.epoch == epoch {
+            worker.failedMoves.remove(job)
+            let departure = shard.store.departing.removeValue(forKey: job)!
+            worker.shards[self.shard(of: departure.copy.address)].store.arriving.append(departure)
+        }
+        for job in answer.batch.removals {
+            guard let ended = shard.store.ended.removeValue(forKey: job) else { continue }
+            removed(job, ended, worker)
+        }
+        let isLoaded = answer.loaded.count == answer.batch.loads.count
+        for (index, load) in answer.batch.loads.enumerated() {
+            take(load, isLoaded ? answer.loaded[index] : nil, worker, shard)
+        }
+        if !isLoaded {
+            counts[.loadFailed] += 1
+            shard.store.failedUntil = monotonic + 1_000_000_000
+        }
+    }
+
+    /// The item is under this key, and under none before it.
+    private func confirm(_ put: StoreBatch.Put, _ worker: WorkerModel, _ shard: ShardModel) {
+        worker.failedMoves.remove(put.job)
+        let copy = shard.copies[Int(put.slot)]
+        guard copy.isLive, copy.job == put.job, copy.epoch == put.epoch,
+            let index = copy.keys.firstIndex(of: put.key)
+        else { return }
+        if put.key.token == copy.address { shard.store.moving.remove(put.job) }
+        shard.copies[Int(put.slot)].keys.removeFirst(index)
+    }
+
+    /// Nothing is lost: what could not be written is tried again in a second.
+    private func failed(_ batch: StoreBatch, _ worker: WorkerModel, _ shard: ShardModel) {
+        shard.store.failedUntil = monotonic + 1_000_000_000
+        for put in batch.puts {
+            let copy = shard.copies[Int(put.slot)]
+            if copy.isLive, copy.job == put.job, copy.epoch == put.epoch, copy.hasMoved {
+                worker.failedMoves.insert(put.job)
+            }
+            shard.machine.storeFailed(put.slot, version: put.version)
+            drain(worker, shard)
+        }
+        for (job, epoch) in batch.moves where shard.store.departing[job]?.copy.epoch == epoch {
+            worker.failedMoves.insert(job)
+        }
+        shard.store.failedDepartures += batch.moves
+        shard.store.failedRemovals += batch.removals
+        shard.store.failedPresences += batch.presences
+    }
+
+    /// Everything handed over so far is durable. False when that can't be.
+    func bringToDisk(_ worker: WorkerModel, fails: Bool) -> Bool {
+        guard scenario.limits.storeIsDurable else { return true }
+        for shard in worker.shards { _ = submit(worker, shard) }
+        while let batch = worker.batches.popFirst() { serve(batch, worker, fails: fails) }
+        // What failed is known when the shards have heard of it.
+        while violation == nil, let answer = worker.answers.popFirst() { take(answer, worker) }
+        guard !fails || draw.chance(500), !worker.isUnsafe else {
+            counts[.syncFailed] += 1
+            return false
+        }
+        for partition in owner.indices where owner[partition] == worker.number { store.sync(partition) }
+        happened(.synced)
+        return true
+    }
+
+    // MARK: Partitions
+
+    /// A partition begins: what the store has of it isn't known before it is looked through.
+    func beginStore(_ partition: Int, _ worker: WorkerModel) {
+        guard scenario.limits.storeIsDurable else { return }
+        let state = worker.partitions[partition]
+        for shard in worker.shards {
+            shard.store.readThrough[partition] = log.committed[partition].offset - 1
+            shard.store.cold.beginScan(state.slot)
+            // What is in memory of a device, or is on its way there, isn't all of it any more.
+            for token in tokens.indices { loadAgain(token, shard) }
+        }
+        worker.partitions[partition].isScanning = true
+    }
+
+    /// Nothing more of a partition goes to the store, or comes from it.
+    func endStore(_ partition: Int, _ worker: WorkerModel) {
+        let state = worker.partitions[partition]
+        for shard in worker.shards {
+            shard.store.cold.removeAll(partition: state.slot)
+            shard.store.moving = shard.store.moving.filter {
+                log.records[jobs[$0].record].partition != partition
+            }
+            shard.store.ended = shard.store.ended.filter { $0.value.partition != partition }
+            shard.store.failedRemovals.removeAll { log.records[jobs[$0].record].partition == partition }
+            shard.store.failedPresences.removeAll { $0.partition == partition }
+            shard.store.batch.writes.removeAll { $0.partition == partition }
+            shard.store.batch.loads.removeAll { $0.partition == partition && $0.epoch != state.epoch }
+        }
+        worker.failedMoves = worker.failedMoves.filter { log.records[jobs[$0].record].partition != partition }
+        worker.batches.forEach { $0.writes.removeAll { $0.partition == partition } }
+        store.sync(partition)
+    }
+}
+
+func exchange<Value>(_ value: inout Value, _ new: Value) -> Value {
+    let old = value
+    value = new
+    return old
+}
+
+/// The store's own work.
+extension World {
+    func storeSome(_ count: Int) {
+        let worker = anyWorker()
+        for _ in 0..<count where violation == nil { _ = serveStore(worker, fails: weather.isStoreBroken) }
+        if draw.chance(300) { _ = handDue(worker) }
+        if draw.chance(100) { _ = scanSome(worker) }
+    }
+
+    /// Does the next thing that is asked of the store, or tells what became of one. False when there is none.
+    func serveStore(_ worker: WorkerModel, fails: Bool) -> Bool {
+        guard scenario.limits.storeIsDurable else { return false }
+        if isHealthy || draw.chance(500), let answer = worker.answers.popFirst() {
+            take(answer, worker)
+            return true
+        }
+        if isHealthy || draw.chance(700), let batch = worker.batches.popFirst() {
+            serve(batch, worker, fails: fails)
+            return true
+        }
+        var hasMore = false
+        for shard in worker.shards where submit(worker, shard) { hasMore = true }
+        return hasMore
+    }
+}
