@@ -87,9 +87,19 @@ public final class Worker: Sendable {
         let weakIntake = IntakeReference()
         do {
             let log = logger
-            let producer = try KafkaProducer(properties: properties.producer) { event in
+            let events: @Sendable (KafkaProducerEvent) -> Void = { event in
                 Worker.log(event, log) { weakIntake.fail($0) }
             }
+            let store = try Self.openStore(configuration, logger: logger)
+            self.store = store
+            var transactional: TransactionalProducer?
+            if let store, configuration.store?.hasTransactions == true {
+                transactional = try TransactionalProducer(
+                    properties: properties.producer,
+                    transactionalID: "\(configuration.kafka.groupID)-\(store.identity)", events: events)
+            }
+            let producer =
+                try transactional?.producer ?? KafkaProducer(properties: properties.producer, events: events)
             let outcomes = try producer.topic(configuration.kafka.topics.outcomes)
             let deadLetters = try producer.topic(configuration.kafka.topics.deadLetters)
             let changelog =
@@ -97,8 +107,6 @@ public final class Worker: Sendable {
                 ? try producer.topic(configuration.kafka.topics.changelog) : nil
             let delivery = configuration.delivery
             // A shard may hold all jobs, and a batch of records is polled past the limit at most.
-            let store = try Self.openStore(configuration, logger: logger)
-            self.store = store
             // With a store there are those that come back besides.
             let capacity = delivery.maxInFlight + 1024 + (store == nil ? 0 : ShardStore.room)
             var random = SystemRandomNumberGenerator()
@@ -114,7 +122,7 @@ public final class Worker: Sendable {
                     })
                 let writer = OutcomeWriter(
                     producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
-                    logger: logger
+                    isTransactional: transactional != nil, logger: logger
                 ) { weakIntake.fail($0) }
                 return try Shard(
                     plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, store: store, logger: logger)
@@ -139,6 +147,12 @@ public final class Worker: Sendable {
                     store: store, topic: configuration.kafka.topics.changelog,
                     properties: properties.changelogReader, logger: logger
                 ) { news in weakIntake.take(news) }
+            }
+            if let transactional, let interval = configuration.store?.transactionInterval {
+                intake.transactions = WorkerTransactions(transactional, interval: interval) {
+                    [unowned intake] in
+                    intake.wakeTransactions()
+                }
             }
             weakIntake.set(intake)
             let siblings = shards.map { ShardReference(shard: $0) }

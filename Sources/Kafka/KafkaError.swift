@@ -42,6 +42,10 @@ public struct KafkaError: Error, Sendable, Equatable, CustomStringConvertible {
 
 extension KafkaError {
     /// An error of `code` while doing `what` ("commit offsets of group g").
+    /// The group has given the partitions to others, without a word to this member.
+    public static let partitionsLost = KafkaError(
+        RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST, "the partitions are lost")
+
     init(_ code: rd_kafka_resp_err_t, _ what: String, detail: String? = nil) {
         let reason = detail ?? String(cString: rd_kafka_err2str(code))
         self.init(

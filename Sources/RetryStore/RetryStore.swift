@@ -34,6 +34,12 @@ public final class RetryStore: Sendable {
     /// Of all device keys of this store; its keys are kept in the database.
     public let hasher: IdentityHasher
     public let directory: String
+    /// Of this database: 16 hexadecimal digits, the same as long as it lives.
+    public var identity: String {
+        let hash = hasher.notification(APNSID(high: 0, low: 0))
+        let digits = String(hash, radix: 16)
+        return String(repeating: "0", count: 16 - digits.count) + digits
+    }
     /// See ``Settings/isCopy``.
     public let isCopy: Bool
 

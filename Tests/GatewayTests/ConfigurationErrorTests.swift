@@ -111,7 +111,7 @@ private let mistakes: [Mistake] = [
         says: "can't name a Kafka topic"),
     Mistake(
         "localhost:9092", "localhost:9092\n  topics: {jobs: sluice.outcomes}", key: "kafka.topics", line: 3,
-        says: "three different topics"),
+        says: "four different topics"),
     Mistake(
         "localhost:9092", "localhost:9092\n  properties:\n    group.id: a", key: "kafka.properties.group.id",
         line: 4, says: "is set by kafka.group-id"),

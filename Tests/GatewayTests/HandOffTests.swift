@@ -1,6 +1,7 @@
 import APNSSimulator
 import EventLoop
 import Gateway
+import KafkaTestSupport
 import RetryStore
 import SluiceModel
 import TestSupport
@@ -26,10 +27,13 @@ struct HandOffTests {
                 Array(#"{"kind":"device","device-token":"\#(device)","event":"\#(name)"\#(more)}"#.utf8)))
     }
 
-    private func worker(_ bed: WorkerBed, _ name: String) throws -> Worker {
+    private func worker(
+        _ bed: WorkerBed, _ name: String, transactions: Configuration.Store.Switch = .off
+    ) throws -> Worker {
         try bed.worker {
             $0.store = .init(
-                directory: bed.directory.file(name), after: .seconds(1), changelog: .on, transactions: .off)
+                directory: bed.directory.file(name), after: .seconds(1), changelog: .on,
+                transactions: transactions)
             $0.delivery.shards = 2
         }
     }
@@ -88,6 +92,33 @@ struct HandOffTests {
         #expect(last.count { $0.kind == .accepted } == 60)
         #expect(bed.stop(third).failure == nil)
         #expect(bed.simulator.summary.requests == 60)
+        bed.simulator.stop()
+    }
+
+    /// The embedded cluster takes transactions and forgets their offsets; a real one is asked for more.
+    @Test func outcomesAndChangesAreCommittedTogether() throws {
+        let bed = try WorkerBed()
+        let worker = try worker(bed, "store", transactions: .on)
+        var random = SeededRandom(seed: 952)
+        let devices = (0..<40).map { _ in random.hexadecimal(bytes: 32) }
+        try bed.produce(
+            try devices.map { try event("offline", of: $0) }
+                + devices.map { device in push("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
+        try bed.waitForOutcomes(40)
+        try evicted(worker, devices: 40)
+        try bed.produce(300, seed: 953)
+        try bed.waitForOutcomes(340)
+        try bed.produce(
+            devices[0..<20].map { device in push("newer", to: device) { $0.collapseIdentifier = "x" } })
+        try bed.produce(try devices.map { try event("online", of: $0) })
+        let outcomes = try bed.waitForOutcomes(340 + 20 + 40 + 40)
+        #expect(outcomes.count { $0.kind == .accepted } == 340)
+        #expect(outcomes.count { $0.kind == .superseded } == 20)
+        try eventually("all is committed") { worker.snapshot().outstanding == 0 }
+        #expect(worker.snapshot().intake.commits >= 2)
+        #expect(bed.stop(worker).failure == nil)
+        #expect(bed.simulator.summary.requests == 340)
+        if TestKafka.realBrokers != nil { #expect(try bed.committed() == 440) }
         bed.simulator.stop()
     }
 }

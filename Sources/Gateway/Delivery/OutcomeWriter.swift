@@ -47,8 +47,8 @@ struct OutcomeSource {
     }
 }
 
-/// Produces one shard's outcomes and dead letters. When the producer's queue is full they wait here, and the shard
-/// sends nothing until it has room again. Shard's thread only.
+/// Produces one shard's outcomes and dead letters, and the changes of its store. When the producer's queue is full, or
+/// between two transactions, they wait here; the shard sends nothing while many do. Shard's thread only.
 final class OutcomeWriter: TimerHandler {
     private let producer: KafkaProducer
     private let outcomes: KafkaTopic
@@ -69,20 +69,39 @@ final class OutcomeWriter: TimerHandler {
         var partition: Int32 = -1
         var key: [UInt8]?
         var value: [UInt8]?
-        var headers: [(name: String, value: [UInt8]?)]
+        var headers: [(name: String, value: [UInt8]?)] = []
         var opaque: UInt
+        /// Of the jobs' partition.
+        var partitionSlot: UInt16
     }
     private var pending: [Pending] = []
 
+    /// What transactions ask for beside producing.
+    private struct Transaction {
+        /// Nothing is produced until the next one has begun.
+        var isFrozen = true
+        /// To be told when all that waits is produced.
+        var whenFrozen: (@Sendable (Int) -> Void)?
+        /// Records in all transactions so far.
+        var produced = 0
+        var retained = RetainedRecords()
+        var retainedLetters: [Pending] = []
+    }
+    /// Nil without transactions.
+    private var transaction: Transaction?
+
+    /// So many may wait for the next transaction before the shard stops to send.
+    private static let mostWaiting = 20_000
+
     init(
         producer: KafkaProducer, outcomes: KafkaTopic, deadLetters: KafkaTopic, changelog: KafkaTopic? = nil,
-        logger: Logger,
-        fail: @escaping @Sendable (String) -> Void
+        isTransactional: Bool = false, logger: Logger, fail: @escaping @Sendable (String) -> Void
     ) {
         self.producer = producer
         self.outcomes = outcomes
         self.deadLetters = deadLetters
         self.changelog = changelog
+        if isTransactional { transaction = Transaction() }
         self.logger = logger
         self.fail = fail
     }
@@ -92,45 +111,70 @@ final class OutcomeWriter: TimerHandler {
     }
 
     /// The producer takes nothing at the moment.
-    var isBlocked: Bool { !pending.isEmpty }
+    var isBlocked: Bool {
+        transaction?.isFrozen == true ? pending.count > Self.mostWaiting : !pending.isEmpty
+    }
+
+    private var mayProduce: Bool { pending.isEmpty && transaction?.isFrozen != true }
+
+    // MARK: Records
 
     func write(_ outcome: borrowing Outcome, source: OutcomeSource) {
         writer.removeAll()
         OutcomeEncoder.encode(outcome, into: &writer)
-        if pending.isEmpty {
-            switch producer.produce(
-                outcomes, key: outcome.deviceToken, value: writer.bytes, opaque: source.opaque)
-            {
-            case .queued: return
-            case .queueFull, .noTransaction: break
-            case .failed(let error): return fail("an outcome can't be produced: \(error)")
-            }
-        }
-        wait(
-            Pending(
-                topic: outcomes, key: Array(outcome.deviceToken), value: Array(writer.bytes), headers: [],
-                opaque: source.opaque))
+        put(
+            outcomes, key: outcome.deviceToken, value: writer.bytes, opaque: source.opaque,
+            partitionSlot: source.partitionSlot)
     }
 
     /// What is stored goes to other replicas as well.
     var hasChangelog: Bool { changelog != nil }
 
+    /// Changes are committed together with outcomes and offsets.
+    var isTransactional: Bool { transaction != nil }
+
+    /// Nothing is produced until the next transaction begins.
+    var isFrozen: Bool { transaction?.isFrozen == true }
+
     /// Says what the store has under a key, or (nil) that it has nothing any more.
     func change(
-        _ partition: Int32, key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?, opaque: UInt
+        _ partition: Int32, key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?, opaque: UInt,
+        partitionSlot: UInt16
     ) {
         guard let changelog else { return }
-        if pending.isEmpty {
-            switch producer.produce(changelog, key: key, value: value, opaque: opaque, partition: partition) {
-            case .queued: return
+        put(
+            changelog, partition: partition, key: key, value: value, opaque: opaque,
+            partitionSlot: partitionSlot)
+    }
+
+    private func put(
+        _ topic: KafkaTopic, partition: Int32 = -1, key: UnsafeRawBufferPointer,
+        value: UnsafeRawBufferPointer?, opaque: UInt, partitionSlot: UInt16
+    ) {
+        if mayProduce {
+            switch producer.produce(topic, key: key, value: value, opaque: opaque, partition: partition) {
+            case .queued:
+                return retain(
+                    topic, partition, key: key, value: value, opaque: opaque, partitionSlot: partitionSlot)
             case .queueFull, .noTransaction: break
-            case .failed(let error): return fail("a change of the store can't be produced: \(error)")
+            case .failed(let error): return fail("a record for \(topic.name) can't be produced: \(error)")
             }
         }
         wait(
             Pending(
-                topic: changelog, partition: partition, key: Array(key), value: value.map { Array($0) },
-                headers: [], opaque: opaque))
+                topic: topic, partition: partition, key: Array(key), value: value.map { Array($0) },
+                opaque: opaque, partitionSlot: partitionSlot))
+    }
+
+    private func retain(
+        _ topic: KafkaTopic, _ partition: Int32, key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?,
+        opaque: UInt, partitionSlot: UInt16
+    ) {
+        guard transaction != nil else { return }
+        transaction!.produced += 1
+        transaction!.retained.append(
+            topic: topic === outcomes ? 0 : 1, partition: partition, key: key, value: value, opaque: opaque,
+            partitionSlot: partitionSlot)
     }
 
     func deadLetter(_ record: JobRecord, error: JobError, source: OutcomeSource) {
@@ -147,8 +191,8 @@ final class OutcomeWriter: TimerHandler {
             ])
         let letter = Pending(
             topic: deadLetters, key: record.key.map { Array($0) }, value: record.value.map { Array($0) },
-            headers: headers, opaque: source.opaque)
-        guard pending.isEmpty else { return wait(letter) }
+            headers: headers, opaque: source.opaque, partitionSlot: source.partitionSlot)
+        guard mayProduce else { return wait(letter) }
         switch produce(letter) {
         case .queued: return
         case .queueFull, .noTransaction: wait(letter)
@@ -157,15 +201,30 @@ final class OutcomeWriter: TimerHandler {
     }
 
     private func produce(_ letter: Pending) -> ProduceResult {
-        let result = tryProduce(letter)
-        guard case .failed(let error) = result, letter.topic === deadLetters, letter.value != nil else {
-            return result
+        var letter = letter
+        var result = tryProduce(letter)
+        if case .failed(let error) = result, letter.topic === deadLetters, letter.value != nil {
+            // Larger with its headers than the producer takes: without its value it must fit.
+            letter.value = nil
+            letter.headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8)))
+            result = tryProduce(letter)
         }
-        // Larger with its headers than the producer takes: without its value it must fit.
-        var shorter = letter
-        shorter.value = nil
-        shorter.headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8)))
-        return tryProduce(shorter)
+        if case .queued = result, transaction != nil { retain(letter) }
+        return result
+    }
+
+    private func retain(_ letter: Pending) {
+        if letter.topic === deadLetters {
+            transaction!.produced += 1
+            return transaction!.retainedLetters.append(letter)
+        }
+        withBytes(letter.key) { key in
+            withBytes(letter.value) { value in
+                retain(
+                    letter.topic, letter.partition, key: key ?? UnsafeRawBufferPointer(start: nil, count: 0),
+                    value: value, opaque: letter.opaque, partitionSlot: letter.partitionSlot)
+            }
+        }
     }
 
     private func tryProduce(_ letter: Pending) -> ProduceResult {
@@ -181,9 +240,11 @@ final class OutcomeWriter: TimerHandler {
         }
     }
 
+    // MARK: Waiting
+
     private func wait(_ letter: Pending) {
         pending.append(letter)
-        armTimer()
+        if transaction?.isFrozen != true { armTimer() }
     }
 
     private func armTimer() {
@@ -194,23 +255,65 @@ final class OutcomeWriter: TimerHandler {
     func timerFired(_ timer: TimerID) {
         self.timer = nil
         flushPending()
-        if pending.isEmpty { resume() } else { armTimer() }
+        if pending.isEmpty { resume() } else if transaction?.isFrozen != true { armTimer() }
     }
 
     /// Produces what waits, as far as there is room.
     func flushPending() {
-        guard !pending.isEmpty else { return }
+        guard !pending.isEmpty, transaction?.isFrozen != true else { return freezeIfEmpty() }
         var done = 0
         loop: for letter in pending {
             switch produce(letter) {
             case .queued: done += 1
             case .queueFull, .noTransaction: break loop
             case .failed(let error):
-                fail("an outcome can't be produced: \(error)")
+                fail("a record for \(letter.topic.name) can't be produced: \(error)")
                 break loop
             }
         }
         pending.removeFirst(done)
+        freezeIfEmpty()
+    }
+
+    // MARK: Transactions
+
+    /// The transaction is about to end: nothing more is produced in it, as soon as all is that was written so far. What
+    /// belongs together is written in one turn, and so is in one transaction. Then `done` is called with the number of
+    /// records that this writer has produced in all transactions.
+    func freeze(_ done: @escaping @Sendable (Int) -> Void) {
+        transaction?.whenFrozen = done
+        flushPending()
+        if !pending.isEmpty { armTimer() }
+    }
+
+    private func freezeIfEmpty() {
+        guard pending.isEmpty, let done = transaction?.whenFrozen else { return }
+        transaction!.whenFrozen = nil
+        transaction!.isFrozen = true
+        done(transaction!.produced)
+    }
+
+    /// A transaction has begun.
+    /// - Parameter repeating: nil: the one before was committed. Otherwise it was aborted, and what is of these partitions is
+    ///   produced again, before anything newer.
+    func thaw(repeating: Set<UInt16>?) {
+        guard transaction != nil else { return }
+        if let repeating {
+            let retained = transaction!.retained
+            let again = retained.entries.filter { repeating.contains($0.partitionSlot) }.map { entry in
+                Pending(
+                    topic: entry.topic == 0 ? outcomes : changelog!, partition: entry.partition,
+                    key: retained.key(entry), value: retained.value(entry), opaque: entry.opaque,
+                    partitionSlot: entry.partitionSlot)
+            }
+            let letters = transaction!.retainedLetters.filter { repeating.contains($0.partitionSlot) }
+            pending = again + letters + pending.filter { repeating.contains($0.partitionSlot) }
+        }
+        transaction!.retained.removeAll()
+        transaction!.retainedLetters = []
+        transaction!.isFrozen = false
+        flushPending()
+        if pending.isEmpty { resume() } else { armTimer() }
     }
 }
 

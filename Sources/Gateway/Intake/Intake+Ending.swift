@@ -157,6 +157,8 @@ extension Intake {
         guard let revocation else { return }
         self.revocation = nil
         let places = revocation.partitions.compactMap { partitions.place(of: $0) }
+        // What was said for them in the open transaction is for whoever has them now to say.
+        if transactions != nil, !commits || !isCommitted(places) { lost(.partitionsLost) }
         if commits { commitNow(places) }
         followGate()
         // Only what is complete: of a lost partition another may have gone on.
@@ -186,7 +188,7 @@ extension Intake {
 
     /// Commits what has moved since the last time; the result comes as an event.
     func commitDirty() {
-        guard commitUnderWay == nil, barrier == nil else { return }
+        guard transactions == nil, commitUnderWay == nil, barrier == nil else { return }
         lastCommit = loop.now
         finishedSinceCommit = 0
         var issued = IssuedCommit()
@@ -252,6 +254,8 @@ extension Intake {
 
     /// Commits and waits for it: the last chance.
     private func commitNow(_ places: [Int]) {
+        // Transactions have done so.
+        guard transactions == nil else { return }
         let commits = places.compactMap { place -> OffsetCommit? in
             // An asynchronous commit may still fail, so what it covers is committed again.
             partitions[place].committed = nil
@@ -311,7 +315,7 @@ extension Intake {
     }
 
     /// Ends the shards; when the last has ended, the outcomes of what was cut off are awaited, and all is committed.
-    private func endShards() {
+    func endShards() {
         let count = shards.count
         var awaited = count
         let finished = LoopCallback { [self] in
@@ -327,20 +331,29 @@ extension Intake {
         }
     }
 
+    /// All jobs have ended, and all is committed.
+    private var hasEndedWell: Bool {
+        guard unfinished <= 0, failure == nil else { return false }
+        return transactions.map { $0.cycle.state == .stopped } ?? isSettled(partitions.places)
+    }
+
     private func endKafka() {
+        endTransactions()
         do throws(KafkaError) {
-            try producer.flush(timeoutMilliseconds: 2_000) { report in take(report) }
+            if transactions == nil {
+                try producer.flush(timeoutMilliseconds: 2_000) { report in take(report) }
+            }
         } catch {
             logger.error(
                 "outcomes are not acknowledged; their jobs will be done again",
                 metadata: ["error": "\(error)"])
         }
         if syncStore() { commitNow(partitions.places) }
-        if isSettled(partitions.places), unfinished <= 0 { checkpointNow() }
+        if hasEndedWell { checkpointNow() }
         if !consumer.close(timeoutMilliseconds: 3_000) {
             logger.warning("the group could not be left in time; it notices by the session timeout")
         }
-        producer.close()
+        if let transactions { transactions.client.close() } else { producer.close() }
         logger.info(
             "stopped", metadata: ["finished": "\(counters.finished)", "unfinished": "\(outstanding)"])
         ended(failure)

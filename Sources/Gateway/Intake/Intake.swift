@@ -58,6 +58,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var barrier: Barrier?
     /// Partitions on their way here.
     var handOff = HandOff()
+    /// Nil without transactions. Set once, before the start.
+    var transactions: WorkerTransactions?
+    /// Nothing more is committed.
+    var hasFailedAtOnce = false
     /// Nil without a changelog. Set once, before the start.
     var restorer: ChangelogRestorer?
     /// The store's part of each partition that was assigned once.
@@ -140,8 +144,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
         loop.start()
         loop.execute { [self] in
             consumer.notify(fileDescriptor: recordsWakeup.signalDescriptor)
-            producer.notify(fileDescriptor: reportsWakeup.signalDescriptor)
+            if let transactions {
+                transactions.client.notify(fileDescriptor: reportsWakeup.signalDescriptor)
+            } else {
+                producer.notify(fileDescriptor: reportsWakeup.signalDescriptor)
+            }
             loop.schedule(after: Self.tick, handler: self)
+            startTransactions()
             pollRecords()
             pollReports()
         }
@@ -242,11 +251,21 @@ final class Intake: TimerHandler, @unchecked Sendable {
     func pollReports() {
         guard phase != .ended else { return }
         producer.pollDeliveryReports { report in take(report) }
+        pollTransactions()
         afterProgress()
     }
 
     /// An outcome or dead letter is in Kafka, or has to be produced again.
     func take(_ report: borrowing DeliveryReport) {
+        if let transactions {
+            transactions.reported += 1
+            if let error = report.error {
+                // What is lost is produced again with all the others.
+                counters.undelivered += 1
+                return lost(error)
+            }
+            transactions.cycle.recordProduced(at: loop.now.nanoseconds)
+        }
         if let change = ChangeSource(opaque: report.opaque) { return acknowledged(change, report) }
         let source = OutcomeSource(opaque: report.opaque)
         if let error = report.error {
@@ -308,6 +327,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
             partitions[place].isDirty = true
             if paused.contains(.window) { reopenWindow(place) }
         case .notOutstanding, .unknown:
+            // What was in an aborted transaction comes twice.
+            guard transactions == nil || transactions!.aborted == 0 else { return }
             logger.error("a second outcome for one record", metadata: ["offset": "\(offset)"])
         }
     }
@@ -315,7 +336,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Goes on with what waited for jobs to finish.
     func afterProgress() {
         let isUrgent = finishedSinceCommit >= Self.jobsPerCommit || hastensCommits
-        if isUrgent, loop.now >= lastCommit + Self.leastCommitInterval {
+        if isUrgent, transactions == nil, loop.now >= lastCommit + Self.leastCommitInterval {
             commitDirty()
         }
         checkRevocation()
@@ -332,7 +353,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
         // Shards free bytes without a word; and a report may have been missed by nobody's fault.
         pollReports()
         guard phase != .ended else { return }
-        if loop.now >= lastCommit + settings.commitInterval {
+        if transactions != nil, phase == .draining { serveEvents() }
+        if transactions == nil, loop.now >= lastCommit + settings.commitInterval {
             // Also while draining: whatever happens then, what is finished stays finished.
             if phase == .draining { serveEvents() }
             commitDirty()

@@ -82,6 +82,14 @@ extension Intake {
     /// An outcome is in Kafka. Whether its record's offset is complete with that; otherwise it waits for removals, or is
     /// complete already.
     func isComplete(_ source: OutcomeSource, _ place: Int, _ report: borrowing DeliveryReport) -> Bool {
+        if let transactions {
+            // With the outcome the changelog says so, and the offset follows: all or nothing.
+            if source.isStored {
+                let item = ShardStore.Place(partitionSlot: source.partitionSlot, offset: source.offset)
+                transactions.removals.append((report.key.map { hasher.device($0).low } ?? 0, item))
+            }
+            return !source.isOffsetDone
+        }
         guard source.isStored || partitions[place].store?.removals.isEmpty == false else { return true }
         let device = report.key.map { hasher.device($0).low } ?? 0
         return partitions[place].store!.removals.acknowledged(
@@ -146,7 +154,8 @@ extension Intake {
 
     /// Nothing of these partitions awaits its removal from the store.
     func isSettled(_ places: [Int]) -> Bool {
-        places.allSatisfy { partitions[$0].store?.removals.isEmpty ?? true }
+        guard transactions == nil else { return isCommitted(places) }
+        return places.allSatisfy { partitions[$0].store?.removals.isEmpty ?? true }
     }
 
     /// Something ends that waits for removals, and these for commits.
@@ -179,7 +188,7 @@ extension Intake {
     private func flushed(_ flush: StoreFlush) {
         barrier!.awaited -= 1
         if flush.hasWritten { barrier!.hasWritten = true }
-        if flush.produced > 0 {
+        if flush.produced > 0, transactions == nil {
             let open = unacknowledged[flush.source, default: 0] + flush.produced
             unacknowledged[flush.source] = open == 0 ? nil : open
             if open != 0 { barrier!.changes.insert(flush.source) }
@@ -203,11 +212,12 @@ extension Intake {
 
     /// Kafka has a change of the store, or has refused it.
     func acknowledged(_ change: ChangeSource, _ report: borrowing DeliveryReport) {
-        if let error = report.error {
+        if let error = report.error, transactions == nil {
             // In another order than they were made, changes can't be repeated.
             return fail("a change of the store did not reach the changelog: \(error)")
         }
         changelogEnds[report.partition] = max(changelogEnds[report.partition] ?? 0, report.offset + 1)
+        guard transactions == nil else { return }
         let open = unacknowledged[change, default: 0] - 1
         unacknowledged[change] = open == 0 ? nil : open
         guard open == 0, barrier?.changes.remove(change) != nil else { return }

@@ -209,16 +209,22 @@ extension Shard {
         let place = ShardStore.Place(partitionSlot: load.partitionSlot, offset: item.offset)
         storage.ended[place] = ShardStore.Ended(
             key: ItemKey(device: load.device, offset: item.offset), due: item.due,
-            changelogKey: changelogKey(of: stored.push.deviceToken, item.offset))
+            changelogKey: changelogKey(of: stored.push.deviceToken, item.offset, load.partitionSlot, storage))
         write(outcome, source: OutcomeSource(storedIn: load.partitionSlot, offset: item.offset))
         stored.push.release()
     }
 
-    private func changelogKey(of token: UnsafeRawBufferPointer, _ offset: Int64) -> [UInt8]? {
+    private func changelogKey(
+        of token: UnsafeRawBufferPointer, _ offset: Int64, _ partitionSlot: UInt16, _ storage: ShardStore
+    ) -> [UInt8]? {
         guard outcomes.hasChangelog else { return nil }
-        var writer = ByteWriter()
-        ChangelogKey.item(offset: offset, deviceToken: token).encode(into: &writer)
-        return Array(writer.bytes)
+        storage.keyWriter.removeAll()
+        ChangelogKey.item(offset: offset, deviceToken: token).encode(into: &storage.keyWriter)
+        if outcomes.isTransactional, let partition = storage[partitionSlot] {
+            change(partition.handle, partitionSlot, value: nil, storage)
+            return nil
+        }
+        return Array(storage.keyWriter.bytes)
     }
 
     // MARK: What has waited

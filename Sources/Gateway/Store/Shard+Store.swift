@@ -110,7 +110,7 @@ extension Shard {
             replaced = nil
             if outcomes.hasChangelog {
                 job.pointee.writeChangelogKey(to: &storage.keyWriter)
-                change(handle, value: nil, storage)
+                change(handle, job.pointee.partitionSlot, value: nil, storage)
             }
         }
         let stored = StoredPush(
@@ -121,7 +121,7 @@ extension Shard {
             storage.valueWriter.removeAll()
             ChangelogKey.encode(stored, due: progress.dueMilliseconds, into: &storage.valueWriter)
             job.pointee.writeChangelogKey(to: &storage.keyWriter)
-            change(handle, value: storage.valueWriter.bytes, storage)
+            change(handle, job.pointee.partitionSlot, value: storage.valueWriter.bytes, storage)
         }
         storage.batch.put(
             handle, key, due: progress.dueMilliseconds, replacingDue: replaced, stored)
@@ -131,10 +131,14 @@ extension Shard {
     }
 
     /// Tells the changelog of what the store has now under the key that was written, or (nil) hasn't any more.
-    private func change(_ handle: StorePartition, value: UnsafeRawBufferPointer?, _ storage: ShardStore) {
+    func change(
+        _ handle: StorePartition, _ partitionSlot: UInt16, value: UnsafeRawBufferPointer?,
+        _ storage: ShardStore
+    ) {
         outcomes.change(
             handle.number, key: storage.keyWriter.bytes, value: value,
-            opaque: ChangeSource(shard: UInt16(plan.index), epoch: storage.epoch).opaque)
+            opaque: ChangeSource(shard: UInt16(plan.index), epoch: storage.epoch).opaque,
+            partitionSlot: partitionSlot)
         storage.produced += 1
     }
 
@@ -150,7 +154,7 @@ extension Shard {
             ChangelogKey.device(deviceToken: token).encode(into: &storage.keyWriter)
             storage.valueWriter.removeAll()
             ChangelogKey.encode(state, into: &storage.valueWriter)
-            change(partition.handle, value: storage.valueWriter.bytes, storage)
+            change(partition.handle, known.partition, value: storage.valueWriter.bytes, storage)
         }
         storage[known.partition]?.hasDevices = true
         askForTurnEnd()
@@ -191,9 +195,14 @@ extension Shard {
         return source
     }
 
+    /// Nil when there is no changelog, or it says so already: in one transaction with the outcome.
     private func changelogKey(of job: UnsafeMutablePointer<Job>, _ storage: ShardStore) -> [UInt8]? {
         guard outcomes.hasChangelog else { return nil }
         job.pointee.writeChangelogKey(to: &storage.keyWriter)
+        if outcomes.isTransactional, let partition = storage[job.pointee.partitionSlot] {
+            change(partition.handle, job.pointee.partitionSlot, value: nil, storage)
+            return nil
+        }
         return Array(storage.keyWriter.bytes)
     }
 
@@ -218,7 +227,7 @@ extension Shard {
         storage.ended[place]?.changelogKey = nil
         storage.keyWriter.removeAll()
         key.withUnsafeBytes { storage.keyWriter.append($0) }
-        change(partition.handle, value: nil, storage)
+        change(partition.handle, place.partitionSlot, value: nil, storage)
     }
 
     // MARK: Batches
@@ -242,7 +251,8 @@ extension Shard {
     }
 
     private func tellIntake() {
-        guard !news.isEmpty else { return }
+        // What is complete because of a record that waits for the next transaction must not be committed in this one.
+        guard !news.isEmpty, !outcomes.isFrozen || hasEnded else { return }
         report(exchange(&news, IntakeNews()))
     }
 

@@ -1,0 +1,258 @@
+import DeliveryCore
+import EventLoop
+import Kafka
+import Logging
+
+/// The worker's transactions: changes of the store, outcomes, dead letters and offsets become visible together.
+///
+/// A transaction ends like this: the shards stop to produce (`freeze`), all reports are awaited, and so all offsets are
+/// known that the records stand for; these are sent, all is committed, and the next one begins (`thaw`). Jobs go on
+/// meanwhile; what they have to say waits in the shards.
+final class WorkerTransactions: TimerHandler {
+    let client: TransactionalProducer
+    var cycle: TransactionCycle
+    /// Shards that haven't stopped to produce yet.
+    var awaitedShards = 0
+    var isFreezing = false
+    var isFrozen = true
+    /// Records that the shards have produced, as they told when they stopped, and that reports have come for.
+    var produced = 0
+    var reported = 0
+    /// The last one was aborted.
+    var repeats = false
+    /// What the store may forget when the open transaction is committed.
+    var removals: [(device: UInt64, place: ShardStore.Place)] = []
+    var aborted = 0
+    private var timer: TimerID?
+    private let woken: () -> Void
+
+    init(_ client: TransactionalProducer, interval: Duration, woken: @escaping () -> Void) {
+        self.client = client
+        self.woken = woken
+        cycle = TransactionCycle(.init(interval: UInt64(interval / .nanoseconds(1))))
+    }
+
+    func arm(_ loop: EventLoop) {
+        if let timer { loop.cancel(timer) }
+        timer = cycle.wakeAt.map { loop.schedule(at: MonotonicTime(nanoseconds: $0), handler: self) }
+    }
+
+    func timerFired(_ timer: TimerID) {
+        self.timer = nil
+        woken()
+    }
+}
+
+extension Intake {
+    /// Begins the first transaction.
+    func startTransactions() {
+        guard let transactions else { return }
+        follow(transactions.cycle.start())
+    }
+
+    func wakeTransactions() {
+        guard let transactions, phase != .ended else { return }
+        follow(transactions.cycle.wake(at: loop.now.nanoseconds))
+    }
+
+    /// After reports were polled: what has become of the step, and whether the next one may follow.
+    func pollTransactions() {
+        guard let transactions, phase != .ended else { return }
+        while let result = transactions.client.takeResult() {
+            if let failure = result.failure {
+                counters.kafkaErrors += 1
+                logger.warning(
+                    "transaction", metadata: ["step": "\(result.step)", "error": "\(failure)"])
+            }
+            let before = transactions.cycle.state
+            follow(transactions.cycle.finished(result, at: loop.now.nanoseconds))
+            if before == .beginning, transactions.cycle.acceptsRecords { thawShards() }
+        }
+        if transactions.cycle.acceptsRecords {
+            // An assignment's first offsets count as well.
+            if partitions.places.contains(where: { partitions[$0].isDirty }) {
+                transactions.cycle.offsetsChanged(at: loop.now.nanoseconds)
+            }
+            if hastensCommits { follow(transactions.cycle.commitNow()) }
+        }
+        sendOffsetsIfFrozen()
+        transactions.arm(loop)
+    }
+
+    private func follow(_ turn: TransactionCycle.Turn) {
+        guard let transactions else { return }
+        if let ended = turn.ended { take(ended) }
+        if let failure = turn.failure {
+            return failAtOnce(
+                failure.isFenced
+                    ? "another worker has taken over this one's transactions: \(failure)"
+                    : "transactions have failed: \(failure)")
+        }
+        guard let step = turn.step else { return transactions.arm(loop) }
+        start(step)
+        transactions.arm(loop)
+    }
+
+    private func start(_ step: TransactionStep) {
+        guard let transactions else { return }
+        do throws(KafkaError) {
+            switch step {
+            case .initialize: try transactions.client.initialize()
+            case .begin: try transactions.client.begin()
+            case .sendOffsets: if transactions.isFrozen { try sendOffsets() } else { freezeShards() }
+            case .commit: try transactions.client.commit()
+            case .abort:
+                freezeShards()
+                try transactions.client.abort()
+            }
+        } catch {
+            failAtOnce("transactions have failed: \(error)")
+        }
+    }
+
+    /// A record did not reach Kafka.
+    func lost(_ error: KafkaError) {
+        guard let transactions, !hasFailedAtOnce else { return }
+        if error.isFatal { return failAtOnce("the producer has failed: \(error)") }
+        follow(transactions.cycle.recordLost(error))
+    }
+
+    // MARK: Shards
+
+    private func freezeShards() {
+        guard let transactions, !transactions.isFreezing, !transactions.isFrozen else { return }
+        transactions.isFreezing = true
+        transactions.awaitedShards = shards.count
+        transactions.produced = 0
+        for shard in shards {
+            shard.loop.execute { [self] in
+                shard.submitToStore()
+                shard.outcomes.freeze { [self] produced in
+                    loop.execute { [self] in frozen(produced) }
+                }
+            }
+        }
+    }
+
+    private func frozen(_ produced: Int) {
+        guard let transactions else { return }
+        transactions.awaitedShards -= 1
+        transactions.produced += produced
+        guard transactions.awaitedShards == 0 else { return }
+        transactions.isFreezing = false
+        transactions.isFrozen = true
+        sendOffsetsIfFrozen()
+    }
+
+    private func sendOffsetsIfFrozen() {
+        guard let transactions, transactions.isFrozen, transactions.cycle.state == .sendingOffsets,
+            !transactions.client.isBusy, transactions.cycle.wakeAt == nil,
+            transactions.reported >= transactions.produced
+        else { return }
+        do throws(KafkaError) { try sendOffsets() } catch { failAtOnce("transactions have failed: \(error)") }
+    }
+
+    private func thawShards() {
+        guard let transactions else { return }
+        let repeating = transactions.repeats ? Set(partitions.places.map { partitions[$0].slot }) : nil
+        transactions.repeats = false
+        transactions.isFrozen = false
+        for shard in shards {
+            shard.loop.execute { shard.outcomes.thaw(repeating: repeating) }
+        }
+    }
+
+    // MARK: Offsets
+
+    /// All reports of the transaction are in: the offsets are those that its records stand for. Of every partition, also
+    /// where nothing has changed: it is by them that Kafka notices who has lost a partition.
+    private func sendOffsets() throws(KafkaError) {
+        guard let transactions, transactions.reported >= transactions.produced else { return }
+        var commits: [OffsetCommit] = []
+        for place in partitions.places {
+            let topicPartition = partitions[place].topicPartition
+            let (offset, metadata) = partitions[place].tracker.commitPoint()
+            commits.append(
+                OffsetCommit(
+                    topic: topicPartition.topic, partition: topicPartition.partition, offset: offset,
+                    metadata: partitions[place].tracker.completedInWindow > 0 ? metadata : ""))
+            partitions[place].isDirty = false
+        }
+        lastCommit = loop.now
+        finishedSinceCommit = 0
+        try transactions.client.sendOffsets(commits, group: consumer.groupMetadata())
+    }
+
+    private func take(_ ended: TransactionCycle.Ending) {
+        guard let transactions else { return }
+        let removals = transactions.removals
+        transactions.removals = []
+        switch ended {
+        case .committed:
+            counters.commits += 1
+            var parts = [[ShardStore.Place]](repeating: [], count: shards.count)
+            for (device, place) in removals {
+                parts[shardIndex(ofHash: device, shards: shards.count)].append(place)
+            }
+            for (index, places) in parts.enumerated() where !places.isEmpty {
+                let shard = shards[index]
+                shard.loop.execute { shard.remove(places) }
+            }
+            checkRevocation()
+            checkDrain()
+        case .aborted(_, let error):
+            counters.commitErrors += 1
+            transactions.aborted += 1
+            transactions.repeats = true
+            for place in partitions.places { partitions[place].isDirty = true }
+            logger.warning(
+                "a transaction was aborted; what it held is produced again", metadata: ["error": "\(error)"])
+        }
+    }
+
+    // MARK: Ends
+
+    /// Everything of these partitions is committed.
+    func isCommitted(_ places: [Int]) -> Bool {
+        guard let transactions else { return true }
+        return transactions.cycle.isClean && transactions.cycle.acceptsRecords
+            && !places.contains { partitions[$0].isDirty }
+    }
+
+    /// State that is not known to be committed is dropped, and nothing more is said: whoever starts next begins with what
+    /// is committed.
+    func failAtOnce(_ reason: String) {
+        guard phase != .ended else { return }
+        failure = failure ?? reason
+        logger.critical("the worker stops at once", metadata: ["reason": "\(reason)"])
+        hasFailedAtOnce = true
+        phase = .ended
+        drain = nil
+        endShards()
+    }
+
+    /// What the shards have said last is committed as well, within a few seconds. Blocks.
+    func endTransactions() {
+        guard let transactions, !hasFailedAtOnce else { return }
+        let deadline = loop.now + .seconds(5)
+        var turn = transactions.cycle.stop()
+        while true {
+            loop.refreshNow()
+            if turn.failure != nil { break }
+            if case .aborted? = turn.ended { break }
+            if let step = turn.step {
+                transactions.isFrozen = true
+                transactions.produced = 0
+                start(step)
+            }
+            guard transactions.client.isBusy, loop.now < deadline else { break }
+            guard let result = transactions.client.wait(timeoutMilliseconds: 2_000, { take($0) }) else {
+                break
+            }
+            turn = transactions.cycle.finished(result, at: loop.now.nanoseconds)
+        }
+        if transactions.cycle.state != .stopped {
+            logger.error("the last transaction is not committed; its jobs will be done again")
+        }
+    }
+}
