@@ -27,6 +27,8 @@ public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case confirming
     /// Its topic is stopped, as APNs refuses the credential or topic.
     case parked
+    /// Its credential's pool has had no connection for a while, and others have.
+    case stalled
     /// Ended; the owner hasn't released the slot yet.
     case finished
 

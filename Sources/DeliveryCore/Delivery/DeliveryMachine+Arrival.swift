@@ -234,6 +234,7 @@ extension DeliveryMachine {
             old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
             && facts.deliverAtMilliseconds <= now.wallMilliseconds && !isEnding(facts.partition)
             && (facts.delivery == .accept || !isOffline(old.device)) && arrival.mayGo(at: now)
+            && !isStalled(facts.lane)
         if old.state == .blocked || goesOnWaiting {
             item.pointee = new
             apply(arrival, slot)

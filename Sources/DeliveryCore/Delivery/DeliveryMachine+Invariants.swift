@@ -29,6 +29,7 @@ extension DeliveryMachine {
         guard flying == milestones[.inFlight] else { return "in flight" }
         guard timed == timers.count else { return "timers of items that are gone" }
         guard parked == circuits.reduce(0, { $0 + $1.parked.count }) else { return "parked" }
+        guard milestones[.stalled] == stalls.reduce(0, { $0 + ($1?.count ?? 0) }) else { return "stalled" }
         guard openCircuits == circuits.count(where: { $0.state != .closed }) else { return "circuits" }
         for circuit in circuits where circuit.state == .closed && circuit.parked.count > 0 {
             return "items are parked at a closed circuit"

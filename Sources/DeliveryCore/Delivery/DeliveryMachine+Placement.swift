@@ -21,6 +21,7 @@ extension DeliveryMachine {
         }
         if mustHold(slot) { return hold(slot, at: now) }
         if let until = heldByServer(slot, at: now) { return delay(slot, .retrying, until: until, at: now) }
+        if isStalled(item.pointee.lane) { return stall(slot, at: now) }
         if openCircuits > 0, !circuitLets(slot) { return park(slot, at: now) }
         if isCrowded(slot) {
             devices.entries[Int(item.pointee.device)].crowded += 1

@@ -50,8 +50,8 @@ extension DeliveryMachine {
         case .retrying, .coalescing: return (.retrying, timerMilliseconds(slot, at: now))
         case .confirming: return (.confirming, timerMilliseconds(slot, at: now))
         case .held: return (.held, timerMilliseconds(slot, at: now))
-        case .parked:
-            // Nothing in the store tells when its topic goes on: it comes to look now and then, not all at once.
+        case .parked, .stalled:
+            // Nothing in the store tells when that ends: it comes to look now and then, not all at once.
             let spread = Int64(item.pointee.notificationKey % UInt64(Self.parkedSpread))
             return (.none, now.wallMilliseconds + Self.parkedLook + spread)
         default: return (.none, now.wallMilliseconds)
@@ -124,7 +124,7 @@ extension DeliveryMachine {
         case .held, .scheduled:
             // Of two waits the store keeps one.
             return items[Int(slot)].notBefore <= now.monotonicNanoseconds && isStoredAsItIs(slot, at: now)
-        case .retrying, .coalescing, .confirming, .parked: return isStoredAsItIs(slot, at: now)
+        case .retrying, .coalescing, .confirming, .parked, .stalled: return isStoredAsItIs(slot, at: now)
         default: return false
         }
     }

@@ -47,6 +47,8 @@ public struct DeliveryMachine: ~Copyable {
     var openCircuits = 0
     /// By lane: until when a 503 with `Retry-After` holds it.
     var laneHolds: [UInt64] = []
+    /// By lane: items that wait for its pool; nil while that is well.
+    var stalls: [ItemList?] = []
     /// Items of devices that are back: urgent ones, and others.
     var returning = InlineArray<2, ItemList>(repeating: ItemList())
     /// When the next return would be on time, if returns came at their rate.
@@ -299,6 +301,7 @@ public struct DeliveryMachine: ~Copyable {
         case .coalescing, .retrying, .scheduled, .confirming, .held: timers.remove(slot)
         case .returning: returning[returningList(of: slot)].remove(slot, items)
         case .parked: circuits[Int(item.pointee.topic)].parked.remove(slot, items)
+        case .stalled: stalls[Int(item.pointee.lane)]!.remove(slot, items)
         case .crowded: devices.entries[Int(item.pointee.device)].crowded -= 1
         case .blocked:
             items[Int(item.pointee.peer)].peer = Self.noSlot

@@ -15,6 +15,8 @@ final class Lane {
     private(set) var tokenGeneration: UInt64 = 0
     /// Answers other than 200 by ``Reason/rawValue``.
     var reasons = [Int](repeating: 0, count: Reason.allCases.count)
+    /// Since when its pool has had no connection.
+    var downSince: MonotonicTime?
     private var tokenFailureLogged = false
     private var lastClockWarning: MonotonicTime?
 

@@ -77,6 +77,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var wallMilliseconds: Int64 = 0
     var freedBytes = 0
     private var turnEndAsked = false
+    var nextStallCheck = MonotonicTime(nanoseconds: 0)
     private var machineTimer: TimerID?
     private var machineTimerAt = UInt64.max
     /// Set while items are given back: how many those are.
@@ -167,6 +168,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         turnEndAsked = false
         wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
+        checkStalls()
         if !isDraining, !outcomes.isBlocked { sendAll() }
         submitToStore()
         if freedBytes != 0 {

@@ -1,0 +1,61 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+/// One credential's pool is down while others work.
+struct DeliveryStallTests {
+    private func harness() -> DeliveryHarness { DeliveryHarness { $0.storeIsDurable = true } }
+
+    @Test func aStalledLanesItemsGoToTheStore() {
+        var harness = harness()
+        harness.push("a") { $0.lane = 1 }
+        harness.push("b", device: "e")
+        #expect(harness.waiting == ["a", "b"])
+        harness.machine.stall(lane: 1, at: harness.now)
+        harness.drain()
+        #expect(harness.waiting == ["b"])
+        #expect(harness.state("a") == .stalled)
+        harness.push("c", device: "f") { $0.lane = 1 }
+        #expect(harness.state("c") == .stalled)
+        #expect(harness.stores.count == 2)
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(Set(harness.ended) == ["a evicted", "c evicted"])
+        let kept = harness.stored["a"]!
+        #expect(kept.wait == .none && kept.dueMilliseconds > harness.now.wallMilliseconds + 60_000)
+        harness.accept(harness.begin()!)
+        #expect(harness.ended.contains("b accepted"))
+    }
+
+    @Test func whatIsHereGoesOnWhenTheLaneIsWell() {
+        var harness = harness()
+        harness.machine.stall(lane: 1, at: harness.now)
+        for name in ["a", "b", "c"] { harness.push(name, collapse: name) { $0.lane = 1 } }
+        harness.push("b2", collapse: "b") { $0.lane = 1 }
+        #expect(harness.ended == ["b superseded by b2"])
+        #expect(harness.state("b2") == .stalled)
+        harness.machine.resume(lane: 1, at: harness.now)
+        harness.drain()
+        #expect(Set(harness.waiting) == ["a", "b2", "c"])
+        let isStalled = harness.machine.isStalled(1)
+        #expect(!isStalled)
+        harness.machine.resume(lane: 1, at: harness.now)
+        harness.machine.resume(lane: 7, at: harness.now)
+        harness.drain()
+        #expect(harness.waiting.count == 3)
+    }
+
+    @Test func aFailedAttemptOnAStalledLaneWaitsInTheStore() {
+        var harness = harness()
+        harness.push("a") { $0.lane = 1 }
+        let slot = harness.begin()!
+        harness.machine.stall(lane: 1, at: harness.now)
+        harness.fail(slot, processed: false)
+        #expect(harness.state("a") == .stalled)
+        #expect(harness.cancel("a") == CancelResult(cancelled: 1))
+        #expect(harness.ended == ["a cancelled"])
+        let stalled = harness.machine.milestones[.stalled]
+        #expect(stalled == 0)
+    }
+}
