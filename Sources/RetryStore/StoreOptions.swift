@@ -95,8 +95,7 @@ final class StoreOptions: @unchecked Sendable {
         // even where nothing is written any more.
         let options = copy(database, with: "periodic_compaction_seconds=86400")
         setTables(options, cache, bloomOfPrefixes: false)
-        // Their memtable is an ordered list, into which times come in any order: small enough for the processor's cache it
-        // takes half the time to fill.
+        // Their memtable is an ordered list, into which times come in any order: it is to fit into the processor's cache.
         rocksdb_options_set_write_buffer_size(options, memtableBytes / 32)
         rocksdb_options_set_max_write_buffer_number(options, 4)
         // Counted in full from the first entry on: with three memtables for each of many partitions small blocks matter.
