@@ -21,7 +21,7 @@ final class StoreOptions: @unchecked Sendable {
         cache = rocksdb_cache_create_lru(blockCacheBytes)
         expiry = Self.deviceExpiry()
         database = Self.makeDatabase(memtableBytes)
-        due = Self.makeKeys(database, cache, memtableBytes)
+        due = Self.makeDue(database, cache, memtableBytes)
         items = Self.makeItems(database, cache, memtableBytes)
         devices = Self.makeDevices(database, cache, memtableBytes, expiry)
     }
@@ -110,8 +110,16 @@ final class StoreOptions: @unchecked Sendable {
         rocksdb_options_set_target_file_size_base(options, 16 << 20)
         // Keys are random: compressing them costs more than it saves.
         rocksdb_options_set_compression(options, Int32(rocksdb_no_compression))
-        // A file in which nearly all entries are removals is compacted soon, so that a scan doesn't step over them again.
-        // Half of them is what replacing leaves, and nothing to hurry for.
+        return options
+    }
+
+    private static func makeDue(
+        _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
+    ) -> OpaquePointer {
+        let options = makeKeys(database, cache, memtableBytes)
+        // A file in which nearly all entries are removals is compacted soon, so that a scan from the beginning doesn't step
+        // over them again. Half of them is what replacing leaves, and nothing to hurry for. Not for items, which are removed
+        // in random order: each such compaction would write all of them anew.
         rocksdb_options_add_compact_on_deletion_collector_factory(options, 4096, 3584)
         return options
     }
