@@ -5,7 +5,7 @@ SWIFT ?= swift
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-connection bench-core fuzz fuzz-merge fuzz-build simulate simulate-mutations format lint clean dependencies test-dependencies toolchain
+.PHONY: help build demo test bench bench-connection bench-core bench-store fuzz fuzz-merge fuzz-build simulate simulate-mutations format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench    measurements of Benchmarks/README.md'
 	@echo 'make bench-connection  the connection layer: each figure with its bound, under ten minutes'
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
+	@echo 'make bench-store  the retry store with ten million pushes: each figure with its bound, about ten minutes'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds something or is stopped'
 	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2'
 	@echo 'make simulate-mutations  deliberate mistakes in the core, each of which the simulation must catch'
@@ -52,6 +53,10 @@ bench-connection: toolchain test-dependencies
 bench-core: toolchain
 	@$(SWIFT) build -c release
 	@Benchmarks/core $(ARGS)
+
+bench-store: toolchain
+	@$(SWIFT) build -c release
+	@Benchmarks/store $(ARGS)
 
 # What it finds that is new goes to .build/fuzz/corpus, inputs that fail to .build/fuzz/failures.
 # ARGS are libFuzzer's: `make fuzz ARGS='-runs=1000000'`. `make fuzz-merge` takes what is new into the kept corpus.

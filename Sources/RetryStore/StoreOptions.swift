@@ -21,7 +21,7 @@ final class StoreOptions: @unchecked Sendable {
         cache = rocksdb_cache_create_lru(blockCacheBytes)
         expiry = Self.deviceExpiry()
         database = Self.makeDatabase(memtableBytes)
-        due = Self.makeKeys(database, cache, memtableBytes)
+        due = Self.makeDue(database, cache, memtableBytes)
         items = Self.makeItems(database, cache, memtableBytes)
         devices = Self.makeDevices(database, cache, memtableBytes, expiry)
     }
@@ -95,23 +95,31 @@ final class StoreOptions: @unchecked Sendable {
         // even where nothing is written any more.
         let options = copy(database, with: "periodic_compaction_seconds=86400")
         setTables(options, cache, bloomOfPrefixes: false)
-        // The bound over all column families comes first; this is for a database of one partition.
-        rocksdb_options_set_write_buffer_size(options, memtableBytes / 2)
+        // Their memtable is an ordered list, into which times come in any order: it is to fit into the processor's cache.
+        rocksdb_options_set_write_buffer_size(options, memtableBytes / 32)
         rocksdb_options_set_max_write_buffer_number(options, 4)
         // Counted in full from the first entry on: with three memtables for each of many partitions small blocks matter.
         // Large enough that the system gets each back when its memtable has been written out.
         rocksdb_options_set_arena_block_size(options, max(4 << 10, min(256 << 10, memtableBytes / 256)))
         // Keys are rewritten each time that level 0 is merged into level 1, so many files are gathered before. They are
         // small (about 40 bytes for a push), and a load skips most of them by their filters.
-        rocksdb_options_set_level0_file_num_compaction_trigger(options, 24)
-        rocksdb_options_set_level0_slowdown_writes_trigger(options, 60)
-        rocksdb_options_set_level0_stop_writes_trigger(options, 90)
+        rocksdb_options_set_level0_file_num_compaction_trigger(options, 40)
+        rocksdb_options_set_level0_slowdown_writes_trigger(options, 80)
+        rocksdb_options_set_level0_stop_writes_trigger(options, 120)
         rocksdb_options_set_max_bytes_for_level_base(options, 256 << 20)
         rocksdb_options_set_target_file_size_base(options, 16 << 20)
         // Keys are random: compressing them costs more than it saves.
         rocksdb_options_set_compression(options, Int32(rocksdb_no_compression))
-        // A file in which nearly all entries are removals is compacted soon, so that a scan doesn't step over them again.
-        // Half of them is what replacing leaves, and nothing to hurry for.
+        return options
+    }
+
+    private static func makeDue(
+        _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
+    ) -> OpaquePointer {
+        let options = makeKeys(database, cache, memtableBytes)
+        // A file in which nearly all entries are removals is compacted soon, so that a scan from the beginning doesn't step
+        // over them again. Half of them is what replacing leaves, and nothing to hurry for. Not for items, which are removed
+        // in random order: each such compaction would write all of them anew.
         rocksdb_options_add_compact_on_deletion_collector_factory(options, 4096, 3584)
         return options
     }
@@ -121,6 +129,8 @@ final class StoreOptions: @unchecked Sendable {
     ) -> OpaquePointer {
         let options = makeKeys(database, cache, memtableBytes)
         setTables(options, cache, bloomOfPrefixes: true)
+        // The bound over all column families comes first; this is for a database of one partition.
+        rocksdb_options_set_write_buffer_size(options, memtableBytes / 2)
         // A device's items are read together: filters know devices, not items. The memtable's own filter has about ten
         // bits for each item that fits into it.
         rocksdb_options_set_prefix_extractor(
