@@ -41,6 +41,22 @@ extension World {
         }
     }
 
+    /// What moves to a token meets all that the store has of it, but for what is still to be read.
+    func checkMeets(_ copy: Copy, _ token: Int, _ worker: WorkerModel, _ shard: ShardModel) {
+        guard isOurs(copy, worker), !worker.isEnding(copy.partition) else { return }
+        // Of earlier assignments there may be some that had still to be read when the token changed.
+        for entry in store.entries(copy.partition, token)
+        where entry.job != copy.job && entry.copy.epoch == copy.epoch {
+            let offset = log.records[jobs[entry.job].record].offset
+            if jobs[entry.job].liveEpoch == copy.epoch || shard.store.ended[entry.job] != nil
+                || offset > shard.store.readThrough[copy.partition]
+            {
+                continue
+            }
+            broken(.newestWins, "push \(copy.job) moves to token \(token), and \(entry.job) isn't in memory")
+        }
+    }
+
     /// What is seen of an item that comes back.
     func restoredCopy(_ entry: StoreModel.Entry, _ epoch: Int, _ worker: WorkerModel) -> Copy {
         // What was seen of it when it left memory, also when it was loaded before.

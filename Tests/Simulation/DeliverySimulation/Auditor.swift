@@ -100,6 +100,7 @@ extension World {
         {
             broken(.waits, "push \(copy.job) is sent while its device is offline")
         }
+        if facts.delivery != .accept, !copy.hasMoved { checkPresence(copy, worker, shard) }
         if shard.isStopped[Int(facts.topic)], shard.probes[Int(facts.topic)] > 0 {
             broken(.waits, "push \(copy.job) is sent while its topic is stopped")
         }
@@ -114,6 +115,16 @@ extension World {
         if worker.isDraining || !state.isOwned || state.epoch != copy.epoch || state.isEnding {
             broken(.noDuplicate, "push \(copy.job) is sent though its partition has gone")
         }
+    }
+
+    /// What its device has said outlives the worker that has heard it.
+    private func checkPresence(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
+        let (occurred, isOffline) = told[copy.address]
+        guard isOffline, scenario.limits.storeIsDurable, occurred > shard.presenceAt[copy.address],
+            !confirms[copy.address], scenario.limits.knownDevices >= scenario.tokens,
+            trueMilliseconds - occurred < scenario.limits.maximumExpirationMilliseconds - 300_000
+        else { return }
+        broken(.waits, "push \(copy.job) is sent while its device is offline, as an earlier worker has heard")
     }
 
     /// Sent again only for a reason.

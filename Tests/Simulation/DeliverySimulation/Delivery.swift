@@ -157,7 +157,7 @@ extension World {
         if worker.partitions[copy.partition].epoch == copy.epoch {
             worker.partitions[copy.partition].live += 1
         }
-        if jobs[copy.job].facts.delivery == .confirm { shard.isPresumable[copy.address] = true }
+        if jobs[copy.job].facts.delivery == .confirm { presumable(copy, shard) }
         if copy.hasMoved { moved(copy, shard) }
     }
 
@@ -355,6 +355,7 @@ extension World {
         if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
         hasMovedOn(copy, worker)
         if !copy.keys.isEmpty { shard.store.moving.insert(copy.job) }
+        checkMeets(copy, new, worker, shard)
         shard.pending[copy.address] -= 1
         shard.pending[new] += 1
         shard.copies[Int(slot)].address = new
@@ -368,7 +369,12 @@ extension World {
     func moved(_ copy: Copy, _ shard: ShardModel) {
         begun[identity(copy)].isMixed = true
         shown[identity(copy)].isMixed = true
-        if jobs[copy.job].facts.delivery == .confirm { shard.isPresumable[copy.address] = true }
+        if jobs[copy.job].facts.delivery == .confirm { presumable(copy, shard) }
+    }
+
+    private func presumable(_ copy: Copy, _ shard: ShardModel) {
+        shard.isPresumable[copy.address] = true
+        confirms[copy.address] = true
     }
 
     private func depart(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {

@@ -20,7 +20,11 @@ extension World {
         // What was asked of the store is there in part, and in order.
         for shard in worker.shards where draw.chance(500) { _ = submit(worker, shard) }
         for _ in 0..<draw.below(worker.batches.count + 1) {
-            if let batch = worker.batches.popFirst() { apply(batch) }
+            if let batch = worker.batches.popFirst(),
+                batch.generation != worker.failedGenerations[batch.shard]
+            {
+                apply(batch)
+            }
         }
         for partition in owner.indices where owner[partition] == worker.number {
             // A commit on its way may have arrived.

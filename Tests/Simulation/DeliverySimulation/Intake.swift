@@ -213,15 +213,25 @@ extension World {
         while index < log.partitions[partition].count,
             log.records[log.partitions[partition][index]].offset < commit.offset
         {
-            log.records[log.partitions[partition][index]].isCommitted = true
+            isCommitted(log.partitions[partition][index])
             index += 1
         }
         log.committed[partition] = .init(offset: commit.offset, metadata: commit.metadata, index: index)
         for above in index..<log.partitions[partition].count {
             let record = log.partitions[partition][above]
             guard log.records[record].takenEpoch >= 0 || log.records[record].commitSerial >= 0 else { break }
-            if log.records[record].commitSerial == commit.serial { log.records[record].isCommitted = true }
+            if log.records[record].commitSerial == commit.serial { isCommitted(record) }
         }
+    }
+
+    /// What it said of its device outlives the worker.
+    private func isCommitted(_ number: Int) {
+        let record = log.records[number]
+        log.records[number].isCommitted = true
+        guard [.online, .offline, .receipt].contains(record.kind),
+            record.occurred >= told[record.token].occurred
+        else { return }
+        told[record.token] = (record.occurred, record.kind == .offline)
     }
 
     // MARK: Assignments

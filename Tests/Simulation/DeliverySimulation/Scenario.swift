@@ -63,7 +63,7 @@ struct Scenario {
         sameIDPerMille = draw.chance(200) ? 20 : 0
         hotPerMille = draw.among(0...800)
         holdPerMille = draw.among(0...400)
-        confirmPerMille = draw.among(0...400)
+        confirmPerMille = draw.chance(250) ? 0 : draw.among(0...400)
         coalescePerMille = draw.chance(500) ? draw.among(20...400) : 0
         schedulePerMille = draw.chance(500) ? draw.among(20...200) : 0
         oncePerMille = draw.among(0...150)

@@ -40,6 +40,8 @@ final class ShardStore {
         var device: UInt64
         var partition: Int
         var epoch: Int
+        /// When its removal was asked for, among others.
+        var order = 0
     }
 
     var batch: StoreBatch
@@ -61,7 +63,9 @@ final class ShardStore {
     var ended: [Int: Ended] = [:]
     /// Nothing is asked of the store before this moment, as a write failed.
     var failedUntil: UInt64 = 0
+    var failures = 0
     var failedRemovals: [Int] = []
+    var removals = 0
     var failedPresences: [(token: Int, partition: Int, epoch: Int)] = []
     /// By job: items that go to other shards, until the store has them under their new tokens.
     var departing: [Int: Departure] = [:]
@@ -180,6 +184,8 @@ extension World {
     /// The outcome of this item is safe.
     func removeFromStore(_ job: Int, _ worker: WorkerModel) {
         let shard = worker.shards[jobs[job].endedIn]
+        shard.store.removals += 1
+        shard.store.ended[job]?.order = shard.store.removals
         if shard.store.failedUntil > 0 {
             // After those before it.
             shard.store.failedRemovals.append(job)
@@ -205,7 +211,9 @@ extension World {
         if shard.store.failedUntil > 0 {
             guard monotonic >= shard.store.failedUntil else { return false }
             shard.store.failedUntil = 0
-            for job in exchange(&shard.store.failedRemovals, []) { writeRemoval(job, shard) }
+            let removals = exchange(&shard.store.failedRemovals, [])
+            let order = { (job: Int) in shard.store.ended[job]?.order ?? 0 }
+            for job in removals.sorted(by: { order($0) < order($1) }) { writeRemoval(job, shard) }
             for (job, epoch) in exchange(&shard.store.failedDepartures, [])
             where shard.store.departing[job]?.copy.epoch == epoch {
                 putMoved(job, worker, shard)
@@ -217,6 +225,7 @@ extension World {
         takeArriving(worker, shard)
         askForLoads(worker, shard)
         guard !shard.store.batch.isEmpty else { return false }
+        shard.store.batch.generation = shard.store.failures
         worker.batches.append(exchange(&shard.store.batch, StoreBatch(shard: shard.number)))
         return true
     }
@@ -234,10 +243,12 @@ extension World {
 
     /// The store does a batch, all of it or nothing.
     func serve(_ batch: StoreBatch, _ worker: WorkerModel, fails: Bool) {
-        var answer = StoreAnswer(batch: batch, isWritten: !fails)
+        let isBehind = batch.generation == worker.failedGenerations[batch.shard]
+        var answer = StoreAnswer(batch: batch, isWritten: !fails && !isBehind)
         counts.events += 1
-        if fails {
-            happened(.storeFailed)
+        if !answer.isWritten {
+            worker.failedGenerations[batch.shard] = batch.generation
+            happened(isBehind ? .failedBehind : .storeFailed)
         } else {
             apply(batch)
             if isHealthy || !draw.chance(20) {
@@ -312,6 +323,7 @@ extension World {
     /// Nothing is lost: what could not be written is tried again in a second.
     private func failed(_ batch: StoreBatch, _ worker: WorkerModel, _ shard: ShardModel) {
         shard.store.failedUntil = monotonic + 1_000_000_000
+        if batch.generation == shard.store.failures { shard.store.failures += 1 }
         for put in batch.puts {
             let copy = shard.copies[Int(put.slot)]
             if copy.isLive, copy.job == put.job, copy.epoch == put.epoch, copy.hasMoved {

@@ -13,7 +13,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case rejectedJob, rejectedToken, authentication, configuration, connectionAnswer, tooManyRequests, later
     case laneHeld, seenByDevice, repeatedSend
     // Store.
-    case stored, storeFailed, removed, offsetDone, evicted, synced, syncFailed, powerLoss
+    case stored, storeFailed, failedBehind, removed, offsetDone, evicted, synced, syncFailed, powerLoss
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad
     case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
     case presenceKept, presenceRestored, dueFound, dueAhead, scanned

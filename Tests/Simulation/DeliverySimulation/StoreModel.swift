@@ -226,6 +226,8 @@ struct StoreBatch {
     }
 
     var shard: Int
+    /// Of its shard: how many failures it had heard of.
+    var generation = 0
     var writes: [(partition: Int, write: StoreModel.Write)] = []
     var puts: [Put] = []
     var removals: [Int] = []

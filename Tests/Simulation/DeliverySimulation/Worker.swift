@@ -219,6 +219,9 @@ final class WorkerModel {
     /// What the store is to do, and what it has done and the shards are still to hear of.
     var batches = Queue<StoreBatch>()
     var answers = Queue<StoreAnswer>()
+    /// By shard: the generation of the last batch that failed. Those behind it fail as well until the shard has heard of
+    /// it: nothing is removed before what comes first.
+    var failedGenerations: [Int]
     /// Items that were found to be due.
     var due = Queue<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
     var nextLook: UInt64 = 0
@@ -229,6 +232,7 @@ final class WorkerModel {
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
+        failedGenerations = [Int](repeating: -1, count: scenario.shards)
         partitions = [PartitionState](repeating: PartitionState(), count: scenario.partitions)
         for shard in 0..<scenario.shards {
             shards.append(

@@ -38,6 +38,8 @@ final class World {
     var store: StoreModel
     /// By the low half of its key.
     var tokenByKey: [UInt64: Int] = [:]
+    /// By token: something for it is to be confirmed, so that its device may be presumed to be offline.
+    var confirms: [Bool]
     /// What was said of a token's device by records that are committed as complete.
     var told: [(occurred: Int64, isOffline: Bool)]
 
@@ -60,6 +62,7 @@ final class World {
         trace = Trace(prints: printsTrace)
         log = JobLog(partitions: scenario.partitions)
         store = StoreModel(partitions: scenario.partitions, tokens: scenario.tokens)
+        confirms = [Bool](repeating: false, count: scenario.tokens)
         told = [(Int64, Bool)](repeating: (.min, false), count: scenario.tokens)
         owner = [Int](repeating: -1, count: scenario.partitions)
         weather = Weather(scenario)
