@@ -133,7 +133,10 @@ public final class Worker: Sendable {
                     maximumInFlight: delivery.maxInFlight, maximumBytes: delivery.maxInFlightBytes,
                     commitInterval: delivery.commitInterval, drainDeadline: delivery.drainDeadline,
                     revokeDeadline: min(delivery.drainDeadline, .seconds(10)),
-                    partitionShare: delivery.partitionShare),
+                    partitionShare: delivery.partitionShare,
+                    sessionTimeout: properties.consumer["session.timeout.ms"].flatMap(Int.init).map {
+                        .milliseconds($0)
+                    } ?? .seconds(45)),
                 consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
                 deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer, shards: shards,
                 bytesInFlight: bytesInFlight, hasher: hasher, store: store,

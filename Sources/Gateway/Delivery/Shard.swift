@@ -89,6 +89,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
     /// Hands an item to another shard, by its index.
     var handOver: @Sendable (Int, Departure) -> Void = { _, _ in }
+    /// Of the intake; nothing is sent without it.
+    var lease: MembershipLease?
     /// What the intake has to hear at the end of the turn.
     var news = IntakeNews()
     var report: @Sendable (IntakeNews) -> Void = { _ in }
@@ -169,7 +171,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
         checkStalls()
-        if !isDraining, !outcomes.isBlocked { sendAll() }
+        if !isDraining, !outcomes.isBlocked, lease?.isValid(at: loop.now) ?? true { sendAll() }
         submitToStore()
         if freedBytes != 0 {
             bytesInFlight.subtract(freedBytes)

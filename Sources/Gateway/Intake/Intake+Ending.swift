@@ -55,6 +55,7 @@ extension Intake {
             pendingAssignment = []
             for state in states { begin(state) }
             handedOff()
+            confirmMembership()
             followGate()
             logger.info(
                 "partitions assigned",
@@ -239,7 +240,7 @@ extension Intake {
             ended(issued, isTaken: result.error == nil)
         }
         counters.commits += 1
-        guard let error = result.error else { return }
+        guard let error = result.error else { return confirmMembership() }
         counters.commitErrors += 1
         logger.warning("offsets were not committed; tried again", metadata: ["error": "\(error)"])
         commitAllAgain()

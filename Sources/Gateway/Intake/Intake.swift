@@ -25,6 +25,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
         var revokeDeadline: Duration
         /// Part of the limits that one partition's jobs may take when they are held for long.
         var partitionShare: Double
+        /// Of the consumer.
+        var sessionTimeout: Duration = .seconds(45)
     }
 
     let loop: EventLoop
@@ -58,6 +60,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var barrier: Barrier?
     /// Partitions on their way here.
     var handOff = HandOff()
+    let lease: MembershipLease
+    /// The lease had run out before it was renewed: only the group can say whether this worker is still a member.
+    var isDoubtful = false
     /// Nil without transactions. Set once, before the start.
     var transactions: WorkerTransactions?
     /// Nothing more is committed.
@@ -115,6 +120,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             limits: .init(
                 jobs: settings.maximumInFlight, bytes: settings.maximumBytes,
                 partitionShare: settings.partitionShare), now: loop.now.nanoseconds)
+        lease = MembershipLease(sessionTimeout: settings.sessionTimeout, now: loop.now)
         lastCommit = loop.now
         lastAssignmentTry = loop.now
         let events = EventRelay()
@@ -125,6 +131,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         recordsWakeup = try loop.makeWakeup { [unowned self] in pollRecords() }
         reportsWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
         for shard in shards {
+            shard.lease = lease
             shard.gaveBack = { [unowned self] slot in loop.execute { [self] in jobGaveBack(slot) } }
             shard.report = { [unowned self] news in loop.execute { [self] in take(news) } }
             shard.storeWorks = { [unowned self] error in loop.execute { [self] in storeWorks(error) } }
@@ -150,6 +157,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 producer.notify(fileDescriptor: reportsWakeup.signalDescriptor)
             }
             loop.schedule(after: Self.tick, handler: self)
+            lease.renew(at: loop.now)
             startTransactions()
             pollRecords()
             pollReports()
@@ -350,6 +358,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     func timerFired(_ timer: TimerID) {
         guard phase != .ended else { return }
         loop.schedule(after: Self.tick, handler: self)
+        renewLease()
         // Shards free bytes without a word; and a report may have been missed by nobody's fault.
         pollReports()
         guard phase != .ended else { return }

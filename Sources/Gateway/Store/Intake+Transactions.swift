@@ -190,6 +190,7 @@ extension Intake {
         switch ended {
         case .committed:
             counters.commits += 1
+            confirmMembership()
             var parts = [[ShardStore.Place]](repeating: [], count: shards.count)
             for (device, place) in removals {
                 parts[shardIndex(ofHash: device, shards: shards.count)].append(place)
