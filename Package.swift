@@ -78,8 +78,8 @@ let package = Package(
         .executableTarget(
             name: "sluice",
             dependencies: [
-                "Gateway", "APNSSimulator", "HTTP2", "Kafka", "SluiceModel", "DeliveryCore", "EventLoop",
-                .product(name: "Logging", package: "swift-log"),
+                "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore", "SluiceModel", "DeliveryCore",
+                "EventLoop", .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: strict),

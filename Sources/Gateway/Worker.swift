@@ -41,6 +41,10 @@ public struct WorkerSnapshot: Sendable {
     public var outstanding: Int
     public var bytesInFlight: Int
     public var assignedPartitions: Int
+    /// What has to wait for long goes to a store.
+    public var hasStore = false
+    /// Records of the changelog that are still to be restored before assigned partitions begin.
+    public var restoring = 0
 }
 
 /// One gateway process: it consumes jobs, pushes them and produces their outcomes, until it is asked to stop.
@@ -251,7 +255,9 @@ public final class Worker: Sendable {
             WorkerSnapshot(
                 intake: intake.counters, shards: shardCounters, outstanding: intake.outstanding,
                 bytesInFlight: bytes,
-                assignedPartitions: intake.partitions.count)
+                assignedPartitions: intake.partitions.count, hasStore: intake.store != nil,
+                restoring: intake.handOff.stages.isEmpty
+                    ? 0 : intake.restorer?.remaining.load(ordering: .relaxed) ?? 0)
         }
         return snapshot ?? ended()
     }

@@ -153,6 +153,16 @@ final class WorkerReporter: Sendable {
             metadata["head-of-line-ms"] = "\(oldest.headOfLineMilliseconds)"
             metadata["head-of-line-partition"] = "\(oldest.partition)"
         }
+        if snapshot.hasStore {
+            metadata["store-puts"] = "\(snapshot.shards.store.puts)"
+            metadata["store-removals"] = "\(snapshot.shards.store.removals)"
+            metadata["store-loaded"] = "\(snapshot.shards.store.loaded)"
+            metadata["devices-in-store"] = "\(snapshot.shards.coldDevices)"
+            if snapshot.restoring > 0 { metadata["restoring"] = "\(snapshot.restoring)" }
+            if snapshot.shards.store.failures > 0 {
+                metadata["store-failures"] = "\(snapshot.shards.store.failures)"
+            }
+        }
         let paused = partitions.count { !$0.pauseReasons.isEmpty }
         if paused > 0 { metadata["paused-partitions"] = "\(paused)" }
         for kind in OutcomeKind.allCases where snapshot.shards.count(of: kind) > 0 {

@@ -32,7 +32,7 @@ struct SluiceCommand: ParsableCommand {
 
             EXIT STATUS
               0    done, or stopped on request with everything finished
-              1    it ran and failed: records not acknowledged, counts that don't add up
+              1    it ran and failed: records not acknowledged, counts that don't add up, a damaged store
               64   the command line is wrong
               65   the input is wrong: a file of jobs that isn't JSON lines
               69   something that is needed can't be reached: Kafka, a topic, a port
@@ -49,7 +49,7 @@ struct SluiceCommand: ParsableCommand {
 
     private static let subcommands: [any ParsableCommand.Type] = [
         RunCommand.self, DemoCommand.self, SimulatorCommand.self, KafkaCommand.self, ProduceCommand.self,
-        OutcomesCommand.self, ConfigCommand.self,
+        OutcomesCommand.self, InspectCommand.self, ConfigCommand.self,
     ]
 }
 
