@@ -82,7 +82,7 @@ extension DeliveryMachine {
         let device = known ?? devices.insert(facts.device)
         let slot = insert(facts, expiry: expiry, device: device)!
         count(arrival)
-        apply(arrival, slot)
+        apply(arrival, slot, at: now)
         coalesce(slot, facts, at: now)
         if flying != Self.noSlot {
             block(slot, behind: flying)
@@ -151,7 +151,7 @@ extension DeliveryMachine {
         slot != Self.noSlot && isOlder(facts, arrival, than: slot) ? slot : nil
     }
 
-    private mutating func apply(_ arrival: Arrival, _ slot: UInt32) {
+    private mutating func apply(_ arrival: Arrival, _ slot: UInt32, at now: DeliveryTime) {
         let progress: ItemProgress
         switch arrival {
         case .record: return
@@ -166,6 +166,11 @@ extension DeliveryMachine {
         if progress.isAccepted { item.pointee.flags.insert(.accepted) }
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
+        if progress.wait == .retrying, case .restored = arrival {
+            // Also when it has to wait for another first.
+            let notBefore = now.monotonic(inMilliseconds: progress.wakeMilliseconds - now.wallMilliseconds)
+            item.pointee.notBefore = max(item.pointee.notBefore, notBefore)
+        }
         if case .adopted = arrival {
             item.pointee.notBefore = max(item.pointee.notBefore, progress.notBeforeNanoseconds)
             follow(progress.storeVersion)
@@ -202,10 +207,7 @@ extension DeliveryMachine {
         case .held where wake == 0 || wake > now.wallMilliseconds || isReportedOffline(slot):
             if mustHold(slot) { return hold(slot, until: wake, at: now) }
         case .held: items[Int(slot)].flags.insert(.ignoresPresence)
-        case .retrying:
-            let notBefore = now.monotonic(inMilliseconds: wake - now.wallMilliseconds)
-            items[Int(slot)].notBefore = max(items[Int(slot)].notBefore, notBefore)
-        case .none, .confirming: break
+        case .none, .retrying, .confirming: break
         }
         place(slot, at: now)
     }
@@ -237,7 +239,7 @@ extension DeliveryMachine {
             && !isStalled(facts.lane)
         if old.state == .blocked || goesOnWaiting {
             item.pointee = new
-            apply(arrival, slot)
+            apply(arrival, slot, at: now)
             if goesOnWaiting { actions.append(.requeue(slot)) }
             return .replaced(slot, replaced)
         }
@@ -245,7 +247,7 @@ extension DeliveryMachine {
         withdraw(slot)
         new.state = .unplaced
         item.pointee = new
-        apply(arrival, slot)
+        apply(arrival, slot, at: now)
         settle(slot, arrival, at: now)
         return .replaced(slot, replaced)
     }

@@ -325,8 +325,11 @@ extension World {
         shard.store.failedUntil = monotonic + 1_000_000_000
         if batch.generation == shard.store.failures { shard.store.failures += 1 }
         for put in batch.puts {
-            let copy = shard.copies[Int(put.slot)]
-            if copy.isLive, copy.job == put.job, copy.epoch == put.epoch, copy.hasMoved {
+            // Also when it has been given back since.
+            let partition = log.records[jobs[put.job].record].partition
+            if put.key.token != jobs[put.job].token, worker.partitions[partition].epoch == put.epoch,
+                shard.store.ended[put.job] == nil
+            {
                 worker.failedMoves.insert(put.job)
             }
             shard.machine.storeFailed(put.slot, version: put.version)
