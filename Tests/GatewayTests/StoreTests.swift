@@ -65,6 +65,24 @@ struct StoreTests {
         return count.withLock { $0 }
     }
 
+    /// `sluice inspect store` on what 40 devices with an item each have left.
+    private func inspect(_ bed: WorkerBed, device: String) throws {
+        func inspect(_ arguments: String...) throws -> (Bool, String) {
+            let result = try ChildProcess.run(
+                Executables.sluice, ["inspect", "store", bed.directory.file("store")] + arguments)
+            #expect(!result.standardOutput.contains(device))
+            return (result.exit == .status(0), result.standardOutput)
+        }
+        let summary = try inspect("--json")
+        #expect(summary.0 && summary.1.contains(#""items":40"#) && summary.1.contains(#""offline":40"#))
+        let people = try inspect()
+        #expect(people.0 && people.1.contains("held") && people.1.contains(Self.topic))
+        let one = try inspect("--device", device.uppercased(), "--json")
+        #expect(one.0 && one.1.contains(#""collapse-id":"x""#) && one.1.contains(#""presence":"offline""#))
+        let sound = try inspect("--verify")
+        #expect(sound.0 && sound.1.hasSuffix("sound\n"))
+    }
+
     @Test func aHeldPushLeavesMemoryAndComesBack() throws {
         let bed = try WorkerBed()
         let worker = try worker(bed)
@@ -100,6 +118,7 @@ struct StoreTests {
         #expect(bed.stop(first).failure == nil)
         #expect(try bed.committed() == 80)
         #expect(try left(bed) == 40)
+        try inspect(bed, device: devices[0])
         // With another number of shards, and a newer push for each second device while it is away.
         let second = try worker(bed, shards: 3)
         try bed.produce(
