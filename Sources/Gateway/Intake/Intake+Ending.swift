@@ -249,9 +249,10 @@ extension Intake {
     /// Commits and waits for it: the last chance.
     private func commitNow(_ places: [Int]) {
         let commits = places.compactMap { place -> OffsetCommit? in
-            // An asynchronous commit may still fail, so what it covers is committed again.
+            // An asynchronous commit may still fail, and one that waits for the disk is not issued any more: what they
+            // cover is committed again.
             partitions[place].committed = nil
-            if commitUnderWay != nil { partitions[place].isDirty = true }
+            if commitUnderWay != nil || barrier != nil { partitions[place].isDirty = true }
             return pendingCommit(place)
         }
         guard !commits.isEmpty else { return }
