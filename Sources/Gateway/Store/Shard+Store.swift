@@ -152,7 +152,8 @@ extension Shard {
         source.isOffsetDone = job.pointee.isOffsetDone
         let place = ShardStore.Place(partitionSlot: source.partitionSlot, offset: source.offset)
         storage.ended[place] = ShardStore.Ended(
-            key: ItemKey(device: job.pointee.storedDevice, offset: source.offset), due: due)
+            key: ItemKey(device: job.pointee.storedDevice, offset: source.offset), due: due,
+            device: job.pointee.device)
         return source
     }
 
@@ -212,7 +213,7 @@ extension Shard {
             if removals.isEmpty { storage.failedRemovals += requests.removals }
             for place in removals {
                 guard let item = storage.ended.removeValue(forKey: place) else { continue }
-                news.removed.append(IntakeNews.Removed(place: place, device: item.key.device))
+                news.removed.append(IntakeNews.Removed(place: place, device: item.device))
             }
             for (index, load) in requests.loads.enumerated() {
                 take(load, index < result.loads.count ? result.loads[index] : nil, result, storage)

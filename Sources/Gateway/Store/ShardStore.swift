@@ -22,6 +22,8 @@ final class ShardStore: TimerHandler {
     struct Ended {
         var key: ItemKey
         var due: Int64
+        /// That of its outcome: after a token change another than that of the key, which is where the item is kept.
+        var device: DeviceKey
     }
 
     struct Load: BitwiseCopyable {
