@@ -83,6 +83,12 @@ extension Shard {
 
     private func take(_ decoded: PushJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
+        if hasEnded(incoming.partitionSlot, record.offset) {
+            // The store had it already, brought it back before its record came, and it has ended meanwhile.
+            decoded.release()
+            complete(incoming.partitionSlot, record.offset, isRepeated: true)
+            return free(record)
+        }
         var push = decoded
         push.expiration = push.expiration.capped(
             atMilliseconds: wallMilliseconds + plan.limits.maximumExpirationMilliseconds)

@@ -157,6 +157,12 @@ extension Shard {
         return source
     }
 
+    /// An item of the store has ended, and is still there.
+    func hasEnded(_ partitionSlot: UInt16, _ offset: Int64) -> Bool {
+        guard let storage, !storage.ended.isEmpty else { return false }
+        return storage.ended[ShardStore.Place(partitionSlot: partitionSlot, offset: offset)] != nil
+    }
+
     /// The outcomes of these items are safe.
     func remove(_ places: [ShardStore.Place]) {
         guard let storage else { return }
