@@ -188,11 +188,21 @@ extension Shard {
             storage.failedRemovals = []
         }
         askForLoads(storage)
+        submitBatch(storage)
+    }
+
+    private func submitBatch(_ storage: ShardStore) {
         guard !storage.batch.isEmpty else { return }
         let requests = storage.takeRequests()
         storage.store.submit(storage.takeBatch()) { [self] result in
             loop.execute { [self] in batchEnded(requests, result) }
         }
+    }
+
+    /// What was asked of the store for an item comes before what another shard, which takes it over, asks for it.
+    func submitBeforeDeparture(of job: borrowing Job) {
+        guard let storage, job.storedDue != nil else { return }
+        submitBatch(storage)
     }
 
     private func tellIntake() {
