@@ -37,6 +37,7 @@ extension Shard {
     func take(_ incoming: IncomingRecord, isLoaded: Bool = false) {
         let record = incoming.record
         if !isLoaded {
+            if let storage, storage[incoming.partitionSlot] == nil { return storage.early.append(incoming) }
             counters.records += 1
             storage?.hasRead(incoming.partitionSlot, through: record.offset)
         }

@@ -11,9 +11,16 @@ extension Shard {
 
     /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
     func begin(partitionSlot: UInt16, _ handle: StorePartition, readThrough: Int64) {
-        storage?[partitionSlot] = ShardStore.Partition(handle: handle, readThrough: readThrough)
-        storage?.cold.beginScan(partitionSlot)
+        guard let storage else { return }
+        storage[partitionSlot] = ShardStore.Partition(handle: handle, readThrough: readThrough)
+        storage.cold.beginScan(partitionSlot)
         machine.begin(partition: partitionSlot)
+        let early = storage.early.filter { $0.partitionSlot == partitionSlot }
+        guard !early.isEmpty else { return }
+        storage.early.removeAll { $0.partitionSlot == partitionSlot }
+        wallMilliseconds = wallClockMilliseconds()
+        for incoming in early { take(incoming) }
+        askForTurnEnd()
     }
 
     /// All that the store has of a partition was told by `found`.

@@ -80,6 +80,8 @@ final class ShardStore: TimerHandler {
     var batch: StoreBatch
     var requests = Requests()
     private var partitions: [Partition?] = []
+    /// Records that came, by another way, before the news that their partition begins.
+    var early: [IncomingRecord] = []
     var cold = ColdDevices()
     var arrivals: [DeviceKey: Arrival] = [:]
     /// Devices that are to be loaded, first come first served.
