@@ -130,8 +130,13 @@ extension Shard {
             refuse(job, .superseded, progress, supersededBy: jobs[slot].pointee.push.apnsID)
         case .deviceFull: refuse(job, .undeliverable, progress, cause: .deviceLimit)
         case .expired: refuse(job, .expired, progress)
-        case .repeated(_, let isDurable):
+        case .repeated(let slot, let isDurable):
             // The slot's job completes the offset, unless it is complete because the store has it.
+            if job.isRestored, let due = job.storedDue, jobs[slot].pointee.storedDue == nil {
+                // It came as a record before the store was asked: at its end it has to leave the store as well.
+                jobs[slot].pointee.storedDevice = job.storedDevice
+                jobs[slot].pointee.storedDue = due
+            }
             if isDurable, !job.isRestored { complete(job.partitionSlot, job.offset, isRepeated: true) }
             free(job)
         case .full:
