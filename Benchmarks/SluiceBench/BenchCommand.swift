@@ -26,6 +26,8 @@ struct BenchCommand: ParsableCommand {
         @Option(help: "Jobs.") var jobs = 100_000
         @Option(help: "Payload bytes.") var payload = 250
         @Option(help: "Connections to APNs.") var connections = 2
+        @Option(help: "A store's directory, made by `store run --keep` or empty.") var store: String?
+        @Option(help: "So many of a hundred jobs go through the store.") var storedPercent = 0
 
         func run() throws {
             var load = GatewayLoad(
@@ -33,13 +35,17 @@ struct BenchCommand: ParsableCommand {
             load.jobs = jobs
             load.payloadBytes = payload
             load.connections = connections
+            load.storeDirectory = store
+            load.storedPercent = storedPercent
             let result = try load.run()
             print(
                 """
                 {"jobs":\(result.jobs),"accepted":\(result.accepted),"seconds":\(result.seconds),\
                 "cpu_seconds":\(result.cpuSeconds),"jobs_per_second":\(Int(Double(result.jobs) / result.seconds)),\
                 "cpu_us_per_job":\(result.cpuSeconds * 1e6 / Double(result.jobs)),\
-                "max_resident_mb":\(result.residentMegabytes)}
+                "max_resident_mb":\(result.residentMegabytes),"resident_mb":\(result.residentNowMegabytes),\
+                "open_seconds":\(result.readySeconds),"puts":\(result.puts),"loaded":\(result.loaded),\
+                "devices_in_store":\(result.devicesInStore)}
                 """)
         }
     }

@@ -14,6 +14,13 @@ struct GatewayLoad {
     var jobs = 100_000
     var payloadBytes = 250
     var connections = 2
+    /// Nil: no store.
+    var storeDirectory: String?
+    /// So many of a hundred jobs are to be sent later, and go through the store meanwhile.
+    var storedPercent = 0
+
+    /// Until these are due, counted from the worker's start: long enough for them to leave memory.
+    private static let delaySeconds: Int64 = 16
 
     struct Result {
         var jobs: Int
@@ -21,6 +28,13 @@ struct GatewayLoad {
         var cpuSeconds: Double
         var accepted: Int
         var residentMegabytes: Double
+        /// When all was done and the store's scan was over.
+        var residentNowMegabytes: Double
+        /// From the worker's start to its first partitions.
+        var readySeconds: Double
+        var puts: Int
+        var loaded: Int
+        var devicesInStore: Int
     }
 
     func run() throws -> Result {
@@ -36,9 +50,20 @@ struct GatewayLoad {
             apps: (0..<4).map {
                 .init(name: "app\($0)", topics: ["com.example.app\($0)"], credential: "team")
             })
+        if let storeDirectory {
+            configuration.store = .init(directory: storeDirectory, after: .seconds(5), changelog: .off)
+            // As without: what is limited here is the comparison.
+            configuration.delivery.maxInFlight = 100_000
+            configuration.delivery.maxInFlightBytes = 1 << 30
+        } else {
+            configuration.delivery.maxInFlight = 100_000
+            configuration.delivery.maxInFlightBytes = 1 << 30
+        }
         configuration.kafka.properties = [.init(name: "fetch.wait.max.ms", value: "10")]
         let logger = Logger(label: "bench", factory: { _ in SwiftLogNoOpLogHandler() })
+        let opening = Self.now()
         let worker = try Worker(configuration: configuration, logger: logger)
+        let opened = Self.now()
         worker.start()
         // The group's first assignment takes seconds; the measurement begins with the first finished jobs.
         while worker.snapshot().intake.finished < jobs / 20 { usleep(1000) }
@@ -50,13 +75,20 @@ struct GatewayLoad {
             usleep(1000)
             finished = worker.snapshot().intake.finished
         }
-        let until = (cpu: ProcessUsage.read().cpuSeconds, time: Self.now())
+        let until = Self.now()
+        // What waits in the store costs until it has been sent.
+        while worker.snapshot().shards.count(of: .accepted) < jobs { usleep(10_000) }
+        let cpu = ProcessUsage.read().cpuSeconds
+        let resident = residentBytes()
+        let counters = worker.snapshot().shards
         worker.requestStop()
         let ended = worker.waitUntilStopped()
         return Result(
-            jobs: finished - from.count, seconds: until.time - from.time, cpuSeconds: until.cpu - from.cpu,
+            jobs: finished - from.count, seconds: until - from.time, cpuSeconds: cpu - from.cpu,
             accepted: ended.totals.shards.count(of: .accepted),
-            residentMegabytes: ProcessUsage.read().maximumResidentMegabytes)
+            residentMegabytes: ProcessUsage.read().maximumResidentMegabytes,
+            residentNowMegabytes: Double(resident) / 1e6, readySeconds: opened - opening,
+            puts: counters.store.puts, loaded: counters.store.loaded, devicesInStore: counters.coldDevices)
     }
 
     /// Binary mode with the headers of a real sender, distinct device tokens.
@@ -69,16 +101,20 @@ struct GatewayLoad {
             (start + String(repeating: "x", count: max(0, payloadBytes - start.utf8.count - 4)) + "\"}}}")
                 .utf8)
         let digits = Array("0123456789abcdef".utf8)
+        let dueMilliseconds = Int64(time(nil) + 10) * 1000 + Self.delaySeconds * 1000
         for number in 0..<jobs {
             let token = (0..<64).map { _ in digits[Int(random.next() & 15)] }
             let identifier = APNSID(high: random.next(), low: random.next())
-            let headers: [(name: String, value: [UInt8]?)] = [
+            var headers: [(name: String, value: [UInt8]?)] = [
                 ("apns-topic", Array("com.example.app\(number % 4)".utf8)),
                 ("apns-push-type", Array("alert".utf8)),
                 ("apns-priority", Array("10".utf8)), ("apns-expiration", Array("1900000000".utf8)),
                 ("apns-collapse-id", Array("score-\(number % 1000)".utf8)),
                 ("apns-id", Array("\(identifier)".utf8)),
             ]
+            if number % 100 < storedPercent {
+                headers.append(("deliver-at", Array("\(dueMilliseconds)".utf8)))
+            }
             while true {
                 let result = token.withUnsafeBytes { token in
                     payload.withUnsafeBytes { payload in
