@@ -199,6 +199,7 @@ extension World {
         guard log.records[jobs[job].record].isWritten else {
             return broken(.nothingLost, "push \(job) leaves the store before its outcome is in Kafka")
         }
+        checkRemoval(job, ended)
         write(.remove(job: job, ended.keys), ended.partition, shard)
         write(.unmark(job: job), ended.partition, shard)
         shard.store.batch.removals.append(job)
