@@ -329,7 +329,7 @@ extension World {
             // Also when it has been given back since.
             let partition = log.records[jobs[put.job].record].partition
             if put.key.token != jobs[put.job].token, worker.partitions[partition].epoch == put.epoch,
-                shard.store.ended[put.job] == nil
+                jobs[put.job].liveEpoch == put.epoch || worker.isEnding(partition)
             {
                 worker.failedMoves.insert(put.job)
             }
@@ -348,10 +348,12 @@ extension World {
     func bringToDisk(_ worker: WorkerModel, fails: Bool) -> Bool {
         guard scenario.limits.storeIsDurable else { return true }
         for shard in worker.shards { _ = submit(worker, shard) }
+        // What waits for the end of a pause after a failure isn't even handed over.
+        let hasMore = worker.shards.contains { !$0.store.batch.isEmpty }
         while let batch = worker.batches.popFirst() { serve(batch, worker, fails: fails) }
         // What failed is known when the shards have heard of it.
         while violation == nil, let answer = worker.answers.popFirst() { take(answer, worker) }
-        guard !fails || draw.chance(500), !worker.isUnsafe else {
+        guard !fails || draw.chance(500), !worker.isUnsafe, !hasMore else {
             counts[.syncFailed] += 1
             return false
         }
