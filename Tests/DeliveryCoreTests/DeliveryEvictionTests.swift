@@ -153,10 +153,8 @@ struct DeliveryEvictionTests {
         let kept = harness.stored["a"]!
         #expect(kept.wait == .held && kept.wakeMilliseconds > harness.now.wallMilliseconds)
         #expect(kept.dueMilliseconds == kept.wakeMilliseconds)
-        // First the pause before any further attempt has to pass, which the store doesn't know of.
-        harness.pass(milliseconds: 3000)
-        harness.allStored()
-        harness.pass(milliseconds: 1000)
+        // A pause comes first, in case the device is back at once.
+        harness.pass(milliseconds: 20_000)
         #expect(harness.ended == ["a evicted", "a evicted"])
         harness.pass(milliseconds: kept.wakeMilliseconds - harness.now.wallMilliseconds)
         restore("a", &harness, offset: 0, delivery: .confirm)
@@ -292,5 +290,65 @@ struct DeliveryEvictionTests {
         #expect(order == (0..<12).map { "\($0)" }, "one each second, in their order")
         let due = (30..<60).map { harness.stored["\($0)"]!.wakeMilliseconds }
         #expect(zip(due, due.dropFirst()).allSatisfy { $1 - $0 == 1000 })
+    }
+
+    // MARK: More than one wait
+
+    @Test func itKeepsItsBackOffBehindAnother() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("a", collapse: "c") { $0.offset = 7 }
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted"])
+        // After a restart, an older record of its identity comes first.
+        harness.push("older", collapse: "c") { $0.offset = 3 }
+        let slot = harness.begin()!
+        restore("a", &harness, offset: 7, collapse: "c")
+        #expect(harness.state("a") == .blocked)
+        harness.accept(slot)
+        #expect(harness.state("a") == .retrying)
+        #expect(harness.waiting == [])
+    }
+
+    @Test func whatTakesAnothersWaitIsKeptOnceMore() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("a", collapse: "c") {
+            $0.offset = 7
+            $0.deliverAtMilliseconds = $0.createdMilliseconds + 100_000
+        }
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted"])
+        harness.push("older", collapse: "c") { $0.offset = 3 }
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 200_000)
+        restore("a", &harness, offset: 7, collapse: "c")
+        #expect(harness.state("a") == .coalescing)
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended.last == "a evicted")
+        let kept = harness.stored["a"]!
+        #expect(kept.wait == .retrying && kept.wakeMilliseconds > harness.now.wallMilliseconds + 190_000)
+    }
+
+    @Test func whatWasPresumedIsNoReasonToSendWhenTheDeviceIsOffline() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("a") {
+            $0.delivery = .confirm
+            $0.receiptTimeoutSeconds = 100
+        }
+        harness.accept(harness.begin()!)
+        harness.pass(milliseconds: 101_000)
+        #expect(harness.state("a") == .held)
+        let kept = harness.stored["a"]!
+        #expect(kept.wait == .held && kept.wakeMilliseconds > 0)
+        var later = DeliveryHarness { $0.storeIsDurable = true }
+        later.now = harness.now
+        later.now.wallMilliseconds = kept.wakeMilliseconds + 1
+        later.offline()
+        later.stored = harness.stored
+        restore("a", &later, offset: 0, delivery: .confirm)
+        #expect(later.state("a") == .held)
+        #expect(later.waiting == [])
     }
 }

@@ -78,6 +78,7 @@ extension World {
         guard new.isLive, identity(old) == identity(new) else {
             return broken(.rightOutcome, "push \(old.job) is superseded by \(new.job), of another identity")
         }
+        if old.job != new.job { jobs[new.job].superseded.append((old.job, old.epoch)) }
         // A record that comes after one that has travelled counts as the newer one.
         if old.job >= new.job, !old.hasMoved || new.hasMoved {
             broken(.newestWins, "push \(old.job) is superseded by \(new.job), which is older")

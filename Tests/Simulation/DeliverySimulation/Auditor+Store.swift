@@ -23,6 +23,16 @@ extension World {
         if entry.due > lastMoment(copy) {
             broken(.progress, "push \(copy.job) comes back \(entry.due - lastMoment(copy)) ms after its end")
         }
+        if copy.notBefore > monotonic, copy.notBefore > known.notBefore {
+            broken(.waits, "push \(copy.job) leaves memory, and the store has a shorter wait")
+        }
+        let isScheduled = jobs[copy.job].facts.deliverAtMilliseconds > now(worker).wallMilliseconds
+        if copy.notBefore > monotonic, entry.progress.wait == .held || isScheduled {
+            broken(.waits, "push \(copy.job) leaves memory, and the store has one of its two waits")
+        }
+        if counts[.noteMove] > 0, shard.copies.contains(where: { $0.isLive && $0.noted == copy.address }) {
+            broken(.newestWins, "push \(copy.job) leaves memory before another has moved to its token")
+        }
         if copy.connection >= 0 || copy.noted >= 0 {
             broken(.sound, "push \(copy.job) leaves memory while it is in flight or moves")
         }
@@ -38,6 +48,21 @@ extension World {
         {
             broken(
                 .nothingLost, "push \(entry.job) comes back from the store with its old token \(entry.token)")
+        }
+    }
+
+    /// What the item has superseded is committed: it doesn't come again when the item is gone.
+    func checkRemoval(_ job: Int, _ ended: ShardStore.Ended) {
+        // What has moved is in the chains of other devices: no order is promised among those.
+        let hasStayed = { (job: Int) in self.tokens[self.jobs[job].token].key.low == ended.device }
+        guard hasStayed(job) else { return }
+        for (old, epoch) in jobs[job].superseded where epoch == ended.epoch && hasStayed(old) {
+            let record = log.records[jobs[old].record]
+            if record.partition == ended.partition, !record.isCommitted {
+                broken(
+                    .newestWins,
+                    "push \(job) leaves the store, and \(old), which it superseded, would come again")
+            }
         }
     }
 

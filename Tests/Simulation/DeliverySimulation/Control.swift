@@ -66,7 +66,9 @@ extension World {
     }
 
     private func matches(_ copy: Copy, _ record: Record, _ worker: WorkerModel) -> Bool {
-        guard copy.isLive, copy.address == record.token, isOurs(copy, worker) else { return false }
+        guard copy.isLive, copy.address == record.token, isOurs(copy, worker),
+            !worker.isEnding(copy.partition)
+        else { return false }
         let facts = jobs[copy.job].facts
         switch record.target {
         case .notificationKey(let key): return facts.notificationKey == key

@@ -48,6 +48,8 @@ struct Job {
     var bytes: Int
     /// The token change that moved it last, -1 when none did.
     var movedBy = -1
+    /// What it has superseded, and in which assignments.
+    var superseded: [(job: Int, epoch: Int)] = []
     /// The shard that has to remove it from the store.
     var endedIn = 0
     /// The assignment in which it is in memory, -1 when it isn't.

@@ -247,10 +247,12 @@ extension World {
         return hasRoom
     }
 
-    /// The offset of the first record of the partition that waits for the device.
+    /// The offset of the first push of the partition that waits for the device: it is older than items from after it. A
+    /// cancel or device event spares those by itself.
     private func firstWaiting(_ load: StoreBatch.Load, _ shard: ShardModel) -> Int64? {
         shard.store.arrivals[load.token]?.waiting.first(where: { event in
-            guard case .record(let number, _, _) = event, log.records[number].partition == load.partition
+            guard case .record(let number, _, _) = event, log.records[number].partition == load.partition,
+                log.records[number].kind == .push
             else { return nil }
             return log.records[number].offset
         })

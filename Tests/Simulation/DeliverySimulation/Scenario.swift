@@ -77,14 +77,14 @@ struct Scenario {
         limits = Self.limits(&draw, tokens: tokens)
         intakeLimit = limits.capacity
         mostRestored = draw.spread(2...60)
-        mostLoads = draw.spread(1...40)
+        mostLoads = draw.among(1...40)
         leadMilliseconds = min(2000, limits.residentMilliseconds)
         dueLimit = draw.spread(2...200)
         hasPowerLoss = draw.chance(500)
         if limits.storeIsDurable {
             adoptRoom = shards > 1 ? 150 : 0
             limits.pendingPerDevice = min(limits.pendingPerDevice, draw.among(4...40))
-            restoredRoom = mostRestored + limits.pendingPerDevice + draw.spread(0...60)
+            restoredRoom = max(mostRestored, limits.pendingPerDevice) + draw.spread(0...30)
             limits.capacity += restoredRoom + adoptRoom
         }
         weights = Self.weights(&draw)

@@ -199,6 +199,7 @@ extension World {
         guard log.records[jobs[job].record].isWritten else {
             return broken(.nothingLost, "push \(job) leaves the store before its outcome is in Kafka")
         }
+        checkRemoval(job, ended)
         write(.remove(job: job, ended.keys), ended.partition, shard)
         write(.unmark(job: job), ended.partition, shard)
         shard.store.batch.removals.append(job)
@@ -328,7 +329,7 @@ extension World {
             // Also when it has been given back since.
             let partition = log.records[jobs[put.job].record].partition
             if put.key.token != jobs[put.job].token, worker.partitions[partition].epoch == put.epoch,
-                shard.store.ended[put.job] == nil
+                jobs[put.job].liveEpoch == put.epoch || worker.isEnding(partition)
             {
                 worker.failedMoves.insert(put.job)
             }
@@ -347,10 +348,12 @@ extension World {
     func bringToDisk(_ worker: WorkerModel, fails: Bool) -> Bool {
         guard scenario.limits.storeIsDurable else { return true }
         for shard in worker.shards { _ = submit(worker, shard) }
+        // What waits for the end of a pause after a failure isn't even handed over.
+        let hasMore = worker.shards.contains { !$0.store.batch.isEmpty }
         while let batch = worker.batches.popFirst() { serve(batch, worker, fails: fails) }
         // What failed is known when the shards have heard of it.
         while violation == nil, let answer = worker.answers.popFirst() { take(answer, worker) }
-        guard !fails || draw.chance(500), !worker.isUnsafe else {
+        guard !fails || draw.chance(500), !worker.isUnsafe, !hasMore else {
             counts[.syncFailed] += 1
             return false
         }
