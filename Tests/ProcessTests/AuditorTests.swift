@@ -1,0 +1,339 @@
+import SluiceModel
+import Testing
+
+/// A made-up history: one device, a collapse identifier, a push each ten seconds unless told otherwise.
+private struct Story {
+    static let token = String(repeating: "ab", count: 32)
+    static let other = String(repeating: "cd", count: 32)
+    var history = AuditedHistory()
+    private var next: Int64 = 0
+
+    init() { history.lives = [WorkerLife(start: 0)] }
+
+    @discardableResult
+    mutating func job(
+        _ kind: AuditedJob.Kind, at time: Int64, token: String = Story.token
+    ) -> JobPlace {
+        let place = JobPlace(0, next)
+        next += 1
+        history.jobs[place] = AuditedJob(place: place, deviceToken: token, kind: kind, produced: time)
+        return place
+    }
+
+    @discardableResult
+    mutating func push(
+        at time: Int64, _ change: (inout AuditedPush) -> Void = { _ in }, token: String = Story.token
+    ) -> JobPlace {
+        var push = AuditedPush(apnsID: "id-\(next)", topic: "com.example.news", collapseID: "x")
+        change(&push)
+        return job(.push(push), at: time, token: token)
+    }
+
+    @discardableResult
+    mutating func event(_ event: AuditedJob.DeviceEvent, at time: Int64) -> JobPlace {
+        let place = job(.event(event), at: time)
+        outcome(place, .applied, at: time + 10)
+        return place
+    }
+
+    mutating func arrives(_ place: JobPlace, at time: Int64, status: Int = 200, token: String = Story.token) {
+        history.arrivals.append(
+            AuditedArrival(time: time, apnsID: "id-\(place.offset)", deviceToken: token, status: status))
+    }
+
+    mutating func outcome(
+        _ place: JobPlace, _ kind: OutcomeKind, at time: Int64, by successor: JobPlace? = nil
+    ) {
+        let isPush = history.jobs[place]?.push != nil
+        history.outcomes.append(
+            AuditedOutcome(
+                place, kind, deviceToken: history.jobs[place]?.deviceToken ?? Story.token,
+                apnsID: isPush ? "id-\(place.offset)" : "derived",
+                supersededBy: successor.map { "id-\($0.offset)" }, finished: time, read: time + 5))
+    }
+
+    /// Pushed and accepted at once.
+    mutating func delivered(_ place: JobPlace, at time: Int64, token: String = Story.token) {
+        arrives(place, at: time, token: token)
+        outcome(place, .accepted, at: time + 10)
+    }
+
+    mutating func killed(at time: Int64, settled: Set<JobPlace> = []) {
+        history.lives[history.lives.count - 1].end = .killed
+        history.lives[history.lives.count - 1].settled = settled
+        history.lives.append(WorkerLife(start: time))
+    }
+
+    mutating func stopped(at time: Int64, settled: Set<JobPlace> = []) {
+        history.lives[history.lives.count - 1].end = .stopped
+        history.lives[history.lives.count - 1].settled = settled
+        history.lives.append(WorkerLife(start: time))
+    }
+
+    var broken: [AuditViolation.Promise] { Auditor(history).violations.map(\.promise) }
+}
+
+/// The auditor finds what is planted, and nothing where all is well.
+@Suite("Auditor of whole processes")
+struct AuditorTests {
+    @Test func aLifeInOrderIsRight() {
+        var story = Story()
+        let first = story.push(at: 0)
+        story.arrives(first, at: 10, status: 503)
+        story.delivered(first, at: 200)
+        let offline = story.event(.offline, at: 1_000)
+        let held = story.push(at: 2_000) { $0.delivery = .holdWhileOffline }
+        let newer = story.push(at: 3_000) { $0.delivery = .holdWhileOffline }
+        story.outcome(held, .superseded, at: 3_010, by: newer)
+        story.event(.online, at: 5_000)
+        story.delivered(newer, at: 5_100)
+        let scheduled = story.push(at: 6_000) { ($0.deliverAt, $0.collapseID) = (9_000, nil) }
+        story.delivered(scheduled, at: 9_000)
+        let cancelled = story.push(at: 10_000) { ($0.deliverAt, $0.collapseID) = (90_000, "y") }
+        let cancel = story.job(.cancel(.collapse(topic: "com.example.news", "y")), at: 11_000)
+        story.outcome(cancel, .cancelled, at: 11_010)
+        story.outcome(cancelled, .cancelled, at: 11_010)
+        let expires = story.push(at: 12_000) { ($0.expiration, $0.collapseID) = (13_000, nil) }
+        story.outcome(expires, .expired, at: 13_010)
+        #expect(story.broken == [])
+        // An orderly restart ends no epoch, and takes nothing from what is known.
+        story.stopped(at: 20_000, settled: [first, offline])
+        story.outcome(first, .accepted, at: 20_010)
+        #expect(story.broken.sorted { $0.rawValue < $1.rawValue } == [.doubled, .returned])
+    }
+
+    @Test func whatIsLostIsFound() {
+        var story = Story()
+        let push = story.push(at: 0)
+        story.arrives(push, at: 10)
+        #expect(story.broken == [.lost])
+        story = Story()
+        story.job(.event(.online), at: 0)
+        story.job(.cancel(.notification("id-7")), at: 0)
+        #expect(story.broken == [.lost, .lost])
+    }
+
+    @Test func aSecondOutcomeNeedsAKill() {
+        var story = Story()
+        let push = story.push(at: 0)
+        story.delivered(push, at: 10)
+        story.outcome(push, .accepted, at: 3_000)
+        #expect(story.broken == [.doubled])
+        story = Story()
+        let control = story.event(.offline, at: 0)
+        story.outcome(control, .applied, at: 500)
+        #expect(story.broken == [.doubled])
+        story = Story()
+        let again = story.push(at: 0)
+        story.delivered(again, at: 10)
+        story.killed(at: 1_000)
+        story.delivered(again, at: 1_100)
+        #expect(story.broken == [])
+        // Not twice after one kill.
+        story.outcome(again, .accepted, at: 1_300)
+        #expect(story.broken == [.doubled])
+    }
+
+    @Test func whatWasSettledDoesNotComeBack() {
+        var story = Story()
+        let push = story.push(at: 0)
+        story.delivered(push, at: 10)
+        story.killed(at: 5_000, settled: [push])
+        #expect(story.broken == [])
+        story.arrives(push, at: 5_100)
+        #expect(story.broken == [.returned])
+        story.outcome(push, .accepted, at: 5_110)
+        #expect(story.broken == [.returned, .returned])
+    }
+
+    @Test func anOlderOneMustNotFollow() {
+        var story = Story()
+        let older = story.push(at: 0)
+        let newer = story.push(at: 10)
+        story.delivered(newer, at: 20)
+        story.arrives(older, at: 30)
+        story.outcome(older, .superseded, at: 40, by: newer)
+        #expect(story.broken == [.newestWins, .newestLast])
+        // Not even when it is refused.
+        story = Story()
+        let refused = story.push(at: 0)
+        let accepted = story.push(at: 10)
+        story.delivered(accepted, at: 20)
+        story.arrives(refused, at: 30, status: 503)
+        story.outcome(refused, .superseded, at: 40, by: accepted)
+        #expect(story.broken == [.newestWins])
+        // Others are of no concern.
+        story = Story()
+        let one = story.push(at: 0)
+        let two = story.push(at: 10) { $0.collapseID = "other" }
+        story.delivered(two, at: 20)
+        story.delivered(one, at: 30)
+        #expect(story.broken == [])
+    }
+
+    @Test func afterAKillTheNewestComesLast() {
+        var story = Story()
+        let older = story.push(at: 0)
+        let newer = story.push(at: 10)
+        story.delivered(older, at: 5)
+        story.delivered(newer, at: 20)
+        story.killed(at: 1_000)
+        story.delivered(older, at: 1_100)
+        #expect(story.broken == [.newestLast], "it has to be repeated as well")
+        var repeated = story
+        repeated.delivered(newer, at: 1_200)
+        #expect(repeated.broken == [])
+        // And stays so.
+        repeated.arrives(older, at: 1_300)
+        #expect(repeated.broken.contains(.newestWins))
+        // Or it ends in another way, after that.
+        story.history.jobs[newer]?.kind = .push(
+            AuditedPush(apnsID: "id-1", topic: "com.example.news", collapseID: "x", expiration: 1_050))
+        story.outcome(newer, .expired, at: 1_110)
+        #expect(story.broken == [])
+    }
+
+    @Test func lateAndEarlyAreFound() {
+        var story = Story()
+        let push = story.push(at: 0) { $0.expiration = 2_000 }
+        story.delivered(push, at: 3_500)
+        #expect(story.broken == [.late])
+        story = Story()
+        let scheduled = story.push(at: 0) { $0.deliverAt = 2_000 }
+        story.delivered(scheduled, at: 1_999)
+        #expect(story.broken == [.early])
+    }
+
+    @Test func aRepeatNeedsALostAnswer() {
+        var story = Story()
+        let push = story.push(at: 0)
+        story.arrives(push, at: 10)
+        story.delivered(push, at: 500)
+        #expect(story.broken == [.repeated])
+        story.history.simulatorDeaths = [100]
+        #expect(story.broken == [])
+        story = Story()
+        let confirmed = story.push(at: 0) { $0.delivery = .confirm }
+        story.arrives(confirmed, at: 10)
+        story.arrives(confirmed, at: 60_010)
+        story.event(.receipt("id-0"), at: 60_500)
+        story.outcome(confirmed, .confirmed, at: 60_600)
+        #expect(story.broken == [], "without a receipt it is pushed again")
+    }
+
+    @Test func afterTheEndNothingIsPushed() {
+        var story = Story()
+        let push = story.push(at: 0) { $0.expiration = 60_000 }
+        story.outcome(push, .expired, at: 10)
+        story.arrives(push, at: 2_000)
+        #expect(story.broken == [.afterEnd])
+    }
+
+    @Test func anOutcomeNeedsAReason() {
+        for kind in [
+            OutcomeKind.accepted, .confirmed, .superseded, .cancelled, .expired, .rejected, .undeliverable,
+        ] {
+            var story = Story()
+            let push = story.push(at: 0)
+            story.outcome(push, kind, at: 10)
+            #expect(story.broken == [.unfounded], "\(kind.name)")
+        }
+        var story = Story()
+        let push = story.push(at: 0)
+        let other = story.push(at: 0) { $0.collapseID = "other" }
+        story.delivered(other, at: 10)
+        story.outcome(push, .superseded, at: 10, by: other)
+        #expect(story.broken == [.unfounded], "of another identity")
+        story = Story()
+        let older = story.push(at: 0)
+        let newer = story.push(at: 0)
+        story.delivered(older, at: 10)
+        story.outcome(newer, .superseded, at: 20, by: older)
+        #expect(story.broken == [.unfounded], "by an older one")
+        story = Story()
+        let cancel = story.job(.cancel(.collapse(topic: "com.example.news", "x")), at: 0)
+        let later = story.push(at: 10)
+        story.outcome(cancel, .notFound, at: 5)
+        story.outcome(later, .cancelled, at: 20)
+        #expect(story.broken == [.unfounded], "by a cancel that came before")
+        story = Story()
+        let event = story.job(.event(.offline), at: 0)
+        story.outcome(event, .accepted, at: 5)
+        #expect(story.broken == [.unfounded])
+    }
+
+    @Test func whatIsHeldStaysHeld() {
+        for (delivery, expected) in [
+            (DeliveryMode.accept, []), (.holdWhileOffline, [AuditViolation.Promise.sentOffline]),
+        ] {
+            var story = Story()
+            story.event(.offline, at: 0)
+            let push = story.push(at: 100) { $0.delivery = delivery }
+            story.delivered(push, at: 200)
+            story.event(.online, at: 1_000)
+            #expect(story.broken == expected)
+        }
+        // What came before may be in flight, once.
+        var story = Story()
+        let push = story.push(at: 0) { $0.delivery = .holdWhileOffline }
+        story.event(.offline, at: 10)
+        story.arrives(push, at: 30, status: 503)
+        story.arrives(push, at: 130)
+        story.outcome(push, .accepted, at: 140)
+        #expect(story.broken == [.sentOffline])
+        // An orderly restart forgets nothing, and a kill nothing that was settled.
+        for isSettled in [true, false] {
+            for isKilled in [true, false] {
+                var story = Story()
+                let offline = story.event(.offline, at: 0)
+                let push = story.push(at: 100) { $0.delivery = .holdWhileOffline }
+                if isKilled {
+                    story.killed(at: 1_000, settled: isSettled ? [offline] : [])
+                } else {
+                    story.stopped(at: 1_000, settled: isSettled ? [offline] : [])
+                }
+                story.delivered(push, at: 1_100)
+                #expect(story.broken == (isKilled && !isSettled ? [] : [.sentOffline]))
+            }
+        }
+    }
+
+    @Test func onlyTheDeviceOfAJobGetsIt() {
+        var story = Story()
+        let push = story.push(at: 0)
+        story.delivered(push, at: 10, token: Story.other)
+        #expect(story.broken == [.wrongDevice])
+        story = Story()
+        let moved = story.push(at: 0)
+        story.event(.tokenChanged(Story.other), at: 1)
+        story.delivered(moved, at: 10, token: Story.other)
+        #expect(story.broken == [])
+    }
+
+    @Test func whatNobodyProducedIsFound() {
+        var story = Story()
+        let push = story.push(at: 0)
+        story.delivered(push, at: 10)
+        story.history.arrivals.append(
+            AuditedArrival(time: 20, apnsID: "nobody's", deviceToken: Story.token, status: 200))
+        story.outcome(JobPlace(7, 7), .accepted, at: 30)
+        story.history.outcomes[0].apnsID = "another's"
+        story.history.unreadable = 2
+        #expect(story.broken == [.unreadable, .unknown, .unknown, .unknown])
+    }
+
+    @Test func aViolationTellsItsStory() throws {
+        var story = Story()
+        let older = story.push(at: 0)
+        let newer = story.push(at: 10)
+        story.delivered(newer, at: 20)
+        story.killed(at: 35)
+        story.delivered(older, at: 40)
+        let text = try #require(Auditor(story.history).violations.first).description
+        for part in [
+            "newestLast: job 0@1", "produced 0@0", "APNs got 0@1: 200", "after a kill", "outcome of 0@0",
+        ] {
+            #expect(text.contains(part), "\(text)")
+        }
+    }
+}
