@@ -32,7 +32,7 @@ extension Intake {
 
     /// Reads what the group has committed and begins there. Tried again a second later when Kafka does not answer.
     func answerAssignment() {
-        let assigned = pendingAssignment
+        guard let assigned = pendingAssignment else { return }
         do throws(KafkaError) {
             let committed = try consumer.committed(assigned)
             var begins: [TopicPartitionOffset] = []
@@ -54,7 +54,7 @@ extension Intake {
                         offset.topicPartition, offset.offset.map { .offset($0) } ?? .committed))
             }
             try consumer.assign(begins)
-            pendingAssignment = []
+            pendingAssignment = nil
             for state in states { begin(state) }
             handedOff()
             confirmMembership()
@@ -81,7 +81,7 @@ extension Intake {
 
     func beginRevocation(_ revoked: [TopicPartition], isLost: Bool) {
         counters.rebalances += 1
-        pendingAssignment = []
+        pendingAssignment = nil
         cancelHandOff()
         logger.log(
             level: isLost ? .warning : .info, isLost ? "partitions lost" : "partitions revoked",

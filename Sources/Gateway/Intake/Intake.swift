@@ -52,7 +52,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var counters = IntakeCounters()
     var failure: String?
 
-    var pendingAssignment: [TopicPartition] = []
+    /// Has to be answered, also when it is empty: until then librdkafka hands out no record of any partition.
+    var pendingAssignment: [TopicPartition]?
     var revocation: Revocation?
     var drain: Drain?
     var commitUnderWay: IssuedCommit?
@@ -372,7 +373,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         advanceGate()
         lookForDue()
         if !gate.isStalled { pollRecords() }
-        if !pendingAssignment.isEmpty, loop.now >= lastAssignmentTry + .seconds(1) {
+        if pendingAssignment != nil, loop.now >= lastAssignmentTry + .seconds(1) {
             lastAssignmentTry = loop.now
             prepareAssignment()
         }

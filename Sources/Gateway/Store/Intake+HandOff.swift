@@ -31,6 +31,7 @@ extension Intake {
     /// Prepares the store's part of the assigned partitions, then answers the assignment.
     func prepareAssignment() {
         guard let store else { return answerAssignment() }
+        guard let pendingAssignment else { return }
         let assigned = Set(pendingAssignment.map(\.partition))
         for partition in handOff.stages.keys where !assigned.contains(partition) {
             handOff.stages[partition] = nil
@@ -53,7 +54,7 @@ extension Intake {
     }
 
     private func answerWhenReady() {
-        guard phase == .running, !pendingAssignment.isEmpty, handOff.isReady,
+        guard phase == .running, let pendingAssignment, handOff.isReady,
             pendingAssignment.allSatisfy({ handOff.stages[$0.partition] != nil })
         else { return }
         answerAssignment()
