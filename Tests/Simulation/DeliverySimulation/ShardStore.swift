@@ -328,7 +328,8 @@ extension World {
         for put in batch.puts {
             // Also when it has been given back since.
             let partition = log.records[jobs[put.job].record].partition
-            if put.key.token != jobs[put.job].token, worker.partitions[partition].epoch == put.epoch,
+            let state = worker.partitions[partition]
+            if put.key.token != jobs[put.job].token, state.isOwned, state.epoch == put.epoch,
                 jobs[put.job].liveEpoch == put.epoch || worker.isEnding(partition)
             {
                 worker.failedMoves.insert(put.job)
