@@ -147,7 +147,9 @@ def main():
         if arguments.only not in (None, number):
             continue
         start = time.monotonic()
-        what, seed = run(number, arguments.seeds, arguments.events, arguments.seconds)
+        # A few need circumstances that are rare.
+        seeds = max(arguments.seeds, mutation.get("seeds", 0))
+        what, seed = run(number, seeds, arguments.events, arguments.seconds)
         after = "" if seed is None else f" (seed {seed}, {time.monotonic() - start:.1f} s)"
         print(f"{number:3} {mutation['name']}: {what or 'NOT CAUGHT'}{after}", flush=True)
         missed += what is None

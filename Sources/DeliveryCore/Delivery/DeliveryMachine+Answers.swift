@@ -150,7 +150,10 @@ extension DeliveryMachine {
         if item.pointee.peer != Self.noSlot {
             // The newer one doesn't hurry a server that asked for patience.
             let successor = item.pointee.peer
-            items[Int(successor)].notBefore = max(items[Int(successor)].notBefore, notBefore)
+            if items[Int(successor)].notBefore < notBefore {
+                items[Int(successor)].notBefore = notBefore
+                items[Int(successor)].flags.insert(.changed)
+            }
             return end(slot, .superseded, successor: successor, at: now)
         }
         if item.pointee.flags.contains(.withdrawn) { return end(slot, .cancelled, at: now) }

@@ -252,8 +252,8 @@ extension DeliveryMachine {
     mutating func move(_ slot: UInt32, to move: Move, at now: DeliveryTime) {
         withdraw(slot)
         let item = items + Int(slot)
-        // APNs has it for the old token, which no device has any more.
-        item.pointee.flags.remove(.accepted)
+        // APNs has it for the old token, which no device has any more, and what was presumed was of that one.
+        item.pointee.flags.remove([.accepted, .ignoresPresence])
         if openCircuits > 0 { probeLeft(slot) }
         unlink(slot)
         if move.isElsewhere {

@@ -45,7 +45,7 @@ extension DeliveryMachine {
             // A device that comes and goes doesn't get it each time.
             let pause = limits.retry.later.wait(
                 attempt: UInt32(max(1, item.pointee.attempts)), using: &generator)
-            item.pointee.notBefore = now.monotonic(inMilliseconds: pause)
+            item.pointee.notBefore = max(item.pointee.notBefore, now.monotonic(inMilliseconds: pause))
             hold(slot, at: now)
         default: preconditionFailure("a timer of slot \(slot), which is \(item.pointee.state)")
         }

@@ -23,8 +23,12 @@ extension World {
         if entry.due > lastMoment(copy) {
             broken(.progress, "push \(copy.job) comes back \(entry.due - lastMoment(copy)) ms after its end")
         }
-        if copy.notBefore > monotonic, copy.notBefore > known.notBefore {
-            broken(.waits, "push \(copy.job) leaves memory, and the store has a shorter wait")
+        if copy.notBefore > monotonic, copy.notBefore > known.notBefore, entry.clockError == worker.clockError
+        {
+            let until = now(worker).wallMilliseconds + Int64((copy.notBefore - monotonic) / 1_000_000)
+            if entry.progress.wakeMilliseconds < until - 3 {
+                broken(.waits, "push \(copy.job) leaves memory, and the store has a shorter wait")
+            }
         }
         let isScheduled = jobs[copy.job].facts.deliverAtMilliseconds > now(worker).wallMilliseconds
         if copy.notBefore > monotonic, entry.progress.wait == .held || isScheduled {

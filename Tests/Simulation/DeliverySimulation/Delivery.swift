@@ -306,7 +306,7 @@ extension World {
     }
 
     /// A token change isn't held up by this item any more.
-    private func hasMovedOn(_ copy: Copy, _ worker: WorkerModel) {
+    func hasMovedOn(_ copy: Copy, _ worker: WorkerModel) {
         guard copy.notedBy >= 0, let deferred = worker.deferred[copy.notedBy] else { return }
         guard deferred.count == 1 else {
             worker.deferred[copy.notedBy]!.count -= 1
@@ -348,7 +348,7 @@ extension World {
         return low < records.count && log.records[records[low]].offset == offset ? records[low] : nil
     }
 
-    private func readdress(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
+    func readdress(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         let copy = shard.copies[Int(slot)]
         let new = copy.noted >= 0 ? copy.noted : cause.newToken
         note(worker, shard, "push # goes to token # instead", copy.job, new)
@@ -375,33 +375,5 @@ extension World {
     private func presumable(_ copy: Copy, _ shard: ShardModel) {
         shard.isPresumable[copy.address] = true
         confirms[copy.address] = true
-    }
-
-    private func depart(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
-        counts[.depart] += 1
-        var copy = shard.copies[Int(slot)]
-        let new = copy.noted >= 0 ? copy.noted : cause.newToken
-        var (facts, progress) = shard.machine.export(slot)
-        shard.departed += 1
-        hasMovedOn(copy, worker)
-        leave(slot, worker, shard)
-        shard.machine.release(slot)
-        guard facts.device == tokens[new].key else {
-            return broken(.sound, "push \(copy.job) departs for another device than its event said")
-        }
-        facts.device = tokens[new].key
-        let other = worker.shards[self.shard(of: new)]
-        if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
-        copy.address = new
-        copy.noted = -1
-        copy.notedBy = -1
-        copy.hasMoved = true
-        copy.hasNews = true
-        copy.retrySteps = -1
-        // What it waits for was decided where it comes from.
-        copy.waitsUntil = .max
-        moved(copy, other)
-        handOver(.init(copy: copy, facts: facts, progress: progress), worker, shard)
-        if !scenario.limits.storeIsDurable { takeArriving(worker, other) }
     }
 }
