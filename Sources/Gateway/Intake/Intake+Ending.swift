@@ -165,13 +165,19 @@ extension Intake {
         if commits, isSettled(places) { checkpoint(places) {} }
         endInShards(places.map { partitions[$0].slot })
         for place in places {
-            partitions.remove(place)
+            let gone = partitions.remove(place)
             gate.remove(place)
+            finishUnremoved(gone)
         }
         attempt("give partitions back") { () throws(KafkaError) in
             try consumer.unassign(revocation.partitions)
         }
         pollSoon()
+    }
+
+    /// Jobs whose outcomes are in Kafka, and which only waited for removals from the store, take no room any more.
+    func finishUnremoved(_ gone: PartitionState?) {
+        gate.finishOrphans(gone?.store?.removals.completions ?? 0)
     }
 
     // MARK: Commits

@@ -239,6 +239,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if gate.remove(place) {
             attempt("resume") { () throws(KafkaError) in try consumer.resume([old.topicPartition]) }
         }
+        finishUnremoved(old)
         var new = PartitionState(
             topicPartition: old.topicPartition, tracker: OffsetTracker(nextOffset: record.offset))
         new.store = old.store.map { PartitionStore(handle: $0.handle) }
