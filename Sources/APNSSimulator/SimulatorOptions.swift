@@ -100,6 +100,8 @@ public struct SimulatorOptions: Sendable {
     /// …and up to so much later, evenly distributed.
     public var jitter: Duration = .zero
     public var faults: [Fault] = []
+    /// What 429 and 503 say in `retry-after`, in seconds; nil to say nothing.
+    public var retryAfterSeconds: Int?
     /// Of the random choices: faults, jitter and generated identifiers.
     public var seed: UInt64 = 1
 

@@ -25,6 +25,8 @@ final class SimulatorShard: @unchecked Sendable {
     /// The fields of an answer and their texts, used again for each.
     private let fields: UnsafeMutablePointer<ResponseField>
     private let texts: UnsafeMutableRawPointer
+    /// Value of `retry-after` in answers that ask for patience.
+    private let retryAfter: [UInt8]?
 
     /// Options in the units they are used in.
     private let latency: UInt64
@@ -57,8 +59,9 @@ final class SimulatorShard: @unchecked Sendable {
         maximumTokenAge = options.maximumTokenAge.components.seconds
         futureTolerance = options.futureTolerance.components.seconds
         bodies = ErrorBodies(timestamp: wallClockMilliseconds())
-        fields = .allocate(capacity: 3)
+        fields = .allocate(capacity: 4)
         texts = .allocate(byteCount: 2 * APNSID.textLength, alignment: 16)
+        retryAfter = options.retryAfterSeconds.map { Array(String($0).utf8) }
         listener = try ServerListener(
             loop: loop, address: options.address, port: port, reusesPort: options.threads > 1, tls: tls,
             options: Self.serverOptions(options)
@@ -150,9 +153,17 @@ final class SimulatorShard: @unchecked Sendable {
             body = bodies[reason]
             status = reason.status
         }
-        connection.respond(
-            stream: stream, status: status, headers: UnsafeBufferPointer(start: fields, count: count),
-            body: body)
+        guard let retryAfter, reason == .tooManyRequests || reason == .serviceUnavailable else {
+            return connection.respond(
+                stream: stream, status: status, headers: UnsafeBufferPointer(start: fields, count: count),
+                body: body)
+        }
+        retryAfter.withUnsafeBytes { value in
+            fields[count] = ResponseField("retry-after", value, isIndexed: false)
+            connection.respond(
+                stream: stream, status: status, headers: UnsafeBufferPointer(start: fields, count: count + 1),
+                body: body)
+        }
     }
 
     private func text(_ index: Int) -> UnsafeRawBufferPointer {

@@ -142,6 +142,11 @@ struct SimulatorCommand: ParsableCommand {
 
         @Option(
             help: ArgumentHelp(
+                "Answer TooManyRequests and ServiceUnavailable with this retry-after.", valueName: "s"))
+        var retryAfter: Int?
+
+        @Option(
+            help: ArgumentHelp(
                 "Answer device tokens that begin so with a reason, e.g. dead=Unregistered,bad0=BadDeviceToken.",
                 valueName: "hex=reason,…"))
         var devices: String?
@@ -168,6 +173,9 @@ struct SimulatorCommand: ParsableCommand {
             where value < 0 || value > 600_000 {
                 throw ValidationError("\(name): 0 to 600000 milliseconds")
             }
+            if let retryAfter, !(0...86_400).contains(retryAfter) {
+                throw ValidationError("--retry-after: 0 to 86400 seconds")
+            }
         }
 
         func apply(to options: inout SimulatorOptions) throws {
@@ -175,6 +183,7 @@ struct SimulatorCommand: ParsableCommand {
             options.jitter = .microseconds(Int64(jitter * 1_000))
             if let errors { options.faults = try SimulatorOptions.parseFaults(errors) }
             if let devices { options.deviceRules = try SimulatorOptions.parseDeviceRules(devices) }
+            options.retryAfterSeconds = retryAfter
             options.requestsPerDeviceSecond = perDevice
             options.seed = seed
             if let log { options.pushLog = SimulatorOptions.PushLog(path: log, showsTokens: logTokens) }

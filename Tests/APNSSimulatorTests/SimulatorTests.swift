@@ -117,6 +117,19 @@ import Testing
         #expect(response.reason == reason)
     }
 
+    @Test(arguments: [
+        ("ServiceUnavailable", "7"), ("TooManyRequests", "7"), ("InternalServerError", nil),
+    ])
+    func patienceIsAskedFor(reason: String, expected: String?) throws {
+        let fixture = try SimulatorFixture { options, _ in
+            options.faults = try! SimulatorOptions.parseFaults("\(reason)=1")
+            options.retryAfterSeconds = 7
+        }
+        let response = try fixture.connect().push(fixture.good())
+        #expect(response.headers["retry-after"] == expected)
+        #expect(response.reason == reason)
+    }
+
     @Test func oneDeviceMayGetTooMuch() throws {
         let fixture = try SimulatorFixture { options, _ in options.requestsPerDeviceSecond = 5 }
         let client = try fixture.connect()

@@ -2,7 +2,8 @@ import SluiceModel
 
 extension Auditor {
     /// All that happened to a job's identity and its device, in the order of time, a line each.
-    func story(of place: JobPlace) -> [String] {
+    /// - Parameter tellsAll: also of the device's other identities.
+    func story(of place: JobPlace, tellsAll: Bool = false) -> [String] {
         guard let job = history.jobs[place] else { return [] }
         var lines: [(time: Int64, text: String)] = []
         var told: Set<JobPlace> = []
@@ -10,7 +11,9 @@ extension Auditor {
         let identity = job.push.map { AuditedIdentity(job, $0) }
         for other in history.jobs.values where other.deviceToken == job.deviceToken {
             if let push = other.push {
-                guard other.place == place || AuditedIdentity(other, push) == identity else { continue }
+                guard tellsAll || other.place == place || AuditedIdentity(other, push) == identity else {
+                    continue
+                }
                 identifiers[push.apnsID] = other.place
             }
             told.insert(other.place)

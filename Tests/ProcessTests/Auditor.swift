@@ -306,7 +306,8 @@ struct Auditor {
 
     private mutating func note(_ promise: AuditViolation.Promise, _ place: JobPlace?, _ text: String) {
         // The first ones tell the most.
-        let lines = violations.count < 5 ? place.map { story(of: $0) } ?? [] : []
+        let lines =
+            violations.count < 5 ? place.map { story(of: $0, tellsAll: promise == .sentOffline) } ?? [] : []
         violations.append(AuditViolation(promise: promise, place: place, text: text, history: lines))
     }
 }

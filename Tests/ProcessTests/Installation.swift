@@ -11,38 +11,56 @@ final class Installation {
     let directory: TemporaryDirectory
     let kafka: TestKafka
     let partitions: Int
-    let simulator: ChildProcess
+    private(set) var simulator: ChildProcess
     let simulatorPort: String
+    private let simulatorArguments: [String]
     private var workers = 0
 
     static let keyID = "ABC123DEFG"
     static let teamID = "DEF123GHIJ"
 
     /// - Parameter simulatorOptions: Added to the simulator's command line.
-    init(partitions: Int = 3, simulatorOptions: [String] = []) throws {
+    init(
+        partitions: Int = 3, simulatorOptions: [String] = [], simulatorEnvironment: [String: String] = [:]
+    ) throws {
         directory = try TemporaryDirectory("installation")
         self.partitions = partitions
         kafka = try TestKafka([("jobs", partitions), ("outcomes", partitions), ("dead-letters", 1)])
         try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "team.p8")
-        simulator = try ChildProcess(
-            Executables.sluice,
+        simulatorArguments =
             [
-                "simulator", "--port", "0", "--directory", directory.path, "--stop-with-input",
-                "--ready-file", directory.file("simulator.ready"), "--log", directory.file("pushes.jsonl"),
-                "--key", "\(Self.keyID):\(Self.teamID):\(directory.file("team.p8"))",
-            ] + simulatorOptions)
+                "simulator", "--directory", directory.path, "--stop-with-input", "--ready-file",
+                directory.file("simulator.ready"), "--log", directory.file("pushes.jsonl"), "--key",
+                "\(Self.keyID):\(Self.teamID):\(directory.file("team.p8"))",
+            ] + simulatorOptions
+        simulator = try ChildProcess(
+            Executables.sluice, simulatorArguments + ["--port", "0"], environment: simulatorEnvironment)
         let directory = directory
         try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
         let address = try #require(directory.read("simulator.ready")).split(separator: "\n")[0]
         simulatorPort = String(address.split(separator: ":")[1])
     }
 
+    /// Ends the simulator and starts it again on its port; what it logs goes on in the same file.
+    func restartSimulator(with signal: Int32, environment: [String: String] = [:]) throws {
+        simulator.signal(signal)
+        try simulator.wait()
+        try? FileManager.default.removeItem(atPath: directory.file("simulator.ready"))
+        simulator = try ChildProcess(
+            Executables.sluice, simulatorArguments + ["--port", simulatorPort], environment: environment)
+        try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
+    }
+
     /// The least a worker needs, with short waits.
-    func configuration(delivery: String = "{}") -> String {
+    ///
+    /// - Parameters:
+    ///   - group: of the workers, if it is not the one of all.
+    ///   - more: further sections.
+    func configuration(delivery: String = "{}", group: String? = nil, more: String = "") -> String {
         """
         kafka:
           bootstrap-servers: "\(kafka.bootstrapServers)"
-          group-id: \(kafka.group)
+          group-id: \(group ?? kafka.group)
           topics:
             jobs: \(kafka.topic("jobs"))
             outcomes: \(kafka.topic("outcomes"))
@@ -54,6 +72,7 @@ final class Installation {
             topics: [com.example.news]
             credential: {type: token, key-file: team.p8, key-id: \(Self.keyID), team-id: \(Self.teamID)}
         delivery: \(delivery)
+        \(more)
         """
     }
 

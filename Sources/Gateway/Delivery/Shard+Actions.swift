@@ -202,6 +202,7 @@ extension Shard {
         let job = jobs.remove(slot)
         machine.release(slot)
         if job.isRestored { storage?.restored -= 1 }
+        submitBeforeDeparture(of: job)
         let shard = shardIndex(of: job.device, shards: plan.shards)
         handOver(shard, Departure(job: job, facts: facts, progress: progress))
     }

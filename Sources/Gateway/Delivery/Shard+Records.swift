@@ -37,6 +37,7 @@ extension Shard {
     func take(_ incoming: IncomingRecord, isLoaded: Bool = false) {
         let record = incoming.record
         if !isLoaded {
+            if let storage, storage[incoming.partitionSlot] == nil { return storage.early.append(incoming) }
             counters.records += 1
             storage?.hasRead(incoming.partitionSlot, through: record.offset)
         }
@@ -83,6 +84,12 @@ extension Shard {
 
     private func take(_ decoded: PushJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
+        if hasEnded(incoming.partitionSlot, record.offset) {
+            // The store had it already, brought it back before its record came, and it has ended meanwhile.
+            decoded.release()
+            complete(incoming.partitionSlot, record.offset, isRepeated: true)
+            return free(record)
+        }
         var push = decoded
         push.expiration = push.expiration.capped(
             atMilliseconds: wallMilliseconds + plan.limits.maximumExpirationMilliseconds)
@@ -123,8 +130,13 @@ extension Shard {
             refuse(job, .superseded, progress, supersededBy: jobs[slot].pointee.push.apnsID)
         case .deviceFull: refuse(job, .undeliverable, progress, cause: .deviceLimit)
         case .expired: refuse(job, .expired, progress)
-        case .repeated(_, let isDurable):
+        case .repeated(let slot, let isDurable):
             // The slot's job completes the offset, unless it is complete because the store has it.
+            if job.isRestored, let due = job.storedDue, jobs[slot].pointee.storedDue == nil {
+                // It came as a record before the store was asked: at its end it has to leave the store as well.
+                jobs[slot].pointee.storedDevice = job.storedDevice
+                jobs[slot].pointee.storedDue = due
+            }
             if isDurable, !job.isRestored { complete(job.partitionSlot, job.offset, isRepeated: true) }
             free(job)
         case .full:

@@ -84,6 +84,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var abandoned = 0
     /// Set while the worker ends: nothing new is sent.
     private(set) var isDraining = false
+    private var whenSettled: (@Sendable () -> Void)?
     /// Tells the intake of a job that was in flight and is given back after all.
     var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
     /// Hands an item to another shard, by its index.
@@ -169,6 +170,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         outcomes.flushPending()
         if !isDraining, !outcomes.isBlocked { sendAll() }
         submitToStore()
+        tellSettled()
         if freedBytes != 0 {
             bytesInFlight.subtract(freedBytes)
             freedBytes = 0
@@ -217,9 +219,19 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     }
 
     /// Ends sending: waits for what is in flight only. Returns how many jobs were given back.
-    func drain() -> Int {
+    ///
+    /// - Parameter settled: called once, when nothing is in flight any more, and nothing that has ended is in the store:
+    ///   what the intake doesn't count.
+    func drain(settled: @escaping @Sendable () -> Void) -> Int {
         isDraining = true
+        whenSettled = settled
         return abandon(partitionSlot: nil)
+    }
+
+    private func tellSettled() {
+        guard let settled = whenSettled, machine.count == 0, storage?.ended.isEmpty ?? true else { return }
+        whenSettled = nil
+        settled()
     }
 
     /// Closes all connections at once and gives up what is still on them, without an outcome.

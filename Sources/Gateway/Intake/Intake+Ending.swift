@@ -16,7 +16,9 @@ struct Revocation {
 /// The end of the worker: what is in flight ends first.
 struct Drain {
     var deadline: MonotonicTime
+    /// Shards that have yet to say what they give back, and those that hold something that has to end.
     var awaitedShards: Int
+    var unsettledShards: Int
 }
 
 extension Intake {
@@ -263,9 +265,10 @@ extension Intake {
         // Transactions have done so.
         guard transactions == nil else { return }
         let commits = places.compactMap { place -> OffsetCommit? in
-            // An asynchronous commit may still fail, so what it covers is committed again.
+            // An asynchronous commit may still fail, and one that waits for the disk is not issued any more: what they
+            // cover is committed again.
             partitions[place].committed = nil
-            if commitUnderWay != nil { partitions[place].isDirty = true }
+            if commitUnderWay != nil || barrier != nil { partitions[place].isDirty = true }
             return pendingCommit(place)
         }
         guard !commits.isEmpty else { return }
@@ -288,7 +291,9 @@ extension Intake {
         phase = .draining
         // A part of the time is for outcomes, offsets and leaving the group.
         let forTheEnd = min(settings.drainDeadline / 5, .seconds(5))
-        drain = Drain(deadline: loop.now + (settings.drainDeadline - forTheEnd), awaitedShards: shards.count)
+        drain = Drain(
+            deadline: loop.now + (settings.drainDeadline - forTheEnd), awaitedShards: shards.count,
+            unsettledShards: shards.count)
         logger.info("draining", metadata: ["jobs": "\(outstanding)"])
         attempt("pause") { () throws(KafkaError) in
             try consumer.pause(partitions.topicPartitions)
@@ -296,7 +301,12 @@ extension Intake {
         for place in partitions.places { destroyHeld(place) }
         for shard in shards {
             shard.loop.execute { [self] in
-                let abandoned = shard.drain()
+                let abandoned = shard.drain { [self] in
+                    loop.execute { [self] in
+                        drain?.unsettledShards -= 1
+                        checkDrain()
+                    }
+                }
                 loop.execute { [self] in
                     drained += abandoned
                     drain?.awaitedShards -= 1
@@ -308,7 +318,9 @@ extension Intake {
 
     func checkDrain() {
         guard phase == .draining, let drain else { return }
-        let done = drain.awaitedShards <= 0 && unfinished <= 0 && isSettled(partitions.places)
+        let done =
+            drain.awaitedShards <= 0 && unfinished <= 0 && drain.unsettledShards <= 0
+            && isSettled(partitions.places)
         guard done || loop.now >= drain.deadline else { return }
         phase = .ended
         self.drain = nil

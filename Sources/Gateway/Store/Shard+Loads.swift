@@ -208,7 +208,7 @@ extension Shard {
         outcome.cause = .noCredential
         let place = ShardStore.Place(partitionSlot: load.partitionSlot, offset: item.offset)
         storage.ended[place] = ShardStore.Ended(
-            key: ItemKey(device: load.device, offset: item.offset), due: item.due,
+            key: ItemKey(device: load.device, offset: item.offset), due: item.due, device: load.device,
             changelogKey: changelogKey(of: stored.push.deviceToken, item.offset, load.partitionSlot, storage))
         write(outcome, source: OutcomeSource(storedIn: load.partitionSlot, offset: item.offset))
         stored.push.release()

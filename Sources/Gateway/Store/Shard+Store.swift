@@ -11,9 +11,16 @@ extension Shard {
 
     /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
     func begin(partitionSlot: UInt16, _ handle: StorePartition, readThrough: Int64) {
-        storage?[partitionSlot] = ShardStore.Partition(handle: handle, readThrough: readThrough)
-        storage?.cold.beginScan(partitionSlot)
+        guard let storage else { return }
+        storage[partitionSlot] = ShardStore.Partition(handle: handle, readThrough: readThrough)
+        storage.cold.beginScan(partitionSlot)
         machine.begin(partition: partitionSlot)
+        let early = storage.early.filter { $0.partitionSlot == partitionSlot }
+        guard !early.isEmpty else { return }
+        storage.early.removeAll { $0.partitionSlot == partitionSlot }
+        wallMilliseconds = wallClockMilliseconds()
+        for incoming in early { take(incoming) }
+        askForTurnEnd()
     }
 
     /// All that the store has of a partition was told by `found`.
@@ -191,7 +198,7 @@ extension Shard {
         let place = ShardStore.Place(partitionSlot: source.partitionSlot, offset: source.offset)
         storage.ended[place] = ShardStore.Ended(
             key: ItemKey(device: job.pointee.storedDevice, offset: source.offset), due: due,
-            changelogKey: changelogKey(of: job, storage))
+            device: job.pointee.device, changelogKey: changelogKey(of: job, storage))
         return source
     }
 
@@ -204,6 +211,12 @@ extension Shard {
             return nil
         }
         return Array(storage.keyWriter.bytes)
+    }
+
+    /// An item of the store has ended, and is still there.
+    func hasEnded(_ partitionSlot: UInt16, _ offset: Int64) -> Bool {
+        guard let storage, !storage.ended.isEmpty else { return false }
+        return storage.ended[ShardStore.Place(partitionSlot: partitionSlot, offset: offset)] != nil
     }
 
     /// The outcomes of these items are safe.
@@ -243,11 +256,21 @@ extension Shard {
             storage.failedRemovals = []
         }
         askForLoads(storage)
+        submitBatch(storage)
+    }
+
+    private func submitBatch(_ storage: ShardStore) {
         guard !storage.batch.isEmpty else { return }
         let requests = storage.takeRequests()
         storage.store.submit(storage.takeBatch()) { [self] result in
             loop.execute { [self] in batchEnded(requests, result) }
         }
+    }
+
+    /// What was asked of the store for an item comes before what another shard, which takes it over, asks for it.
+    func submitBeforeDeparture(of job: borrowing Job) {
+        guard let storage, job.storedDue != nil else { return }
+        submitBatch(storage)
     }
 
     private func tellIntake() {
@@ -275,7 +298,7 @@ extension Shard {
             if removals.isEmpty { storage.failedRemovals += requests.removals }
             for place in removals {
                 guard let item = storage.ended.removeValue(forKey: place) else { continue }
-                news.removed.append(IntakeNews.Removed(place: place, device: item.key.device))
+                news.removed.append(IntakeNews.Removed(place: place, device: item.device))
             }
             for (index, load) in requests.loads.enumerated() {
                 take(load, index < result.loads.count ? result.loads[index] : nil, result, storage)

@@ -22,6 +22,8 @@ final class ShardStore: TimerHandler {
     struct Ended {
         var key: ItemKey
         var due: Int64
+        /// That of its outcome: after a token change another than that of the key, which is where the item is kept.
+        var device: DeviceKey
         /// Nil without a changelog, or when that says so already.
         var changelogKey: [UInt8]?
     }
@@ -80,6 +82,8 @@ final class ShardStore: TimerHandler {
     var batch: StoreBatch
     var requests = Requests()
     private var partitions: [Partition?] = []
+    /// Records that came, by another way, before the news that their partition begins.
+    var early: [IncomingRecord] = []
     var cold = ColdDevices()
     var arrivals: [DeviceKey: Arrival] = [:]
     /// Devices that are to be loaded, first come first served.

@@ -1,0 +1,118 @@
+import SluiceModel
+import TestSupport
+
+/// A load that has everything that a store has to do with: devices that come and go, pushes that are held, scheduled,
+/// confirmed, replaced, cancelled or expire, and tokens that change or end.
+struct StoreLoad {
+    var random: SeededRandom
+    private var tokens: [String]
+    private var offline: Set<String> = []
+    /// Receipts that devices will send, and how much of the log has been looked at.
+    private var receipts: [JobDraft] = []
+    private var arrivalsSeen = 0
+    private var deliveries: [String: DeliveryMode] = [:]
+    private var identifiers: [(token: String, identifier: String)] = []
+    private(set) var pushes = 0
+    /// Devices also get new tokens, to which what is pending moves.
+    private let changesTokens: Bool
+
+    static let topic = "com.example.news"
+
+    init(seed: UInt64, devices: Int, changesTokens: Bool = false) {
+        self.changesTokens = changesTokens
+        random = SeededRandom(seed: seed)
+        tokens = []
+        for _ in 0..<devices { tokens.append(random.hexadecimal(bytes: 32)) }
+    }
+
+    /// The next jobs, at an instant, after what the bed has seen so far.
+    mutating func next(_ count: Int, _ bed: StoreBed) -> [JobDraft] {
+        look(at: bed.history.arrivals)
+        var drafts: [JobDraft] = []
+        while !receipts.isEmpty, drafts.count < count / 2 { drafts.append(receipts.removeFirst()) }
+        while drafts.count < count { drafts.append(draft(at: bed.now)) }
+        return drafts
+    }
+
+    /// Devices report what they got, for the most part.
+    private mutating func look(at arrivals: [AuditedArrival]) {
+        for arrival in arrivals[arrivalsSeen...] where deliveries[arrival.apnsID] == .confirm {
+            guard arrival.status == 200, random.chance(60) else { continue }
+            offline.remove(arrival.deviceToken)
+            receipts.append(JobDraft(arrival.deviceToken, .receipt(arrival.apnsID)))
+        }
+        arrivalsSeen = arrivals.count
+    }
+
+    private mutating func draft(at now: Int64) -> JobDraft {
+        let index = Int.random(in: tokens.indices, using: &random)
+        let token = tokens[index]
+        switch Int.random(in: 0..<1000, using: &random) {
+        case ..<120:
+            if offline.remove(token) != nil { return JobDraft(token, .online) }
+            offline.insert(token)
+            return JobDraft(token, .offline)
+        case ..<170: return JobDraft(token, .cancel(.collapse(topic: Self.topic, collapseID())))
+        case ..<190:
+            guard let recent = identifiers.randomElement(using: &random) else { break }
+            return JobDraft(recent.token, .cancel(.notification(recent.identifier)))
+        case ..<200 where changesTokens:
+            tokens[index] = random.hexadecimal(bytes: 32)
+            return JobDraft(token, .tokenChanged(tokens[index]))
+        case ..<203:
+            tokens[index] = random.hexadecimal(bytes: 32)
+            return JobDraft(token, .unregistered)
+        default: break
+        }
+        return push(to: token, at: now)
+    }
+
+    private mutating func collapseID() -> String { "score-\(Int.random(in: 0..<4, using: &random))" }
+
+    private mutating func push(to token: String, at now: Int64) -> JobDraft {
+        var push = AuditedPush(apnsID: random.identifier(), topic: Self.topic)
+        if random.chance(80) { push.collapseID = collapseID() }
+        push.delivery = [.accept, .accept, .holdWhileOffline, .holdWhileOffline, .confirm]
+            .randomElement(using: &random)!
+        let second = now / 1_000 * 1_000
+        switch Int.random(in: 0..<100, using: &random) {
+        case ..<25: push.expiration = second + .random(in: 2...8, using: &random) * 1_000
+        case ..<40: push.expiration = second + 3_600_000
+        default: break
+        }
+        if random.chance(15) {
+            let wait = Int64.random(in: 200...5_000, using: &random)
+            if now + wait < push.expiration ?? .max { push.deliverAt = now + wait }
+        }
+        pushes += 1
+        deliveries[push.apnsID] = push.delivery
+        identifiers.append((token, push.apnsID))
+        if identifiers.count > 100 { identifiers.removeFirst() }
+        return JobDraft(
+            token, .push(push),
+            receiptTimeout: push.delivery == .confirm ? .random(in: 1...3, using: &random) : nil)
+    }
+
+    // MARK: The end
+
+    /// All devices come online, also those whose token changed, and report what they get.
+    mutating func settle(_ bed: StoreBed) -> [JobDraft] {
+        var drafts: [JobDraft] = []
+        var told: Set<String> = []
+        let arrived = Dictionary(
+            bed.history.arrivals.filter { $0.status == 200 }.map { ($0.apnsID, $0.deviceToken) },
+            uniquingKeysWith: { $1 })
+        for job in bed.open.sorted(by: { $0.place < $1.place }) {
+            guard let push = job.push else { continue }
+            if push.delivery == .confirm, let token = arrived[push.apnsID] {
+                drafts.append(JobDraft(token, .receipt(push.apnsID)))
+            }
+            if told.insert(job.deviceToken).inserted { drafts.append(JobDraft(job.deviceToken, .online)) }
+        }
+        for token in tokens where offline.contains(token) && told.insert(token).inserted {
+            drafts.append(JobDraft(token, .online))
+        }
+        offline = []
+        return drafts
+    }
+}
