@@ -55,6 +55,7 @@ extension Intake {
             }
             try consumer.assign(begins)
             pendingAssignment = nil
+            commitsWaitUntil = loop.now
             for state in states { begin(state) }
             handedOff()
             followGate()
@@ -81,6 +82,7 @@ extension Intake {
     func beginRevocation(_ revoked: [TopicPartition], isLost: Bool) {
         counters.rebalances += 1
         pendingAssignment = nil
+        commitsWaitUntil = loop.now
         cancelHandOff()
         logger.log(
             level: isLost ? .warning : .info, isLost ? "partitions lost" : "partitions revoked",
@@ -184,6 +186,9 @@ extension Intake {
 
     // MARK: Commits
 
+    /// Without news of a rebalance for so long, commits go on.
+    private static let longestRebalance: Duration = .seconds(5)
+
     private func pendingCommit(_ place: Int) -> OffsetCommit? {
         guard partitions[place].isDirty else { return nil }
         let topicPartition = partitions[place].topicPartition
@@ -197,6 +202,7 @@ extension Intake {
     /// Commits what has moved since the last time; the result comes as an event.
     func commitDirty() {
         guard transactions == nil, commitUnderWay == nil, barrier == nil else { return }
+        guard loop.now >= commitsWaitUntil || phase == .draining else { return }
         lastCommit = loop.now
         finishedSinceCommit = 0
         var issued = IssuedCommit()
@@ -250,6 +256,9 @@ extension Intake {
         guard let error = result.error else { return }
         counters.commitErrors += 1
         logger.warning("offsets were not committed; tried again", metadata: ["error": "\(error)"])
+        // librdkafka 2.0 takes all partitions for lost when it learns of a new generation by a commit (its issue 4059):
+        // the next one waits for what the rebalance brings.
+        if error.isOfRebalance { commitsWaitUntil = loop.now + Self.longestRebalance }
         commitAllAgain()
     }
 

@@ -76,6 +76,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Until when no due items are looked for.
     var nextDueScan = MonotonicTime(nanoseconds: 0)
     var lastCommit: MonotonicTime
+    /// The group is in a rebalance.
+    var commitsWaitUntil = MonotonicTime(nanoseconds: 0)
     var finishedSinceCommit = 0
     private var lastAssignmentTry: MonotonicTime
     /// Events are handled inside of a poll, whose buffer must not be filled again meanwhile.
