@@ -203,7 +203,8 @@ struct Auditor {
             let epoch = epoch(arrival.time, job.place.partition)
             for outcome in outcomes[job.place] ?? []
             where self.epoch(outcome.finished, job.place.partition) == epoch
-                && outcome.finished + Self.transit < arrival.time {
+                && outcome.finished + Self.transit < arrival.time
+            {
                 note(.afterEnd, job.place, "it was pushed after its outcome, \(outcome.kind.name)")
             }
             // A receipt that does not come is a reason to push again.

@@ -163,7 +163,8 @@ final class ReplicaBed {
                 for replica in replicas.values {
                     guard let exit = replica.endedEarly else { continue }
                     throw Trouble(
-                        description: "\(replica.name): \(exit)\n\(replica.process.standardError.suffix(3_000))")
+                        description:
+                            "\(replica.name): \(exit)\n\(replica.process.standardError.suffix(3_000))")
                 }
                 return try condition()
             }
@@ -194,14 +195,13 @@ final class ReplicaBed {
             Executables.sluice, ["run", "-c", path, "--stop-with-input"],
             environment: [
                 "SLUICE_LOG__FORMAT": "json",
-                "SLUICE_LOG__LEVEL": "debug", "SLUICE_KAFKA__PROPERTIES__DEBUG": "cgrp",
                 "SLUICE_STORE__DIRECTORY": installation.directory.file("store-\(name)"),
                 "SLUICE_STORE__AFTER": "1s",
                 "SLUICE_STORE__CHANGELOG": "on",
                 "SLUICE_STORE__TRANSACTIONS": Self.hasTransactions ? "on" : "off",
                 "SLUICE_KAFKA__TOPICS__CHANGELOG": installation.kafka.topic("changelog"),
                 "SLUICE_KAFKA__CONSUMER_PROPERTIES__SESSION_TIMEOUT_MS": "\(Self.sessionTimeout)",
-                "SLUICE_KAFKA__CONSUMER_PROPERTIES__HEARTBEAT_INTERVAL_MS": "300",
+                "SLUICE_KAFKA__CONSUMER_PROPERTIES__HEARTBEAT_INTERVAL_MS": "800",
             ])
         replicas[name] = Replica(name, process)
     }

@@ -24,7 +24,9 @@ final class Replica {
         var message: String
         var fields: [String: String]
 
-        var partitions: [Int32] { (fields["partitions"] ?? "").split(separator: ",").compactMap { Int32($0) } }
+        var partitions: [Int32] {
+            (fields["partitions"] ?? "").split(separator: ",").compactMap { Int32($0) }
+        }
     }
 
     init(_ name: String, _ process: ChildProcess) {
