@@ -46,6 +46,12 @@ extension KafkaError {
     public static let partitionsLost = KafkaError(
         RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST, "the partitions are lost")
 
+    /// The group is about to share its partitions anew, or has done so already.
+    public var isOfRebalance: Bool {
+        code == RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS.rawValue
+            || code == RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION.rawValue
+    }
+
     init(_ code: rd_kafka_resp_err_t, _ what: String, detail: String? = nil) {
         let reason = detail ?? String(cString: rd_kafka_err2str(code))
         self.init(

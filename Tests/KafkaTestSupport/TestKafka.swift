@@ -15,7 +15,8 @@ public final class TestKafka {
     }
 
     /// - Parameters:
-    ///   - topics: base names with their partitions; ``topic(_:)`` gives the real names.
+    ///   - topics: base names with their partitions; ``topic(_:)`` gives the real names. `changelog` is compacted, where
+    ///     the cluster can.
     ///   - isOwn: never the brokers of the environment: for a test that does something to Kafka itself.
     public init(_ topics: [(name: String, partitions: Int)], isOwn: Bool = false) throws {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
@@ -26,7 +27,10 @@ public final class TestKafka {
             let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: brokers))
             try admin.createTopics(
                 topics.map {
-                    NewTopic("\($0.name)-\(suffix)", partitions: $0.partitions, replicationFactor: 1)
+                    NewTopic(
+                        "\($0.name)-\(suffix)", partitions: $0.partitions, replicationFactor: 1,
+                        configuration: $0.name == "changelog"
+                            ? [(name: "cleanup.policy", value: "compact")] : [])
                 })
             for topic in topics {
                 let name = "\(topic.name)-\(suffix)"

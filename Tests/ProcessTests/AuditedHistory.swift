@@ -140,6 +140,13 @@ struct WorkerLife {
     var settled: Set<JobPlace> = []
 }
 
+/// A worker begins with a partition whose earlier worker did not end in order: what that had not committed is done again.
+struct Takeover {
+    var time: Int64
+    /// What was committed before: all below is known to whoever has the partition.
+    var committed: Int64
+}
+
 /// All that a test produced, and all that became of it.
 struct AuditedHistory {
     var jobs: [JobPlace: AuditedJob] = [:]
@@ -148,6 +155,8 @@ struct AuditedHistory {
     /// In the simulator's order.
     var arrivals: [AuditedArrival] = []
     var lives: [WorkerLife] = []
+    /// By partition, in the order of time.
+    var takeovers: [Int32: [Takeover]] = [:]
     /// When the simulator was killed: answers were lost then.
     var simulatorDeaths: [Int64] = []
     /// Outcomes, dead letters or lines that could not be read, which there must be none of.

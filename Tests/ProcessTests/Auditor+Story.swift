@@ -32,6 +32,9 @@ extension Auditor {
             let last = number > 0 ? history.lives[number - 1].end : nil
             lines.append((life.start, "worker \(number) starts\(last == .killed ? ", after a kill" : "")"))
         }
+        for takeover in history.takeovers[place.partition] ?? [] {
+            lines.append((takeover.time, "another worker begins, from \(takeover.committed) on"))
+        }
         for death in history.simulatorDeaths { lines.append((death, "the simulator is killed")) }
         let start = lines.map(\.time).min() ?? 0
         // Stable, as instants are often the same.

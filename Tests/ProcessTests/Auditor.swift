@@ -4,7 +4,8 @@ import SluiceModel
 /// the worker and knows nothing of how that works.
 ///
 /// An *epoch* is the time between two kills of the worker, whatever orderly restarts lie between. Within one nothing is
-/// done twice; what is done again in the next is bounded by ``WorkerLife/settled``.
+/// done twice; what is done again in the next is bounded by ``WorkerLife/settled``. Where several workers share the
+/// partitions, each has epochs of its own, which begin with its ``Takeover``s.
 struct Auditor {
     let history: AuditedHistory
     /// What may lie between a decision of the worker and the simulator's clock: a push on its way, the time of an event
@@ -79,8 +80,10 @@ struct Auditor {
 
     // MARK: Epochs
 
-    /// Number of the epoch that an instant lies in.
-    private func epoch(_ time: Int64) -> Int { epochStarts.count { $0 <= time } }
+    /// Number of the epoch of a partition that an instant lies in.
+    private func epoch(_ time: Int64, _ partition: Int32) -> Int {
+        epochStarts.count { $0 <= time } + (history.takeovers[partition]?.count { $0.time <= time } ?? 0)
+    }
 
     /// Whether the simulator lost answers between two instants.
     private func answersLost(_ from: Int64, _ to: Int64) -> Bool {
@@ -95,7 +98,7 @@ struct Auditor {
         }
         var inEpoch: [Int: Int] = [:]
         for outcome in found {
-            inEpoch[epoch(outcome.finished), default: 0] += 1
+            inEpoch[epoch(outcome.finished, job.place.partition), default: 0] += 1
             if let push = job.push {
                 judge(outcome, job, push)
             } else {
@@ -197,13 +200,16 @@ struct Auditor {
             if let moment = push.deliverAt, arrival.time < moment {
                 note(.early, job.place, "it arrived \(moment - arrival.time) ms before its deliver-at")
             }
-            let epoch = epoch(arrival.time)
+            let epoch = epoch(arrival.time, job.place.partition)
             for outcome in outcomes[job.place] ?? []
-            where self.epoch(outcome.finished) == epoch && outcome.finished + Self.transit < arrival.time {
+            where self.epoch(outcome.finished, job.place.partition) == epoch
+                && outcome.finished + Self.transit < arrival.time
+            {
                 note(.afterEnd, job.place, "it was pushed after its outcome, \(outcome.kind.name)")
             }
             // A receipt that does not come is a reason to push again.
-            if let last = lastAccepted, push.delivery != .confirm, self.epoch(last) == epoch,
+            if let last = lastAccepted, push.delivery != .confirm,
+                self.epoch(last, job.place.partition) == epoch,
                 !answersLost(last, arrival.time)
             {
                 note(
@@ -243,9 +249,10 @@ struct Auditor {
         let all = places.flatMap { place in (arrivalOrder[place] ?? []).map { (place, $0) } }
             .sorted { $0.1 < $1.1 }.map { ($0.0, history.arrivals[$0.1]) }
         // Records of one identity are in one partition, so their places are their order.
+        let partition = places[0].partition
         var newest: (epoch: Int, place: JobPlace)?
         for (place, arrival) in all {
-            let epoch = epoch(arrival.time)
+            let epoch = epoch(arrival.time, partition)
             if let newest, newest.epoch == epoch, place < newest.place {
                 note(.newestWins, place, "it was pushed after \(newest.place), which is newer (\(identity))")
             }
@@ -254,10 +261,10 @@ struct Auditor {
         let accepted = all.filter { $0.1.status == 200 }
         guard let last = accepted.last, let top = accepted.map(\.0).max(), last.0 < top else { return }
         // Within an epoch nothing explains it; in a later one the newest was taken up again as well.
-        let epoch = epoch(last.1.time)
-        let shown = accepted.last { $0.0 == top }.map { self.epoch($0.1.time) } ?? 0
+        let epoch = epoch(last.1.time, partition)
+        let shown = accepted.last { $0.0 == top }.map { self.epoch($0.1.time, partition) } ?? 0
         let endedAgain =
-            shown < epoch && (outcomes[top] ?? []).contains { self.epoch($0.finished) >= epoch }
+            shown < epoch && (outcomes[top] ?? []).contains { self.epoch($0.finished, partition) >= epoch }
         if !endedAgain {
             note(.newestLast, top, "the device shows \(last.0) instead, which is older (\(identity))")
         }
@@ -283,6 +290,13 @@ struct Auditor {
 
     /// The start of the first worker that may have to learn it again: one that follows a kill before it was settled.
     private func forgotten(_ event: AuditedJob, after outcome: AuditedOutcome) -> Int64 {
+        let takeover = history.takeovers[event.place.partition]?.first {
+            $0.time > outcome.finished && $0.committed <= event.place.offset
+        }
+        return min(takeover?.time ?? .max, forgottenByKill(event, after: outcome))
+    }
+
+    private func forgottenByKill(_ event: AuditedJob, after outcome: AuditedOutcome) -> Int64 {
         for (life, next) in zip(history.lives, history.lives.dropFirst())
         where next.start > outcome.finished && life.end == .killed && !life.settled.contains(event.place) {
             return next.start

@@ -25,7 +25,9 @@ final class Installation {
     ) throws {
         directory = try TemporaryDirectory("installation")
         self.partitions = partitions
-        kafka = try TestKafka([("jobs", partitions), ("outcomes", partitions), ("dead-letters", 1)])
+        kafka = try TestKafka([
+            ("jobs", partitions), ("outcomes", partitions), ("dead-letters", 1), ("changelog", partitions),
+        ])
         try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "team.p8")
         simulatorArguments =
             [

@@ -90,6 +90,8 @@ public final class ChildProcess {
 
     public var standardOutput: String { directory.read("stdout") ?? "" }
     public var standardError: String { directory.read("stderr") ?? "" }
+    /// Where standard error goes, for those who follow it.
+    public var standardErrorFile: String { directory.file("stderr") }
 
     /// Writes to the child's standard input; small texts only, more than the socket's buffer
     /// blocks until the child has read.

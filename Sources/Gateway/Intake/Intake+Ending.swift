@@ -55,6 +55,7 @@ extension Intake {
             }
             try consumer.assign(begins)
             pendingAssignment = nil
+            commitsWaitUntil = loop.now
             for state in states { begin(state) }
             handedOff()
             confirmMembership()
@@ -82,6 +83,7 @@ extension Intake {
     func beginRevocation(_ revoked: [TopicPartition], isLost: Bool) {
         counters.rebalances += 1
         pendingAssignment = nil
+        commitsWaitUntil = loop.now
         cancelHandOff()
         logger.log(
             level: isLost ? .warning : .info, isLost ? "partitions lost" : "partitions revoked",
@@ -168,8 +170,9 @@ extension Intake {
         if commits, isSettled(places) { checkpoint(places) {} }
         endInShards(places.map { partitions[$0].slot })
         for place in places {
-            partitions.remove(place)
+            let gone = partitions.remove(place)
             gate.remove(place)
+            finishUnremoved(gone)
         }
         attempt("give partitions back") { () throws(KafkaError) in
             try consumer.unassign(revocation.partitions)
@@ -177,7 +180,15 @@ extension Intake {
         pollSoon()
     }
 
+    /// Jobs whose outcomes are in Kafka, and which only waited for removals from the store, take no room any more.
+    func finishUnremoved(_ gone: PartitionState?) {
+        gate.finishOrphans(gone?.store?.removals.completions ?? 0)
+    }
+
     // MARK: Commits
+
+    /// Without news of a rebalance for so long, commits go on.
+    private static let longestRebalance: Duration = .seconds(5)
 
     private func pendingCommit(_ place: Int) -> OffsetCommit? {
         guard partitions[place].isDirty else { return nil }
@@ -192,6 +203,7 @@ extension Intake {
     /// Commits what has moved since the last time; the result comes as an event.
     func commitDirty() {
         guard transactions == nil, commitUnderWay == nil, barrier == nil else { return }
+        guard loop.now >= commitsWaitUntil || phase == .draining else { return }
         lastCommit = loop.now
         finishedSinceCommit = 0
         var issued = IssuedCommit()
@@ -245,6 +257,9 @@ extension Intake {
         guard let error = result.error else { return confirmMembership() }
         counters.commitErrors += 1
         logger.warning("offsets were not committed; tried again", metadata: ["error": "\(error)"])
+        // librdkafka 2.0 takes all partitions for lost when it learns of a new generation by a commit (its issue 4059):
+        // the next one waits for what the rebalance brings.
+        if error.isOfRebalance { commitsWaitUntil = loop.now + Self.longestRebalance }
         commitAllAgain()
     }
 

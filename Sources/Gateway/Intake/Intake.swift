@@ -81,6 +81,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Until when no due items are looked for.
     var nextDueScan = MonotonicTime(nanoseconds: 0)
     var lastCommit: MonotonicTime
+    /// The group is in a rebalance.
+    var commitsWaitUntil = MonotonicTime(nanoseconds: 0)
     var finishedSinceCommit = 0
     private var lastAssignmentTry: MonotonicTime
     /// Events are handled inside of a poll, whose buffer must not be filled again meanwhile.
@@ -247,6 +249,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if gate.remove(place) {
             attempt("resume") { () throws(KafkaError) in try consumer.resume([old.topicPartition]) }
         }
+        finishUnremoved(old)
         var new = PartitionState(
             topicPartition: old.topicPartition, tracker: OffsetTracker(nextOffset: record.offset))
         new.store = old.store.map { PartitionStore(handle: $0.handle) }

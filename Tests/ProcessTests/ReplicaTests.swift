@@ -1,0 +1,101 @@
+import Foundation
+import KafkaTestSupport
+import TestSupport
+import Testing
+
+/// Several workers that hand partitions over, with what is held, by way of the changelog.
+@Suite("Replicas: workers that hand over to each other", .serialized)
+struct ReplicaTests {
+    static func number(_ name: String) -> UInt64? {
+        ProcessInfo.processInfo.environment[name].flatMap { UInt64($0) }
+    }
+
+    /// SLUICE_TEST_REPLICA_SEED repeats the load of a run; moments are the machine's.
+    static var seed: UInt64 { number("SLUICE_TEST_REPLICA_SEED") ?? .random(in: 1...1_000_000) }
+
+    /// Held pushes; SLUICE_TEST_REPLICA_DEVICES=10000 for more.
+    static var devices: Int { Int(number("SLUICE_TEST_REPLICA_DEVICES") ?? 60) }
+
+    /// The absent devices' pushes wait in stores alone: all offsets are committed, and have left memory.
+    private func hold(
+        _ load: inout ReplicaLoad, _ bed: ReplicaBed, deliverAt: Int64? = nil, expiration: Int64? = nil
+    ) throws {
+        try bed.produce(load.hold(deliverAt: deliverAt, expiration: expiration))
+        try bed.wait(for: "what is held is committed") { bed.isCommitted }
+    }
+
+    /// All devices are back: everything ends, and each held push has arrived.
+    private func end(_ load: inout ReplicaLoad, _ bed: ReplicaBed, _ what: String, seed: UInt64) throws {
+        try bed.produce(load.bringBack())
+        try bed.finish()
+        #expect(load.held.allSatisfy { bed.accepted.contains($0.apnsID) }, "what was held is delivered")
+        try bed.stopAll()
+        try bed.judge(what, seed: seed)
+    }
+
+    @Test("a rolling restart under load loses nothing, keeps each device's order, and what is held")
+    func rollingRestart() throws {
+        let seed = Self.seed
+        var load = ReplicaLoad(seed: seed, live: 60, absent: Self.devices)
+        let bed = try ReplicaBed(simulatorOptions: ["--latency", "5", "--jitter", "20"])
+        let names = ["one", "two", "three"]
+        try bed.start(names)
+        try hold(&load, bed)
+        let start = bed.now
+        for _ in 0..<(Self.number("SLUICE_TEST_ROLLING_RESTARTS") ?? 1) {
+            for name in names {
+                try bed.stop(name) { try load.tick(bed) }
+                try bed.start([name]) { try load.tick(bed) }
+            }
+        }
+        let pauses = bed.longestPauses(from: start, until: bed.now)
+        print("rolling restart, \(bed.now - start) ms: partitions without progress for \(pauses) ms at most")
+        try end(&load, bed, "rolling restart of three", seed: seed)
+    }
+
+    @Test("what a worker held that is gone for good is restored by another, and is in time")
+    func goneForGood() throws {
+        let seed = Self.seed
+        var load = ReplicaLoad(seed: seed, live: 0, absent: Self.devices)
+        let bed = try ReplicaBed(simulatorOptions: ["--latency", "5"])
+        try bed.start(["one", "two"])
+        let soon = (bed.now + 4_000) / 1_000 * 1_000
+        try hold(&load, bed, deliverAt: soon + 3_000, expiration: soon)
+        let lost = bed.replicas["one"]!.owned
+        #expect(!lost.isEmpty)
+        try bed.kill("one")
+        try bed.removeStore("one")
+        try bed.waitForShares()
+        let restored = bed.replicas["two"]!.lines.filter { $0.message == "restored" }
+            .compactMap { $0.fields["partition"].flatMap { Int32($0) } }
+        #expect(lost.isSubset(of: restored), "it is restored before the partition's jobs are taken")
+        // What is due in the meantime, by its moment or its expiration.
+        try bed.wait(for: "what is due has ended") {
+            bed.open.allSatisfy { $0.push?.deliverAt == nil && $0.push?.expiration == nil }
+        }
+        try bed.start(["three"])
+        try end(&load, bed, "one of two gone for good", seed: seed)
+        #expect(bed.history.outcomes.count == bed.history.jobs.count, "one outcome each")
+        #expect(bed.history.arrivals.count == bed.accepted.count, "nothing is sent twice")
+    }
+
+    @Test("from one worker to three and back under load, with what is held")
+    func scaling() throws {
+        let seed = Self.seed
+        var load = ReplicaLoad(seed: seed, live: 60, absent: Self.devices)
+        let bed = try ReplicaBed(simulatorOptions: ["--latency", "5", "--jitter", "20"])
+        try bed.start(["one"])
+        try hold(&load, bed)
+        let start = bed.now
+        for _ in 0..<(Self.number("SLUICE_TEST_SCALINGS") ?? 1) {
+            try bed.start(["two", "three"]) { try load.tick(bed) }
+            for name in ["three", "two"] {
+                try bed.stop(name) { try load.tick(bed) }
+                try bed.waitForShares { try load.tick(bed) }
+            }
+        }
+        let pauses = bed.longestPauses(from: start, until: bed.now)
+        print("scaling, \(bed.now - start) ms: partitions without progress for \(pauses) ms at most")
+        try end(&load, bed, "one, three, one", seed: seed)
+    }
+}
