@@ -39,7 +39,7 @@ final class StoreBed {
 
     init(
         partitions: Int = 4, simulatorOptions: [String] = [], delivery: String = StoreBed.delivery,
-        store: String = "{directory: store, after: 1s}", clockOffset: Int64? = nil
+        store: String = "{directory: store, after: 1s, changelog: off}", clockOffset: Int64? = nil
     ) throws {
         self.clockOffset = clockOffset ?? 0
         installation = try Installation(
