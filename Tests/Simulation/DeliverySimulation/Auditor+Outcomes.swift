@@ -142,6 +142,8 @@ extension World {
             shard.machine.state(UInt32(slot)) == .retrying,
             now(worker).wallMilliseconds == lastMoment(copy) - 1, !shard.wasBusy[copy.address]
         else { return }
+        // One of many returns has a moment of its own.
+        if scenario.limits.storeIsDurable, jobs[copy.job].facts.delivery != .accept { return }
         broken(.progress, "push \(copy.job) is to be sent again when it has expired")
     }
 

@@ -9,6 +9,9 @@ extension World {
         let step = Int64(draw.spread(1...90_000)) * (draw.chance(500) ? -1 : 1)
         worker.clockError = max(-120_000, min(120_000, worker.clockError + step))
         worker.clockSteps += 1
+        for shard in worker.shards {
+            for slot in shard.copies.indices { shard.copies[slot].overdueSince = 0 }
+        }
         happened(step < 0 ? .clockBack : .clockForward)
         note("the clock of worker # is # ms wrong", worker.number, Int(worker.clockError))
     }

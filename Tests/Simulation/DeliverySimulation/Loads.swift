@@ -16,9 +16,10 @@ extension World {
         if shard.store.arrivals[token] == nil {
             guard mustLoad(token, needsPresence: needsPresence, shard) else { return false }
             standInLine(token, partition, shard)
-        } else if shard.store.arrivals[token]!.state == .loaded, shard.store.cold.contains(tokens[token].key)
+        } else if shard.store.arrivals[token]!.state == .loaded,
+            mustLoad(token, needsPresence: needsPresence, shard)
         {
-            // What was of records still to be read may have been read since.
+            // What was of records still to be read may have been read since; or what came before didn't ask for presence.
             loadAgain(token, shard)
         }
         counts[.putAside] += 1
