@@ -26,7 +26,10 @@ final class ReplicaBed {
     private let group: KafkaConsumer
     private var commits: [(time: Int64, offsets: [Int64])] = []
     private var lastLook = ContinuousClock.now
-    private var starts = 0
+    /// Another `sluice` than the one that was built with the tests.
+    var executable: String?
+    /// More of the workers' settings.
+    var environment: [String: String] = [:]
     /// Partitions whose worker has not ended in order, so that whoever has them next does some things again.
     private var isDisturbed: Set<Int32> = []
 
@@ -188,11 +191,10 @@ final class ReplicaBed {
 
     /// Starts a worker. One of the same name has the same store.
     func start(_ name: String, delivery: String = ReplicaLimits.delivery) throws {
-        starts += 1
         let path = try installation.directory.write(
             installation.configuration(delivery: delivery), to: "\(name).yaml")
         let process = try ChildProcess(
-            Executables.sluice, ["run", "-c", path, "--stop-with-input"],
+            executable ?? Executables.sluice, ["run", "-c", path, "--stop-with-input"],
             environment: [
                 "SLUICE_LOG__FORMAT": "json",
                 "SLUICE_STORE__DIRECTORY": installation.directory.file("store-\(name)"),
@@ -202,7 +204,7 @@ final class ReplicaBed {
                 "SLUICE_KAFKA__TOPICS__CHANGELOG": installation.kafka.topic("changelog"),
                 "SLUICE_KAFKA__CONSUMER_PROPERTIES__SESSION_TIMEOUT_MS": "\(Self.sessionTimeout)",
                 "SLUICE_KAFKA__CONSUMER_PROPERTIES__HEARTBEAT_INTERVAL_MS": "800",
-            ])
+            ].merging(environment) { $1 })
         replicas[name] = Replica(name, process)
     }
 
@@ -284,7 +286,10 @@ final class ReplicaBed {
     }
 
     /// What the auditor finds becomes issues.
-    func judge(_ what: String, seed: UInt64) throws {
+    /// - Parameter isKnown: what the worker is known not to keep yet.
+    func judge(
+        _ what: String, seed: UInt64, isKnown: (AuditViolation) -> Bool = { _ in false }
+    ) throws {
         try poll()
         let auditor = Auditor(history)
         let repeated = history.outcomes.count - history.jobs.count
@@ -293,8 +298,13 @@ final class ReplicaBed {
             \(what), seed \(seed): \(history.jobs.count) jobs, \(history.arrivals.count) pushes at APNs, \
             \(repeated) outcomes repeated
             """)
-        for violation in auditor.violations.prefix(5) { Issue.record("seed \(seed): \(violation)") }
-        #expect(auditor.violations.count == 0, "seed \(seed)")
+        let known = auditor.violations.filter(isKnown)
+        withKnownIssue("a worker that was stopped goes on with what it had", isIntermittent: true) {
+            for violation in known.prefix(2) { Issue.record("seed \(seed): \(violation)") }
+        }
+        let unknown = auditor.violations.filter { !isKnown($0) }
+        for violation in unknown.prefix(5) { Issue.record("seed \(seed): \(violation)") }
+        #expect(unknown.count == 0, "seed \(seed)")
     }
 
     /// For how long no outcome of a partition ended, at most, between two instants, in milliseconds.

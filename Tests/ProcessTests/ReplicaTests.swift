@@ -25,12 +25,15 @@ struct ReplicaTests {
     }
 
     /// All devices are back: everything ends, and each held push has arrived.
-    private func end(_ load: inout ReplicaLoad, _ bed: ReplicaBed, _ what: String, seed: UInt64) throws {
+    private func end(
+        _ load: inout ReplicaLoad, _ bed: ReplicaBed, _ what: String, seed: UInt64,
+        isKnown: (AuditViolation) -> Bool = { _ in false }
+    ) throws {
         try bed.produce(load.bringBack())
         try bed.finish()
         #expect(load.held.allSatisfy { bed.accepted.contains($0.apnsID) }, "what was held is delivered")
         try bed.stopAll()
-        try bed.judge(what, seed: seed)
+        try bed.judge(what, seed: seed, isKnown: isKnown)
     }
 
     @Test("a rolling restart under load loses nothing, keeps each device's order, and what is held")
@@ -98,4 +101,53 @@ struct ReplicaTests {
         print("scaling, \(bed.now - start) ms: partitions without progress for \(pauses) ms at most")
         try end(&load, bed, "one, three, one", seed: seed)
     }
+
+    @Test(
+        "a worker that was stopped past its session neither pushes nor says anything of what others have now")
+    func zombie() throws {
+        let seed = Self.seed
+        var load = ReplicaLoad(seed: seed, live: 200, absent: Self.devices)
+        // Few streams and slow answers: much waits in the worker for its turn when it is stopped.
+        let bed = try ReplicaBed(simulatorOptions: ["--latency", "150", "--jitter", "40", "--streams", "2"])
+        bed.environment = ["SLUICE_APNS__MAX_CONNECTIONS": "2"]
+        try bed.start(["one", "two"])
+        try hold(&load, bed)
+        let waiting = bed.replicas["one"]!
+        try bed.wait(for: "pushes wait for their turn", meanwhile: { try load.tick(bed, jobs: 20) }) {
+            bed.open.filter { waiting.owned.contains($0.place.partition) && !$0.isHeld }.count > 60
+        }
+        let taken = waiting.owned
+        try bed.suspend("one")
+        let stopped = bed.now
+        try bed.wait(for: "the other one has it all", meanwhile: { try load.tick(bed, jobs: 1) }) {
+            bed.replicas["two"]!.owned.count == bed.installation.partitions
+        }
+        try bed.wait(for: "the other one has ended it") { bed.open.allSatisfy { $0.isHeld } }
+        let resumed = bed.now
+        let outcomes = bed.history.outcomes.count
+        let arrivals = bed.history.arrivals.count
+        bed.resume("one")
+        try bed.waitForShares()
+        try bed.poll()
+        let stale = bed.history.arrivals[arrivals...]
+        let repeated = bed.history.outcomes[outcomes...]
+        print(
+            """
+            a worker was stopped for \(resumed - stopped) ms; when it went on: \(stale.count) pushes, \
+            \(stale.map { $0.time - resumed }) ms later, \(repeated.count) outcomes of what the other had ended, \
+            \(repeated.map { $0.finished - resumed }) ms later
+            """)
+        // Transactions keep its outcomes from being seen; what it sends, nothing does.
+        let again: Set<AuditViolation.Promise> =
+            ReplicaBed.hasTransactions
+            ? [.repeated, .afterEnd, .newestWins, .newestLast]
+            : [.doubled, .repeated, .afterEnd, .newestWins, .newestLast]
+        try end(&load, bed, "one of two stopped past its session", seed: seed) { violation in
+            again.contains(violation.promise) && violation.place.map { taken.contains($0.partition) } ?? false
+        }
+    }
+}
+
+extension AuditedJob {
+    fileprivate var isHeld: Bool { push?.delivery == .holdWhileOffline }
 }
