@@ -35,6 +35,8 @@ struct Job {
     var isOffsetDone = false
     /// It came from the store.
     var isRestored = false
+    /// The store has it under a token that it doesn't have yet.
+    var isMovedInStore = false
 
     var isStored: Bool { storedDue != nil }
 

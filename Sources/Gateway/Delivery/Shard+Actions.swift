@@ -159,6 +159,9 @@ extension Shard {
 
     func free(_ job: consuming Job) {
         freedBytes += job.heldBytes
+        if job.isMovedInStore {
+            storage?.moved.remove(ShardStore.Place(partitionSlot: job.partitionSlot, offset: job.offset))
+        }
         if job.isRestored {
             storage?.restored -= 1
         } else if job.isOffsetDone {
@@ -193,6 +196,11 @@ extension Shard {
         }
         freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
         job.pointee.device = plan.hasher.device(token)
+        if job.pointee.isMovedInStore {
+            job.pointee.isMovedInStore = false
+            storage?.moved.remove(
+                ShardStore.Place(partitionSlot: job.pointee.partitionSlot, offset: job.pointee.offset))
+        }
         noted?.deallocate()
     }
 

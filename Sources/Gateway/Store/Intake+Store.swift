@@ -12,6 +12,8 @@ struct PartitionStore {
     var removals = RemovalOrder()
     /// Where the last look for due items ended.
     var dueCursor: DueCursor?
+    /// By the clock of then.
+    var lookedThrough = Int64.min
     /// A look for due items is under way, or the shards haven't taken all of it.
     var isLooking = false
     var awaitedShards = 0
@@ -33,6 +35,8 @@ struct IssuedCommit {
 struct Barrier {
     var awaited: Int
     var hasWritten: Bool
+    /// A shard has something that it could not write.
+    var hasFailed = false
     /// Changes whose acknowledgement is awaited.
     var changes: Set<ChangeSource> = []
     var then: [(Bool) -> Void]
@@ -188,13 +192,17 @@ extension Intake {
     private func flushed(_ flush: StoreFlush) {
         barrier!.awaited -= 1
         if flush.hasWritten { barrier!.hasWritten = true }
+        if flush.hasFailed { barrier!.hasFailed = true }
         if flush.produced > 0, transactions == nil {
             let open = unacknowledged[flush.source, default: 0] + flush.produced
             unacknowledged[flush.source] = open == 0 ? nil : open
             if open != 0 { barrier!.changes.insert(flush.source) }
         }
         guard barrier!.awaited == 0 else { return }
-        guard let store else { return passBarrier(true) }
+        guard let store, !barrier!.hasFailed else {
+            mustSync = mustSync || barrier!.hasFailed
+            return passBarrier(false)
+        }
         if store.isCopy {
             // What counts is the changelog.
             if barrier!.changes.isEmpty { passBarrier(true) }
@@ -287,7 +295,8 @@ extension Intake {
             let slot = partitions[place].slot
             partitions[place].store!.isLooking = true
             // After a step of the clock, what was put since is behind the cursor.
-            let isBack = part.dueCursor.map { $0.entry.due > through + 60_000 } ?? false
+            let isBack = through < part.lookedThrough
+            partitions[place].store!.lookedThrough = through
             store.scanDue(part.handle, after: isBack ? nil : part.dueCursor, through: through, limit: 2048) {
                 [self] result in
                 loop.execute { [self] in isDue(slot, result) }

@@ -17,6 +17,15 @@ extension Shard {
     ) -> Bool {
         guard let storage else { return false }
         if !storage.arrivals.isEmpty, storage.arrivals[device] != nil {
+            if storage.arrivals[device]!.partitionSlot != partitionSlot {
+                // Of another assignment, perhaps.
+                storage.arrivals[device]!.partitionSlot = partitionSlot
+                storage.arrivals[device]!.looksAgain = true
+            } else if storage.arrivals[device]!.state == .loaded,
+                mustLoad(device, partitionSlot, needsPresence: needsPresence, storage)
+            {
+                storage.arrivals[device]!.looksAgain = true
+            }
             storage.arrivals[device]!.waiting.append(event())
             return true
         }
@@ -45,7 +54,11 @@ extension Shard {
         // Older records first, of which an item could be the newer.
         repeat { takeRecords() } while ring.count > 0
         storage.hasRead(partitionSlot, through: readThrough)
-        for key in keys where storage.cold.contains(key.device) && storage.arrivals[key.device] == nil {
+        for key in keys where storage.cold.contains(key.device) {
+            guard storage.arrivals[key.device] == nil else {
+                storage.arrivals[key.device]!.looksAgain = true
+                continue
+            }
             storage.arrivals[key.device] = ShardStore.Arrival(partitionSlot: partitionSlot)
             storage.loadQueue.append(key.device)
         }
@@ -66,7 +79,8 @@ extension Shard {
     /// Asks for as many of the devices in line as may come now.
     func askForLoads(_ storage: ShardStore) {
         while storage.loadQueueHead < storage.loadQueue.count,
-            storage.loadsUnderWay < ShardStore.mostLoads, storage.restored < ShardStore.mostRestored
+            storage.loadsUnderWay < ShardStore.mostLoads, storage.restored < ShardStore.mostRestored,
+            loop.now >= storage.noLoadsBefore
         {
             let device = storage.loadQueue[storage.loadQueueHead]
             storage.loadQueueHead += 1
@@ -95,6 +109,7 @@ extension Shard {
         }
         storage.loadsUnderWay += arrival.awaited
         arrival.state = .loading
+        arrival.looksAgain = false
         storage.arrivals[device] = arrival
         if arrival.awaited == 0 { arrived(device, storage) }
     }
@@ -109,8 +124,8 @@ extension Shard {
         if loaded == nil { arrival.state = .queued }
         storage.arrivals[load.device] = arrival
         guard arrival.awaited == 0 else { return }
-        if arrival.state == .queued {
-            storage.loadQueue.append(load.device)
+        if arrival.state == .queued || arrival.looksAgain {
+            lookAgain(load.device, storage)
         } else {
             arrived(load.device, storage)
         }
@@ -133,13 +148,19 @@ extension Shard {
         }
         var isAllHere = true
         for item in result.items[loaded.items] {
-            if storage.ended[ShardStore.Place(partitionSlot: slot, offset: item.offset)] != nil { continue }
+            let place = ShardStore.Place(partitionSlot: slot, offset: item.offset)
+            if storage.ended[place] != nil || storage.moved.contains(place) { continue }
             // Its record is still to be read, and before it others that are older.
             guard item.offset <= partition.readThrough else {
                 isAllHere = false
                 continue
             }
-            if !restore(item, load, result.push(item), storage) { isAllHere = false }
+            if !restore(item, load, result.push(item), storage) {
+                isAllHere = false
+                storage.arrivals[load.device]?.looksAgain = true
+                storage.noLoadsBefore = loop.now + .milliseconds(100)
+                loop.schedule(at: storage.noLoadsBefore, handler: storage)
+            }
         }
         if isAllHere {
             storage.cold.remove(load.device, slot)
@@ -235,16 +256,28 @@ extension Shard {
         resume(device, storage)
     }
 
+    private func lookAgain(_ device: DeviceKey, _ storage: ShardStore) {
+        storage.arrivals[device]?.state = .queued
+        storage.loadQueue.append(device)
+        askForTurnEnd()
+    }
+
     private func resume(_ device: DeviceKey, _ storage: ShardStore) {
         var next = 0
         while let arrival = storage.arrivals[device], arrival.state == .loaded {
+            if arrival.looksAgain {
+                lookAgain(device, storage)
+                break
+            }
             guard next < arrival.waiting.count else {
                 // While this one is here, it counts as loaded for those that need it as well.
                 storage.arrivals[device]!.dependents = []
                 for dependent in arrival.dependents where storage.arrivals[dependent]?.state == .loaded {
                     resume(dependent, storage)
                 }
-                guard storage.arrivals[device]?.state == .loaded else { break }
+                guard let left = storage.arrivals[device], left.state == .loaded, !left.looksAgain else {
+                    continue
+                }
                 storage.arrivals[device] = nil
                 return
             }

@@ -98,6 +98,9 @@ extension Shard {
         if outcomes.hasChangelog, job.pointee.storedToken == nil { job.pointee.storedToken = Array(oldToken) }
         job.pointee.push.deviceToken = token
         job.pointee.device = plan.hasher.device(token)
+        storage.moved.insert(
+            ShardStore.Place(partitionSlot: job.pointee.partitionSlot, offset: job.pointee.offset))
+        job.pointee.isMovedInStore = true
         write(slot, to: partition.handle, storage)
         job.pointee.push.deviceToken = oldToken
         job.pointee.device = oldDevice
@@ -179,10 +182,8 @@ extension Shard {
         guard let storage else { preconditionFailure("an item leaves memory without a store") }
         let job = jobs[slot]
         storage.cold.insert(job.pointee.device, job.pointee.partitionSlot)
-        if storage.arrivals[job.pointee.device]?.state == .loaded {
-            storage.arrivals[job.pointee.device]!.state = .queued
-            storage.loadQueue.append(job.pointee.device)
-        }
+        // Its device's events go on when it is here again.
+        storage.arrivals[job.pointee.device]?.looksAgain = true
         release(slot)
         askForTurnEnd()
     }
@@ -332,6 +333,7 @@ extension Shard {
         submitToStore()
         var flush = StoreFlush()
         flush.hasWritten = storage.hasWritten
+        flush.hasFailed = storage.isFailing || storage.failedUntil != nil
         flush.source = ChangeSource(shard: UInt16(plan.index), epoch: storage.epoch)
         flush.produced = storage.produced
         storage.hasWritten = false
@@ -344,6 +346,8 @@ extension Shard {
 /// What a shard has written since the barrier before.
 struct StoreFlush: Sendable {
     var hasWritten = false
+    /// Something could not be written, and is still to be.
+    var hasFailed = false
     /// Records of the changelog, all of which have this in their opaque word.
     var produced = 0
     var source = ChangeSource(shard: 0, epoch: 0)

@@ -47,6 +47,8 @@ final class ShardStore: TimerHandler {
         var partitionSlot: UInt16
         var waiting: [Event] = []
         var state = State.queued
+        /// What was asked for doesn't cover all: once more before anything that waits goes on.
+        var looksAgain = false
         /// Loads that were asked for and haven't come.
         var awaited = 0
         /// Devices whose first event needs this one as well.
@@ -90,6 +92,10 @@ final class ShardStore: TimerHandler {
     var loadQueue: [DeviceKey] = []
     var loadQueueHead = 0
     var loadsUnderWay = 0
+    /// There was no room for what came: loads wait until then.
+    var noLoadsBefore = MonotonicTime(nanoseconds: 0)
+    /// Items in flight that the store has under the new token of their device already.
+    var moved: Set<Place> = []
     /// Told when the line for loads is short.
     var whenShort: [@Sendable () -> Void] = []
     /// Items in memory that came from the store: they take room that the intake doesn't know of.
