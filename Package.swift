@@ -148,7 +148,10 @@ let package = Package(
             swiftSettings: strict),
         .testTarget(
             name: "ProcessTests",
-            dependencies: ["sluice", "HTTP2", "Kafka", "SluiceModel", "KafkaTestSupport", "TestSupport"],
+            dependencies: [
+                "sluice", "HTTP2", "Kafka", "RetryStore", "CRocksDB", "SluiceModel", "KafkaTestSupport",
+                "TestSupport",
+            ],
             swiftSettings: strict),
     ],
     cxxLanguageStandard: .cxx17

@@ -55,6 +55,8 @@ public final class RetryStore: Sendable {
     private let pool = Mutex<[BatchStorage]>([])
     private let queued = Atomic<Int>(0)
     private let memory: MemtableBound
+    /// Of the last write; nil when it succeeded.
+    private let writeFailure = Mutex<RetryStoreError?>(nil)
     private let syncRequests = Mutex<[@Sendable (RetryStoreError?) -> Void]>([])
 
     private static let pooledBatches = 16
@@ -142,8 +144,10 @@ public final class RetryStore: Sendable {
                     try database.write(storage.writes)
                 }
                 memory.written(storage.bytes, opened)
+                writeFailure.withLock { $0 = nil }
             }
         } catch {
+            writeFailure.withLock { $0 = error }
             return BatchResult(error: error)
         }
         return storage.loads.isEmpty ? BatchResult(error: nil) : DeviceLoader.load(storage.loads)
@@ -178,11 +182,14 @@ public final class RetryStore: Sendable {
             defer { requests = [] }
             return requests
         }
-        var failure: RetryStoreError?
-        do throws(RetryStoreError) {
-            try database.sync()
-        } catch {
-            failure = error
+        // A log whose last write failed is not for syncing: RocksDB's assertions, which Debian leaves in, end the process.
+        var failure = writeFailure.withLock { $0 }
+        if failure == nil {
+            do throws(RetryStoreError) {
+                try database.sync()
+            } catch {
+                failure = error
+            }
         }
         for request in requests { request(failure) }
     }

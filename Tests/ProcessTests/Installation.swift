@@ -21,7 +21,7 @@ final class Installation {
 
     /// - Parameter simulatorOptions: Added to the simulator's command line.
     init(
-        partitions: Int = 3, simulatorOptions: [String] = [], simulatorEnvironment: [String: String] = [:]
+        partitions: Int = 3, simulatorOptions: [String] = [], clockOffset: Int64? = nil
     ) throws {
         directory = try TemporaryDirectory("installation")
         self.partitions = partitions
@@ -35,8 +35,7 @@ final class Installation {
                 directory.file("simulator.ready"), "--log", directory.file("pushes.jsonl"), "--key",
                 "\(Self.keyID):\(Self.teamID):\(directory.file("team.p8"))",
             ] + simulatorOptions
-        simulator = try ChildProcess(
-            Executables.sluice, simulatorArguments + ["--port", "0"], environment: simulatorEnvironment)
+        simulator = try FakeClock.start(simulatorArguments + ["--port", "0"], offset: clockOffset)
         let directory = directory
         try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
         let address = try #require(directory.read("simulator.ready")).split(separator: "\n")[0]
@@ -44,12 +43,11 @@ final class Installation {
     }
 
     /// Ends the simulator and starts it again on its port; what it logs goes on in the same file.
-    func restartSimulator(with signal: Int32, environment: [String: String] = [:]) throws {
+    func restartSimulator(with signal: Int32, clockOffset: Int64? = nil) throws {
         simulator.signal(signal)
         try simulator.wait()
         try? FileManager.default.removeItem(atPath: directory.file("simulator.ready"))
-        simulator = try ChildProcess(
-            Executables.sluice, simulatorArguments + ["--port", simulatorPort], environment: environment)
+        simulator = try FakeClock.start(simulatorArguments + ["--port", simulatorPort], offset: clockOffset)
         try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
     }
 

@@ -14,6 +14,10 @@ final class StoreBed {
     /// The worker's sections `delivery` and `store`; the store's directory is `store`.
     var delivery: String
     var store: String
+    /// Further sections.
+    var more = "metrics: {stats-interval: 200ms}"
+    /// Runs the worker: its command line follows.
+    var wrapper: [String] = []
     /// How much later than it is worker and simulator think it is, in seconds.
     private(set) var clockOffset: Int64 = 0
 
@@ -44,7 +48,7 @@ final class StoreBed {
         self.clockOffset = clockOffset ?? 0
         installation = try Installation(
             partitions: partitions, simulatorOptions: ["--log-tokens"] + simulatorOptions,
-            simulatorEnvironment: FakeClock.environment(offset: clockOffset))
+            clockOffset: clockOffset)
         self.delivery = delivery
         self.store = store
         tail = try OutcomeTail(installation)
@@ -116,7 +120,12 @@ final class StoreBed {
         for outcome in outcomes {
             history.outcomes.append(outcome)
             withOutcome.insert(outcome.place)
-            settledAt[outcome.place] = settlement(outcome)
+            // One that an earlier worker left is not settled by the commits of this one.
+            if outcome.finished >= history.lives.last?.start ?? 0 {
+                settledAt[outcome.place] = settlement(outcome)
+            } else {
+                settled.remove(outcome.place)
+            }
         }
         history.unreadable = tail.unreadable + letters.records.count + log.unreadable
     }
@@ -171,15 +180,38 @@ final class StoreBed {
         // its own, for which is committed what was for the one before.
         group = try group.copied(installation, number: number)
         let ready = "worker\(number).ready"
-        let path = try installation.directory.write(
-            installation.configuration(delivery: delivery, group: group.name, more: "store: \(store)"),
-            to: "worker\(number).yaml")
+        let path = try configuration("worker\(number).yaml")
         history.lives.append(WorkerLife(start: now))
-        worker = try ChildProcess(
-            Executables.sluice,
-            ["run", "-c", path, "--stop-with-input", "--ready-file", installation.directory.file(ready)],
-            environment: FakeClock.environment(offset: clockOffset == 0 ? nil : clockOffset))
+        let arguments = [
+            "run", "-c", path, "--stop-with-input", "--ready-file", installation.directory.file(ready),
+        ]
+        if wrapper.isEmpty {
+            worker = try FakeClock.start(arguments, offset: clockOffset == 0 ? nil : clockOffset)
+        } else {
+            let command = try wrapper + [Executables.sluice] + arguments
+            worker = try ChildProcess(command[0], Array(command.dropFirst()))
+        }
         return ready
+    }
+
+    /// Writes a worker's configuration. Returns its path.
+    func configuration(_ name: String, store: String? = nil, jobsTopic: String? = nil) throws -> String {
+        var text = installation.configuration(
+            delivery: delivery, group: group.name, more: "store: \(store ?? self.store)\n\(more)")
+        if let jobsTopic {
+            text = text.replacing("jobs: \(installation.kafka.topic("jobs"))", with: "jobs: \(jobsTopic)")
+        }
+        return try installation.directory.write(text, to: name)
+    }
+
+    /// Waits until Kafka has a commit for all that was produced: everything has an outcome or is in the store.
+    func waitUntilCommitted() throws {
+        let produced = nextOffsets.reduce(0, +)
+        try worker!.waits(for: "all \(produced) records are committed") {
+            try poll()
+            try group.look()
+            return group.total == produced
+        }
     }
 
     /// SIGKILL.
@@ -216,7 +248,7 @@ final class StoreBed {
     /// Restarts the simulator, which must have nothing to do, with the clock of now.
     func restartSimulator() throws {
         try installation.restartSimulator(
-            with: SIGTERM, environment: FakeClock.environment(offset: clockOffset == 0 ? nil : clockOffset))
+            with: SIGTERM, clockOffset: clockOffset == 0 ? nil : clockOffset)
     }
 
     // MARK: The verdict
@@ -232,6 +264,11 @@ final class StoreBed {
         } catch is TimedOut {
             Issue.record("\(open.count) of \(history.jobs.count) jobs had no outcome in time")
         }
+    }
+
+    /// Of the dead letters, which there should be none of: what was wrong with the records.
+    var refusals: Set<String> {
+        Set(letters.records.compactMap { $0.header(DeadLetter.Header.message.rawValue) })
     }
 
     /// What the auditor finds.

@@ -11,6 +11,8 @@ struct JobDraft {
     var kind: AuditedJob.Kind
     /// Seconds, of a push to be confirmed.
     var receiptTimeout: Int64?
+    /// Bytes of text.
+    var payload = 2
 
     init(_ deviceToken: String, _ kind: AuditedJob.Kind, receiptTimeout: Int64? = nil) {
         self.deviceToken = deviceToken
@@ -25,7 +27,8 @@ struct JobDraft {
         switch kind {
         case .push(let push):
             var job = PushDescription(
-                deviceToken: deviceToken, topic: push.topic, payload: Array(#"{"aps":{"alert":"Hi"}}"#.utf8))
+                deviceToken: deviceToken, topic: push.topic,
+                payload: Array(#"{"aps":{"alert":"\#(String(repeating: "x", count: payload))"}}"#.utf8))
             job.apnsID = push.apnsID
             job.collapseIdentifier = push.collapseID
             job.delivery = "\(push.delivery.name)"
@@ -115,6 +118,9 @@ final class CommittedGroup {
     /// Time has passed, in which something may have been committed.
     var hasMoved: Bool { ContinuousClock.now - lastLook > .milliseconds(30) }
 
+    /// Records that are committed, as far as is known.
+    var total: Int64 { last.reduce(0) { $0 + ($1.offset ?? 0) } }
+
     /// Looks what is committed now.
     func look() throws {
         lastLook = .now
@@ -144,18 +150,32 @@ final class CommittedGroup {
     }
 }
 
-/// The clock that a process believes in, by libfaketime.
+/// The clock that a process believes in: a library that is preloaded sets it ahead, made from `Tests/FakeClock`.
 enum FakeClock {
-    /// Of a process that is to be so many seconds ahead; nothing for nil.
-    static func environment(offset: Int64?) -> [String: String] {
-        guard let offset, let library else { return [:] }
-        return [
-            "LD_PRELOAD": library, "FAKETIME": "+\(offset)s", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_NO_CACHE": "0",
-        ]
+    /// Starts `sluice`, so many seconds ahead; with the clock as it is for nil.
+    static func start(_ arguments: [String], offset: Int64?) throws -> ChildProcess {
+        guard let offset else { return try ChildProcess(Executables.sluice, arguments) }
+        return try ChildProcess(
+            Executables.sluice, arguments,
+            environment: [
+                "LD_PRELOAD": library.get().path, "SLUICE_TEST_CLOCK_OFFSET": "\(offset)",
+            ])
     }
 
-    static let library: String? = ["x86_64-linux-gnu", "aarch64-linux-gnu"]
-        .map { "/usr/lib/\($0)/faketime/libfaketimeMT.so.1" }
-        .first { FileManager.default.fileExists(atPath: $0) }
+    struct Library: Sendable {
+        let directory: TemporaryDirectory
+        var path: String { directory.file("clock.so") }
+    }
+
+    /// Swift's toolchain has a compiler for C.
+    static let compiler = Executables.find("clang") ?? Executables.find("cc")
+
+    private static let library = Result {
+        let library = Library(directory: try TemporaryDirectory("clock"))
+        let made = try ChildProcess.run(
+            compiler ?? "cc",
+            ["-shared", "-fPIC", "-o", library.path, "\(Repository.root)/Tests/FakeClock/clock.c", "-ldl"])
+        try #require(made.exit == .status(0), "\(made.standardError)")
+        return library
+    }
 }

@@ -69,6 +69,7 @@ struct StoreCrashTests {
             try bed.stop()
         }
         try Self.end(bed, &load)
+        #expect(bed.refusals == [])
         let auditor = try bed.audit()
         Self.judge(auditor, seed: seed, "10 restarts")
         #expect(bed.history.outcomes.count == bed.history.jobs.count, "seed \(seed)")

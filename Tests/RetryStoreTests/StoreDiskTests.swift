@@ -60,6 +60,7 @@ import Testing
         #expect(written > 0)
         // It stays so, and what was written can still be read.
         #expect(try put(store, partition, written) == .noSpace(directory: disk.directory.file("store")))
+        #expect(try store.synced() == .noSpace(directory: disk.directory.file("store")))
         #expect(try store.due(partition).entries.count == written)
 
         try FileManager.default.removeItem(atPath: filler)
