@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Several workers that hand partitions over, with what is held, by way of the changelog.
-@Suite("Replicas: workers that hand over to each other", .serialized)
+@Suite("Replicas: workers that hand over to each other")
 struct ReplicaTests {
     static func number(_ name: String) -> UInt64? {
         ProcessInfo.processInfo.environment[name].flatMap { UInt64($0) }
@@ -145,6 +145,38 @@ struct ReplicaTests {
         try end(&load, bed, "one of two stopped past its session", seed: seed) { violation in
             again.contains(violation.promise) && violation.place.map { taken.contains($0.partition) } ?? false
         }
+    }
+
+    /// SLUICE_TEST_CRASHES: how many; some seconds each, as the group has to notice.
+    @Test(
+        "kill -9 again and again with transactions: who reads committed records sees one outcome for each job",
+        .enabled(
+            if: ReplicaBed.hasTransactions,
+            "the embedded cluster shows aborted records: SLUICE_TEST_BOOTSTRAP_SERVERS"))
+    func exactlyOnce() throws {
+        let seed = Self.seed
+        let crashes = Int(Self.number("SLUICE_TEST_CRASHES") ?? 50)
+        var load = ReplicaLoad(seed: seed, live: 100, absent: Self.devices)
+        let bed = try ReplicaBed(simulatorOptions: ["--latency", "5", "--jitter", "20"])
+        let names = ["one", "two"]
+        try bed.start(names)
+        try hold(&load, bed)
+        for _ in 0..<crashes {
+            let (name, jobs) = (
+                names.randomElement(using: &load.random)!, Int.random(in: 1...300, using: &load.random)
+            )
+            let count = bed.history.jobs.count + jobs
+            try bed.wait(for: "some more jobs", meanwhile: { try load.tick(bed) }) {
+                bed.history.jobs.count >= count
+            }
+            try bed.kill(name)
+            try bed.start([name]) { try load.tick(bed, jobs: 1) }
+        }
+        try end(&load, bed, "\(crashes) crashes with transactions", seed: seed)
+        let counts = Dictionary(grouping: bed.history.outcomes, by: \.place).mapValues(\.count)
+        let wrong = counts.filter { $0.value != 1 }
+        #expect(wrong.isEmpty, "seed \(seed): \(wrong.count) of \(counts.count) jobs have several outcomes")
+        #expect(counts.count == bed.history.jobs.count, "seed \(seed)")
     }
 }
 

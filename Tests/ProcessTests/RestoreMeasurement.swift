@@ -34,7 +34,14 @@ struct RestoreMeasurement {
         let restored = lines.filter { $0.message == "restored" }
         let end = try #require(restored.last).time
         #expect(restored.count == partitions)
-        print("restored \(restored[0].time - start) … \(end - start) ms after the start")
+        if let begin = lines.first(where: { $0.message.hasPrefix("partitions come") })?.time {
+            let rate = items * 1_000 / max(1, Int(end - begin))
+            print(
+                """
+                restored in \(end - begin) ms, \(rate) items/s, the opening of \(partitions) partitions included; the \
+                first of them after \(restored[0].time - begin) ms
+                """)
+        }
         for line in lines where line.message.hasPrefix("restor") && line.fields["remaining"] != nil {
             print("  +\(line.time - start) ms \(line.fields)")
         }
@@ -80,19 +87,30 @@ struct RestoreMeasurement {
 
     /// What a worker writes for a push that is held for a day. Restoring copies it as it is, so one does for all items.
     private func value(now: Int64) throws -> [UInt8] {
+        let token = String(repeating: "a1b2", count: 16)
         let job = Array(
             """
-            {"kind":"push","device-token":"\(String(repeating: "a1b2", count: 16))","topic":"com.example.news",\
+            {"kind":"push","device-token":"\(token)","topic":"com.example.news",\
             "push-type":"alert","collapse-id":"kept","delivery":"hold-while-offline",\
             "expiration":\(now / 1_000 + 86_400),"payload":{"aps":{"alert":"Hi"}}}
             """.utf8)
         var decoder = JobDecoder()
         var writer = ByteWriter()
         withUnsafeBytes(of: (now + 86_400_000).bigEndian) { writer.append($0) }
-        try job.withUnsafeBytes { bytes in
+        // For the length of the decoding and encoding.
+        func copy(_ text: some Sequence<UInt8>) -> UnsafeRawBufferPointer {
+            let text = Array(text)
+            let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: text.count, alignment: 1)
+            bytes.copyBytes(from: text)
+            return UnsafeRawBufferPointer(bytes)
+        }
+        let (key, value) = (copy(token.utf8), copy(job))
+        let (name, type) = (copy("content-type".utf8), copy("application/json".utf8))
+        defer { for bytes in [key, value, name, type] { bytes.deallocate() } }
+        try [RecordHeader(name: name, value: type)].withUnsafeBufferPointer { headers in
             let decoded = try decoder.decode(
                 JobRecord(
-                    key: nil, value: bytes, headers: UnsafeBufferPointer(start: nil, count: 0),
+                    key: key, value: value, headers: headers,
                     topic: UnsafeRawBufferPointer(start: nil, count: 0), partition: 0, offset: 0,
                     timestampMilliseconds: now), nowMilliseconds: now)
             guard case .push(let push) = decoded else { throw POSIXError(.EINVAL) }

@@ -296,8 +296,10 @@ final class OutcomeWriter: TimerHandler {
     /// A transaction has begun.
     /// - Parameter repeating: nil: the one before was committed. Otherwise it was aborted, and what is of these partitions is
     ///   produced again, before anything newer.
-    func thaw(repeating: Set<UInt16>?) {
-        guard transaction != nil else { return }
+    /// - Returns: how many jobs' outcomes that waited here will never be produced, as their partitions went away.
+    func thaw(repeating: Set<UInt16>?) -> Int {
+        guard transaction != nil else { return 0 }
+        var dropped = 0
         if let repeating {
             let retained = transaction!.retained
             let again = retained.entries.filter { repeating.contains($0.partitionSlot) }.map { entry in
@@ -307,6 +309,10 @@ final class OutcomeWriter: TimerHandler {
                     partitionSlot: entry.partitionSlot)
             }
             let letters = transaction!.retainedLetters.filter { repeating.contains($0.partitionSlot) }
+            dropped = pending.count {
+                !repeating.contains($0.partitionSlot) && $0.topic !== changelog
+                    && !OutcomeSource(opaque: $0.opaque).isOffsetDone
+            }
             pending = again + letters + pending.filter { repeating.contains($0.partitionSlot) }
         }
         transaction!.retained.removeAll()
@@ -314,6 +320,7 @@ final class OutcomeWriter: TimerHandler {
         transaction!.isFrozen = false
         flushPending()
         if pending.isEmpty { resume() } else { armTimer() }
+        return dropped
     }
 }
 

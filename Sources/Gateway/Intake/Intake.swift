@@ -272,8 +272,11 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if let transactions {
             transactions.reported += 1
             if let error = report.error {
-                // What is lost is produced again with all the others.
+                // What is lost is produced again with all the others, but for partitions that went away.
                 counters.undelivered += 1
+                if ChangeSource(opaque: report.opaque) == nil {
+                    droppedIfGone(OutcomeSource(opaque: report.opaque))
+                }
                 return lost(error)
             }
             transactions.cycle.recordProduced(at: loop.now.nanoseconds)
@@ -290,6 +293,12 @@ final class Intake: TimerHandler, @unchecked Sendable {
             return
         }
         acknowledged(source, report)
+    }
+
+    /// The outcome of a partition that went away is not produced again: its job takes no room any more.
+    private func droppedIfGone(_ source: OutcomeSource) {
+        guard !source.isOffsetDone, partitions.place(ofSlot: source.partitionSlot) == nil else { return }
+        gate.finishOrphans(1)
     }
 
     private func produceAgain(_ report: borrowing DeliveryReport, _ error: KafkaError) {

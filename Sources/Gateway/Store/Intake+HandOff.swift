@@ -46,7 +46,13 @@ extension Intake {
                 return
             }
         }
-        for partition in assigned where handOff.stages[partition] == nil {
+        let new = assigned.filter { handOff.stages[$0] == nil }.sorted()
+        if restorer != nil, !new.isEmpty {
+            logger.info(
+                "partitions come; what is held is restored first",
+                metadata: ["partitions": "\(new.map { "\($0)" }.joined(separator: ","))"])
+        }
+        for partition in new {
             handOff.stages[partition] = .opening
             open(partition, store)
         }

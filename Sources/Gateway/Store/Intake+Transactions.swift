@@ -158,7 +158,10 @@ extension Intake {
         transactions.repeats = false
         transactions.isFrozen = false
         for shard in shards {
-            shard.loop.execute { shard.outcomes.thaw(repeating: repeating) }
+            shard.loop.execute { [self] in
+                let dropped = shard.outcomes.thaw(repeating: repeating)
+                if dropped > 0 { loop.execute { [self] in gate.finishOrphans(dropped) } }
+            }
         }
     }
 
