@@ -265,9 +265,14 @@ struct Auditor {
         let shown = accepted.last { $0.0 == top }.map { self.epoch($0.1.time, partition) } ?? 0
         let endedAgain =
             shown < epoch && (outcomes[top] ?? []).contains { self.epoch($0.finished, partition) >= epoch }
-        if !endedAgain {
-            note(.newestLast, top, "the device shows \(last.0) instead, which is older (\(identity))")
+        guard !endedAgain else { return }
+        // Taken up again too late to be sent, and so not in the older one's place.
+        let hasExpired = (outcomes[top] ?? []).contains {
+            $0.kind == .expired && self.epoch($0.finished, partition) > shown
         }
+        note(
+            hasExpired ? .newestExpired : .newestLast, top,
+            "the device shows \(last.0) instead, which is older (\(identity))")
     }
 
     // MARK: Presence

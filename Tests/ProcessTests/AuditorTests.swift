@@ -191,6 +191,10 @@ struct AuditorTests {
             AuditedPush(apnsID: "id-1", topic: "com.example.news", collapseID: "x", expiration: 1_050))
         story.outcome(newer, .expired, at: 1_110)
         #expect(story.broken == [])
+        // But not before an older one that was kept comes back.
+        story.killed(at: 2_000)
+        story.delivered(older, at: 2_100)
+        #expect(story.broken == [.newestExpired])
     }
 
     @Test func lateAndEarlyAreFound() {

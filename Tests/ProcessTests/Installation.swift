@@ -35,7 +35,7 @@ final class Installation {
                 directory.file("simulator.ready"), "--log", directory.file("pushes.jsonl"), "--key",
                 "\(Self.keyID):\(Self.teamID):\(directory.file("team.p8"))",
             ] + simulatorOptions
-        simulator = try FakeClock.start(simulatorArguments + ["--port", "0"], offset: clockOffset)
+        simulator = try FakeClock.start(simulatorArguments + ["--port", "0"], offset: clockOffset, directory)
         let directory = directory
         try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
         let address = try #require(directory.read("simulator.ready")).split(separator: "\n")[0]
@@ -47,7 +47,8 @@ final class Installation {
         simulator.signal(signal)
         try simulator.wait()
         try? FileManager.default.removeItem(atPath: directory.file("simulator.ready"))
-        simulator = try FakeClock.start(simulatorArguments + ["--port", simulatorPort], offset: clockOffset)
+        simulator = try FakeClock.start(
+            simulatorArguments + ["--port", simulatorPort], offset: clockOffset, directory)
         try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
     }
 

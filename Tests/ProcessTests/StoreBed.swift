@@ -186,7 +186,8 @@ final class StoreBed {
             "run", "-c", path, "--stop-with-input", "--ready-file", installation.directory.file(ready),
         ]
         if wrapper.isEmpty {
-            worker = try FakeClock.start(arguments, offset: clockOffset == 0 ? nil : clockOffset)
+            worker = try FakeClock.start(
+                arguments, offset: clockOffset == 0 ? nil : clockOffset, installation.directory)
         } else {
             let command = try wrapper + [Executables.sluice] + arguments
             worker = try ChildProcess(command[0], Array(command.dropFirst()))

@@ -153,29 +153,24 @@ final class CommittedGroup {
 /// The clock that a process believes in: a library that is preloaded sets it ahead, made from `Tests/FakeClock`.
 enum FakeClock {
     /// Starts `sluice`, so many seconds ahead; with the clock as it is for nil.
-    static func start(_ arguments: [String], offset: Int64?) throws -> ChildProcess {
+    ///
+    /// - Parameter directory: where the library is made, if it isn't there.
+    static func start(
+        _ arguments: [String], offset: Int64?, _ directory: TemporaryDirectory
+    ) throws -> ChildProcess {
         guard let offset else { return try ChildProcess(Executables.sluice, arguments) }
+        let library = directory.file("clock.so")
+        if !FileManager.default.fileExists(atPath: library) {
+            let source = "\(Repository.root)/Tests/FakeClock/clock.c"
+            let made = try ChildProcess.run(
+                compiler ?? "cc", ["-shared", "-fPIC", "-o", library, source, "-ldl"])
+            try #require(made.exit == .status(0), "\(made.standardError)")
+        }
         return try ChildProcess(
             Executables.sluice, arguments,
-            environment: [
-                "LD_PRELOAD": library.get().path, "SLUICE_TEST_CLOCK_OFFSET": "\(offset)",
-            ])
+            environment: ["LD_PRELOAD": library, "SLUICE_TEST_CLOCK_OFFSET": "\(offset)"])
     }
 
-    struct Library: Sendable {
-        let directory: TemporaryDirectory
-        var path: String { directory.file("clock.so") }
-    }
-
-    /// Swift's toolchain has a compiler for C.
+    /// Swift's toolchain has one for C.
     static let compiler = Executables.find("clang") ?? Executables.find("cc")
-
-    private static let library = Result {
-        let library = Library(directory: try TemporaryDirectory("clock"))
-        let made = try ChildProcess.run(
-            compiler ?? "cc",
-            ["-shared", "-fPIC", "-o", library.path, "\(Repository.root)/Tests/FakeClock/clock.c", "-ldl"])
-        try #require(made.exit == .status(0), "\(made.standardError)")
-        return library
-    }
 }

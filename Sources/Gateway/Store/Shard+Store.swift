@@ -257,7 +257,16 @@ extension Shard {
             storage.failedRemovals = []
         }
         askForLoads(storage)
+        if storage.isFailing, storage.batch.isEmpty { probe(storage) }
         submitBatch(storage)
+    }
+
+    /// Writes something that says nothing: only a write can tell that the store works again.
+    private func probe(_ storage: ShardStore) {
+        guard let slot = storage.partitionSlots.first, let partition = storage[slot] else { return }
+        storage.batch.put(
+            partition.handle, device: DeviceKey(high: 0, low: 0),
+            DeviceState(presence: 0, learnedMilliseconds: 0, expiryMilliseconds: 0))
     }
 
     private func submitBatch(_ storage: ShardStore) {
