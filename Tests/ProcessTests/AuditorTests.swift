@@ -102,6 +102,25 @@ struct AuditorTests {
         #expect(story.broken.sorted { $0.rawValue < $1.rawValue } == [.doubled, .returned])
     }
 
+    @Test func aTakeoverBeginsAnEpochOfItsPartitionAlone() {
+        var story = Story()
+        let offline = story.event(.offline, at: 0)
+        let push = story.push(at: 1_000)
+        story.delivered(push, at: 1_100)
+        story.delivered(push, at: 5_100)
+        let held = story.push(at: 5_500) { ($0.delivery, $0.collapseID) = (.holdWhileOffline, nil) }
+        story.delivered(held, at: 6_000)
+        var elsewhere = story
+        elsewhere.history.takeovers[1] = [Takeover(time: 5_000, committed: 0)]
+        #expect(Set(elsewhere.broken) == [.doubled, .repeated, .afterEnd, .sentOffline])
+        // Repeats are explained; what was committed before is known to the next as well.
+        var known = story
+        known.history.takeovers[0] = [Takeover(time: 5_000, committed: offline.offset + 1)]
+        #expect(known.broken == [.sentOffline])
+        story.history.takeovers[0] = [Takeover(time: 5_000, committed: offline.offset)]
+        #expect(story.broken == [])
+    }
+
     @Test func whatIsLostIsFound() {
         var story = Story()
         let push = story.push(at: 0)

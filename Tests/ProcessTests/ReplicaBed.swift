@@ -156,7 +156,7 @@ final class ReplicaBed {
 
     /// Waits for a condition, taking in what comes, and doing `meanwhile`.
     func wait(
-        for what: String, timeout: Duration = .seconds(30), meanwhile: () throws -> Void = {},
+        for what: String, timeout: Duration = .seconds(90), meanwhile: () throws -> Void = {},
         _ condition: () throws -> Bool
     ) throws {
         do {
@@ -277,7 +277,7 @@ final class ReplicaBed {
     // MARK: The verdict
 
     /// Waits until every job has an outcome.
-    func finish(timeout: Duration = .seconds(60)) throws {
+    func finish(timeout: Duration = .seconds(90)) throws {
         do {
             try wait(for: "every job has an outcome", timeout: timeout) { open.isEmpty }
         } catch let error as Trouble {
