@@ -107,7 +107,8 @@ struct StoreFaultTests {
         var random = SeededRandom(seed: 52)
         let tokens = (0..<50).map { _ in random.hexadecimal(bytes: 32) }
         let others = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
-        let bed = try StoreBed(store: "{directory: \(disk.file("store")), after: 1s, write-buffer: 8MiB}")
+        let bed = try StoreBed(
+            store: "{directory: \(disk.file("store")), after: 1s, write-buffer: 8MiB, changelog: off}")
         try bed.start()
         try bed.produce(tokens.map { JobDraft($0, .offline) })
         try bed.waitUntilCommitted()

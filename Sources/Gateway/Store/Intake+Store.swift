@@ -212,10 +212,19 @@ extension Intake {
         store.sync { [self] error in
             loop.execute { [self] in
                 mustSync = error != nil
-                if let error { storeWorks(error) }
+                if let error { syncFailed(error) }
                 passBarrier(error == nil)
             }
         }
+    }
+
+    /// The commit that waited for it is tried again. Reading goes on: should writes fail as well, the shards say so, and
+    /// when they work again.
+    private func syncFailed(_ error: RetryStoreError) {
+        if case .corrupt = error { return fail("\(error)") }
+        logger.error(
+            "the store can't be synced; offsets are not committed until it can",
+            metadata: ["error": "\(error)"])
     }
 
     /// Kafka has a change of the store, or has refused it.
