@@ -127,11 +127,11 @@ struct StoreLoad: ~Copyable {
             var batch = store.makeBatch()
             batch.load(partitions[jobs.partition(ofDevice: device)], key)
             let from = MonotonicTime.read()
-            let answer = Answer<BatchResult>()
+            let answer = BlockingAnswer<BatchResult>()
             store.submit(batch) { answer.set($0) }
             let result = answer.wait()
             times.append(Double(MonotonicTime.read().nanoseconds(since: from)) / 1e6)
-            if let error = result.error ?? result.loadError { throw error }
+            if let error = result.error { throw error }
             let expected = min(StoreJobs.itemsPerDevice, jobs.items / jobs.devices)
             guard result.items.count >= expected else {
                 throw LoadError(description: "a device had \(result.items.count) items of \(expected)")
@@ -201,7 +201,7 @@ struct StoreLoad: ~Copyable {
     private static func wait<Value: Sendable>(
         _ begin: (@escaping @Sendable (Value) -> Void) -> Void
     ) -> Value {
-        let answer = Answer<Value>()
+        let answer = BlockingAnswer<Value>()
         begin { answer.set($0) }
         return answer.wait()
     }

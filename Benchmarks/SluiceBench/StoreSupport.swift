@@ -3,22 +3,6 @@ import Glibc
 import RetryStore
 import Synchronization
 
-/// What a completion brings to a thread that waits for it.
-final class Answer<Value: Sendable>: Sendable {
-    private let value = Mutex<Value?>(nil)
-    private let flag = BlockingFlag()
-
-    func set(_ new: Value) {
-        value.withLock { $0 = new }
-        flag.set()
-    }
-
-    func wait() -> Value {
-        flag.wait()
-        return value.withLock { $0! }
-    }
-}
-
 /// Lets a bounded number of batches be under way.
 // Sendable: a semaphore is made for several threads; the error is behind a lock.
 final class BatchGate: @unchecked Sendable {

@@ -136,20 +136,8 @@ public final class EventLoop: @unchecked Sendable {
 
     /// The same for a loop that may have ended; nil if it has.
     public func runBlockingIfRunning<T: Sendable>(_ body: @escaping @Sendable () -> T) -> T? {
-        let result = ResultBox<T>()
-        let accepted = execute {
-            let value = body()
-            result.value.withLock { $0 = value }
-            result.done.set()
-        }
-        guard accepted else { return nil }
-        result.done.wait()
-        return result.value.withLock { $0! }
-    }
-
-    private final class ResultBox<T: Sendable>: Sendable {
-        let value = Mutex<T?>(nil)
-        let done = BlockingFlag()
+        let answer = BlockingAnswer<T>()
+        return execute { answer.set(body()) } ? answer.wait() : nil
     }
 
     // MARK: The loop's thread

@@ -25,10 +25,8 @@ public struct LoadedItem: Sendable {
 /// What has become of a batch.
 // Sendable: all of it is constant once it is made, and the bytes are freed with it.
 public final class BatchResult: @unchecked Sendable {
-    /// Why nothing of the batch was written; then nothing was loaded either.
+    /// Why the batch is not tried again: the store is closed, or damaged. It has no loads then; changes may have been made.
     public let error: RetryStoreError?
-    /// Why the loads from this one on are missing, although all changes were written.
-    public let loadError: RetryStoreError?
     /// In the order of the batch's loads.
     public let loads: [LoadedDevice]
     /// Of all devices.
@@ -36,11 +34,10 @@ public final class BatchResult: @unchecked Sendable {
     private let arena: ByteWriter
 
     init(
-        error: RetryStoreError?, loadError: RetryStoreError? = nil, loads: [LoadedDevice] = [],
+        error: RetryStoreError?, loads: [LoadedDevice] = [],
         items: [LoadedItem] = [], arena: consuming ByteWriter = ByteWriter(minimumCapacity: 0)
     ) {
         self.error = error
-        self.loadError = loadError
         self.loads = loads
         self.items = items
         self.arena = arena
@@ -59,17 +56,10 @@ struct DeviceLoader: ~Copyable {
     private var items: [LoadedItem] = []
     private var arena = ByteWriter(minimumCapacity: 4096)
 
-    /// - Returns: what was found, with the error at which it ended.
-    static func load(_ requests: [BatchStorage.Load]) -> BatchResult {
+    static func load(_ requests: [BatchStorage.Load]) throws(RetryStoreError) -> BatchResult {
         var loader = DeviceLoader()
-        var failure: RetryStoreError?
-        do throws(RetryStoreError) {
-            for request in requests { try loader.load(request) }
-        } catch {
-            failure = error
-        }
-        return BatchResult(
-            error: nil, loadError: failure, loads: loader.loads, items: loader.items, arena: loader.arena)
+        for request in requests { try loader.load(request) }
+        return BatchResult(error: nil, loads: loader.loads, items: loader.items, arena: loader.arena)
     }
 
     private mutating func load(_ request: BatchStorage.Load) throws(RetryStoreError) {

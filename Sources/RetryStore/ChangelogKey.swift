@@ -53,9 +53,11 @@ public enum ChangelogKey {
     }
 
     /// The bytes of an item's value.
-    public static func encode(_ push: StoredPush, due: Int64, into writer: inout ByteWriter) {
+    /// - Returns: how many come before those of the push.
+    public static func encode(_ push: StoredPush, due: Int64, into writer: inout ByteWriter) -> Int {
         let due = DueBytes(due)
         withUnsafeBytes(of: due) { writer.append($0) }
         push.encode(into: &writer)
+        return DueBytes.count
     }
 }

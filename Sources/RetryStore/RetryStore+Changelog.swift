@@ -4,21 +4,20 @@ import SluiceModel
 
 /// The store as a copy of the changelog topic.
 extension RetryStore {
-    /// Does what records of the changelog say, in their order.
+    /// Does what records of the changelog say, in their order. Tried again like ``submit(_:completion:)``.
     public func restore(
         _ partition: StorePartition, _ chunk: consuming ChangelogChunk,
         completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
         let chunk = chunk
-        let accepted = storeLoop.execute {
-            do throws(RetryStoreError) {
-                try chunk.apply(to: partition)
-                completion(nil)
-            } catch {
-                completion(error)
-            }
+        let step = StoreStep {
+            () throws(RetryStoreError) in
+            try chunk.apply(to: partition)
+            completion(nil)
+        } fail: {
+            completion($0)
         }
-        if !accepted { completion(.closed) }
+        if !line.take(step) { completion(.closed) }
     }
 
     /// Up to which offset of the changelog the partition has everything; nil: nobody knows, and it has to be restored from
@@ -42,7 +41,9 @@ extension RetryStore {
         _ partition: StorePartition, position: ChangelogPosition,
         completion: @escaping @Sendable (Result<Void, RetryStoreError>) -> Void
     ) {
-        onStoreThread(completion) { (family) throws(RetryStoreError) in
+        onStoreThread(completion) { [line] (family) throws(RetryStoreError) in
+            // What waits to be written is a part of what the position stands for.
+            if let failure = line.failure { throw failure }
             let options: OpaquePointer = rocksdb_flushoptions_create()
             defer { rocksdb_flushoptions_destroy(options) }
             rocksdb_flushoptions_set_wait(options, 1)
@@ -58,10 +59,11 @@ extension RetryStore {
         let family = opened.withLock { $0?.metaFamily }
         let accepted =
             family.map { family in
-                storeLoop.execute {
+                storeLoop.execute { [line] in
                     do throws(RetryStoreError) {
                         completion(.success(try body(family)))
                     } catch {
+                        line.tell(error)
                         completion(.failure(error))
                     }
                 }

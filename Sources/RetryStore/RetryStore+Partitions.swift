@@ -11,6 +11,7 @@ extension RetryStore {
             do throws(RetryStoreError) {
                 completion(.success(try partition(number)))
             } catch {
+                line.tell(error)
                 completion(.failure(error))
             }
         }
@@ -33,6 +34,7 @@ extension RetryStore {
                 for family in partition.families { try family.drop() }
                 completion(nil)
             } catch {
+                line.tell(error)
                 completion(error)
             }
         }

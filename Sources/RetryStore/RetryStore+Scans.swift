@@ -13,10 +13,11 @@ extension RetryStore {
         _ partition: StorePartition, after: DueCursor?, through: Int64, limit: Int,
         completion: @escaping @Sendable (Result<DueScan, RetryStoreError>) -> Void
     ) {
-        let accepted = storeLoop.execute {
+        let accepted = storeLoop.execute { [line] in
             do throws(RetryStoreError) {
                 completion(.success(try partition.due.scan(after: after, through: through, limit: limit)))
             } catch {
+                line.tell(error)
                 completion(.failure(error))
             }
         }
@@ -47,6 +48,7 @@ extension RetryStore {
                 }
                 completion(nil)
             } catch {
+                line.tell(error)
                 completion(error)
             }
         }

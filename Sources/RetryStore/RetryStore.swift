@@ -55,8 +55,7 @@ public final class RetryStore: Sendable {
     private let pool = Mutex<[BatchStorage]>([])
     private let queued = Atomic<Int>(0)
     private let memory: MemtableBound
-    /// Of the last write; nil when it succeeded.
-    private let writeFailure = Mutex<RetryStoreError?>(nil)
+    let line: StoreLine
     private let syncRequests = Mutex<[@Sendable (RetryStoreError?) -> Void]>([])
 
     private static let pooledBatches = 16
@@ -86,6 +85,9 @@ public final class RetryStore: Sendable {
         } catch {
             throw .io(directory: settings.directory, text: error.description)
         }
+        let family = opened.metaFamily
+        let isLogged = !settings.isCopy
+        line = StoreLine(storeLoop) { () throws(RetryStoreError) in try family.probe(isLogged: isLogged) }
         self.opened = Mutex(opened)
         memory = MemtableBound(limit: settings.memtableBytes)
         for loop in [storeLoop, syncLoop, scanLoop] { loop.start() }
@@ -112,46 +114,51 @@ public final class RetryStore: Sendable {
 
     /// Makes the changes of a batch and then its loads. Written means: into the log in the system's memory, where it
     /// outlives this process; ``sync(completion:)`` brings it to the disk.
+    ///
+    /// When that fails but may succeed later, as on a full disk, it is tried again every second, and everything that is
+    /// submitted meanwhile waits for it; see ``observeFailures(_:)``.
     public func submit(
         _ batch: consuming StoreBatch, completion: @escaping @Sendable (BatchResult) -> Void
     ) {
         let storage = batch.storage
         let bytes = storage.bytes
         queued.add(bytes, ordering: .relaxed)
-        let database = opened.withLock { $0?.database }
-        let accepted =
-            database.map { database in
-                storeLoop.execute { [self] in
-                    let result = apply(storage, to: database)
-                    queued.subtract(bytes, ordering: .relaxed)
-                    recycle(storage)
-                    completion(result)
-                }
-            } ?? false
-        if !accepted {
+        let end: @Sendable (BatchResult) -> Void = { [self] result in
             queued.subtract(bytes, ordering: .relaxed)
-            completion(BatchResult(error: .closed))
+            recycle(storage)
+            completion(result)
         }
+        let step = StoreStep {
+            [self] () throws(RetryStoreError) in
+            end(try apply(storage))
+        } fail: {
+            end(BatchResult(error: $0))
+        }
+        if !line.take(step) { step.fail(.closed) }
     }
 
     /// Store's thread.
-    private func apply(_ storage: BatchStorage, to database: Database) -> BatchResult {
-        do throws(RetryStoreError) {
-            if storage.changes > 0 {
-                if isCopy {
-                    try database.writeUnlogged(storage.writes)
-                } else {
-                    try database.write(storage.writes)
-                }
-                memory.written(storage.bytes, opened)
-                writeFailure.withLock { $0 = nil }
+    private func apply(_ storage: BatchStorage) throws(RetryStoreError) -> BatchResult {
+        guard let database = opened.withLock({ $0?.database }) else { throw .closed }
+        if storage.changes > 0 {
+            if isCopy {
+                try database.writeUnlogged(storage.writes)
+            } else {
+                try database.write(storage.writes)
             }
-        } catch {
-            writeFailure.withLock { $0 = error }
-            return BatchResult(error: error)
+            memory.written(storage.bytes, opened)
         }
-        return storage.loads.isEmpty ? BatchResult(error: nil) : DeviceLoader.load(storage.loads)
+        return storage.loads.isEmpty ? BatchResult(error: nil) : try DeviceLoader.load(storage.loads)
     }
+
+    /// Calls `observer` with each failure of the database, from ``RetryStoreError/isTransient`` ones to those that nothing
+    /// but an operator can mend, and with nil when it works again. On the store's thread.
+    public func observeFailures(_ observer: @escaping @Sendable (RetryStoreError?) -> Void) {
+        line.observe(observer)
+    }
+
+    /// Nil: it works.
+    public var failure: RetryStoreError? { line.failure }
 
     private func recycle(_ storage: BatchStorage) {
         guard storage.bytes <= Self.pooledBytes else { return }
@@ -182,8 +189,9 @@ public final class RetryStore: Sendable {
             defer { requests = [] }
             return requests
         }
-        // A log whose last write failed is not for syncing: RocksDB's assertions, which Debian leaves in, end the process.
-        var failure = writeFailure.withLock { $0 }
+        // Something that was submitted before isn't written. And a log whose last write failed is not for syncing: RocksDB's
+        // assertions, which Debian leaves in, end the process.
+        var failure = line.failure
         if failure == nil {
             do throws(RetryStoreError) {
                 try database.sync()
@@ -203,6 +211,7 @@ public final class RetryStore: Sendable {
             loop.stop()
             loop.join()
         }
+        line.close()
         guard let opened = opened.withLock({ $0.take() }) else { return }
         pool.withLock { $0 = [] }
         // All at once, then one after another until each is done.

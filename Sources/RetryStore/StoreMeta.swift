@@ -67,3 +67,13 @@ struct StoreMeta {
         }.get()
     }
 }
+
+extension ColumnFamily {
+    /// Writes something that says nothing: it removes what isn't there.
+    func probe(isLogged: Bool) throws(RetryStoreError) {
+        let batch: OpaquePointer = rocksdb_writebatch_create()
+        defer { rocksdb_writebatch_destroy(batch) }
+        rocksdb_writebatch_delete_cf(batch, handle, "probe", 5)
+        if isLogged { try database.write(batch) } else { try database.writeUnlogged(batch) }
+    }
+}

@@ -159,8 +159,8 @@ final class WorkerReporter: Sendable {
             metadata["store-loaded"] = "\(snapshot.shards.store.loaded)"
             metadata["devices-in-store"] = "\(snapshot.shards.coldDevices)"
             if snapshot.restoring > 0 { metadata["restoring"] = "\(snapshot.restoring)" }
-            if snapshot.shards.store.failures > 0 {
-                metadata["store-failures"] = "\(snapshot.shards.store.failures)"
+            if snapshot.intake.storeFailures > 0 {
+                metadata["store-failures"] = "\(snapshot.intake.storeFailures)"
             }
         }
         let paused = partitions.count { !$0.pauseReasons.isEmpty }

@@ -189,13 +189,15 @@ import Testing
         try damage(blob, at: try size(of: blob) / 2)
         let store = try RetryStore.make(directory)
         defer { store.close() }
+        let told = Awaited<RetryStoreError?>()
+        store.observeFailures { told.set($0) }
         let result = try store.submitted { $0.load(store.partitions[0], device) }
-        #expect(result.error == nil)
-        guard case .corrupt = result.loadError else {
-            Issue.record("\(String(describing: result.loadError))")
+        guard case .corrupt = result.error else {
+            Issue.record("\(String(describing: result.error))")
             return
         }
         #expect(result.loads.isEmpty)
+        #expect(try told.wait() == result.error)
     }
 
     @Test func damageOfATableIsFound() throws {

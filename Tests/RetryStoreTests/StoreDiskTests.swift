@@ -1,6 +1,7 @@
 import Foundation
 import RetryStore
 import SluiceModel
+import Synchronization
 import TestSupport
 import Testing
 
@@ -29,16 +30,18 @@ import Testing
 
     static let mayMount: Bool = (try? SmallDisk(megabytes: 1)) != nil
 
+    /// Puts an item of 60,000 bytes; what is returned gets its result.
     private func put(
         _ store: RetryStore, _ partition: StorePartition, _ offset: Int64
-    ) throws
-        -> RetryStoreError?
-    {
+    ) -> Awaited<BatchResult> {
         let value = [UInt8](repeating: 7, count: 60_000)
         let key = ItemKey(device: DeviceKey(high: 1, low: 1), offset: offset)
-        return try store.submitted { batch in
-            value.withUnsafeBytes { batch.put(partition, key, due: offset, replacingDue: nil, value: $0) }
-        }.error
+        var batch = store.makeBatch()
+        value.withUnsafeBytes { batch.put(partition, key, due: offset, replacingDue: nil, value: $0) }
+        batch.load(partition, key.device)
+        let result = Awaited<BatchResult>()
+        store.submit(batch) { result.set($0) }
+        return result
     }
 
     @Test(.enabled(if: mayMount, "needs the right to mount a file system"))
@@ -48,26 +51,55 @@ import Testing
         try Data(repeating: 0, count: 12 << 20).write(to: URL(filePath: filler))
         let store = try RetryStore.make(disk.directory)
         let partition = try store.partition(0)
+        let told = Mutex<[RetryStoreError?]>([])
+        store.observeFailures { failure in told.withLock { $0.append(failure) } }
         var written: Int64 = 0
-        while true {
-            if let error = try put(store, partition, written) {
-                #expect(error == .noSpace(directory: disk.directory.file("store")))
-                break
-            }
+        while store.failure == nil {
+            let result = put(store, partition, written)
+            try eventually("a put ends or fails") { result.value != nil || store.failure != nil }
+            if result.value == nil { break }
             written += 1
             try #require(written < 1000)
         }
+        let noSpace = RetryStoreError.noSpace(directory: disk.directory.file("store"))
         #expect(written > 0)
-        // It stays so, and what was written can still be read.
-        #expect(try put(store, partition, written) == .noSpace(directory: disk.directory.file("store")))
-        #expect(try store.synced() == .noSpace(directory: disk.directory.file("store")))
+        #expect(store.failure == noSpace)
+        // What comes now waits behind the one that failed; what was written can still be read.
+        let waiting = (1...3).map { put(store, partition, written + $0) }
+        #expect(try store.synced() == noSpace)
         #expect(try store.due(partition).entries.count == written)
+        try eventually("the put is tried again") { told.withLock { $0.count } >= 3 }
+        #expect(told.withLock { $0 }.allSatisfy { $0 == noSpace })
+        #expect(waiting.allSatisfy { $0.value == nil })
 
         try FileManager.default.removeItem(atPath: filler)
-        try eventually("a put succeeds again") { try put(store, partition, written) == nil }
+        for (index, result) in waiting.enumerated() {
+            let loaded = try result.wait("what has waited")
+            #expect(loaded.error == nil)
+            // In its order: each load sees what was submitted before it, and nothing that came later.
+            #expect(loaded.items.map(\.offset) == Array(0...written + Int64(index) + 1))
+        }
+        try eventually("the store works again") { store.failure == nil }
+        #expect(told.withLock { $0 }.last == .some(nil))
         #expect(try store.synced() == nil)
-        #expect(try store.due(partition).entries.map(\.key.offset) == Array(0...written))
         store.close()
+    }
+
+    @Test(.enabled(if: mayMount, "needs the right to mount a file system"))
+    func whatCannotBeWrittenUntilTheEndIsTold() throws {
+        let disk = try #require(try SmallDisk(megabytes: 16))
+        let store = try RetryStore.make(disk.directory)
+        let partition = try store.partition(0)
+        var results: [Awaited<BatchResult>] = []
+        while store.failure == nil {
+            results.append(put(store, partition, Int64(results.count)))
+            try eventually("a put ends or fails") { results.last!.value != nil || store.failure != nil }
+            try #require(results.count < 1000)
+        }
+        results.append(put(store, partition, Int64(results.count)))
+        store.close()
+        #expect(results.suffix(2).allSatisfy { $0.value?.error == .noSpace(directory: store.directory) })
+        #expect(results.dropLast(2).allSatisfy { $0.value?.error == nil })
     }
 
     @Test(.enabled(if: mayMount, "needs the right to mount a file system"))
@@ -76,7 +108,7 @@ import Testing
         do {
             let store = try RetryStore.make(disk.directory)
             let partition = try store.partition(0)
-            #expect(try put(store, partition, 0) == nil)
+            #expect(try put(store, partition, 0).wait().error == nil)
             store.close()
         }
         try #require(try disk.remount("ro"))

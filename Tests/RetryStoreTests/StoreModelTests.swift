@@ -92,7 +92,7 @@ import Testing
             let awaited = Awaited<BatchResult>()
             store.submit(batch) { awaited.set($0) }
             let result = try awaited.wait("a batch")
-            if let error = result.error ?? result.loadError { throw error }
+            if let error = result.error { throw error }
             guard result.loaded == loads.map({ expected($0.0, $0.1) }) else {
                 throw Mismatch(what: "loads of \(loads): \(result.loads)")
             }

@@ -55,17 +55,20 @@ struct Loaded: Equatable {
 
 /// What a completion brings, for a test that waits for it.
 final class Awaited<Value: Sendable>: Sendable {
-    private let value = Mutex<Value?>(nil)
+    private let mutex = Mutex<Value?>(nil)
+
+    /// Nil: not yet.
+    var value: Value? { mutex.withLock { $0 } }
 
     func set(_ new: Value) {
-        value.withLock { value in
+        mutex.withLock { value in
             precondition(value == nil, "a completion was called twice")
             value = new
         }
     }
 
     func wait(_ what: String = "a completion") throws -> Value {
-        try eventually(what) { value.withLock { $0 } }
+        try eventually(what) { value }
     }
 }
 
@@ -129,7 +132,7 @@ extension RetryStore {
 
     func loaded(_ partition: StorePartition, _ device: DeviceKey) throws -> Loaded {
         let result = try submitted { $0.load(partition, device) }
-        if let error = result.error ?? result.loadError { throw error }
+        if let error = result.error { throw error }
         return result.loaded[0]
     }
 

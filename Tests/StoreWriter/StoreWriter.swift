@@ -8,7 +8,7 @@ import Synchronization
 ///
 ///   sluice-store-writer hold DIRECTORY   opens the store, says `open`, and keeps it
 ///   sluice-store-writer write DIRECTORY  puts items of 600 bytes, ten to a batch, and says `synced N` when the first N
-///                                        are on the disk; `failed CASE` when they aren't, and tries again
+///                                        are on the disk; `failed CASE` when the store fails
 ///
 /// It ends with its standard input, without closing the store.
 @main
@@ -35,23 +35,22 @@ struct StoreWriter {
         let partition = wait { done in store.open(partition: 0) { done($0) } }
         guard case .success(let partition) = partition else { return say("failed \(partition)") }
         let value = [UInt8](repeating: 7, count: 600)
+        store.observeFailures { if let error = $0 { say("failed \(error)") } }
         var next: Int64 = 0
         while true {
             let first = next
-            let written = Answer<RetryStoreError?>()
             var batch = store.makeBatch()
             for offset in first..<first + 10 {
                 let key = ItemKey(device: DeviceKey(high: UInt64(offset) % 7, low: 1), offset: offset)
                 value.withUnsafeBytes { batch.put(partition, key, due: offset, replacingDue: nil, value: $0) }
             }
+            let written = BlockingAnswer<RetryStoreError?>()
             store.submit(batch) { written.set($0.error) }
             if let error = written.wait() ?? wait({ done in store.sync { done($0) } }) {
-                say("failed \(error)")
-                usleep(20_000)
-            } else {
-                next += 10
-                say("synced \(next)")
+                return say("failed \(error)")
             }
+            next += 10
+            say("synced \(next)")
         }
     }
 
@@ -74,23 +73,8 @@ struct StoreWriter {
     private static func wait<Value: Sendable>(
         _ begin: (@escaping @Sendable (Value) -> Void) -> Void
     ) -> Value {
-        let answer = Answer<Value>()
+        let answer = BlockingAnswer<Value>()
         begin { answer.set($0) }
         return answer.wait()
-    }
-}
-
-private final class Answer<Value: Sendable>: Sendable {
-    private let value = Mutex<Value?>(nil)
-    private let flag = BlockingFlag()
-
-    func set(_ new: Value) {
-        value.withLock { $0 = new }
-        flag.set()
-    }
-
-    func wait() -> Value {
-        flag.wait()
-        return value.withLock { $0! }
     }
 }

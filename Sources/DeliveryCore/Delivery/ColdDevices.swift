@@ -191,10 +191,11 @@ public struct ColdDevices: ~Copyable {
         }
     }
 
-    /// It is unknown what the store has of the partition: until ``endScan(_:)`` any device may have items of it. Insertions
-    /// and removals go on meanwhile.
+    /// Between ``beginScan(_:)`` and ``endScan(_:)``.
     public func isScanned(_ partition: UInt16) -> Bool { scanned.contains(partition) }
 
+    /// It is unknown what the store has of the partition: until ``endScan(_:)`` any device may have items of it. Insertions
+    /// and removals go on meanwhile.
     public mutating func beginScan(_ partition: UInt16) {
         if !scanned.contains(partition) { scanned.append(partition) }
     }

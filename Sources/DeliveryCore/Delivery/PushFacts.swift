@@ -89,17 +89,7 @@ public struct ItemProgress: Equatable, BitwiseCopyable, Sendable {
 
     public init() {}
 
-    /// What an item in the store waits for.
-    public enum Wait: UInt8, CaseIterable, BitwiseCopyable, Sendable {
-        /// Nothing but what its job and its device say.
-        case none
-        /// Not before a moment: between two attempts, or for a successor.
-        case retrying
-        /// The device's receipt, until a moment.
-        case confirming
-        /// Its device, and no longer than until a moment, if there is one.
-        case held
-    }
+    public typealias Wait = StoredPush.Wait
 }
 
 /// Where a cancel or device event stands in Kafka. It has no effect on what came after it there, as it may be read

@@ -203,7 +203,8 @@ extension Configuration {
             "auto.commit.interval.ms":
             "can't be set: offsets are committed behind terminal outcomes (see delivery.commit-interval)"
         case "partition.assignment.strategy": "can't be set: workers use cooperative-sticky"
-        case "transactional.id": "can't be set: transactions are not supported yet"
+        case "transactional.id":
+            "can't be set: it follows from kafka.group-id and the store (see store.transactions)"
         default: name.isEmpty ? "must not be empty" : nil
         }
     }

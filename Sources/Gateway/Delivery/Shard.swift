@@ -95,8 +95,6 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// What the intake has to hear at the end of the turn.
     var news = IntakeNews()
     var report: @Sendable (IntakeNews) -> Void = { _ in }
-    /// The store could not do what it was asked for, or (nil) can again.
-    var storeWorks: @Sendable (RetryStoreError?) -> Void = { _ in }
     /// Answers that still come are nobody's.
     private(set) var hasEnded = false
 

@@ -167,7 +167,7 @@ extension Intake {
         if commits { commitNow(places) }
         followGate()
         // Only what is complete: of a lost partition another may have gone on.
-        if commits, isSettled(places) { checkpoint(places) {} }
+        if commits, isSettled(places) { checkpoint(places) }
         endInShards(places.map { partitions[$0].slot })
         for place in places {
             let gone = partitions.remove(place)
@@ -192,12 +192,17 @@ extension Intake {
 
     private func pendingCommit(_ place: Int) -> OffsetCommit? {
         guard partitions[place].isDirty else { return nil }
+        let commit = commitPoint(place)
+        return commit == partitions[place].committed ? nil : commit
+    }
+
+    /// The offset of a partition that is to be committed now.
+    func commitPoint(_ place: Int) -> OffsetCommit {
         let topicPartition = partitions[place].topicPartition
         let (offset, metadata) = partitions[place].tracker.commitPoint()
-        let commit = OffsetCommit(
+        return OffsetCommit(
             topic: topicPartition.topic, partition: topicPartition.partition, offset: offset,
             metadata: partitions[place].tracker.completedInWindow > 0 ? metadata : "")
-        return commit == partitions[place].committed ? nil : commit
     }
 
     /// Commits what has moved since the last time; the result comes as an event.
@@ -377,7 +382,7 @@ extension Intake {
                 metadata: ["error": "\(error)"])
         }
         if syncStore() { commitNow(partitions.places) }
-        if hasEndedWell { checkpointNow() }
+        if hasEndedWell { checkpoint(partitions.places) }
         if !consumer.close(timeoutMilliseconds: 3_000) {
             logger.warning("the group could not be left in time; it notices by the session timeout")
         }

@@ -57,6 +57,8 @@ public struct IntakeCounters: Sendable, Equatable {
     public var undelivered = 0
     public var commits = 0
     public var commitErrors = 0
+    /// Times that the store failed, each attempt counted.
+    public var storeFailures = 0
     public var rebalances = 0
     /// Pauses at the limit of jobs or bytes in flight.
     public var pauses = 0

@@ -137,7 +137,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
             shard.lease = lease
             shard.gaveBack = { [unowned self] slot in loop.execute { [self] in jobGaveBack(slot) } }
             shard.report = { [unowned self] news in loop.execute { [self] in take(news) } }
-            shard.storeWorks = { [unowned self] error in loop.execute { [self] in storeWorks(error) } }
+        }
+        store?.observeFailures { [weak self] error in
+            guard let self else { return }
+            loop.execute { [self] in storeWorks(error) }
         }
     }
 

@@ -83,10 +83,9 @@ extension Intake {
     private func opened(_ partition: Int32, _ result: Result<StorePartition, RetryStoreError>) {
         guard let store, handOff.stages[partition] == .opening else { return }
         switch result {
-        case .failure(let error):
+        case .failure:
             // The timer tries again.
             handOff.stages[partition] = nil
-            storeWorks(error)
         case .success(let handle):
             openedStores[partition] = handle
             guard restorer != nil else {
@@ -104,9 +103,7 @@ extension Intake {
     ) {
         guard handOff.stages[handle.number] == .opening else { return }
         switch result {
-        case .failure(let error):
-            handOff.stages[handle.number] = nil
-            storeWorks(error)
+        case .failure: handOff.stages[handle.number] = nil
         case .success(let position?)
         where wallClockMilliseconds() - position.reachedMilliseconds < HandOff.longestAbsence:
             handOff.stages[handle.number] = .restoring
@@ -123,9 +120,8 @@ extension Intake {
         guard let store else { return }
         let partition = handle.number
         openedStores[partition] = nil
-        store.drop(handle) { [self] error in
+        store.drop(handle) { [self] _ in
             loop.execute { [self] in
-                if let error { storeWorks(error) }
                 store.open(partition: partition) { [self] result in
                     loop.execute { [self] in madeAnew(partition, result) }
                 }
@@ -136,9 +132,7 @@ extension Intake {
     private func madeAnew(_ partition: Int32, _ result: Result<StorePartition, RetryStoreError>) {
         guard handOff.stages[partition] != nil else { return }
         switch result {
-        case .failure(let error):
-            handOff.stages[partition] = nil
-            storeWorks(error)
+        case .failure: handOff.stages[partition] = nil
         case .success(let handle):
             openedStores[partition] = handle
             handOff.stages[partition] = .restoring
@@ -176,52 +170,21 @@ extension Intake {
         handOff = HandOff()
     }
 
-    /// The same at the very end. Blocks.
-    func checkpointNow() {
+    /// What is here of these partitions is up to date with the changelog: whoever gets them back here needs only what
+    /// comes after. All is committed. Done when the store is closed at the latest.
+    func checkpoint(_ places: [Int]) {
         guard let store, store.isCopy else { return }
         let now = wallClockMilliseconds()
-        for place in partitions.places {
+        for place in places {
             guard let handle = partitions[place].store?.handle, let end = changelogEnds[handle.number] else {
                 continue
             }
-            let done = BlockingFlag()
-            store.checkpoint(handle, position: ChangelogPosition(offset: end, reachedMilliseconds: now)) {
-                _ in
-                done.set()
-            }
-            done.wait()
-        }
-    }
-
-    /// What is here of these partitions is up to date with the changelog: whoever gets them back here needs only what
-    /// comes after. All is committed. `then` is called on the loop, when that is on the disk or can't be.
-    func checkpoint(_ places: [Int], then: @escaping () -> Void) {
-        guard let store, store.isCopy, !places.isEmpty else { return then() }
-        let now = wallClockMilliseconds()
-        let parts = places.compactMap { place -> (StorePartition, Int64)? in
-            guard let handle = partitions[place].store?.handle, let end = changelogEnds[handle.number] else {
-                return nil
-            }
-            return (handle, end)
-        }
-        guard !parts.isEmpty else { return then() }
-        var awaited = parts.count
-        let done = LoopCallback {
-            awaited -= 1
-            if awaited == 0 { then() }
-        }
-        for (handle, end) in parts {
-            store.checkpoint(
-                handle, position: ChangelogPosition(offset: end, reachedMilliseconds: now)
-            ) { [self] result in
-                loop.execute { [self] in
-                    if case .failure(let error) = result {
-                        logger.warning(
-                            "the local copy can't be kept; it is restored from the changelog next time",
-                            metadata: ["partition": "\(handle.number)", "error": "\(error)"])
-                    }
-                    done.call()
-                }
+            let position = ChangelogPosition(offset: end, reachedMilliseconds: now)
+            store.checkpoint(handle, position: position) { [logger] result in
+                guard case .failure(let error) = result else { return }
+                logger.warning(
+                    "the local copy can't be kept; it is restored from the changelog next time",
+                    metadata: ["partition": "\(handle.number)", "error": "\(error)"])
             }
         }
     }

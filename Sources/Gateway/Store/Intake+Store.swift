@@ -4,7 +4,6 @@ import Kafka
 import Logging
 import RetryStore
 import SluiceModel
-import Synchronization
 
 /// A partition's part of the store, as the intake has it.
 struct PartitionStore {
@@ -14,9 +13,8 @@ struct PartitionStore {
     var dueCursor: DueCursor?
     /// By the clock of then.
     var lookedThrough = Int64.min
-    /// A look for due items is under way, or the shards haven't taken all of it.
-    var isLooking = false
-    var awaitedShards = 0
+    /// A look for due items, and shards that haven't taken what it has brought.
+    var looksUnderWay = 0
     /// Due, of records that are still to be read.
     var ahead: [DueEntry] = []
 }
@@ -35,8 +33,6 @@ struct IssuedCommit {
 struct Barrier {
     var awaited: Int
     var hasWritten: Bool
-    /// A shard has something that it could not write.
-    var hasFailed = false
     /// Changes whose acknowledgement is awaited.
     var changes: Set<ChangeSource> = []
     var then: [(Bool) -> Void]
@@ -58,13 +54,10 @@ extension Intake {
         let shards = shards
         store.scanItems(handle, chunk: 4096) { keys in
             for shard in shards { shard.loop.execute { shard.found(slot, keys) } }
-        } completion: { [self] error in
+        } completion: { error in
             // Until it has succeeded, a look into the store precedes everything: slower, and as correct.
-            if error == nil {
-                for shard in shards { shard.loop.execute { shard.scanned(slot) } }
-            } else {
-                loop.execute { [self] in storeWorks(error) }
-            }
+            guard error == nil else { return }
+            for shard in shards { shard.loop.execute { shard.scanned(slot) } }
         }
     }
 
@@ -141,19 +134,33 @@ extension Intake {
 
     private func followRemovals(_ place: Int) {
         let slot = partitions[place].slot
-        var removals = [[ShardStore.Place]](repeating: [], count: shards.count)
+        var items: [(device: UInt64, place: ShardStore.Place)] = []
         while let action = partitions[place].store?.removals.nextAction() {
             switch action {
             case .complete(let offset): complete(place, offset)
             case .remove(let device, let offset):
-                removals[shardIndex(ofHash: device, shards: shards.count)].append(
-                    ShardStore.Place(partitionSlot: slot, offset: offset))
+                items.append((device, ShardStore.Place(partitionSlot: slot, offset: offset)))
             }
         }
-        for (index, places) in removals.enumerated() where !places.isEmpty {
-            let shard = shards[index]
+        remove(items)
+    }
+
+    /// Has the store forget items whose outcomes are safe.
+    func remove(_ items: [(device: UInt64, place: ShardStore.Place)]) {
+        inShards(items, by: { shardIndex(ofHash: $0.device, shards: shards.count) }) { shard, items in
+            let places = items.map(\.place)
             shard.loop.execute { shard.remove(places) }
         }
+    }
+
+    /// Calls `body` with each shard that has some of the values, and with these.
+    private func inShards<Value>(
+        _ values: [Value], by index: (Value) -> Int, _ body: (Shard, [Value]) -> Void
+    ) {
+        guard !values.isEmpty else { return }
+        var parts = [[Value]](repeating: [], count: shards.count)
+        for value in values { parts[index(value)].append(value) }
+        for (index, part) in parts.enumerated() where !part.isEmpty { body(shards[index], part) }
     }
 
     /// Nothing of these partitions awaits its removal from the store.
@@ -192,17 +199,13 @@ extension Intake {
     private func flushed(_ flush: StoreFlush) {
         barrier!.awaited -= 1
         if flush.hasWritten { barrier!.hasWritten = true }
-        if flush.hasFailed { barrier!.hasFailed = true }
         if flush.produced > 0, transactions == nil {
             let open = unacknowledged[flush.source, default: 0] + flush.produced
             unacknowledged[flush.source] = open == 0 ? nil : open
             if open != 0 { barrier!.changes.insert(flush.source) }
         }
         guard barrier!.awaited == 0 else { return }
-        guard let store, !barrier!.hasFailed else {
-            mustSync = mustSync || barrier!.hasFailed
-            return passBarrier(false)
-        }
+        guard let store else { return passBarrier(false) }
         if store.isCopy {
             // What counts is the changelog.
             if barrier!.changes.isEmpty { passBarrier(true) }
@@ -218,8 +221,7 @@ extension Intake {
         }
     }
 
-    /// The commit that waited for it is tried again. Reading goes on: should writes fail as well, the shards say so, and
-    /// when they work again.
+    /// The commit that waited for it is tried again. Reading goes on: should writes fail as well, the store says so.
     private func syncFailed(_ error: RetryStoreError) {
         if case .corrupt = error { return fail("\(error)") }
         logger.error(
@@ -251,19 +253,15 @@ extension Intake {
     /// The same at the very end, when the shards have handed everything over. Blocks.
     func syncStore() -> Bool {
         guard let store else { return true }
-        let done = BlockingFlag()
-        let failure = FailureText()
-        store.sync { error in
-            if let error { failure.set("\(error)") }
-            done.set()
-        }
-        done.wait()
-        if let text = failure.text {
+        let answer = BlockingAnswer<RetryStoreError?>()
+        store.sync { answer.set($0) }
+        let error = answer.wait()
+        if let error {
             logger.error(
                 "the last offsets are not committed, as the store can't be synced",
-                metadata: ["error": "\(text)"])
+                metadata: ["error": "\(error)"])
         }
-        return failure.text == nil
+        return error == nil
     }
 
     /// More is on its way to the store than it takes for now.
@@ -273,20 +271,19 @@ extension Intake {
 
     /// The store failed, or (nil) works again. Nothing is lost meanwhile: what it has not taken isn't committed.
     func storeWorks(_ error: RetryStoreError?) {
-        guard let error else {
-            guard gate.isHeld else { return }
-            logger.notice("the store works again; reading goes on")
-            gate.hold(false)
-            followGate()
-            return pollSoon()
-        }
-        if case .corrupt = error { return fail("\(error)") }
-        if !gate.isHeld {
+        if error != nil { counters.storeFailures += 1 }
+        if let error, !error.isTransient { return fail("\(error)") }
+        guard gate.isHeld != (error != nil) else { return }
+        if let error {
             logger.error(
                 "the store failed; nothing is read until it works again", metadata: ["error": "\(error)"])
+        } else {
+            logger.notice("the store works again; reading goes on")
         }
-        gate.hold(true)
+        gate.hold(error != nil)
+        for shard in shards { shard.loop.execute { shard.storeFails(error != nil) } }
         followGate()
+        if error == nil { pollSoon() }
     }
 
     // MARK: Due items
@@ -300,9 +297,9 @@ extension Intake {
         nextDueScan = loop.now + Self.dueInterval
         let through = wallClockMilliseconds() + Self.lead
         for place in partitions.places where !partitions[place].isEnding {
-            guard let part = partitions[place].store, !part.isLooking else { continue }
+            guard let part = partitions[place].store, part.looksUnderWay == 0 else { continue }
             let slot = partitions[place].slot
-            partitions[place].store!.isLooking = true
+            partitions[place].store!.looksUnderWay = 1
             // After a step of the clock, what was put since is behind the cursor.
             let isBack = through < part.lookedThrough
             partitions[place].store!.lookedThrough = through
@@ -315,9 +312,9 @@ extension Intake {
 
     private func isDue(_ slot: UInt16, _ result: Result<DueScan, RetryStoreError>) {
         guard let place = partitions.place(ofSlot: slot), partitions[place].store != nil else { return }
-        partitions[place].store!.isLooking = false
+        partitions[place].store!.looksUnderWay -= 1
         switch result {
-        case .failure(let error): storeWorks(error)
+        case .failure: break
         case .success(let scan):
             let end = partitions[place].tracker.end
             let entries = partitions[place].store!.ahead + scan.entries
@@ -329,13 +326,8 @@ extension Intake {
     }
 
     private func hand(_ keys: [ItemKey], _ place: Int, _ slot: UInt16, readThrough: Int64) {
-        guard !keys.isEmpty else { return }
-        var parts = [[ItemKey]](repeating: [], count: shards.count)
-        for key in keys { parts[shardIndex(of: key.device, shards: shards.count)].append(key) }
-        partitions[place].store!.isLooking = true
-        partitions[place].store!.awaitedShards = parts.count { !$0.isEmpty }
-        for (index, keys) in parts.enumerated() where !keys.isEmpty {
-            let shard = shards[index]
+        inShards(keys, by: { shardIndex(of: $0.device, shards: shards.count) }) { shard, keys in
+            partitions[place].store!.looksUnderWay += 1
             shard.loop.execute { [self] in
                 shard.due(slot, keys, readThrough: readThrough) { [self] in
                     loop.execute { [self] in dueTaken(slot) }
@@ -346,15 +338,6 @@ extension Intake {
 
     private func dueTaken(_ slot: UInt16) {
         guard let place = partitions.place(ofSlot: slot), partitions[place].store != nil else { return }
-        partitions[place].store!.awaitedShards -= 1
-        if partitions[place].store!.awaitedShards == 0 { partitions[place].store!.isLooking = false }
+        partitions[place].store!.looksUnderWay -= 1
     }
-}
-
-/// What went wrong on another thread.
-private final class FailureText: Sendable {
-    private let value = Mutex<String?>(nil)
-
-    var text: String? { value.withLock { $0 } }
-    func set(_ text: String) { value.withLock { $0 = text } }
 }

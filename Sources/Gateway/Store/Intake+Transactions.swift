@@ -173,12 +173,7 @@ extension Intake {
         guard let transactions, transactions.reported >= transactions.produced else { return }
         var commits: [OffsetCommit] = []
         for place in partitions.places {
-            let topicPartition = partitions[place].topicPartition
-            let (offset, metadata) = partitions[place].tracker.commitPoint()
-            commits.append(
-                OffsetCommit(
-                    topic: topicPartition.topic, partition: topicPartition.partition, offset: offset,
-                    metadata: partitions[place].tracker.completedInWindow > 0 ? metadata : ""))
+            commits.append(commitPoint(place))
             partitions[place].isDirty = false
         }
         lastCommit = loop.now
@@ -194,14 +189,7 @@ extension Intake {
         case .committed:
             counters.commits += 1
             confirmMembership()
-            var parts = [[ShardStore.Place]](repeating: [], count: shards.count)
-            for (device, place) in removals {
-                parts[shardIndex(ofHash: device, shards: shards.count)].append(place)
-            }
-            for (index, places) in parts.enumerated() where !places.isEmpty {
-                let shard = shards[index]
-                shard.loop.execute { shard.remove(places) }
-            }
+            remove(removals)
             checkRevocation()
             checkDrain()
         case .aborted(_, let error):

@@ -115,16 +115,14 @@ extension Shard {
     }
 
     /// What one load has brought.
-    func take(_ load: ShardStore.Load, _ loaded: LoadedDevice?, _ result: BatchResult, _ storage: ShardStore)
-    {
+    func take(_ load: ShardStore.Load, _ loaded: LoadedDevice, _ result: BatchResult, _ storage: ShardStore) {
         storage.loadsUnderWay -= 1
-        if let loaded { restore(load, loaded, result, storage) }
+        restore(load, loaded, result, storage)
         guard var arrival = storage.arrivals[load.device] else { return }
         arrival.awaited -= 1
-        if loaded == nil { arrival.state = .queued }
         storage.arrivals[load.device] = arrival
         guard arrival.awaited == 0 else { return }
-        if arrival.state == .queued || arrival.looksAgain {
+        if arrival.looksAgain {
             lookAgain(load.device, storage)
         } else {
             arrived(load.device, storage)
@@ -227,25 +225,14 @@ extension Shard {
             offset: item.offset, polledMilliseconds: stored.polledMilliseconds,
             finishedMilliseconds: wallMilliseconds)
         outcome.cause = .noCredential
-        let place = ShardStore.Place(partitionSlot: load.partitionSlot, offset: item.offset)
-        storage.ended[place] = ShardStore.Ended(
-            key: ItemKey(device: load.device, offset: item.offset), due: item.due, device: load.device,
-            changelogKey: changelogKey(of: stored.push.deviceToken, item.offset, load.partitionSlot, storage))
+        storage.keyWriter.removeAll()
+        ChangelogKey.item(offset: item.offset, deviceToken: stored.push.deviceToken)
+            .encode(into: &storage.keyWriter)
+        end(
+            ShardStore.Place(partitionSlot: load.partitionSlot, offset: item.offset),
+            storedUnder: load.device, due: item.due, of: load.device, storage)
         write(outcome, source: OutcomeSource(storedIn: load.partitionSlot, offset: item.offset))
         stored.push.release()
-    }
-
-    private func changelogKey(
-        of token: UnsafeRawBufferPointer, _ offset: Int64, _ partitionSlot: UInt16, _ storage: ShardStore
-    ) -> [UInt8]? {
-        guard outcomes.hasChangelog else { return nil }
-        storage.keyWriter.removeAll()
-        ChangelogKey.item(offset: offset, deviceToken: token).encode(into: &storage.keyWriter)
-        if outcomes.isTransactional, let partition = storage[partitionSlot] {
-            change(partition.handle, partitionSlot, value: nil, storage)
-            return nil
-        }
-        return Array(storage.keyWriter.bytes)
     }
 
     // MARK: What has waited

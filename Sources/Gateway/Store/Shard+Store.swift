@@ -35,7 +35,6 @@ extension Shard {
         storage.cold.removeAll(partition: partitionSlot)
         storage[partitionSlot] = nil
         storage.ended = storage.ended.filter { $0.key.partitionSlot != partitionSlot }
-        storage.failedRemovals.removeAll { $0.partitionSlot == partitionSlot }
     }
 
     /// Lets go of what waits for devices to come from the store. Returns how many records that are.
@@ -80,9 +79,9 @@ extension Shard {
             return
         }
         // It may have ended since, in the same call.
-        guard machine.state(slot).isLive, let partition = storage[jobs[slot].pointee.partitionSlot] else {
-            return
-        }
+        guard machine.state(slot).isLive else { return }
+        if storage.isFailing { return machine.storeFailed(slot, version: version) }
+        guard let partition = storage[jobs[slot].pointee.partitionSlot] else { return }
         write(slot, to: partition.handle, storage)
         storage.requests.puts.append(ShardStore.Put(slot: slot, version: version))
         askForTurnEnd()
@@ -127,17 +126,21 @@ extension Shard {
             push: job.pointee.push, progress: StoredPush.Progress(progress), partition: job.pointee.partition,
             offset: key.offset, polledMilliseconds: job.pointee.polledMilliseconds)
         job.pointee.storedToken = nil
+        let due = progress.dueMilliseconds
         if outcomes.hasChangelog {
             storage.valueWriter.removeAll()
-            ChangelogKey.encode(stored, due: progress.dueMilliseconds, into: &storage.valueWriter)
+            let push = ChangelogKey.encode(stored, due: due, into: &storage.valueWriter)
             job.pointee.writeChangelogKey(to: &storage.keyWriter)
             change(handle, job.pointee.partitionSlot, value: storage.valueWriter.bytes, storage)
+            storage.batch.put(
+                handle, key, due: due, replacingDue: replaced,
+                value: UnsafeRawBufferPointer(rebasing: storage.valueWriter.bytes[push...]))
+        } else {
+            storage.batch.put(handle, key, due: due, replacingDue: replaced, stored)
         }
-        storage.batch.put(
-            handle, key, due: progress.dueMilliseconds, replacingDue: replaced, stored)
         storage.counters.puts += 1
         job.pointee.storedDevice = key.device
-        job.pointee.storedDue = progress.dueMilliseconds
+        job.pointee.storedDue = due
     }
 
     /// Tells the changelog of what the store has now under the key that was written, or (nil) hasn't any more.
@@ -196,22 +199,28 @@ extension Shard {
         guard let storage, let due = job.pointee.storedDue else { return source }
         source.isStored = true
         source.isOffsetDone = job.pointee.isOffsetDone
-        let place = ShardStore.Place(partitionSlot: source.partitionSlot, offset: source.offset)
-        storage.ended[place] = ShardStore.Ended(
-            key: ItemKey(device: job.pointee.storedDevice, offset: source.offset), due: due,
-            device: job.pointee.device, changelogKey: changelogKey(of: job, storage))
+        job.pointee.writeChangelogKey(to: &storage.keyWriter)
+        end(
+            ShardStore.Place(partitionSlot: source.partitionSlot, offset: source.offset),
+            storedUnder: job.pointee.storedDevice, due: due, of: job.pointee.device, storage)
         return source
     }
 
-    /// Nil when there is no changelog, or it says so already: in one transaction with the outcome.
-    private func changelogKey(of job: UnsafeMutablePointer<Job>, _ storage: ShardStore) -> [UInt8]? {
-        guard outcomes.hasChangelog else { return nil }
-        job.pointee.writeChangelogKey(to: &storage.keyWriter)
-        if outcomes.isTransactional, let partition = storage[job.pointee.partitionSlot] {
-            change(partition.handle, job.pointee.partitionSlot, value: nil, storage)
-            return nil
+    /// An item of the store ends, whose key of the changelog was written.
+    func end(
+        _ place: ShardStore.Place, storedUnder key: DeviceKey, due: Int64, of device: DeviceKey,
+        _ storage: ShardStore
+    ) {
+        var changelogKey: [UInt8]?
+        if outcomes.isTransactional, let partition = storage[place.partitionSlot] {
+            // In one transaction with the outcome.
+            change(partition.handle, place.partitionSlot, value: nil, storage)
+        } else if outcomes.hasChangelog {
+            changelogKey = Array(storage.keyWriter.bytes)
         }
-        return Array(storage.keyWriter.bytes)
+        storage.ended[place] = ShardStore.Ended(
+            key: ItemKey(device: key, offset: place.offset), due: due, device: device,
+            changelogKey: changelogKey)
     }
 
     /// An item of the store has ended, and is still there.
@@ -223,25 +232,16 @@ extension Shard {
     /// The outcomes of these items are safe.
     func remove(_ places: [ShardStore.Place]) {
         guard let storage else { return }
-        if storage.failedUntil != nil {
-            // After those before them.
-            storage.failedRemovals += places
-        } else {
-            for place in places { remove(place, storage) }
+        for place in places {
+            storage.remove(place)
+            guard let key = storage.ended[place]?.changelogKey, let partition = storage[place.partitionSlot]
+            else { continue }
+            storage.ended[place]?.changelogKey = nil
+            storage.keyWriter.removeAll()
+            key.withUnsafeBytes { storage.keyWriter.append($0) }
+            change(partition.handle, place.partitionSlot, value: nil, storage)
         }
         askForTurnEnd()
-    }
-
-    private func remove(_ place: ShardStore.Place, _ storage: ShardStore) {
-        storage.remove(place)
-        guard let key = storage.ended[place]?.changelogKey, let partition = storage[place.partitionSlot]
-        else {
-            return
-        }
-        storage.ended[place]?.changelogKey = nil
-        storage.keyWriter.removeAll()
-        key.withUnsafeBytes { storage.keyWriter.append($0) }
-        change(partition.handle, place.partitionSlot, value: nil, storage)
     }
 
     // MARK: Batches
@@ -250,23 +250,8 @@ extension Shard {
     func submitToStore() {
         tellIntake()
         guard let storage else { return }
-        if let until = storage.failedUntil {
-            guard loop.now >= until else { return }
-            storage.failedUntil = nil
-            for place in storage.failedRemovals { remove(place, storage) }
-            storage.failedRemovals = []
-        }
         askForLoads(storage)
-        if storage.isFailing, storage.batch.isEmpty { probe(storage) }
         submitBatch(storage)
-    }
-
-    /// Writes something that says nothing: only a write can tell that the store works again.
-    private func probe(_ storage: ShardStore) {
-        guard let slot = storage.partitionSlots.first, let partition = storage[slot] else { return }
-        storage.batch.put(
-            partition.handle, device: DeviceKey(high: 0, low: 0),
-            DeviceState(presence: 0, learnedMilliseconds: 0, expiryMilliseconds: 0))
     }
 
     private func submitBatch(_ storage: ShardStore) {
@@ -286,54 +271,28 @@ extension Shard {
     private func tellIntake() {
         // What is complete because of a record that waits for the next transaction must not be committed in this one.
         guard !news.isEmpty, !outcomes.isFrozen || hasEnded else { return }
-        report(exchange(&news, IntakeNews()))
+        report(exchange(&news, with: IntakeNews()))
     }
 
+    /// A batch was done, or never will be: then the worker ends.
     private func batchEnded(_ requests: ShardStore.Requests, _ result: BatchResult) {
-        guard let storage, !hasEnded else { return }
+        guard let storage, !hasEnded, result.error == nil else { return }
         wallMilliseconds = wallClockMilliseconds()
-        if let error = result.error {
-            failed(requests, error, result, storage)
-        } else {
-            if storage.isFailing, result.loadError == nil {
-                storage.isFailing = false
-                storeWorks(nil)
-            }
-            for put in requests.puts {
-                machine.stored(put.slot, version: put.version, at: now)
-                act(ActionContext(stored: put.slot))
-            }
-            // Behind a batch that failed, they come once more, in their order.
-            let removals = storage.failedUntil == nil ? requests.removals : []
-            if removals.isEmpty { storage.failedRemovals += requests.removals }
-            for place in removals {
-                guard let item = storage.ended.removeValue(forKey: place) else { continue }
-                news.removed.append(IntakeNews.Removed(place: place, device: item.device))
-            }
-            for (index, load) in requests.loads.enumerated() {
-                take(load, index < result.loads.count ? result.loads[index] : nil, result, storage)
-            }
-            if let error = result.loadError { failed(ShardStore.Requests(), error, result, storage) }
+        for put in requests.puts {
+            machine.stored(put.slot, version: put.version, at: now)
+            act(ActionContext(stored: put.slot))
         }
+        for place in requests.removals {
+            guard let item = storage.ended.removeValue(forKey: place) else { continue }
+            news.removed.append(IntakeNews.Removed(place: place, device: item.device))
+        }
+        for (load, loaded) in zip(requests.loads, result.loads) { take(load, loaded, result, storage) }
         askForTurnEnd()
     }
 
-    /// Nothing is lost: what could not be written is still the intake's, and is tried again in a second.
-    private func failed(
-        _ requests: ShardStore.Requests, _ error: RetryStoreError, _ result: BatchResult,
-        _ storage: ShardStore
-    ) {
-        storage.counters.failures += 1
-        storage.isFailing = true
-        storage.failedUntil = loop.now + .seconds(1)
-        loop.schedule(at: storage.failedUntil!, handler: storage)
-        for put in requests.puts {
-            machine.storeFailed(put.slot, version: put.version)
-            act()
-        }
-        storage.failedRemovals += requests.removals
-        for load in requests.loads { take(load, nil, result, storage) }
-        storeWorks(error)
+    /// The store fails, or works again.
+    func storeFails(_ isFailing: Bool) {
+        storage?.isFailing = isFailing
     }
 
     /// All that was asked of the store so far is on its way to it. Returns what was written since this was asked last.
@@ -342,7 +301,6 @@ extension Shard {
         submitToStore()
         var flush = StoreFlush()
         flush.hasWritten = storage.hasWritten
-        flush.hasFailed = storage.isFailing || storage.failedUntil != nil
         flush.source = ChangeSource(shard: UInt16(plan.index), epoch: storage.epoch)
         flush.produced = storage.produced
         storage.hasWritten = false
@@ -350,60 +308,4 @@ extension Shard {
         storage.produced = 0
         return flush
     }
-}
-
-/// What a shard has written since the barrier before.
-struct StoreFlush: Sendable {
-    var hasWritten = false
-    /// Something could not be written, and is still to be.
-    var hasFailed = false
-    /// Records of the changelog, all of which have this in their opaque word.
-    var produced = 0
-    var source = ChangeSource(shard: 0, epoch: 0)
-}
-
-/// Who produced a record of the changelog, and between which barriers: rides in the producer's opaque word.
-struct ChangeSource: Hashable, Sendable {
-    var shard: UInt16
-    var epoch: UInt32
-
-    /// No slot of a partition.
-    private static let mark: UInt = 0xFFFF << 48
-
-    init(shard: UInt16, epoch: UInt32) {
-        self.shard = shard
-        self.epoch = epoch
-    }
-
-    /// Nil for the word of an outcome.
-    init?(opaque: UInt) {
-        guard opaque & Self.mark == Self.mark else { return nil }
-        shard = UInt16(truncatingIfNeeded: opaque >> 32)
-        epoch = UInt32(truncatingIfNeeded: opaque)
-    }
-
-    var opaque: UInt { Self.mark | UInt(shard) << 32 | UInt(epoch) }
-}
-
-/// What a shard has to tell the intake at the end of a turn.
-struct IntakeNews: Sendable {
-    struct Completion: Sendable {
-        var place: ShardStore.Place
-        /// The record was handed out although the store had it: it is a job no more.
-        var isRepeated: Bool
-    }
-
-    struct Removed: Sendable {
-        var place: ShardStore.Place
-        var device: DeviceKey
-    }
-
-    /// Offsets that are complete as the store has their records.
-    var completed: [Completion] = []
-    /// Jobs that are gone whose offsets were complete before, by the slots of their partitions.
-    var freed: [UInt16: Int] = [:]
-    /// Items that have left the store.
-    var removed: [Removed] = []
-
-    var isEmpty: Bool { completed.isEmpty && freed.isEmpty && removed.isEmpty }
 }

@@ -101,9 +101,6 @@ final class ShardStore: TimerHandler {
     /// Items in memory that came from the store: they take room that the intake doesn't know of.
     var restored = 0
     var ended: [Place: Ended] = [:]
-    /// Removals and loads wait until then, as the last write failed.
-    var failedUntil: MonotonicTime?
-    var failedRemovals: [Place] = []
     /// Of the changelog: what was produced between two barriers, which those who wait for its acknowledgement go by.
     var epoch: UInt32 = 0
     var produced = 0
@@ -111,9 +108,9 @@ final class ShardStore: TimerHandler {
     var valueWriter = ByteWriter(minimumCapacity: 1024)
     /// Something was written since the last barrier.
     var hasWritten = false
-    /// The last thing that was asked of the store failed.
+    /// The store doesn't do for now what it is asked for: what it has to do waits there, and no item is added to that.
     var isFailing = false
-    /// Asks for a turn's end, when a failed request is to be made again.
+    /// Asks for a turn's end, when loads may be asked for again.
     var wake: () -> Void = {}
     var counters = StoreCounters()
 
@@ -179,16 +176,10 @@ final class ShardStore: TimerHandler {
     /// Takes what has gathered for the store, with an empty batch in its place.
     func takeBatch() -> StoreBatch {
         hasWritten = true
-        return exchange(&batch, store.makeBatch())
+        return exchange(&batch, with: store.makeBatch())
     }
 
-    func takeRequests() -> Requests { exchange(&requests, Requests()) }
-}
-
-func exchange<Value: ~Copyable>(_ value: inout Value, _ new: consuming Value) -> Value {
-    let old = value
-    value = new
-    return old
+    func takeRequests() -> Requests { exchange(&requests, with: Requests()) }
 }
 
 /// What a shard has asked of the store.
@@ -201,8 +192,6 @@ public struct StoreCounters: Sendable, Equatable {
     public var loaded = 0
     /// Items that could not be read.
     public var damaged = 0
-    /// Batches that could not be written or whose loads failed.
-    public var failures = 0
 
     public init() {}
 
@@ -213,7 +202,6 @@ public struct StoreCounters: Sendable, Equatable {
         sum.loads += right.loads
         sum.loaded += right.loaded
         sum.damaged += right.damaged
-        sum.failures += right.failures
         return sum
     }
 }

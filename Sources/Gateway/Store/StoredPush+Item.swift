@@ -26,7 +26,7 @@ extension StoredPush.Progress {
             attempts: UInt32(progress.attempts), failures: UInt32(progress.failures),
             firstSentMilliseconds: progress.firstSentMilliseconds == 0 ? nil : progress.firstSentMilliseconds,
             expiryMilliseconds: progress.expiryMilliseconds == .max ? nil : progress.expiryMilliseconds,
-            wait: progress.wait.stored,
+            wait: progress.wait,
             wakeMilliseconds: progress.wakeMilliseconds == 0 ? nil : progress.wakeMilliseconds,
             storeVersion: progress.storeVersion)
     }
@@ -40,32 +40,12 @@ extension ItemProgress {
         failures = UInt16(clamping: stored.failures)
         firstSentMilliseconds = stored.firstSentMilliseconds ?? 0
         expiryMilliseconds = stored.expiryMilliseconds ?? .max
-        wait = Wait(stored.wait)
+        wait = stored.wait
         isAccepted = wait == .confirming
         wakeMilliseconds = stored.wakeMilliseconds ?? 0
         dueMilliseconds = due
         storeVersion = stored.storeVersion
         isStored = true
         isOffsetDone = true
-    }
-}
-
-extension ItemProgress.Wait {
-    var stored: StoredPush.Wait {
-        switch self {
-        case .none: .none
-        case .retrying: .retrying
-        case .confirming: .confirming
-        case .held: .held
-        }
-    }
-
-    init(_ stored: StoredPush.Wait) {
-        switch stored {
-        case .none: self = .none
-        case .retrying: self = .retrying
-        case .confirming: self = .confirming
-        case .held: self = .held
-        }
     }
 }

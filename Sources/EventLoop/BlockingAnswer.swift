@@ -1,0 +1,19 @@
+import Synchronization
+
+/// What one thread brings once and another waits for.
+public final class BlockingAnswer<Value: Sendable>: Sendable {
+    private let value = Mutex<Value?>(nil)
+    private let flag = BlockingFlag()
+
+    public init() {}
+
+    public func set(_ new: Value) {
+        value.withLock { $0 = new }
+        flag.set()
+    }
+
+    public func wait() -> Value {
+        flag.wait()
+        return value.withLock { $0! }
+    }
+}
