@@ -286,10 +286,7 @@ final class ReplicaBed {
     }
 
     /// What the auditor finds becomes issues.
-    /// - Parameter isKnown: what the worker is known not to keep yet.
-    func judge(
-        _ what: String, seed: UInt64, isKnown: (AuditViolation) -> Bool = { _ in false }
-    ) throws {
+    func judge(_ what: String, seed: UInt64) throws {
         try poll()
         let auditor = Auditor(history)
         let repeated = history.outcomes.count - history.jobs.count
@@ -298,13 +295,8 @@ final class ReplicaBed {
             \(what), seed \(seed): \(history.jobs.count) jobs, \(history.arrivals.count) pushes at APNs, \
             \(repeated) outcomes repeated
             """)
-        let known = auditor.violations.filter(isKnown)
-        withKnownIssue("a worker that was stopped goes on with what it had", isIntermittent: true) {
-            for violation in known.prefix(2) { Issue.record("seed \(seed): \(violation)") }
-        }
-        let unknown = auditor.violations.filter { !isKnown($0) }
-        for violation in unknown.prefix(5) { Issue.record("seed \(seed): \(violation)") }
-        #expect(unknown.count == 0, "seed \(seed)")
+        for violation in auditor.violations.prefix(5) { Issue.record("seed \(seed): \(violation)") }
+        #expect(auditor.violations.count == 0, "seed \(seed)")
     }
 
     /// For how long no outcome of a partition ended, at most, between two instants, in milliseconds.

@@ -61,6 +61,9 @@ final class OutcomeWriter: TimerHandler {
     private var writer = ByteWriter()
     private var timer: TimerID?
 
+    /// Of the intake. Without transactions, which fence a worker that was stopped for long, nothing is produced while it
+    /// isn't sure to have its partitions still: what it has to say may be another's to say by now.
+    var lease: MembershipLease?
     /// Called when a blocked writer has room again.
     var resume: () -> Void = {}
 
@@ -115,7 +118,14 @@ final class OutcomeWriter: TimerHandler {
         transaction?.isFrozen == true ? pending.count > Self.mostWaiting : !pending.isEmpty
     }
 
-    private var mayProduce: Bool { pending.isEmpty && transaction?.isFrozen != true }
+    /// What is written waits until it is told otherwise.
+    private var isHeld: Bool {
+        if let transaction { return transaction.isFrozen }
+        guard let lease else { return false }
+        return !lease.isValid(at: loop.now)
+    }
+
+    private var mayProduce: Bool { pending.isEmpty && !isHeld }
 
     // MARK: Records
 
@@ -244,7 +254,7 @@ final class OutcomeWriter: TimerHandler {
 
     private func wait(_ letter: Pending) {
         pending.append(letter)
-        if transaction?.isFrozen != true { armTimer() }
+        if !isHeld { armTimer() }
     }
 
     private func armTimer() {
@@ -255,12 +265,12 @@ final class OutcomeWriter: TimerHandler {
     func timerFired(_ timer: TimerID) {
         self.timer = nil
         flushPending()
-        if pending.isEmpty { resume() } else if transaction?.isFrozen != true { armTimer() }
+        if pending.isEmpty { resume() } else if !isHeld { armTimer() }
     }
 
     /// Produces what waits, as far as there is room.
     func flushPending() {
-        guard !pending.isEmpty, transaction?.isFrozen != true else { return freezeIfEmpty() }
+        guard !pending.isEmpty, !isHeld else { return freezeIfEmpty() }
         var done = 0
         loop: for letter in pending {
             switch produce(letter) {
@@ -273,6 +283,21 @@ final class OutcomeWriter: TimerHandler {
         }
         pending.removeFirst(done)
         freezeIfEmpty()
+    }
+
+    /// What waits for this partition, which is lost, is for another to say. With transactions that is seen to when the open
+    /// one is aborted.
+    /// - Returns: how many jobs' outcomes that are.
+    func abandon(partitionSlot: UInt16) -> Int {
+        transaction == nil ? drop { $0.partitionSlot == partitionSlot } : 0
+    }
+
+    private func drop(_ isDropped: (Pending) -> Bool) -> Int {
+        let jobs = pending.count {
+            isDropped($0) && $0.topic !== changelog && !OutcomeSource(opaque: $0.opaque).isOffsetDone
+        }
+        pending.removeAll(where: isDropped)
+        return jobs
     }
 
     // MARK: Transactions
@@ -309,11 +334,8 @@ final class OutcomeWriter: TimerHandler {
                     partitionSlot: entry.partitionSlot)
             }
             let letters = transaction!.retainedLetters.filter { repeating.contains($0.partitionSlot) }
-            dropped = pending.count {
-                !repeating.contains($0.partitionSlot) && $0.topic !== changelog
-                    && !OutcomeSource(opaque: $0.opaque).isOffsetDone
-            }
-            pending = again + letters + pending.filter { repeating.contains($0.partitionSlot) }
+            dropped = drop { !repeating.contains($0.partitionSlot) }
+            pending = again + letters + pending
         }
         transaction!.retained.removeAll()
         transaction!.retainedLetters = []

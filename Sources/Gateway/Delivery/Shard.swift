@@ -91,7 +91,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Hands an item to another shard, by its index.
     var handOver: @Sendable (Int, Departure) -> Void = { _, _ in }
     /// Of the intake; nothing is sent without it.
-    var lease: MembershipLease?
+    var lease: MembershipLease? {
+        didSet { outcomes.lease = lease }
+    }
     /// What the intake has to hear at the end of the turn.
     var news = IntakeNews()
     var report: @Sendable (IntakeNews) -> Void = { _ in }
@@ -208,13 +210,15 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     }
 
     /// Gives the jobs of a partition back that are not in flight: Kafka has them still. Returns how many.
-    func abandon(partitionSlot: UInt16?) -> Int {
+    /// - Parameter isLost: another worker may have the partition already.
+    func abandon(partitionSlot: UInt16?, isLost: Bool = false) -> Int {
         repeat { takeRecords() } while ring.count > 0
         isAbandoning = true
         abandoned = 0
         machine.abandon(partition: partitionSlot, at: now)
         act()
         abandoned += abandonWaiting(partitionSlot: partitionSlot)
+        if isLost, let partitionSlot { abandoned += outcomes.abandon(partitionSlot: partitionSlot) }
         isAbandoning = false
         askForTurnEnd()
         return abandoned

@@ -97,7 +97,7 @@ extension Intake {
         }
         followGate()
         // Also of a lost partition nothing more is sent that isn't on its way.
-        giveBack(places.map { partitions[$0].slot })
+        giveBack(places.map { partitions[$0].slot }, isLost: isLost)
         revocation = Revocation(
             partitions: revoked, deadline: loop.now + settings.revokeDeadline,
             awaited: shards.count * places.count)
@@ -110,10 +110,12 @@ extension Intake {
     }
 
     /// Has the shards give back what they have not sent of these partitions.
-    func giveBack(_ slots: [UInt16]) {
+    func giveBack(_ slots: [UInt16], isLost: Bool = false) {
         for shard in shards {
             shard.loop.execute { [self] in
-                let abandoned = slots.map { (slot: $0, count: shard.abandon(partitionSlot: $0)) }
+                let abandoned = slots.map {
+                    (slot: $0, count: shard.abandon(partitionSlot: $0, isLost: isLost))
+                }
                 loop.execute { [self] in shardGaveBack(abandoned) }
             }
         }
