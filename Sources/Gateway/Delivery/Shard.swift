@@ -85,7 +85,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var abandoned = 0
     /// Set while the worker ends: nothing new is sent.
     private(set) var isDraining = false
-    private var whenSettled: (@Sendable () -> Void)?
+    /// Who waits for everything of a partition to end.
+    var unsettled: [(partitionSlot: UInt16?, settled: @Sendable () -> Void)] = []
     /// Tells the intake of a job that was in flight and is given back after all.
     var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
     /// Hands an item to another shard, by its index.
@@ -225,19 +226,32 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     }
 
     /// Ends sending: waits for what is in flight only. Returns how many jobs were given back.
-    ///
-    /// - Parameter settled: called once, when nothing is in flight any more, and nothing that has ended is in the store:
-    ///   what the intake doesn't count.
-    func drain(settled: @escaping @Sendable () -> Void) -> Int {
+    func drain() -> Int {
         isDraining = true
-        whenSettled = settled
         return abandon(partitionSlot: nil)
     }
 
+    /// Calls `settled` once, when nothing of a partition (nil: of all) is in flight any more, and nothing that has ended is
+    /// in the store: what the intake doesn't count.
+    func whenSettled(partitionSlot: UInt16?, _ settled: @escaping @Sendable () -> Void) {
+        unsettled.append((partitionSlot, settled))
+        askForTurnEnd()
+    }
+
     private func tellSettled() {
-        guard let settled = whenSettled, machine.count == 0, storage?.ended.isEmpty ?? true else { return }
-        whenSettled = nil
-        settled()
+        guard !unsettled.isEmpty else { return }
+        unsettled.removeAll { partitionSlot, settled in
+            guard isSettled(partitionSlot) else { return false }
+            settled()
+            return true
+        }
+    }
+
+    private func isSettled(_ partitionSlot: UInt16?) -> Bool {
+        guard let partitionSlot else { return machine.count == 0 && storage?.ended.isEmpty ?? true }
+        for slot in 0..<UInt32(jobs.capacity)
+        where jobs.holds(slot) && jobs[slot].pointee.partitionSlot == partitionSlot { return false }
+        return storage?.ended.keys.contains { $0.partitionSlot == partitionSlot } != true
     }
 
     /// Closes all connections at once and gives up what is still on them, without an outcome.

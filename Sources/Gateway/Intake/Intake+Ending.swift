@@ -9,6 +9,8 @@ struct Revocation {
     var deadline: MonotonicTime
     /// Answers of shards, one for each partition, about what they have not sent and give back.
     var awaited: Int
+    /// The same of what came from the store, which isn't counted here: it has ended, and has left the store.
+    var unsettled: Int
     /// All has ended; the last commit is under way.
     var isFinishing = false
 }
@@ -100,7 +102,8 @@ extension Intake {
         giveBack(places.map { partitions[$0].slot }, isLost: isLost)
         revocation = Revocation(
             partitions: revoked, deadline: loop.now + settings.revokeDeadline,
-            awaited: shards.count * places.count)
+            awaited: shards.count * places.count,
+            unsettled: store == nil ? 0 : shards.count * places.count)
         if isLost { finishRevocation(commits: false) }
     }
 
@@ -111,12 +114,19 @@ extension Intake {
 
     /// Has the shards give back what they have not sent of these partitions.
     func giveBack(_ slots: [UInt16], isLost: Bool = false) {
+        let hasStore = store != nil
         for shard in shards {
             shard.loop.execute { [self] in
                 let abandoned = slots.map {
                     (slot: $0, count: shard.abandon(partitionSlot: $0, isLost: isLost))
                 }
                 loop.execute { [self] in shardGaveBack(abandoned) }
+                guard hasStore else { return }
+                for slot in slots {
+                    shard.whenSettled(partitionSlot: slot) { [self] in
+                        loop.execute { [self] in hasSettled(slot) }
+                    }
+                }
             }
         }
     }
@@ -132,6 +142,14 @@ extension Intake {
                 revocation?.awaited -= 1
             }
         }
+        checkRevocation()
+    }
+
+    private func hasSettled(_ slot: UInt16) {
+        guard let place = partitions.place(ofSlot: slot),
+            revocation?.partitions.contains(partitions[place].topicPartition) == true
+        else { return }
+        revocation?.unsettled -= 1
         checkRevocation()
     }
 
@@ -153,7 +171,7 @@ extension Intake {
         }
         let places = revocation.partitions.compactMap { partitions.place(of: $0) }
         guard
-            (remaining == 0 && revocation.awaited <= 0 && isSettled(places))
+            (remaining == 0 && revocation.awaited <= 0 && revocation.unsettled <= 0 && isSettled(places))
                 || loop.now >= revocation.deadline
         else { return }
         self.revocation?.isFinishing = true
@@ -187,119 +205,6 @@ extension Intake {
         gate.finishOrphans(gone?.store?.removals.completions ?? 0)
     }
 
-    // MARK: Commits
-
-    /// Without news of a rebalance for so long, commits go on.
-    private static let longestRebalance: Duration = .seconds(5)
-
-    private func pendingCommit(_ place: Int) -> OffsetCommit? {
-        guard partitions[place].isDirty else { return nil }
-        let commit = commitPoint(place)
-        return commit == partitions[place].committed ? nil : commit
-    }
-
-    /// The offset of a partition that is to be committed now.
-    func commitPoint(_ place: Int) -> OffsetCommit {
-        let topicPartition = partitions[place].topicPartition
-        let (offset, metadata) = partitions[place].tracker.commitPoint()
-        return OffsetCommit(
-            topic: topicPartition.topic, partition: topicPartition.partition, offset: offset,
-            metadata: partitions[place].tracker.completedInWindow > 0 ? metadata : "")
-    }
-
-    /// Commits what has moved since the last time; the result comes as an event.
-    func commitDirty() {
-        guard transactions == nil, commitUnderWay == nil, barrier == nil else { return }
-        guard loop.now >= commitsWaitUntil || phase == .draining else { return }
-        lastCommit = loop.now
-        finishedSinceCommit = 0
-        var issued = IssuedCommit()
-        // What ends commits as well where removals from the store wait for it.
-        for place in partitions.places where !partitions[place].isEnding || partitions[place].store != nil {
-            // Without news of it, all that is complete was committed before.
-            let commit = pendingCommit(place)
-            guard commit != nil || partitions[place].store?.removals.needsCommit == true else { continue }
-            if let serial = partitions[place].store?.removals.commitIssued() {
-                issued.serials.append((partitions[place].slot, serial))
-            }
-            guard let commit else { continue }
-            issued.commits.append(commit)
-            partitions[place].committed = commit
-            partitions[place].isDirty = false
-        }
-        guard !issued.isEmpty else { return }
-        guard !issued.commits.isEmpty else { return ended(issued, isTaken: true) }
-        // What the commit covers has to outlive this machine, where the store has it.
-        bringToDisk { [self] isDone in
-            guard isDone else {
-                ended(issued, isTaken: false)
-                return commitAllAgain()
-            }
-            commit(issued)
-        }
-    }
-
-    private func commit(_ issued: IssuedCommit) {
-        var issued = issued
-        issued.commits.removeAll { commit in
-            partitions.place(of: commit.topicPartition) == nil
-        }
-        guard !issued.commits.isEmpty else { return }
-        attempt("commit") { () throws(KafkaError) in
-            issued.reference = try consumer.commit(issued.commits)
-            commitUnderWay = issued
-        }
-        if commitUnderWay == nil {
-            ended(issued, isTaken: false)
-            commitAllAgain()
-        }
-    }
-
-    func committed(_ result: CommitResult) {
-        if let issued = commitUnderWay, result.reference == issued.reference {
-            commitUnderWay = nil
-            ended(issued, isTaken: result.error == nil)
-        }
-        counters.commits += 1
-        guard let error = result.error else { return confirmMembership() }
-        counters.commitErrors += 1
-        logger.warning("offsets were not committed; tried again", metadata: ["error": "\(error)"])
-        // librdkafka 2.0 takes all partitions for lost when it learns of a new generation by a commit (its issue 4059):
-        // the next one waits for what the rebalance brings.
-        if error.isOfRebalance { commitsWaitUntil = loop.now + Self.longestRebalance }
-        commitAllAgain()
-    }
-
-    private func commitAllAgain() {
-        for place in partitions.places {
-            partitions[place].committed = nil
-            partitions[place].isDirty = true
-        }
-    }
-
-    /// Commits and waits for it: the last chance.
-    private func commitNow(_ places: [Int]) {
-        // Transactions have done so.
-        guard transactions == nil else { return }
-        let commits = places.compactMap { place -> OffsetCommit? in
-            // An asynchronous commit may still fail, and one that waits for the disk is not issued any more: what they
-            // cover is committed again.
-            partitions[place].committed = nil
-            if commitUnderWay != nil || barrier != nil { partitions[place].isDirty = true }
-            return pendingCommit(place)
-        }
-        guard !commits.isEmpty else { return }
-        do throws(KafkaError) {
-            try consumer.commit(commits, synchronous: true, timeoutMilliseconds: 2_000)
-            counters.commits += 1
-        } catch {
-            counters.commitErrors += 1
-            logger.error(
-                "the last commit failed; the jobs finished since the one before will be done again",
-                metadata: ["error": "\(error)"])
-        }
-    }
-
     // MARK: The end
 
     /// Stops taking records, lets what is in flight end, then commits and leaves the group.
@@ -318,7 +223,8 @@ extension Intake {
         for place in partitions.places { destroyHeld(place) }
         for shard in shards {
             shard.loop.execute { [self] in
-                let abandoned = shard.drain { [self] in
+                let abandoned = shard.drain()
+                shard.whenSettled(partitionSlot: nil) { [self] in
                     loop.execute { [self] in
                         drain?.unsettledShards -= 1
                         checkDrain()

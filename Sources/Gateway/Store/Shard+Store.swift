@@ -35,6 +35,7 @@ extension Shard {
         storage.cold.removeAll(partition: partitionSlot)
         storage[partitionSlot] = nil
         storage.ended = storage.ended.filter { $0.key.partitionSlot != partitionSlot }
+        unsettled.removeAll { $0.partitionSlot == partitionSlot }
     }
 
     /// Lets go of what waits for devices to come from the store. Returns how many records that are.
