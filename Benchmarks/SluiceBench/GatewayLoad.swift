@@ -52,13 +52,9 @@ struct GatewayLoad {
             })
         if let storeDirectory {
             configuration.store = .init(directory: storeDirectory, after: .seconds(5), changelog: .off)
-            // As without: what is limited here is the comparison.
-            configuration.delivery.maxInFlight = 100_000
-            configuration.delivery.maxInFlightBytes = 1 << 30
-        } else {
-            configuration.delivery.maxInFlight = 100_000
-            configuration.delivery.maxInFlightBytes = 1 << 30
         }
+        configuration.delivery.maxInFlight = 100_000
+        configuration.delivery.maxInFlightBytes = 1 << 30
         configuration.kafka.properties = [.init(name: "fetch.wait.max.ms", value: "10")]
         let logger = Logger(label: "bench", factory: { _ in SwiftLogNoOpLogHandler() })
         let opening = Self.now()
