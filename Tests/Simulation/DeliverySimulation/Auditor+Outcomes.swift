@@ -118,6 +118,14 @@ extension World {
         }
     }
 
+    /// A push that expired before it came waits for nothing but the attempt before it.
+    func checkOver(_ copy: Copy, _ slot: UInt32, _ shard: ShardModel) {
+        let state = shard.machine.state(slot)
+        if state != .finished, state != .blocked {
+            broken(.progress, "push \(copy.job) expired before it came, and is \(state)")
+        }
+    }
+
     /// A device's pushes are bounded.
     func checkRoom(_ shard: ShardModel, _ copy: Copy) {
         if cause.pendingOfDevice >= scenario.limits.pendingPerDevice {

@@ -91,9 +91,7 @@ extension World {
             take(copy, into: slot, worker, shard)
             if isOver(copy, worker) {
                 counts[.expiredBehind] += 1
-                if shard.machine.state(slot) == .waiting {
-                    broken(.neverLate, "push \(copy.job) waits, and expired before it came")
-                }
+                checkOver(copy, slot, shard)
             } else if copy.address == jobs[copy.job].token, progress.attempts == 0, !progress.isStored {
                 checkRoom(shard, copy)
             }
@@ -103,6 +101,7 @@ extension World {
             let old = shard.copies[Int(slot)]
             if isOver(copy, worker) {
                 counts[.expiredReplaces] += 1
+                checkOver(copy, slot, shard)
                 if old.isRestored, jobs[copy.job].timesSeen > 0 { counts[.expiredAfterCrash] += 1 }
             }
             checkReplaced(old, copy, replaced, worker)
@@ -126,6 +125,9 @@ extension World {
         case .deviceFull:
             counts[.deviceFull] += 1
             counts[.endDeviceLimit] += 1
+            if isOver(copy, worker) {
+                broken(.rightOutcome, "push \(copy.job) expired before it came, and finds its device full")
+            }
             if cause.pendingOfDevice < scenario.limits.pendingPerDevice || progress.isStored {
                 broken(.rightOutcome, "push \(copy.job) finds its device full at \(cause.pendingOfDevice)")
             }
