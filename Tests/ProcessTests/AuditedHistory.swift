@@ -167,8 +167,6 @@ struct AuditedHistory {
 struct AuditViolation: CustomStringConvertible {
     enum Promise: String {
         case lost, doubled, unknown, unfounded, early, late, newestWins, newestLast, repeated, returned
-        /// Like `newestLast`, where the newest one was accepted, and expired before it was done again after a kill.
-        case newestExpired
         case afterEnd, wrongDevice, sentOffline, unreadable
     }
 

@@ -242,17 +242,26 @@ struct Auditor {
 
     // MARK: Newest wins
 
-    /// Of one identity: within an epoch no older push arrives after a newer one. In the first epoch after a kill the
-    /// older ones may come once more, in their order; then the newest that APNs had comes again as well, or ends
-    /// otherwise after that.
+    /// Of one identity: within an epoch no older push arrives after a newer one, nor after a newer one has ended as
+    /// expired. In the first epoch after a kill the older ones may come once more, in their order; then the newest that
+    /// APNs had comes again as well, or ends otherwise after that.
     private mutating func judgeOrder(_ identity: AuditedIdentity, _ places: [JobPlace]) {
         let all = places.flatMap { place in (arrivalOrder[place] ?? []).map { (place, $0) } }
             .sorted { $0.1 < $1.1 }.map { ($0.0, history.arrivals[$0.1]) }
         // Records of one identity are in one partition, so their places are their order.
         let partition = places[0].partition
+        let expired = places.flatMap { outcomes[$0] ?? [] }.filter { $0.kind == .expired }
         var newest: (epoch: Int, place: JobPlace)?
         for (place, arrival) in all {
             let epoch = epoch(arrival.time, partition)
+            // Where a token has changed they need not have met.
+            if let newer = expired.first(where: {
+                place < $0.place && $0.finished + Self.transit < arrival.time
+                    && $0.deviceToken == arrival.deviceToken
+                    && self.epoch($0.finished, partition) == epoch
+            }) {
+                note(.newestWins, place, "it was pushed after \(newer.place), which is newer, had expired")
+            }
             if let newest, newest.epoch == epoch, place < newest.place {
                 note(.newestWins, place, "it was pushed after \(newest.place), which is newer (\(identity))")
             }
@@ -265,14 +274,9 @@ struct Auditor {
         let shown = accepted.last { $0.0 == top }.map { self.epoch($0.1.time, partition) } ?? 0
         let endedAgain =
             shown < epoch && (outcomes[top] ?? []).contains { self.epoch($0.finished, partition) >= epoch }
-        guard !endedAgain else { return }
-        // Taken up again too late to be sent, and so not in the older one's place.
-        let hasExpired = (outcomes[top] ?? []).contains {
-            $0.kind == .expired && self.epoch($0.finished, partition) > shown
+        if !endedAgain {
+            note(.newestLast, top, "the device shows \(last.0) instead, which is older (\(identity))")
         }
-        note(
-            hasExpired ? .newestExpired : .newestLast, top,
-            "the device shows \(last.0) instead, which is older (\(identity))")
     }
 
     // MARK: Presence

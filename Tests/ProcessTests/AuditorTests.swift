@@ -213,7 +213,37 @@ struct AuditorTests {
         // But not before an older one that was kept comes back.
         story.killed(at: 2_000)
         story.delivered(older, at: 2_100)
-        #expect(story.broken == [.newestExpired])
+        #expect(story.broken == [.newestLast])
+    }
+
+    @Test func anExpiredPushEndsTheOlderOnes() {
+        var story = Story()
+        let older = story.push(at: 0) { $0.delivery = .holdWhileOffline }
+        let newer = story.push(at: 10) { $0.expiration = 1_000 }
+        story.outcome(older, .superseded, at: 1_100, by: newer)
+        story.outcome(newer, .expired, at: 1_100)
+        #expect(story.broken == [])
+        // One that was in flight may arrive at the same time.
+        var late = story
+        late.arrives(older, at: 1_900, status: 503)
+        #expect(late.broken == [])
+        late.arrives(older, at: 2_200, status: 503)
+        #expect(late.broken.contains(.newestWins))
+        // After a kill all comes once more, in order, and the newer one expires once more.
+        story.killed(at: 3_000)
+        story.delivered(older, at: 3_100)
+        story.outcome(newer, .expired, at: 3_110)
+        #expect(story.broken == [])
+        story.arrives(older, at: 6_000, status: 503)
+        #expect(story.broken.contains(.newestWins))
+        // A newer one that went to another token has not met it.
+        var moved = Story()
+        let first = moved.push(at: 0)
+        moved.event(.tokenChanged(Story.other), at: 10)
+        let second = moved.push(at: 20) { $0.expiration = 1_000 }
+        moved.outcome(second, .expired, at: 1_100)
+        moved.arrives(first, at: 5_000, token: Story.other)
+        #expect(!moved.broken.contains(.newestWins))
     }
 
     @Test func lateAndEarlyAreFound() {

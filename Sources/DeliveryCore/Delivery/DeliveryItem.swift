@@ -9,7 +9,8 @@ public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case waiting
     /// On a stream.
     case inFlight
-    /// Behind an older push of its identity that is in flight.
+    /// Behind an older push of its identity that is in flight, and isn't tried again. Also when it has expired: it ends
+    /// after that one.
     case blocked
     /// Its device has as many in flight as it may.
     case crowded

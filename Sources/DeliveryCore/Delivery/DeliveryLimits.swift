@@ -3,6 +3,7 @@ public struct DeliveryLimits: Sendable {
     /// Items at once, in whatever state; slots are numbered `0..<capacity`.
     public var capacity: Int
     /// Items of one device at once, 1 to 1,024: a device with thousands of pushes must not take the memory of others.
+    /// Expired ones that wait for the end of an attempt of their identity come on top, no more than are in flight.
     public var pendingPerDevice: Int
     /// Items of one device in flight at once, at least 1.
     public var inFlightPerDevice: Int

@@ -62,8 +62,10 @@ extension DeliveryMachine {
             milestones.ended(.superseded)
             return .obsolete(by: slot)
         }
-        if expiry <= now.wallMilliseconds || facts.deliverAtMilliseconds >= expiry {
-            // Never to be sent, so it takes no other's place either.
+        // Never to be sent. An older one of its identity has to go all the same: this one may come for the second time,
+        // and was sent before a restart.
+        let isOver = expiry <= now.wallMilliseconds || facts.deliverAtMilliseconds >= expiry
+        if isOver, pending == Self.noSlot, flying == Self.noSlot {
             count(arrival)
             milestones.ended(.expired)
             return .expired
@@ -73,7 +75,8 @@ extension DeliveryMachine {
             count(arrival)
             return replace(pending, with: facts, arrival, expiry: expiry, at: now)
         }
-        if let known, Int(devices.entries[Int(known)].pending) >= most(arrival) {
+        // One that is over stays no longer than the attempt in flight that it outdates.
+        if !isOver, let known, Int(devices.entries[Int(known)].pending) >= most(arrival) {
             count(arrival)
             milestones.ended(.undeliverable)
             return .deviceFull
@@ -191,9 +194,8 @@ extension DeliveryMachine {
     private mutating func settle(_ slot: UInt32, _ arrival: Arrival, at now: DeliveryTime) {
         switch arrival {
         case .record: place(slot, at: now)
-        case .restored(let progress) where !isEnding(items[Int(slot)].partition):
-            resume(slot, progress, at: now)
-        case .adopted(let progress) where progress.isAccepted && !isEnding(items[Int(slot)].partition):
+        case .restored(let progress) where mayWait(slot, at: now): resume(slot, progress, at: now)
+        case .adopted(let progress) where progress.isAccepted && mayWait(slot, at: now):
             awaitReceipt(slot, at: now)
         case .restored, .adopted: place(slot, at: now)
         }
@@ -214,7 +216,7 @@ extension DeliveryMachine {
 
     /// Puts a newer push in the place of a pending one: it keeps the slot, the order, and what the older one had to
     /// wait for on behalf of the device or the server, so that a steady stream of updates neither starves itself nor
-    /// hurries anything.
+    /// hurries anything. One that has expired ends there, at once or behind what is in flight.
     private mutating func replace(
         _ slot: UInt32, with facts: PushFacts, _ arrival: Arrival, expiry: Int64, at now: DeliveryTime
     ) -> Admission {
@@ -234,6 +236,7 @@ extension DeliveryMachine {
         if new.notBefore > now.monotonicNanoseconds { new.flags.insert(.changed) }
         let goesOnWaiting =
             old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
+            && expiry > now.wallMilliseconds
             && facts.deliverAtMilliseconds <= now.wallMilliseconds && !isEnding(facts.partition)
             && (facts.delivery == .accept || !isOffline(old.device)) && arrival.mayGo(at: now)
             && !isStalled(facts.lane)

@@ -11,6 +11,7 @@ extension DeliveryMachine {
             return self.move(slot, to: move, at: now)
         }
         if item.pointee.deliverAt > now.wallMilliseconds {
+            if item.pointee.deliverAt >= item.pointee.expiry { return end(slot, .expired, at: now) }
             let wait = item.pointee.deliverAt - now.wallMilliseconds
             return delay(slot, .scheduled, until: now.monotonic(inMilliseconds: wait), at: now)
         }
@@ -87,6 +88,11 @@ extension DeliveryMachine {
             timers.insert(slot, due: now.monotonic(inMilliseconds: window))
         }
         store(slot, at: now)
+    }
+
+    /// It has time left, and its partition stays: what it waited for where it comes from it may go on waiting for.
+    func mayWait(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+        lastMoment(slot) > now.wallMilliseconds && !isEnding(items[Int(slot)].partition)
     }
 
     /// APNs has it; the device is to confirm it, until a moment of the wall clock or for as long as its job says.

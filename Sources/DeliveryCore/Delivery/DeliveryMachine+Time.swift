@@ -114,7 +114,10 @@ extension DeliveryMachine {
         case .free, .finished, .inFlight: return
         default: break
         }
-        if lastMoment(slot) <= now.wallMilliseconds { return end(slot, .expired, at: now) }
+        // What is blocked ends with the attempt before it, which would else be made again.
+        if lastMoment(slot) <= now.wallMilliseconds, item.pointee.state != .blocked {
+            return end(slot, .expired, at: now)
+        }
         let isDue = item.pointee.state == .scheduled && item.pointee.deliverAt <= now.wallMilliseconds
         let hasRoom =
             item.pointee.state == .crowded && inFlight(item.pointee.device) < limits.inFlightPerDevice

@@ -12,7 +12,9 @@ import SluiceModel
 ///     timer    ── advance ──▶ what is due, what has expired
 ///
 /// - Identity: device token, topic and collapse identifier, or the `apns-id` without one. Of one identity at most one
-///   is in flight and at most one more is pending; a newer one takes the place of the pending one.
+///   is in flight and at most one more is pending; a newer one takes the place of the pending one, and the one in flight
+///   isn't tried again. That holds for a newer one that has expired as well: after a restart it can be one that APNs has
+///   accepted before, and what is older would come after it.
 /// - Everything is O(1) but for what concerns all items of one device (bounded by
 ///   ``DeliveryLimits/pendingPerDevice``), timers (logarithmic), and ``abandon(partition:at:)``. Nothing is allocated
 ///   per push in steady state.
@@ -285,7 +287,7 @@ public struct DeliveryMachine: ~Copyable {
     mutating func unblock(_ slot: UInt32, at now: DeliveryTime) {
         items[Int(slot)].peer = Self.noSlot
         setState(slot, .unplaced)
-        if items[Int(slot)].flags.contains(.accepted), !isEnding(items[Int(slot)].partition) {
+        if items[Int(slot)].flags.contains(.accepted), mayWait(slot, at: now) {
             awaitReceipt(slot, at: now)
         } else {
             place(slot, at: now)

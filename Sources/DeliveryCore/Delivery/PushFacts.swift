@@ -126,7 +126,7 @@ public enum Admission: Equatable, Sendable {
     /// It has this slot. The owner keeps the job there.
     case placed(UInt32)
     /// It took the place of an older push of its identity, whose job the owner still has under the slot: that one
-    /// ended as `superseded`, and the new job goes there.
+    /// ended as `superseded`, and the new job goes there. An action follows that ends the new one when it has expired.
     case replaced(UInt32, ReplacedPush)
     /// The slot holds a newer push of its identity, as happens when Kafka repeats records after a restart: the push
     /// ended as `superseded` by the slot's, and isn't kept.
@@ -135,7 +135,7 @@ public enum Admission: Equatable, Sendable {
     case repeated(UInt32, isDurable: Bool)
     /// As many pushes are pending for its device as may be: it ended as `undeliverable` (``OutcomeCause/deviceLimit``).
     case deviceFull
-    /// It ended as `expired`.
+    /// It ended as `expired`, and nothing older of its identity was here.
     case expired
     /// There is no slot for it; nothing has changed.
     case full

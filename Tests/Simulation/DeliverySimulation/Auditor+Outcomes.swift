@@ -24,7 +24,9 @@ extension World {
         case .expired:
             let wall = now(worker).wallMilliseconds
             // With a millisecond left there is no time for another attempt.
-            if wall < lastMoment(copy) - (copy.last == .none ? 0 : 1), !copy.mayExpireEarly {
+            if wall < lastMoment(copy) - (copy.last == .none ? 0 : 1), !copy.mayExpireEarly,
+                !isOver(copy, worker)
+            {
                 broken(.rightOutcome, "push \(copy.job) ends as expired \(lastMoment(copy) - wall) ms early")
             }
         case .superseded:
@@ -91,6 +93,36 @@ extension World {
         if old.connection >= 0 { broken(.rightOutcome, "push \(old.job) is replaced while it is in flight") }
         if replaced.offset != log.records[jobs[old.job].record].offset {
             broken(.oneOutcome, "push \(old.job) is replaced as if it had offset \(replaced.offset)")
+        }
+    }
+
+    /// A push that expired before it came has ended: what is older of its identity doesn't go on.
+    func hasExpired(_ copy: Copy) {
+        let number = identity(copy)
+        if begun[number].expiredEpoch != copy.epoch || begun[number].expiredJob < copy.job {
+            (begun[number].expiredJob, begun[number].expiredEpoch) = (copy.job, copy.epoch)
+        }
+    }
+
+    /// A push that expired before it came leaves nothing older behind that waits.
+    func checkExpired(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
+        if !isOver(copy, worker) {
+            broken(.rightOutcome, "push \(copy.job) is refused as expired before its expiration")
+        }
+        let number = identity(copy)
+        for other in shard.copies
+        where other.isLive && other.epoch == copy.epoch && other.job < copy.job && other.connection < 0
+            && identity(other) == number && !begun[number].isMixed
+        {
+            broken(.newestWins, "push \(copy.job) expired before it came, and \(other.job) goes on")
+        }
+    }
+
+    /// A push that expired before it came waits for nothing but the attempt before it.
+    func checkOver(_ copy: Copy, _ slot: UInt32, _ shard: ShardModel) {
+        let state = shard.machine.state(slot)
+        if state != .finished, state != .blocked {
+            broken(.progress, "push \(copy.job) expired before it came, and is \(state)")
         }
     }
 
@@ -185,7 +217,8 @@ extension World {
             broken(.sound, "push \(copy.job) is \(state), and \(copy.connection >= 0 ? "" : "not ")in flight")
         }
         guard state != .inFlight else { return }
-        if lastMoment(copy) > now(worker).wallMilliseconds {
+        // A blocked one ends with the attempt before it.
+        if lastMoment(copy) > now(worker).wallMilliseconds || state == .blocked {
             shard.copies[slot].overdueSince = 0
         } else if copy.overdueSince == 0 {
             shard.copies[slot].overdueSince = monotonic

@@ -6,6 +6,9 @@ struct Seen {
     /// The newest push and its assignment.
     var job = -1
     var epoch = -1
+    /// The newest push that ended as expired, and its assignment: nothing older is sent after that.
+    var expiredJob = -1
+    var expiredEpoch = -1
     /// Of what the device has seen: the last push and its assignment.
     var lastJob = -1
     var lastEpoch = -1
@@ -61,6 +64,12 @@ extension World {
         copy.connection = -1
     }
 
+    /// Never to be sent, from the moment that it comes.
+    func isOver(_ copy: Copy, _ worker: WorkerModel) -> Bool {
+        copy.expiry <= now(worker).wallMilliseconds
+            || jobs[copy.job].facts.deliverAtMilliseconds >= copy.expiry
+    }
+
     // MARK: Requests
 
     /// A machine lets a push go.
@@ -82,6 +91,9 @@ extension World {
         }
         if seen.epoch == copy.epoch, copy.job < seen.job, !seen.isMixed {
             broken(.newestWins, "push \(copy.job) is sent after \(seen.job)")
+        }
+        if seen.expiredEpoch == copy.epoch, copy.job < seen.expiredJob, !seen.isMixed {
+            broken(.newestWins, "push \(copy.job) is sent after \(seen.expiredJob) has come and expired")
         }
         if monotonic < copy.notBefore {
             broken(.waits, "push \(copy.job) is sent \((copy.notBefore - monotonic) / 1000) µs too early")

@@ -89,13 +89,21 @@ extension World {
                 worker, shard, "push # gets slot #, window #", copy.job, Int(slot),
                 Int(jobs[copy.job].facts.coalesceWindowMilliseconds))
             take(copy, into: slot, worker, shard)
-            if copy.address == jobs[copy.job].token, progress.attempts == 0, !progress.isStored {
+            if isOver(copy, worker) {
+                counts[.expiredBehind] += 1
+                checkOver(copy, slot, shard)
+            } else if copy.address == jobs[copy.job].token, progress.attempts == 0, !progress.isStored {
                 checkRoom(shard, copy)
             }
         case .replaced(let slot, let replaced):
             counts[.replaced] += 1
             note(worker, shard, "push # takes the place of #", copy.job, shard.copies[Int(slot)].job)
             let old = shard.copies[Int(slot)]
+            if isOver(copy, worker) {
+                counts[.expiredReplaces] += 1
+                checkOver(copy, slot, shard)
+                if old.isRestored, jobs[copy.job].timesSeen > 0 { counts[.expiredAfterCrash] += 1 }
+            }
             checkReplaced(old, copy, replaced, worker)
             shard.finished += 1
             finish(
@@ -112,14 +120,14 @@ extension World {
             refuse(copy, .superseded, nil, worker, shard, progress)
         case .expired:
             counts[.expiredOnArrival] += 1
-            let deliverAt = jobs[copy.job].facts.deliverAtMilliseconds
-            if copy.expiry > now(worker).wallMilliseconds, deliverAt < copy.expiry {
-                broken(.rightOutcome, "push \(copy.job) is refused as expired before its expiration")
-            }
+            checkExpired(copy, worker, shard)
             refuse(copy, .expired, nil, worker, shard, progress)
         case .deviceFull:
             counts[.deviceFull] += 1
             counts[.endDeviceLimit] += 1
+            if isOver(copy, worker) {
+                broken(.rightOutcome, "push \(copy.job) expired before it came, and finds its device full")
+            }
             if cause.pendingOfDevice < scenario.limits.pendingPerDevice || progress.isStored {
                 broken(.rightOutcome, "push \(copy.job) finds its device full at \(cause.pendingOfDevice)")
             }
@@ -185,6 +193,7 @@ extension World {
         log.records[jobs[copy.job].record].lastKind = kind
         jobs[copy.job].movedBy = -1
         note("push # ends: outcome #", copy.job, Int(kind.rawValue))
+        if kind == .expired { hasExpired(copy) }
         if !copy.keys.isEmpty { ends(copy, worker) }
         giveOutcome(
             of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,

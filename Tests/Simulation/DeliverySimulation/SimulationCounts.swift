@@ -8,6 +8,9 @@ public enum Happening: Int, CaseIterable, Sendable {
     case commit, commitLost, acknowledged, offsetReset
     // Admissions.
     case placed, replaced, obsolete, deviceFull, expiredOnArrival, restored, adopted
+    // Of these, pushes that had expired when they came: in the place of an older one, among them some that their device
+    // had before a crash, and behind one in flight.
+    case expiredReplaces, expiredAfterCrash, expiredBehind
     // Attempts.
     case sent, notSent, notBegun, accepted, unprocessed, unknown, unknownAvoided
     case rejectedJob, rejectedToken, authentication, configuration, connectionAnswer, tooManyRequests, later
