@@ -42,7 +42,8 @@ import Testing
     @Test func aStoreCanBeLookedAt() throws {
         let directory = try TemporaryDirectory("store")
         try made(directory)
-        let inspector = try StoreInspector(directory: directory.file("store"))
+        let store = try StoreInspector(directory: directory.file("store"))
+        let inspector = store.reader
         #expect(inspector.sourceTopic == "jobs")
         #expect(inspector.partitions == [2])
         var dues: [Int64] = []
@@ -79,7 +80,7 @@ import Testing
             Issue.record("partition 3 isn't there")
             return true
         }
-        let report = inspector.verify()
+        let report = store.verify()
         #expect(report.isSound)
         #expect((report.items, report.dueEntries, report.deviceStates) == (9, 9, 1))
     }

@@ -1,0 +1,173 @@
+import FlyingSocks
+import Foundation
+import Gateway
+
+/// Why the admin endpoint could not begin: what, where, and what to do.
+public struct AdminError: Error, Sendable, CustomStringConvertible {
+    public var description: String
+}
+
+/// A small HTTP/1.1 server for operators' tools: GET only, one request on each connection, everything bounded. It reads a
+/// request's head and nothing else.
+///
+/// It has a thread of its own; ``start(_:)`` and ``stop()`` may be called on any other.
+public actor AdminServer {
+    public typealias Handler = @Sendable (AdminRequest) async -> AdminResponse
+
+    public struct Limits: Sendable {
+        /// Connections at once. One more takes the place of the oldest that isn't being answered.
+        public var connections = 32
+        /// For a request's head to come, and for an answer to be taken.
+        public var transfer: Duration = .seconds(5)
+        /// For a request's answer to be found; the summary of a large store takes long.
+        public var handling: Duration = .seconds(600)
+        /// For the worker's end.
+        public var stop: Duration = .seconds(2)
+
+        public init() {}
+    }
+
+    /// Where it listens, with the port that it got.
+    public nonisolated let address: ListenAddress
+    nonisolated let executor = AdminExecutor()
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
+
+    let limits: Limits
+    let listener: Socket
+    let pool: SocketPool<ePoll> = .ePoll()
+    var routes: [String: Handler] = [:]
+    /// By order of their coming.
+    var connections: [UInt64: Connection] = [:]
+    var admitted: UInt64 = 0
+    private var isAccepting = false
+    private(set) var isStopping = false
+    private var timer: (any DispatchSourceTimer)?
+    private var polling: Task<Void, Never>?
+    private nonisolated let stopped = DispatchSemaphore(value: 0)
+
+    /// Takes the address. Connections that come before the start wait.
+    public init(_ address: ListenAddress, limits: Limits = Limits()) throws(AdminError) {
+        self.limits = limits
+        do {
+            listener = try Self.listen(address)
+        } catch {
+            throw Self.refusal(address, error)
+        }
+        switch try? listener.sockname() {
+        case .ip4(let host, let port), .ip6(let host, let port):
+            self.address = ListenAddress(host: host, port: port)
+        default: self.address = address
+        }
+    }
+
+    private static func listen(_ address: ListenAddress) throws -> Socket {
+        let socket = try Socket(domain: address.isIPv6 ? AF_INET6 : AF_INET, type: .stream)
+        do {
+            _ = fcntl(socket.file.rawValue, F_SETFD, FD_CLOEXEC)
+            try socket.setValue(true, for: .localAddressReuse)
+            if address.isIPv6 {
+                try socket.bind(to: .inet6(ip6: address.host, port: address.port))
+            } else {
+                try socket.bind(to: .inet(ip4: address.host, port: address.port))
+            }
+        } catch {
+            try? socket.close()
+            throw error
+        }
+        try socket.listen(maxPendingConnection: 64)
+        return socket
+    }
+
+    private static func refusal(_ address: ListenAddress, _ error: any Error) -> AdminError {
+        let what = "admin.listen: can't listen at \(address)"
+        guard case .failed(_, let code, let message)? = error as? SocketError else {
+            return AdminError(description: "\(what): \(error)")
+        }
+        return switch code {
+        case EADDRINUSE:
+            AdminError(
+                description:
+                    "\(what): another process has this port. Set another one (port 0: one that is free), or `off`"
+            )
+        case EADDRNOTAVAIL:
+            AdminError(
+                description:
+                    "\(what): this machine has no such address. Set one of its own, 0.0.0.0 for all, or `off`"
+            )
+        case EACCES:
+            AdminError(description: "\(what): no permission for this port. Set one from 1024 on, or `off`")
+        default: AdminError(description: "\(what): \(message)")
+        }
+    }
+
+    /// Begins to answer. Once.
+    public nonisolated func start(_ routes: [String: Handler]) {
+        Task(executorPreference: executor) { await self.begin(routes) }
+    }
+
+    private func begin(_ routes: [String: Handler]) async {
+        guard !isStopping else { return }
+        self.routes = routes
+        isAccepting = true
+        do {
+            try await pool.prepare()
+            let socket = try AsyncSocket(socket: listener, pool: pool)
+            polling = Task(executorPreference: executor) { [pool] in try? await pool.run() }
+            startTimer()
+            await accept(socket)
+        } catch {
+            // The system has no descriptor for it: nothing can be answered, and the probes will tell.
+        }
+        try? listener.close()
+        isAccepting = false
+        checkEnd()
+    }
+
+    private func startTimer() {
+        let timer = DispatchSource.makeTimerSource(queue: executor.queue)
+        timer.schedule(deadline: .now() + .milliseconds(250), repeating: .milliseconds(250))
+        timer.setEventHandler { [weak self] in self?.assumeIsolated { $0.closeLate() } }
+        timer.resume()
+        self.timer = timer
+    }
+
+    private func accept(_ socket: AsyncSocket) async {
+        while !isStopping {
+            do {
+                admit(try await socket.accept())
+            } catch {
+                // No descriptors are left, for instance: others may give some back.
+                if !isStopping { _ = await Reply<Void>().wait(for: .milliseconds(100)) }
+            }
+        }
+    }
+
+    /// Ends all connections, and the server. Blocks until that is done, for ``Limits/stop`` at most.
+    public nonisolated func stop() {
+        Task(executorPreference: executor) { await self.end() }
+        let patience = Int(limits.stop / .nanoseconds(1))
+        if stopped.wait(timeout: .now() + .nanoseconds(patience)) == .success { stopped.signal() }
+    }
+
+    private func end() {
+        guard !isStopping else { return }
+        isStopping = true
+        if isAccepting {
+            // Whoever waits for a connection is woken.
+            shutdown(listener.file.rawValue, Int32(SHUT_RDWR))
+        } else {
+            try? listener.close()
+        }
+        for id in connections.keys { cut(id) }
+        checkEnd()
+    }
+
+    func checkEnd() {
+        guard isStopping, !isAccepting, connections.isEmpty else { return }
+        timer?.cancel()
+        timer = nil
+        polling?.cancel()
+        routes = [:]
+        stopped.signal()
+    }
+}
