@@ -13,6 +13,8 @@ final class AdminExecutor: SerialExecutor, TaskExecutor {
         }
     }
 
+    func checkIsolated() { dispatchPrecondition(condition: .onQueue(queue)) }
+
     func asUnownedSerialExecutor() -> UnownedSerialExecutor { UnownedSerialExecutor(ordinary: self) }
     func asUnownedTaskExecutor() -> UnownedTaskExecutor { UnownedTaskExecutor(ordinary: self) }
 }

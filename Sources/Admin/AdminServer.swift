@@ -39,8 +39,11 @@ public actor AdminServer {
     /// By order of their coming.
     var connections: [UInt64: Connection] = [:]
     var admitted: UInt64 = 0
-    private var isAccepting = false
+    private var isListening = true
     private(set) var isStopping = false
+    private var incoming: (any DispatchSourceRead)?
+    /// `incoming` is suspended.
+    private var isPausing = false
     private var timer: (any DispatchSourceTimer)?
     private var polling: Task<Void, Never>?
     private nonisolated let stopped = DispatchSemaphore(value: 0)
@@ -64,6 +67,7 @@ public actor AdminServer {
         let socket = try Socket(domain: address.isIPv6 ? AF_INET6 : AF_INET, type: .stream)
         do {
             _ = fcntl(socket.file.rawValue, F_SETFD, FD_CLOEXEC)
+            try socket.setFlags(.nonBlocking)
             try socket.setValue(true, for: .localAddressReuse)
             if address.isIPv6 {
                 try socket.bind(to: .inet6(ip6: address.host, port: address.port))
@@ -102,70 +106,88 @@ public actor AdminServer {
 
     /// Begins to answer. Once.
     public nonisolated func start(_ routes: [String: Handler]) {
+        // A client that went away must be an error of the write, not the end of the process.
+        signal(SIGPIPE, SIG_IGN)
         Task(executorPreference: executor) { await self.begin(routes) }
     }
 
     private func begin(_ routes: [String: Handler]) async {
         guard !isStopping else { return }
         self.routes = routes
-        isAccepting = true
         do {
             try await pool.prepare()
-            let socket = try AsyncSocket(socket: listener, pool: pool)
-            polling = Task(executorPreference: executor) { [pool] in try? await pool.run() }
-            startTimer()
-            await accept(socket)
         } catch {
             // The system has no descriptor for it: nothing can be answered, and the probes will tell.
+            return
         }
-        try? listener.close()
-        isAccepting = false
-        checkEnd()
-    }
-
-    private func startTimer() {
+        guard !isStopping else { return }
+        polling = Task(executorPreference: executor) { [pool] in try? await pool.run() }
+        // Not the pool's: it doesn't always tell of a listening socket that was shut down.
+        let incoming = DispatchSource.makeReadSource(
+            fileDescriptor: listener.file.rawValue, queue: executor.queue)
+        incoming.setEventHandler { [weak self] in self?.assumeIsolated { $0.accept() } }
+        incoming.setCancelHandler { self.assumeIsolated { $0.closeListener() } }
+        incoming.resume()
+        self.incoming = incoming
         let timer = DispatchSource.makeTimerSource(queue: executor.queue)
-        timer.schedule(deadline: .now() + .milliseconds(250), repeating: .milliseconds(250))
-        timer.setEventHandler { [weak self] in self?.assumeIsolated { $0.closeLate() } }
+        timer.schedule(deadline: .now() + .milliseconds(50), repeating: .milliseconds(50))
+        timer.setEventHandler { [weak self] in self?.assumeIsolated { $0.tick() } }
         timer.resume()
         self.timer = timer
     }
 
-    private func accept(_ socket: AsyncSocket) async {
-        while !isStopping {
-            do {
-                admit(try await socket.accept())
-            } catch {
-                // No descriptors are left, for instance: others may give some back.
-                if !isStopping { _ = await Reply<Void>().wait(for: .milliseconds(100)) }
+    private func accept() {
+        do {
+            while !isStopping {
+                admit(try AsyncSocket(socket: Socket(file: listener.accept().file), pool: pool))
             }
+        } catch SocketError.blocked {
+            // All have come.
+        } catch {
+            // No descriptors are left, for instance: others may give some back until the timer's next tick.
+            if !isPausing { incoming?.suspend() }
+            isPausing = true
         }
     }
 
+    private func tick() {
+        closeLate()
+        if isPausing { incoming?.resume() }
+        isPausing = false
+    }
+
+    private func closeListener() {
+        try? listener.close()
+        isListening = false
+        checkEnd()
+    }
+
     /// Ends all connections, and the server. Blocks until that is done, for ``Limits/stop`` at most.
-    public nonisolated func stop() {
+    /// - Returns: whether it is done.
+    @discardableResult
+    public nonisolated func stop() -> Bool {
         Task(executorPreference: executor) { await self.end() }
         let patience = Int(limits.stop / .nanoseconds(1))
-        if stopped.wait(timeout: .now() + .nanoseconds(patience)) == .success { stopped.signal() }
+        guard stopped.wait(timeout: .now() + .nanoseconds(patience)) == .success else { return false }
+        stopped.signal()
+        return true
     }
 
     private func end() {
         guard !isStopping else { return }
         isStopping = true
-        if isAccepting {
-            // Whoever waits for a connection is woken.
-            shutdown(listener.file.rawValue, Int32(SHUT_RDWR))
-        } else {
-            try? listener.close()
-        }
         for id in connections.keys { cut(id) }
-        checkEnd()
+        // A source that is suspended is never told.
+        if isPausing { incoming?.resume() }
+        isPausing = false
+        if let incoming { incoming.cancel() } else { closeListener() }
     }
 
     func checkEnd() {
-        guard isStopping, !isAccepting, connections.isEmpty else { return }
+        guard isStopping, !isListening, connections.isEmpty else { return }
         timer?.cancel()
         timer = nil
+        incoming = nil
         polling?.cancel()
         routes = [:]
         stopped.signal()
