@@ -24,6 +24,7 @@ extension AdminServer {
         connections[id] = Connection(
             descriptor: socket.socket.file.rawValue, deadline: .now + limits.transfer)
         Task(executorPreference: executor) { await self.serve(socket, id) }
+        arm()
     }
 
     private func serve(_ socket: AsyncSocket, _ id: UInt64) async {

@@ -44,7 +44,7 @@ public actor AdminServer {
     private var incoming: (any DispatchSourceRead)?
     /// `incoming` is suspended.
     private var isPausing = false
-    private var timer: (any DispatchSourceTimer)?
+    private var isArmed = false
     private var polling: Task<Void, Never>?
     private nonisolated let stopped = DispatchSemaphore(value: 0)
 
@@ -129,11 +129,6 @@ public actor AdminServer {
         incoming.setCancelHandler { self.assumeIsolated { $0.closeListener() } }
         incoming.resume()
         self.incoming = incoming
-        let timer = DispatchSource.makeTimerSource(queue: executor.queue)
-        timer.schedule(deadline: .now() + .milliseconds(50), repeating: .milliseconds(50))
-        timer.setEventHandler { [weak self] in self?.assumeIsolated { $0.tick() } }
-        timer.resume()
-        self.timer = timer
     }
 
     private func accept() {
@@ -147,13 +142,25 @@ public actor AdminServer {
             // No descriptors are left, for instance: others may give some back until the timer's next tick.
             if !isPausing { incoming?.suspend() }
             isPausing = true
+            arm()
+        }
+    }
+
+    /// As long as there is something to see to, it is looked at now and then.
+    func arm() {
+        guard !isArmed, isPausing || !connections.isEmpty else { return }
+        isArmed = true
+        executor.queue.asyncAfter(deadline: .now() + .milliseconds(50)) {
+            self.assumeIsolated { $0.tick() }
         }
     }
 
     private func tick() {
+        isArmed = false
         closeLate()
-        if isPausing { incoming?.resume() }
+        if isPausing, !isStopping { incoming?.resume() }
         isPausing = false
+        arm()
     }
 
     private func closeListener() {
@@ -185,8 +192,6 @@ public actor AdminServer {
 
     func checkEnd() {
         guard isStopping, !isListening, connections.isEmpty else { return }
-        timer?.cancel()
-        timer = nil
         incoming = nil
         polling?.cancel()
         routes = [:]
