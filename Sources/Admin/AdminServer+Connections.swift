@@ -5,9 +5,13 @@ extension AdminServer {
     struct Connection {
         /// Open as long as this is in the table.
         var descriptor: Int32
+        /// The start of its present state.
+        var since = ContinuousClock.now
         var deadline: ContinuousClock.Instant
         /// An answer is being found.
         var handling: Task<AdminResponse, Never>?
+        /// The system has all of the answer; the other end is to close first.
+        var isAnswered = false
         /// It is about to end.
         var isCut = false
     }
@@ -17,7 +21,6 @@ extension AdminServer {
             try? socket.close()
             return
         }
-        makeRoom()
         admitted += 1
         let id = admitted
         _ = fcntl(socket.socket.file.rawValue, F_SETFD, FD_CLOEXEC)
@@ -31,15 +34,21 @@ extension AdminServer {
         await converse(socket, id)
         connections[id] = nil
         try? socket.close()
+        goOn()
         checkEnd()
     }
 
-    /// So that those who are slow can't keep probes out.
-    private func makeRoom() {
+    /// Whether there is room for one more. Those who are slow can't keep probes out.
+    func makeRoom() -> Bool {
         let open = connections.filter { !$0.value.isCut }
-        guard open.count >= limits.connections else { return }
-        let oldest = open.filter { $0.value.handling == nil }.keys.min() ?? open.keys.min()
-        if let oldest { cut(oldest) }
+        guard open.count >= limits.connections else { return true }
+        let late = ContinuousClock.now - limits.patience
+        let slow = open.filter {
+            $0.value.isAnswered || ($0.value.handling == nil && $0.value.since < late)
+        }
+        guard let slowest = slow.min(by: { $0.value.since < $1.value.since }) else { return false }
+        cut(slowest.key)
+        return true
     }
 
     /// Ends a connection: whatever waits for it goes on, and finds it closed.
@@ -78,10 +87,12 @@ extension AdminServer {
         }
         let response = await handling.value
         connections[id]?.handling = nil
+        connections[id]?.since = .now
         connections[id]?.deadline = .now + limits.transfer
         try? await socket.write(response.encoded())
         // A close with something unread would take the answer away from who hasn't read it: the other end closes first.
         shutdown(socket.socket.file.rawValue, Int32(SHUT_WR))
+        connections[id]?.isAnswered = true
         await listening.value
     }
 

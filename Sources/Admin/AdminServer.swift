@@ -15,8 +15,10 @@ public actor AdminServer {
     public typealias Handler = @Sendable (AdminRequest) async -> AdminResponse
 
     public struct Limits: Sendable {
-        /// Connections at once. One more takes the place of the oldest that isn't being answered.
+        /// Connections at once. One more waits for one that ends, or takes the place of the slowest whose request or answer
+        /// has been on its way for longer than ``patience``.
         public var connections = 32
+        public var patience: Duration = .milliseconds(500)
         /// For a request's head to come, and for an answer to be taken.
         public var transfer: Duration = .seconds(5)
         /// For a request's answer to be found; the summary of a large store takes long.
@@ -134,16 +136,29 @@ public actor AdminServer {
     private func accept() {
         do {
             while !isStopping {
+                guard makeRoom() else { return pause() }
                 admit(try AsyncSocket(socket: Socket(file: listener.accept().file), pool: pool))
             }
         } catch SocketError.blocked {
             // All have come.
         } catch {
-            // No descriptors are left, for instance: others may give some back until the timer's next tick.
-            if !isPausing { incoming?.suspend() }
-            isPausing = true
-            arm()
+            // No descriptors are left, for instance: others may give some back.
+            pause()
         }
+    }
+
+    /// Leaves those who come to the system, until the next tick or a connection's end.
+    private func pause() {
+        guard !isPausing else { return }
+        incoming?.suspend()
+        isPausing = true
+        arm()
+    }
+
+    func goOn() {
+        guard isPausing else { return }
+        incoming?.resume()
+        isPausing = false
     }
 
     /// As long as there is something to see to, it is looked at now and then.
@@ -158,8 +173,7 @@ public actor AdminServer {
     private func tick() {
         isArmed = false
         closeLate()
-        if isPausing, !isStopping { incoming?.resume() }
-        isPausing = false
+        goOn()
         arm()
     }
 
@@ -185,8 +199,7 @@ public actor AdminServer {
         isStopping = true
         for id in connections.keys { cut(id) }
         // A source that is suspended is never told.
-        if isPausing { incoming?.resume() }
-        isPausing = false
+        goOn()
         if let incoming { incoming.cancel() } else { closeListener() }
     }
 

@@ -181,6 +181,7 @@ struct AdminServerTests {
     @Test func manyClientsCanNotKeepOthersOut() throws {
         let server = try server(Self.echo) {
             $0.connections = 4
+            $0.patience = .milliseconds(20)
             $0.transfer = .seconds(600)
         }
         defer { server.stop() }
@@ -189,5 +190,30 @@ struct AdminServerTests {
         #expect(try AdminClient.get("/echo", server.address.port).status == 200)
         // The first ones had to go.
         #expect(slow[0].receiveAll() == "")
+    }
+
+    @Test func moreClientsThanFitWaitForTheirTurn() throws {
+        let gates = [Gate(), Gate()]
+        let server = try server([
+            "/0": { _ in await gates[0].wait() }, "/1": { _ in await gates[1].wait() },
+            "/echo": { .json(200, $0.query) },
+        ]) {
+            $0.connections = 2
+            $0.patience = .seconds(600)
+        }
+        defer { server.stop() }
+        let first = try (0..<2).map { _ in try AdminClient(server.address.port) }
+        for (index, client) in first.enumerated() { client.send(AdminClient.request("GET", "/\(index)")) }
+        try eventually("both are being answered") {
+            gates.allSatisfy { $0.entered.load(ordering: .relaxed) == 1 }
+        }
+        let others = try (0..<20).map { _ in try AdminClient(server.address.port) }
+        for client in others { client.send(AdminClient.request("GET", "/echo?a=b")) }
+        // Nobody is sent away for them.
+        first[0].leave()
+        for client in others { #expect(client.answer()?.status == 200) }
+        #expect(gates[0].cancelled.load(ordering: .relaxed) == 1)
+        gates[1].reply.give(())
+        #expect(first[1].answer()?.status == 200)
     }
 }
