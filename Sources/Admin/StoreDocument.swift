@@ -26,7 +26,7 @@ enum StoreDocument {
             "counters": [
                 "puts": totals.store.puts, "removals": totals.store.removals, "loads": totals.store.loads,
                 "loaded": totals.store.loaded, "damaged": totals.store.damaged,
-                "failures": totals.store.failures,
+                "failures": intake.counters.storeFailures,
             ],
         ]
         if let changelog = intake.changelog {
