@@ -77,7 +77,6 @@ let package = Package(
             dependencies: [
                 "Gateway", "RetryStore", "SluiceModel", "DeliveryCore",
                 .product(name: "FlyingSocks", package: "FlyingFox"),
-                .product(name: "Logging", package: "swift-log"),
             ],
             swiftSettings: strict),
         .target(
@@ -87,8 +86,8 @@ let package = Package(
         .executableTarget(
             name: "sluice",
             dependencies: [
-                "Admin", "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore", "SluiceModel", "DeliveryCore",
-                "EventLoop", .product(name: "Logging", package: "swift-log"),
+                "Admin", "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore", "SluiceModel",
+                "DeliveryCore", "EventLoop", .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: strict),
