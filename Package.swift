@@ -28,6 +28,7 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/jpsim/Yams", from: "6.2.2"),
+        .package(url: "https://github.com/swhitty/FlyingFox", exact: "0.27.1"),
     ],
     targets: [
         // Pure: values in, values out.
@@ -72,14 +73,21 @@ let package = Package(
             ],
             swiftSettings: hot),
         .target(
+            name: "Admin",
+            dependencies: [
+                "Gateway", "RetryStore", "SluiceModel", "DeliveryCore",
+                .product(name: "FlyingSocks", package: "FlyingFox"),
+            ],
+            swiftSettings: strict),
+        .target(
             name: "APNSSimulator",
             dependencies: ["EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
             swiftSettings: strict),
         .executableTarget(
             name: "sluice",
             dependencies: [
-                "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore", "SluiceModel", "DeliveryCore",
-                "EventLoop", .product(name: "Logging", package: "swift-log"),
+                "Admin", "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore", "SluiceModel",
+                "DeliveryCore", "EventLoop", .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: strict),
@@ -141,7 +149,7 @@ let package = Package(
             path: "Tests/StoreWriter", swiftSettings: strict),
         .testTarget(
             name: "GatewayTests",
-            dependencies: ["Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport", "sluice"],
+            dependencies: ["Admin", "Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport", "sluice"],
             swiftSettings: strict),
         .testTarget(
             name: "APNSSimulatorTests", dependencies: ["APNSSimulator", "TestSupport"],

@@ -57,10 +57,11 @@ public struct WorkerSnapshot: Sendable {
 public final class Worker: Sendable {
     private let configuration: Configuration
     private let logger: Logger
-    private let intake: Intake
+    let intake: Intake
     let shards: [Shard]
     private let bytesInFlight: InFlightBytes
-    private let store: RetryStore?
+    /// Nil: what waits for long waits in memory. Open until the worker's end.
+    package let store: RetryStore?
     private let stopped = BlockingFlag()
     private let failure: FailureBox
     private let lastSnapshot = SnapshotBox()

@@ -67,11 +67,11 @@ extension StoreInspector {
     /// an item, and that each push can be read and is the one of its key.
     /// - Parameter problemLimit: how many problems are told one by one.
     public func verify(problemLimit: Int = 100) -> StoreReport {
-        var check = StoreCheck(hasher: hasher, problemLimit: problemLimit)
+        var check = StoreCheck(hasher: reader.hasher, problemLimit: problemLimit)
         for family in opened.remains {
             check.report(.incompletePartition, StorePartition.Family(family.name)?.partition)
         }
-        for number in partitions {
+        for number in reader.partitions {
             guard let partition = opened.partitions[number] else { continue }
             check.check(partition)
         }

@@ -4,6 +4,8 @@ import CRocksDB
 public struct StoreStatistics: Sendable {
     /// Pushes that are stored. Off by what was removed or replaced recently.
     public var estimatedItems = 0
+    /// The same by partition.
+    public var estimatedItemsByPartition: [Int32: Int] = [:]
     /// Of keys and values on disk, without the log.
     public var diskBytes = 0
     /// Of `diskBytes`, what values take.
@@ -36,7 +38,9 @@ extension RetryStore {
         guard let meta else { return statistics }
         statistics.partitions = partitions.count
         for partition in partitions {
-            statistics.estimatedItems += partition.due.number("rocksdb.estimate-num-keys")
+            let items = partition.due.number("rocksdb.estimate-num-keys")
+            statistics.estimatedItems += items
+            statistics.estimatedItemsByPartition[partition.number] = items
             statistics.blobBytes += partition.items.number("rocksdb.live-blob-file-size")
             for family in partition.families {
                 statistics.diskBytes += family.number("rocksdb.live-sst-files-size")

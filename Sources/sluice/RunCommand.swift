@@ -1,3 +1,4 @@
+import Admin
 import ArgumentParser
 import DeliveryCore
 import Foundation
@@ -19,9 +20,12 @@ struct RunCommand: ParsableCommand {
 
             Logs go to standard error (log.level, log.format), never with device tokens, provider tokens or payloads.
 
+            The admin endpoint (admin.listen) answers /livez, /readyz, /metrics and /store over HTTP, from before Kafka is \
+            looked for until the worker has ended.
+
             EXIT STATUS
               0   stopped on request, nothing left in flight
-              69  Kafka can't be reached, lacks a topic, or failed for good
+              69  Kafka can't be reached, lacks a topic, or failed for good; or admin.listen is taken
               70  the system refused something
               75  stopped on request, and the drain deadline came first
               78  the configuration is wrong, or a key or certificate it names is
@@ -47,6 +51,9 @@ struct RunCommand: ParsableCommand {
         let configuration = try loadConfiguration(config)
         let stop = StopSignals(watchesInput: lifetime.stopWithInput)
         let logger = Logger(label: "sluice") { _ in LineLogHandler(configuration.log) }
+        let endpoints = AdminEndpoints()
+        let admin = try startAdmin(configuration, endpoints, logger)
+        defer { admin?.stop() }
         let worker: Worker
         do {
             worker = try Worker(configuration: configuration, logger: logger)
@@ -56,6 +63,7 @@ struct RunCommand: ParsableCommand {
             throw CommandFailure(.internalError, "\(error)")
         }
         worker.start()
+        endpoints.attach(AdminSource(worker))
         let reporter = WorkerReporter(
             worker: worker, logger: logger, interval: configuration.metrics.statsInterval,
             readyFile: readyFile)
@@ -66,6 +74,7 @@ struct RunCommand: ParsableCommand {
         }
         let result = worker.waitUntilStopped()
         reporter.stop()
+        endpoints.detach()
         if let readyFile { ReadyFile.remove(readyFile) }
         logger.notice("worker stopped", metadata: WorkerReporter.metadata(result.totals))
         if let failure = result.failure { throw CommandFailure(.unavailable, failure) }
@@ -75,6 +84,21 @@ struct RunCommand: ParsableCommand {
                 "the drain deadline came with \(result.totals.outstanding) jobs in flight; they will be done again"
             )
         }
+    }
+}
+
+/// The admin endpoint, if there is to be one. It answers from now on.
+private func startAdmin(
+    _ configuration: Configuration, _ endpoints: AdminEndpoints, _ logger: Logger
+) throws -> AdminServer? {
+    guard let address = configuration.admin.listen else { return nil }
+    do throws(AdminError) {
+        let server = try AdminServer(address)
+        server.start(endpoints.routes)
+        logger.info("admin endpoint", metadata: ["address": "http://\(server.address)"])
+        return server
+    } catch {
+        throw CommandFailure(.unavailable, "\(error)")
     }
 }
 

@@ -73,6 +73,7 @@ struct ConfigurationTests {
               transaction-interval: 1s
             log: {level: debug, format: json}
             metrics: {stats-interval: 0}
+            admin: {listen: "[::1]:0"}
             """
         let json = """
             {"kafka": {"bootstrap-servers": "a:1, [::1]:2, SSL://c:3", "group-id": "g",
@@ -96,7 +97,8 @@ struct ConfigurationTests {
               "return-rate": 50, "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms"},
              "store": {"directory": "/etc/sluice/store", "after": "60s", "cache": "32MiB", "write-buffer": "16MiB",
               "changelog": "off", "transactions": "off", "transaction-interval": "1s"},
-             "log": {"level": "debug", "format": "json"}, "metrics": {"stats-interval": 0}}
+             "log": {"level": "debug", "format": "json"}, "metrics": {"stats-interval": 0},
+             "admin": {"listen": "[::1]:0"}}
             """
         let expected = Configuration(
             kafka: .init(
@@ -136,7 +138,8 @@ struct ConfigurationTests {
                 directory: "/etc/sluice/store", after: .seconds(60), cacheBytes: 32 << 20,
                 writeBufferBytes: 16 << 20, changelog: .off, transactions: .off,
                 transactionInterval: .seconds(1)),
-            log: .init(level: .debug, format: .json), metrics: .init(statsInterval: .zero))
+            log: .init(level: .debug, format: .json), metrics: .init(statsInterval: .zero),
+            admin: .init(listen: ListenAddress(host: "::1", port: 0)))
         #expect(try Configuration.parse(yaml, name: "f", directory: "/etc/sluice") == expected)
         #expect(try Configuration.parse(json, name: "f", directory: "/etc/sluice") == expected)
     }
@@ -192,6 +195,7 @@ struct ConfigurationExampleTests {
         #expect(example.delivery == Configuration.Delivery())
         #expect(example.log == Configuration.Log())
         #expect(example.metrics == Configuration.Metrics())
+        #expect(example.admin == Configuration.Admin())
         #expect(example.apns == Configuration.APNS())
         #expect(example.kafka.topics == Configuration.Kafka.Topics())
         #expect(example.kafka.createTopics == Configuration.Kafka.CreateTopics())
@@ -219,5 +223,24 @@ struct ConfigurationExampleTests {
         #expect(variable("delivery.retry.max-attempts") == "SLUICE_DELIVERY__RETRY__MAX_ATTEMPTS")
         #expect(variable("apps[].topics") == "SLUICE_APPS__<NAME>__TOPICS")
         #expect(variable("credentials.<name>.key-file") == "SLUICE_CREDENTIALS__<NAME>__KEY_FILE")
+    }
+
+    @Test("the admin endpoint is at an address of this machine, or nowhere")
+    func adminAddress() throws {
+        func listen(_ text: String) throws -> ListenAddress? {
+            try Configuration.parse(
+                validConfiguration + "\nadmin: {listen: \(text)}", name: "f", directory: "/etc/sluice"
+            ).admin.listen
+        }
+        #expect(try listen("off") == nil)
+        #expect(try listen("\"off\"") == nil)
+        #expect(try listen("localhost:80") == ListenAddress(host: "127.0.0.1", port: 80))
+        #expect(try listen("0.0.0.0:0") == ListenAddress(host: "0.0.0.0", port: 0))
+        #expect(try listen("\"[::]:65535\"") == ListenAddress(host: "::", port: 65_535))
+        for wrong in [
+            "9464", ":9464", "example.com:1", "127.0.0.1", "127.0.0.1:65536", "::1:80", "127.0.0.1:+1",
+        ] {
+            #expect(throws: ConfigurationError.self) { try listen("\"\(wrong)\"") }
+        }
     }
 }

@@ -73,6 +73,7 @@ final class Installation {
             topics: [com.example.news]
             credential: {type: token, key-file: team.p8, key-id: \(Self.keyID), team-id: \(Self.teamID)}
         delivery: \(delivery)
+        admin: {listen: "127.0.0.1:0"}
         \(more)
         """
     }

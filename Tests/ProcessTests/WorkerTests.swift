@@ -208,6 +208,7 @@ struct WorkerTests {
               - name: news
                 topics: [com.example.news]
                 credential: {type: token, key-file: team.p8, key-id: ABC123DEFG, team-id: DEF123GHIJ}
+            admin: {listen: off}
             """
         try directory.write("no key", to: "team.p8")
         let bare = try directory.write("kafka: {bootstrap-servers: \"127.0.0.1:1\"}\n\(app)", to: "a.yaml")
@@ -221,6 +222,21 @@ struct WorkerTests {
         let property = try sluice("run", "--config", wrong)
         #expect(property.exit == .status(78))
         #expect(property.standardError.contains("kafka.properties.no.such: "))
+    }
+
+    @Test("a worker whose admin address is taken ends with 69 and says what to do")
+    func takenAddress() throws {
+        let installation = try Installation()
+        let worker = try installation.startWorker()
+        let log = worker.standardError
+        let match = try #require(log.firstMatch(of: /admin endpoint address=http:\/\/(127\.0\.0\.1:[0-9]+)/))
+        let text = installation.configuration().replacing("127.0.0.1:0", with: match.1)
+        let path = try installation.directory.write(text, to: "taken.yaml")
+        let result = try sluice("run", "-c", path)
+        #expect(result.exit == .status(69))
+        #expect(result.standardError.contains("can't listen at \(match.1): another process has this port"))
+        worker.signal(SIGTERM)
+        #expect(try worker.wait() == .status(0))
     }
 
     @Test("a worker without Kafka ends with 69 and names the address")

@@ -116,7 +116,7 @@ import Testing
             try RetryStore.make(disk.directory)
         }
         // It can still be looked at.
-        let inspector = try StoreInspector(directory: disk.directory.file("store"))
+        let inspector = try StoreInspector(directory: disk.directory.file("store")).reader
         #expect(inspector.partitions == [0])
         var items = 0
         try inspector.visitItems(of: 0) { _ in

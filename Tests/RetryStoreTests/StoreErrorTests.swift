@@ -89,7 +89,7 @@ import Testing
         let directory = try TemporaryDirectory("store")
         let path = directory.file("a/b//c/")
         try RetryStore(RetryStore.Settings(directory: path, sourceTopic: "jobs")).close()
-        #expect(try StoreInspector(directory: path).sourceTopic == "jobs")
+        #expect(try StoreInspector(directory: path).reader.sourceTopic == "jobs")
     }
 
     @Test func anInspectorMakesNothing() throws {

@@ -39,10 +39,72 @@ import Testing
         try StoreInspector(directory: directory.file("store")).verify()
     }
 
+    @Test func anOpenStoreIsReadInParts() throws {
+        let directory = try TemporaryDirectory("store")
+        try made(directory) { store, partition in
+            var (items, devices): ([ItemKey], [DeviceKey]) = ([], [])
+            var (after, afterDevice): (ItemKey?, DeviceKey?)
+            var parts = 0
+            repeat {
+                let (from, fromDevice) = (after, afterDevice)
+                let awaited = Awaited<Result<([ItemKey], [DeviceKey]), RetryStoreError>>()
+                store.read { reader throws(RetryStoreError) in
+                    var (items, devices): ([ItemKey], [DeviceKey]) = ([], [])
+                    try reader.visitItems(of: 2, after: from) {
+                        items.append($0.key)
+                        return items.count < 2
+                    }
+                    try reader.visitDevices(of: 2, after: fromDevice) { device, _ in
+                        devices.append(device)
+                        return false
+                    }
+                    return (items, devices)
+                } completion: {
+                    awaited.set($0)
+                }
+                let part = try awaited.wait().get()
+                items += part.0
+                devices += part.1
+                after = part.0.last
+                afterDevice = part.1.last ?? afterDevice
+                parts += 1
+                // Behind the cursor, and so not seen any more; the last one seen may go meanwhile.
+                if parts == 2, let after {
+                    try store.submitted { $0.remove(partition, after, due: 100 - after.offset) }
+                }
+            } while after != nil
+            #expect(parts == 6)
+            #expect(items.count == 9 && Set(items).count == 9)
+            #expect(devices == [store.device(Self.tokens[1])])
+            let missing = Awaited<Result<Int, RetryStoreError>>()
+            store.read { reader throws(RetryStoreError) in
+                var count = 0
+                try reader.visitItems(of: 7) { _ in
+                    count += 1
+                    return true
+                }
+                return count + reader.partitions.count
+            } completion: {
+                missing.set($0)
+            }
+            #expect(try missing.wait().get() == 1)
+        }
+        let closed = try RetryStore.make(directory)
+        closed.close()
+        let awaited = Awaited<Result<Int, RetryStoreError>>()
+        closed.read { _ in
+            1
+        } completion: {
+            awaited.set($0)
+        }
+        #expect(try awaited.wait() == .failure(.closed))
+    }
+
     @Test func aStoreCanBeLookedAt() throws {
         let directory = try TemporaryDirectory("store")
         try made(directory)
-        let inspector = try StoreInspector(directory: directory.file("store"))
+        let store = try StoreInspector(directory: directory.file("store"))
+        let inspector = store.reader
         #expect(inspector.sourceTopic == "jobs")
         #expect(inspector.partitions == [2])
         var dues: [Int64] = []
@@ -79,7 +141,7 @@ import Testing
             Issue.record("partition 3 isn't there")
             return true
         }
-        let report = inspector.verify()
+        let report = store.verify()
         #expect(report.isSound)
         #expect((report.items, report.dueEntries, report.deviceStates) == (9, 9, 1))
     }

@@ -22,10 +22,11 @@ extension Configuration {
         let store = readStore(root, files: files)
         let log = root.section("log") { readLog($0) }
         let metrics = root.section("metrics") { readMetrics($0) }
+        let admin = root.section("admin") { readAdmin($0) }
         root.finish()
         let configuration = Configuration(
             kafka: kafka, apns: apns, credentials: credentials, apps: apps, delivery: delivery, store: store,
-            log: log, metrics: metrics)
+            log: log, metrics: metrics, admin: admin)
         configuration.checkApps(root)
         return configuration
     }

@@ -13,10 +13,12 @@ public struct Configuration: Sendable, Equatable {
     public var store: Store?
     public var log: Log
     public var metrics: Metrics
+    public var admin: Admin
 
     public init(
         kafka: Kafka, apns: APNS = APNS(), credentials: [Credential], apps: [App],
-        delivery: Delivery = Delivery(), store: Store? = nil, log: Log = Log(), metrics: Metrics = Metrics()
+        delivery: Delivery = Delivery(), store: Store? = nil, log: Log = Log(), metrics: Metrics = Metrics(),
+        admin: Admin = Admin()
     ) {
         self.kafka = kafka
         self.apns = apns
@@ -26,6 +28,7 @@ public struct Configuration: Sendable, Equatable {
         self.store = store
         self.log = log
         self.metrics = metrics
+        self.admin = admin
     }
 
     /// The credential an app pushes with. Loading guarantees that it exists.

@@ -281,6 +281,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         if let storage {
             snapshot.store = storage.counters
             snapshot.coldDevices = storage.cold.count
+            snapshot.residentItems = storage.restored
         }
         snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
         return snapshot

@@ -31,6 +31,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var store = StoreCounters()
     /// Devices that may have items in the store alone.
     public var coldDevices = 0
+    /// Items in memory that came from the store.
+    public var residentItems = 0
 
     public init() {}
 
@@ -55,7 +57,7 @@ public struct ShardCounters: Sendable, Equatable {
     /// Outcomes of one kind.
     public func count(of kind: OutcomeKind) -> Int { outcomes[Int(kind.rawValue)] }
 
-    static func + (left: ShardCounters, right: ShardCounters) -> ShardCounters {
+    public static func + (left: ShardCounters, right: ShardCounters) -> ShardCounters {
         var sum = left
         sum.records += right.records
         sum.deadLetters += right.deadLetters
@@ -71,6 +73,7 @@ public struct ShardCounters: Sendable, Equatable {
         sum.openConnections += right.openConnections
         sum.store = left.store + right.store
         sum.coldDevices += right.coldDevices
+        sum.residentItems += right.residentItems
         return sum
     }
 }

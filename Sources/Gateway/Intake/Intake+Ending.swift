@@ -57,6 +57,7 @@ extension Intake {
             }
             try consumer.assign(begins)
             pendingAssignment = nil
+            isAssigned = true
             commitsWaitUntil = loop.now
             for state in states { begin(state) }
             handedOff()
@@ -85,6 +86,7 @@ extension Intake {
     func beginRevocation(_ revoked: [TopicPartition], isLost: Bool) {
         counters.rebalances += 1
         pendingAssignment = nil
+        if isLost { isAssigned = false }
         commitsWaitUntil = loop.now
         cancelHandOff()
         logger.log(

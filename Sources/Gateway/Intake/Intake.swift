@@ -54,6 +54,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     /// Has to be answered, also when it is empty: until then librdkafka hands out no record of any partition.
     var pendingAssignment: [TopicPartition]?
+    /// The group has assigned partitions to this worker, or none of them, and not taken the worker for lost since.
+    var isAssigned = false
     var revocation: Revocation?
     var drain: Drain?
     var commitUnderWay: IssuedCommit?

@@ -65,6 +65,7 @@ final class DemoFiles {
               # Short, so that the demo ends soon after its last job.
               retry: {initial: 100ms, maximum: 1s, max-attempts: 8}
             metrics: {stats-interval: 1s}
+            admin: {listen: off}
             """
         do {
             try write(text, to: "sluice.yaml")

@@ -1,0 +1,140 @@
+import Foundation
+import RetryStore
+import SluiceModel
+import Synchronization
+
+extension AdminEndpoints {
+    // MARK: Summary
+
+    /// `/store/summary?partition=`: what `sluice inspect store --json` says of a closed store. One at a time.
+    func summary(_ request: AdminRequest) async -> AdminResponse {
+        guard let source else { return Self.starting }
+        guard let store = source.store else { return Self.noStore }
+        var wanted: Int32?
+        for (name, value) in request.query {
+            guard name == "partition", let number = Int32(value), number >= 0 else {
+                return .error(400, "the only parameter is `partition`, a number")
+            }
+            wanted = number
+        }
+        guard isSummarizing.compareExchange(expected: false, desired: true, ordering: .relaxed).exchanged
+        else {
+            var response = AdminResponse.error(429, "another summary is under way; one at a time")
+            response.fields = [("Retry-After", "5")]
+            return response
+        }
+        defer { isSummarizing.store(false, ordering: .relaxed) }
+        do {
+            return try await summarize(store, wanted)
+        } catch {
+            return Self.failure(error)
+        }
+    }
+
+    /// Entries that are read before the scan thread is given to others.
+    private static let chunk = 4096
+
+    private func summarize(_ store: RetryStore, _ wanted: Int32?) async throws -> AdminResponse {
+        let (topic, partitions) = try await store.reading { ($0.sourceTopic, $0.partitions) }
+        if let wanted, !partitions.contains(wanted) {
+            return .json(
+                404,
+                ["error": "the store has no partition \(wanted)", "partitions": partitions.map { Int($0) }])
+        }
+        let chosen = wanted.map { [$0] } ?? partitions
+        var summary = StoreSummary(now: Int64(Date().timeIntervalSince1970 * 1000))
+        for partition in chosen {
+            try await summary.readItems(of: partition, from: store, chunk: Self.chunk)
+            try await summary.readDevices(of: partition, from: store, chunk: Self.chunk)
+        }
+        return .json(200, summary.document(topic: topic, partitions: chosen))
+    }
+
+    // MARK: One device
+
+    /// `/store/device?token=`: what `sluice inspect store --device --json` says. The token is in no answer.
+    func device(_ request: AdminRequest) async -> AdminResponse {
+        guard let source else { return Self.starting }
+        guard let store = source.store else { return Self.noStore }
+        guard request.query.count == 1, let token = request.query["token"], StoredDevice.isToken(token) else {
+            return .error(400, "the only parameter is `token`, a device token in hexadecimal digits")
+        }
+        do {
+            let device = try await store.reading { reader throws(RetryStoreError) in
+                var device = StoredDevice()
+                try device.read(token, from: reader)
+                return device
+            }
+            return .json(200, device.document)
+        } catch {
+            return Self.failure(error)
+        }
+    }
+
+    private static func failure(_ error: any Error) -> AdminResponse {
+        switch error {
+        case is CancellationError: .error(503, "cancelled")
+        case RetryStoreError.closed: .error(503, "the worker ends")
+        default: .error(503, "\(error)")
+        }
+    }
+}
+
+extension RetryStore {
+    /// What `body` reads on the scan thread. Throws ``RetryStoreError``, or `CancellationError` at once when the task is
+    /// cancelled.
+    fileprivate func reading<Value: Sendable>(
+        _ body: @escaping @Sendable (StoreReader) throws(RetryStoreError) -> Value
+    ) async throws -> Value {
+        try Task.checkCancellation()
+        let reply = Reply<Result<Value, RetryStoreError>>()
+        read(body) { reply.give($0) }
+        guard let result = await reply.waitUnlessCancelled() else { throw CancellationError() }
+        return try result.get()
+    }
+}
+
+extension StoreSummary {
+    /// Adds all items of a partition, as many at once as `chunk` says.
+    fileprivate mutating func readItems(of partition: Int32, from store: RetryStore, chunk: Int) async throws
+    {
+        var cursor: ItemKey?
+        repeat {
+            let (after, now) = (cursor, now)
+            let (part, last) = try await store.reading { reader throws(RetryStoreError) in
+                var part = StoreSummary(now: now)
+                var last: ItemKey?
+                try reader.visitItems(of: partition, after: after) { item in
+                    part.add(item)
+                    last = item.key
+                    return part.items < chunk
+                }
+                return (part, part.items < chunk ? nil : last)
+            }
+            add(part)
+            cursor = last
+        } while cursor != nil
+    }
+
+    fileprivate mutating func readDevices(
+        of partition: Int32, from store: RetryStore, chunk: Int
+    ) async throws {
+        var cursor: DeviceKey?
+        repeat {
+            let (after, now) = (cursor, now)
+            let (part, last) = try await store.reading { reader throws(RetryStoreError) in
+                var part = StoreSummary(now: now)
+                var (last, count) = (DeviceKey?.none, 0)
+                try reader.visitDevices(of: partition, after: after) { device, state in
+                    part.add(state)
+                    last = device
+                    count += 1
+                    return count < chunk
+                }
+                return (part, count < chunk ? nil : last)
+            }
+            add(part)
+            cursor = last
+        } while cursor != nil
+    }
+}

@@ -1,0 +1,72 @@
+import Gateway
+import RetryStore
+import Synchronization
+
+/// What the admin endpoint answers. It can be asked from the start of the process on; a worker is told of as soon as there
+/// is one.
+public final class AdminEndpoints: Sendable {
+    private let attached = Mutex<AdminSource?>(nil)
+    /// A summary is under way.
+    let isSummarizing = Atomic<Bool>(false)
+    /// Loops that take longer than this to answer don't turn.
+    let patience: Duration
+
+    public init(patience: Duration = .seconds(3)) { self.patience = patience }
+
+    /// There is a worker now, and it has been started.
+    public func attach(_ source: AdminSource) { attached.withLock { $0 = source } }
+
+    /// The worker has ended. Its store is closed, and nothing here keeps it.
+    public func detach() { attached.withLock { $0 = nil } }
+
+    var source: AdminSource? { attached.withLock { $0 } }
+
+    public var routes: [String: AdminServer.Handler] {
+        [
+            "/livez": { [self] _ in await live() },
+            "/readyz": { [self] _ in await ready() },
+            "/metrics": { [self] _ in await metrics() },
+            "/store": { [self] _ in await store() },
+            "/store/summary": { [self] request in await summary(request) },
+            "/store/device": { [self] request in await device(request) },
+        ]
+    }
+
+    private func live() async -> AdminResponse {
+        guard let source else { return Liveness.starting }
+        return Liveness(await source.observe(for: patience), loops: source.loops).response
+    }
+
+    private func ready() async -> AdminResponse {
+        guard let source else { return Readiness.starting }
+        return Readiness(await source.observe(for: patience), loops: source.loops).response
+    }
+
+    private func metrics() async -> AdminResponse {
+        await withWorker { source, observation in
+            WorkerMetrics.response(
+                observation, ready: Readiness(observation, loops: source.loops).reasons.isEmpty,
+                store: source.store?.statistics())
+        }
+    }
+
+    private func store() async -> AdminResponse {
+        await withWorker { source, observation in
+            guard let store = source.store else { return Self.noStore }
+            return StoreDocument.response(observation, store.statistics())
+        }
+    }
+
+    static let noStore = AdminResponse.error(
+        404, "this worker has no store: the configuration has no section `store`")
+    static let starting = AdminResponse.error(503, "the worker is starting, or has ended")
+
+    /// With what all loops have to say: sums without one of them would be wrong.
+    private func withWorker(_ body: (AdminSource, Observation) -> AdminResponse) async -> AdminResponse {
+        guard let source else { return Self.starting }
+        let observation = await source.observe(for: patience)
+        let missing = Liveness(observation, loops: source.loops).reasons
+        guard missing.isEmpty else { return .error(503, missing.joined(separator: "; ")) }
+        return body(source, observation)
+    }
+}

@@ -1,0 +1,50 @@
+import Foundation
+
+/// A request's head: all that the endpoint reads of one.
+public struct AdminRequest: Sendable, Equatable {
+    public var method: String
+    public var path: String
+    /// By name, decoded.
+    public var query: [String: String] = [:]
+
+    public init(method: String = "GET", path: String, query: [String: String] = [:]) {
+        self.method = method
+        self.path = path
+        self.query = query
+    }
+
+    /// Bytes of request line and header fields, at most.
+    static let longestHead = 8192
+
+    /// Where the head ends: behind its empty line; nil: it isn't complete.
+    static func headEnd(_ bytes: [UInt8]) -> Int? {
+        var lineStart = 0
+        for (index, byte) in bytes.enumerated() where byte == UInt8(ascii: "\n") {
+            let length = index - lineStart
+            if length == 0 || (length == 1 && bytes[lineStart] == UInt8(ascii: "\r")) { return index + 1 }
+            lineStart = index + 1
+        }
+        return nil
+    }
+
+    /// Reads the request line (RFC 9112, 3); header fields are of no meaning here. Nil: it isn't one.
+    init?(head: some Sequence<UInt8>) {
+        let line = head.prefix { $0 != UInt8(ascii: "\n") && $0 != UInt8(ascii: "\r") }
+        guard let text = String(validating: line, as: UTF8.self) else { return nil }
+        let parts = text.split(separator: " ", omittingEmptySubsequences: false)
+        guard parts.count == 3, !parts[0].isEmpty, parts[1].hasPrefix("/"),
+            parts[2] == "HTTP/1.1" || parts[2] == "HTTP/1.0"
+        else { return nil }
+        method = String(parts[0])
+        let target = parts[1].split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        path = String(target[0])
+        guard target.count > 1 else { return }
+        for pair in target[1].split(separator: "&") {
+            let pair = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            guard let name = String(pair[0]).removingPercentEncoding,
+                let value = String(pair.count > 1 ? pair[1] : "").removingPercentEncoding,
+                query.updateValue(value, forKey: name) == nil
+            else { return nil }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+import FlyingSocks
+import Foundation
+
+extension AdminServer {
+    struct Connection {
+        /// Open as long as this is in the table.
+        var descriptor: Int32
+        /// The start of its present state.
+        var since = ContinuousClock.now
+        var deadline: ContinuousClock.Instant
+        /// An answer is being found.
+        var handling: Task<AdminResponse, Never>?
+        /// The system has all of the answer; the other end is to close first.
+        var isAnswered = false
+        /// It is about to end.
+        var isCut = false
+    }
+
+    func admit(_ socket: AsyncSocket) {
+        guard !isStopping else {
+            try? socket.close()
+            return
+        }
+        admitted += 1
+        let id = admitted
+        _ = fcntl(socket.socket.file.rawValue, F_SETFD, FD_CLOEXEC)
+        connections[id] = Connection(
+            descriptor: socket.socket.file.rawValue, deadline: .now + limits.transfer)
+        Task(executorPreference: executor) { await self.serve(socket, id) }
+        arm()
+    }
+
+    private func serve(_ socket: AsyncSocket, _ id: UInt64) async {
+        await converse(socket, id)
+        connections[id] = nil
+        try? socket.close()
+        goOn()
+        checkEnd()
+    }
+
+    /// Whether there is room for one more. Those who are slow can't keep probes out.
+    func makeRoom() -> Bool {
+        let open = connections.filter { !$0.value.isCut }
+        guard open.count >= limits.connections else { return true }
+        let late = ContinuousClock.now - limits.patience
+        let slow = open.filter {
+            $0.value.isAnswered || ($0.value.handling == nil && $0.value.since < late)
+        }
+        guard let slowest = slow.min(by: { $0.value.since < $1.value.since }) else { return false }
+        cut(slowest.key)
+        return true
+    }
+
+    /// Ends a connection: whatever waits for it goes on, and finds it closed.
+    func cut(_ id: UInt64) {
+        guard let connection = connections[id], !connection.isCut else { return }
+        connections[id]?.isCut = true
+        connection.handling?.cancel()
+        shutdown(connection.descriptor, Int32(SHUT_RDWR))
+    }
+
+    func closeLate() {
+        let now = ContinuousClock.now
+        for (id, connection) in connections where connection.deadline <= now { cut(id) }
+    }
+
+    // MARK: One connection
+
+    private func converse(_ socket: AsyncSocket, _ id: UInt64) async {
+        guard let request = await readRequest(socket) else { return }
+        let routes = routes
+        let handling = Task(executorPreference: executor) {
+            switch request {
+            case .success(let request): await Self.answer(request, routes)
+            case .failure(let refusal): refusal.response
+            }
+        }
+        connections[id]?.handling = handling
+        connections[id]?.deadline = .now + limits.handling
+        // Who leaves needs no answer; what else comes is of no interest.
+        let listening = Task(executorPreference: executor) {
+            var surplus = 0
+            while surplus < 1 << 20, let bytes = try? await socket.read(atMost: 4096) {
+                surplus += bytes.count
+            }
+            handling.cancel()
+        }
+        let response = await handling.value
+        connections[id]?.handling = nil
+        connections[id]?.since = .now
+        connections[id]?.deadline = .now + limits.transfer
+        try? await socket.write(response.encoded())
+        // A close with something unread would take the answer away from who hasn't read it: the other end closes first.
+        shutdown(socket.socket.file.rawValue, Int32(SHUT_WR))
+        connections[id]?.isAnswered = true
+        await listening.value
+    }
+
+    private struct Refusal: Error {
+        var response: AdminResponse
+    }
+
+    /// Nil: the connection ended before there was one.
+    private func readRequest(_ socket: AsyncSocket) async -> Result<AdminRequest, Refusal>? {
+        var bytes: [UInt8] = []
+        while bytes.count <= AdminRequest.longestHead {
+            guard let more = try? await socket.read(atMost: 4096) else { return nil }
+            bytes += more
+            if let end = AdminRequest.headEnd(bytes), end <= AdminRequest.longestHead {
+                return AdminRequest(head: bytes[..<end]).map { .success($0) }
+                    ?? .failure(
+                        Refusal(response: .error(400, "this is no HTTP/1.1 request that is understood here")))
+            }
+        }
+        return .failure(
+            Refusal(response: .error(431, "a request has \(AdminRequest.longestHead) bytes at most")))
+    }
+
+    private static func answer(_ request: AdminRequest, _ routes: [String: Handler]) async -> AdminResponse {
+        guard let handler = routes[request.path] else {
+            return .json(404, ["error": "there is no such path", "paths": routes.keys.sorted()])
+        }
+        guard request.method == "GET" else {
+            var response = AdminResponse.error(405, "only GET is allowed")
+            response.fields = [("Allow", "GET")]
+            return response
+        }
+        return await handler(request)
+    }
+}

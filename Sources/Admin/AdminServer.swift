@@ -1,0 +1,213 @@
+import FlyingSocks
+import Foundation
+import Gateway
+
+/// Why the admin endpoint could not begin: what, where, and what to do.
+public struct AdminError: Error, Sendable, CustomStringConvertible {
+    public var description: String
+}
+
+/// A small HTTP/1.1 server for operators' tools: GET only, one request on each connection, everything bounded. It reads a
+/// request's head and nothing else.
+///
+/// It has a thread of its own; ``start(_:)`` and ``stop()`` may be called on any other.
+public actor AdminServer {
+    public typealias Handler = @Sendable (AdminRequest) async -> AdminResponse
+
+    public struct Limits: Sendable {
+        /// Connections at once. One more waits for one that ends, or takes the place of the slowest whose request or answer
+        /// has been on its way for longer than ``patience``.
+        public var connections = 32
+        public var patience: Duration = .milliseconds(500)
+        /// For a request's head to come, and for an answer to be taken.
+        public var transfer: Duration = .seconds(5)
+        /// For a request's answer to be found; the summary of a large store takes long.
+        public var handling: Duration = .seconds(600)
+        /// For the worker's end.
+        public var stop: Duration = .seconds(2)
+
+        public init() {}
+    }
+
+    /// Where it listens, with the port that it got.
+    public nonisolated let address: ListenAddress
+    nonisolated let executor = AdminExecutor()
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
+
+    let limits: Limits
+    let listener: Socket
+    let pool: SocketPool<ePoll> = .ePoll()
+    var routes: [String: Handler] = [:]
+    /// By order of their coming.
+    var connections: [UInt64: Connection] = [:]
+    var admitted: UInt64 = 0
+    private var isListening = true
+    private(set) var isStopping = false
+    private var incoming: (any DispatchSourceRead)?
+    /// `incoming` is suspended.
+    private var isPausing = false
+    private var isArmed = false
+    private var polling: Task<Void, Never>?
+    private nonisolated let stopped = DispatchSemaphore(value: 0)
+
+    /// Takes the address. Connections that come before the start wait.
+    public init(_ address: ListenAddress, limits: Limits = Limits()) throws(AdminError) {
+        self.limits = limits
+        do {
+            listener = try Self.listen(address)
+        } catch {
+            throw Self.refusal(address, error)
+        }
+        switch try? listener.sockname() {
+        case .ip4(let host, let port), .ip6(let host, let port):
+            self.address = ListenAddress(host: host, port: port)
+        default: self.address = address
+        }
+    }
+
+    private static func listen(_ address: ListenAddress) throws -> Socket {
+        let socket = try Socket(domain: address.isIPv6 ? AF_INET6 : AF_INET, type: .stream)
+        do {
+            _ = fcntl(socket.file.rawValue, F_SETFD, FD_CLOEXEC)
+            try socket.setFlags(.nonBlocking)
+            try socket.setValue(true, for: .localAddressReuse)
+            if address.isIPv6 {
+                try socket.bind(to: .inet6(ip6: address.host, port: address.port))
+            } else {
+                try socket.bind(to: .inet(ip4: address.host, port: address.port))
+            }
+        } catch {
+            try? socket.close()
+            throw error
+        }
+        try socket.listen(maxPendingConnection: 64)
+        return socket
+    }
+
+    private static func refusal(_ address: ListenAddress, _ error: any Error) -> AdminError {
+        let what = "admin.listen: can't listen at \(address)"
+        guard case .failed(_, let code, let message)? = error as? SocketError else {
+            return AdminError(description: "\(what): \(error)")
+        }
+        return switch code {
+        case EADDRINUSE:
+            AdminError(
+                description:
+                    "\(what): another process has this port. Set another one (port 0: one that is free), or `off`"
+            )
+        case EADDRNOTAVAIL:
+            AdminError(
+                description:
+                    "\(what): this machine has no such address. Set one of its own, 0.0.0.0 for all, or `off`"
+            )
+        case EACCES:
+            AdminError(description: "\(what): no permission for this port. Set one from 1024 on, or `off`")
+        default: AdminError(description: "\(what): \(message)")
+        }
+    }
+
+    /// Begins to answer. Once.
+    public nonisolated func start(_ routes: [String: Handler]) {
+        // A client that went away must be an error of the write, not the end of the process.
+        signal(SIGPIPE, SIG_IGN)
+        Task(executorPreference: executor) { await self.begin(routes) }
+    }
+
+    private func begin(_ routes: [String: Handler]) async {
+        guard !isStopping else { return }
+        self.routes = routes
+        do {
+            try await pool.prepare()
+        } catch {
+            // The system has no descriptor for it: nothing can be answered, and the probes will tell.
+            return
+        }
+        guard !isStopping else { return }
+        polling = Task(executorPreference: executor) { [pool] in try? await pool.run() }
+        // Not the pool's: it doesn't always tell of a listening socket that was shut down.
+        let incoming = DispatchSource.makeReadSource(
+            fileDescriptor: listener.file.rawValue, queue: executor.queue)
+        incoming.setEventHandler { [weak self] in self?.assumeIsolated { $0.accept() } }
+        incoming.setCancelHandler { self.assumeIsolated { $0.closeListener() } }
+        incoming.resume()
+        self.incoming = incoming
+    }
+
+    private func accept() {
+        do {
+            while !isStopping {
+                guard makeRoom() else { return pause() }
+                admit(try AsyncSocket(socket: Socket(file: listener.accept().file), pool: pool))
+            }
+        } catch SocketError.blocked {
+            // All have come.
+        } catch {
+            // No descriptors are left, for instance: others may give some back.
+            pause()
+        }
+    }
+
+    /// Leaves those who come to the system, until the next tick or a connection's end.
+    private func pause() {
+        guard !isPausing else { return }
+        incoming?.suspend()
+        isPausing = true
+        arm()
+    }
+
+    func goOn() {
+        guard isPausing else { return }
+        incoming?.resume()
+        isPausing = false
+    }
+
+    /// As long as there is something to see to, it is looked at now and then.
+    func arm() {
+        guard !isArmed, isPausing || !connections.isEmpty else { return }
+        isArmed = true
+        executor.queue.asyncAfter(deadline: .now() + .milliseconds(50)) {
+            self.assumeIsolated { $0.tick() }
+        }
+    }
+
+    private func tick() {
+        isArmed = false
+        closeLate()
+        goOn()
+        arm()
+    }
+
+    private func closeListener() {
+        try? listener.close()
+        isListening = false
+        checkEnd()
+    }
+
+    /// Ends all connections, and the server. Blocks until that is done, for ``Limits/stop`` at most.
+    /// - Returns: whether it is done.
+    @discardableResult
+    public nonisolated func stop() -> Bool {
+        Task(executorPreference: executor) { await self.end() }
+        let patience = Int(limits.stop / .nanoseconds(1))
+        guard stopped.wait(timeout: .now() + .nanoseconds(patience)) == .success else { return false }
+        stopped.signal()
+        return true
+    }
+
+    private func end() {
+        guard !isStopping else { return }
+        isStopping = true
+        for id in connections.keys { cut(id) }
+        // A source that is suspended is never told.
+        goOn()
+        if let incoming { incoming.cancel() } else { closeListener() }
+    }
+
+    func checkEnd() {
+        guard isStopping, !isListening, connections.isEmpty else { return }
+        incoming = nil
+        polling?.cancel()
+        routes = [:]
+        stopped.signal()
+    }
+}

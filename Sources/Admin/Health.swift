@@ -1,0 +1,84 @@
+import Gateway
+
+/// Whether all of a worker's loops turn.
+struct Liveness {
+    /// What doesn't, in words.
+    var reasons: [String]
+
+    init(_ observation: Observation, loops: [String]) {
+        reasons =
+            observation.silent(of: loops).map { "the thread `\($0)` does not answer" }
+            + observation.ended.map { "the thread `\($0)` has ended" }
+    }
+
+    var response: AdminResponse {
+        .json(reasons.isEmpty ? 200 : 503, ["live": reasons.isEmpty, "reasons": reasons])
+    }
+
+    static let starting = AdminResponse.json(200, ["live": true, "reasons": [], "starting": true])
+}
+
+/// Whether a worker does its part: it has partitions, or knows that there are none for it, has all that is held for
+/// them, and can go on with them.
+struct Readiness {
+    /// What is missing, in words.
+    var reasons: [String]
+    var intake: IntakeObservation?
+
+    init(_ observation: Observation, loops: [String]) {
+        reasons = Liveness(observation, loops: loops).reasons
+        intake = observation.intake
+        guard let intake else { return }
+        switch intake.phase {
+        case .running: break
+        case .draining: reasons.append("the worker stops: it takes no new jobs")
+        case .ended: reasons.append("the worker has stopped")
+        }
+        if let failure = intake.failure { reasons.append("the worker has failed: \(failure)") }
+        if !intake.isAssigned, intake.arriving == nil {
+            reasons.append("the group has not assigned partitions yet")
+        }
+        if let arriving = intake.arriving { reasons.append(Self.describe(intake, arriving)) }
+        if intake.isStoreFailing {
+            reasons.append(
+                "the store can't be written or read, as the log says; nothing is read until it works again")
+        }
+        if intake.isMembershipInDoubt {
+            reasons.append(
+                "the process was stopped for long; nothing is sent until the group confirms its partitions")
+        }
+    }
+
+    private static func describe(_ intake: IntakeObservation, _ arriving: Int) -> String {
+        if !intake.restoring.isEmpty {
+            return
+                "\(intake.restoring.count) of \(arriving) assigned partitions are being restored: \(intake.restoredRecords) records restored, \(intake.remainingRecords) remaining"
+        }
+        if !intake.opening.isEmpty {
+            return "the store of \(intake.opening.count) of \(arriving) assigned partitions is being opened"
+        }
+        return "\(arriving) assigned partitions are being taken over"
+    }
+
+    var response: AdminResponse {
+        var document: [String: Any] = ["ready": reasons.isEmpty, "reasons": reasons]
+        if let intake {
+            document["partitions"] = intake.partitions.map { Int($0.partition) }
+            if intake.arriving != nil { document["restore"] = RestoreDocument.of(intake) }
+        }
+        return .json(reasons.isEmpty ? 200 : 503, document)
+    }
+
+    static let starting = AdminResponse.json(
+        503, ["ready": false, "reasons": ["the worker starts: it opens its store and looks for Kafka"]])
+}
+
+/// How far restoring is.
+enum RestoreDocument {
+    static func of(_ intake: IntakeObservation) -> [String: Any] {
+        [
+            "opening": intake.opening.map { Int($0) }, "restoring": intake.restoring.map { Int($0) },
+            "records-restored": intake.restoredRecords, "records-remaining": intake.remainingRecords,
+        ]
+    }
+}

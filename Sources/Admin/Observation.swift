@@ -1,0 +1,84 @@
+import Gateway
+import RetryStore
+import Synchronization
+
+/// What the endpoint tells of: a worker, or in tests what stands for one.
+public struct AdminSource: Sendable {
+    /// Of the loops that `ask` asks.
+    public var loops: [String]
+    /// Calls its argument once for each loop that turns, on any thread.
+    public var ask: @Sendable (@escaping @Sendable (LoopAnswer) -> Void) -> Void
+    /// Nil: the worker has none.
+    public var store: RetryStore?
+
+    public init(
+        loops: [String], store: RetryStore? = nil,
+        ask: @escaping @Sendable (@escaping @Sendable (LoopAnswer) -> Void) -> Void
+    ) {
+        self.loops = loops
+        self.store = store
+        self.ask = ask
+    }
+
+    public init(_ worker: Worker) {
+        self.init(loops: worker.loopNames, store: worker.store) { worker.ask($0) }
+    }
+}
+
+/// What all loops of a worker said, as far as they did.
+public struct Observation: Sendable {
+    /// Nil: it did not answer, or has ended.
+    public var intake: IntakeObservation?
+    public var shards: [Int: ShardCounters] = [:]
+    /// Loops that have ended.
+    public var ended: [String] = []
+
+    public init() {}
+
+    mutating func take(_ answer: LoopAnswer) {
+        switch answer {
+        case .intake(let observation): intake = observation
+        case .shard(let index, let counters): shards[index] = counters
+        case .ended(let loop): ended.append(loop)
+        }
+    }
+
+    var count: Int { (intake == nil ? 0 : 1) + shards.count + ended.count }
+
+    /// The loops that did not answer, by their names: the intake's is the first, then those of the shards.
+    func silent(of loops: [String]) -> [String] {
+        loops.enumerated().filter { index, name in
+            !ended.contains(name) && (index == 0 ? intake == nil : shards[index - 1] == nil)
+        }.map(\.element)
+    }
+
+    var totals: ShardCounters { shards.values.reduce(ShardCounters()) { $0 + $1 } }
+}
+
+extension AdminSource {
+    /// Asks all loops, and waits for as long as `patience`.
+    func observe(for patience: Duration) async -> Observation {
+        let gathered = Gathered(count: loops.count)
+        ask { gathered.take($0) }
+        _ = await gathered.isComplete.wait(for: patience)
+        return gathered.observation
+    }
+
+    private final class Gathered: Sendable {
+        private let answers = Mutex(Observation())
+        private let count: Int
+        let isComplete = Reply<Void>()
+
+        init(count: Int) { self.count = count }
+
+        var observation: Observation { answers.withLock { $0 } }
+
+        func take(_ answer: LoopAnswer) {
+            let isLast = answers.withLock {
+                $0.take(answer)
+                return $0.count == count
+            }
+            if isLast { isComplete.give(()) }
+        }
+    }
+}

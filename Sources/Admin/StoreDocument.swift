@@ -1,0 +1,50 @@
+import Gateway
+import RetryStore
+
+/// What `/store` says: counts that cost nothing to read.
+enum StoreDocument {
+    static func response(_ observation: Observation, _ statistics: StoreStatistics) -> AdminResponse {
+        let totals = observation.totals
+        let intake = observation.intake ?? IntakeObservation()
+        var document: [String: Any] = [
+            "partitions": statistics.estimatedItemsByPartition.sorted { $0.key < $1.key }.map {
+                ["partition": Int($0.key), "estimated-items": $0.value]
+            },
+            "estimated-items": statistics.estimatedItems,
+            "resident-items": totals.residentItems,
+            "devices-in-store": totals.coldDevices,
+            "failing": intake.isStoreFailing,
+            "queued-bytes": statistics.queuedBytes,
+            "disk-bytes": statistics.diskBytes,
+            "blob-bytes": statistics.blobBytes,
+            "memtable-bytes": statistics.memtableBytes,
+            "cache-bytes": statistics.cacheBytes,
+            "table-bytes": statistics.tableBytes,
+            "pending-compaction-bytes": statistics.pendingCompactionBytes,
+            "background-errors": statistics.backgroundErrors,
+            "writes-stopped": statistics.isWriteStopped,
+            "counters": [
+                "puts": totals.store.puts, "removals": totals.store.removals, "loads": totals.store.loads,
+                "loaded": totals.store.loaded, "damaged": totals.store.damaged,
+                "failures": intake.counters.storeFailures,
+            ],
+        ]
+        if let changelog = intake.changelog {
+            document["restore"] = RestoreDocument.of(intake)
+            document["changelog"] =
+                [
+                    "ends": Dictionary(
+                        uniqueKeysWithValues: changelog.ends.map { ("\($0.key)", Int($0.value)) }),
+                    "unacknowledged": changelog.unacknowledged,
+                ] as [String: Any]
+        }
+        if let transactions = intake.transactions {
+            document["transactions"] =
+                [
+                    "state": transactions.state, "begun": transactions.begun, "aborted": transactions.aborted,
+                    "committed": intake.counters.commits,
+                ] as [String: Any]
+        }
+        return .json(200, document)
+    }
+}

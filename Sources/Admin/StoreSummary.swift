@@ -1,0 +1,193 @@
+import Foundation
+import RetryStore
+import SluiceModel
+
+/// Counts of what a store has: by state, app, age and time.
+public struct StoreSummary: Sendable {
+    /// In milliseconds since the epoch: what ages and due times are told by.
+    public let now: Int64
+    public private(set) var items = 0
+    public private(set) var bytes = 0
+    /// Items that are no push that can be read.
+    public private(set) var unreadable = 0
+    private var waits: [String: Int] = [:]
+    private var topics: [String: Int] = [:]
+    private var ages: [String: Int] = [:]
+    private var due: [String: Int] = [:]
+    private var devices: [UInt8: Int] = [:]
+
+    public init(now: Int64) { self.now = now }
+
+    private static let spans: [(Int64, String)] = [
+        (60_000, "1 minute"), (3_600_000, "1 hour"), (86_400_000, "1 day"), (604_800_000, "7 days"),
+        (.max, "longer"),
+    ]
+
+    private static func span(_ milliseconds: Int64) -> String {
+        let name = spans.first { milliseconds <= $0.0 }!.1
+        return name == "longer" ? name : "up to \(name)"
+    }
+
+    static func presence(_ code: UInt8) -> String {
+        switch code {
+        case 0: "online"
+        case 1: "offline"
+        case 2: "presumed offline"
+        default: "unknown"
+        }
+    }
+
+    static func time(_ milliseconds: Int64) -> String {
+        Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
+    }
+
+    public mutating func add(_ item: StoreReader.Item) {
+        items += 1
+        bytes += item.push.count
+        due[item.due <= now ? "now" : Self.span(item.due - now), default: 0] += 1
+        let isRead = withUnsafeTemporaryAllocation(byteCount: DeviceToken.maximumLength, alignment: 1) {
+            text in
+            guard let stored = try? StoredPush(decoding: item.push, tokenText: text) else { return false }
+            waits["\(stored.progress.wait)", default: 0] += 1
+            topics[String(decoding: stored.push.topic, as: UTF8.self), default: 0] += 1
+            ages[Self.span(max(0, now - stored.push.createdMilliseconds)), default: 0] += 1
+            return true
+        }
+        if !isRead { unreadable += 1 }
+    }
+
+    public mutating func add(_ state: DeviceState) { devices[state.presence, default: 0] += 1 }
+
+    /// Adds the counts of another part of the store.
+    mutating func add(_ part: StoreSummary) {
+        items += part.items
+        bytes += part.bytes
+        unreadable += part.unreadable
+        waits.merge(part.waits, uniquingKeysWith: +)
+        topics.merge(part.topics, uniquingKeysWith: +)
+        ages.merge(part.ages, uniquingKeysWith: +)
+        due.merge(part.due, uniquingKeysWith: +)
+        devices.merge(part.devices, uniquingKeysWith: +)
+    }
+
+    private static func bySize(_ counts: [String: Int]) -> [(String, Int)] {
+        counts.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
+    }
+
+    private static func bySpan(_ counts: [String: Int]) -> [(String, Int)] {
+        (["now"] + spans.map { $0.1 == "longer" ? $0.1 : "up to \($0.1)" }).compactMap { name in
+            counts[name].map { (name, $0) }
+        }
+    }
+
+    /// For people.
+    public var tables: [(title: String, counts: [(name: String, count: Int)])] {
+        [
+            ("waiting for", Self.bySize(waits)), ("by app's topic", Self.bySize(topics)),
+            ("by age", Self.bySpan(ages)), ("due", Self.bySpan(due)),
+            ("devices known", devices.sorted { $0.key < $1.key }.map { (Self.presence($0.key), $0.value) }),
+        ]
+    }
+
+    /// For scripts.
+    public func document(topic: String, partitions: [Int32]) -> [String: Any] {
+        [
+            "topic": topic, "partitions": partitions.map { Int($0) }, "items": items, "push-bytes": bytes,
+            "unreadable": unreadable, "waits": waits, "app-topics": topics, "ages": ages, "due": due,
+            "devices": Dictionary(
+                devices.map { (Self.presence($0.key), $0.value) }, uniquingKeysWith: +),
+        ]
+    }
+}
+
+/// What a store has of one device: neither its token nor a payload.
+public struct StoredDevice: Sendable {
+    /// Values of one item or state, by name, as they are shown.
+    public enum Value: Sendable, CustomStringConvertible {
+        case text(String)
+        case number(Int)
+
+        public var description: String {
+            switch self {
+            case .text(let text): text
+            case .number(let number): "\(number)"
+            }
+        }
+
+        fileprivate var json: Any {
+            switch self {
+            case .text(let text): text
+            case .number(let number): number
+            }
+        }
+    }
+
+    public private(set) var items: [[String: Value]] = []
+    public private(set) var states: [[String: Value]] = []
+
+    public init() {}
+
+    public var isEmpty: Bool { items.isEmpty && states.isEmpty }
+
+    /// Whether a text can be a device token at all.
+    public static func isToken(_ text: String) -> Bool {
+        (1...DeviceToken.maximumLength).contains(text.utf8.count)
+            && text.utf8.allSatisfy { isxdigit(Int32($0)) != 0 }
+    }
+
+    /// Reads all of a device token's.
+    public mutating func read(_ token: String, from reader: StoreReader) throws(RetryStoreError) {
+        let token = Array(token.utf8)
+        for partition in reader.partitions {
+            let failure: RetryStoreError? = token.withUnsafeBytes { token in
+                do throws(RetryStoreError) {
+                    try reader.visitItems(of: partition, token: token) { item in
+                        items.append(Self.show(item, partition))
+                        return true
+                    }
+                    if let state = try reader.device(of: partition, token: token) {
+                        states.append([
+                            "partition": .number(Int(partition)),
+                            "presence": .text(StoreSummary.presence(state.presence)),
+                            "learned": .text(StoreSummary.time(state.learnedMilliseconds)),
+                        ])
+                    }
+                    return nil
+                } catch {
+                    return error
+                }
+            }
+            if let failure { throw failure }
+        }
+    }
+
+    private static func show(_ item: StoreReader.Item, _ partition: Int32) -> [String: Value] {
+        var shown: [String: Value] = [
+            "partition": .number(Int(partition)), "offset": .number(Int(item.key.offset)),
+            "due": .text(StoreSummary.time(item.due)), "bytes": .number(item.push.count),
+        ]
+        withUnsafeTemporaryAllocation(byteCount: DeviceToken.maximumLength, alignment: 1) { text in
+            guard let stored = try? StoredPush(decoding: item.push, tokenText: text) else {
+                shown["problem"] = .text("can't be read")
+                return
+            }
+            shown["apns-id"] = .text("\(stored.push.apnsID)")
+            shown["topic"] = .text(String(decoding: stored.push.topic, as: UTF8.self))
+            if let identifier = stored.push.collapseIdentifier {
+                shown["collapse-id"] = .text(String(decoding: identifier, as: UTF8.self))
+            }
+            shown["created"] = .text(StoreSummary.time(stored.push.createdMilliseconds))
+            shown["waits"] = .text("\(stored.progress.wait)")
+            shown["attempts"] = .number(Int(stored.progress.attempts))
+            if let expiry = stored.progress.expiryMilliseconds {
+                shown["expires"] = .text(StoreSummary.time(expiry))
+            }
+        }
+        return shown
+    }
+
+    /// For scripts.
+    public var document: [String: Any] {
+        ["items": items.map { $0.mapValues(\.json) }, "device": states.map { $0.mapValues(\.json) }]
+    }
+}

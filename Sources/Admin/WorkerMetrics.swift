@@ -1,0 +1,128 @@
+import DeliveryCore
+import Foundation
+import Gateway
+import RetryStore
+import SluiceModel
+
+/// What `/metrics` says: a worker's counters, as they are in its log.
+enum WorkerMetrics {
+    static func response(
+        _ observation: Observation, ready: Bool, store: StoreStatistics?
+    ) -> AdminResponse {
+        let text = text(observation, ready: ready, store: store)
+        return AdminResponse(status: 200, contentType: MetricsText.contentType, body: Data(text.utf8))
+    }
+
+    static func text(_ observation: Observation, ready: Bool, store: StoreStatistics?) -> String {
+        var metrics = MetricsText()
+        let intake = observation.intake ?? IntakeObservation()
+        let totals = observation.totals
+        metrics.gauge("ready", "1 when /readyz answers 200.", ready ? 1 : 0)
+        add(intake, to: &metrics)
+        add(totals, to: &metrics)
+        if let store { add(store, totals, intake, to: &metrics) }
+        if intake.changelog != nil {
+            metrics.gauge(
+                "restore_partitions", "Assigned partitions that are being opened or restored.",
+                intake.opening.count + intake.restoring.count)
+            metrics.counter("restore_records", "Records restored from the changelog.", intake.restoredRecords)
+            metrics.gauge(
+                "restore_records_remaining", "Records of the changelog still to be restored.",
+                intake.remainingRecords)
+        }
+        if let transactions = intake.transactions {
+            metrics.counter("transactions_begun", "Transactions begun.", transactions.begun)
+            metrics.counter("transactions_aborted", "Transactions aborted.", transactions.aborted)
+        }
+        return metrics.text
+    }
+
+    private static func add(_ intake: IntakeObservation, to metrics: inout MetricsText) {
+        metrics.gauge("partitions_assigned", "Partitions of the jobs topic.", intake.partitions.count)
+        metrics.gauge(
+            "partitions_paused", "Assigned partitions that are not being read.",
+            intake.partitions.count { !$0.pauseReasons.isEmpty })
+        let oldest = intake.partitions.map(\.headOfLineAge).max() ?? .zero
+        metrics.gauge(
+            "head_of_line_seconds", "Age of the oldest unfinished job that holds a committed offset back.",
+            oldest / .seconds(1))
+        let counters = intake.counters
+        metrics.counter("jobs", "Records taken from the jobs topic.", counters.records)
+        metrics.counter(
+            "jobs_finished", "Records whose outcome or dead letter is in Kafka.", counters.finished)
+        metrics.counter(
+            "jobs_already_completed", "Records that were finished before a restart.",
+            counters.alreadyCompleted)
+        metrics.gauge("jobs_outstanding", "Jobs taken that have no outcome yet.", intake.outstanding)
+        metrics.gauge("bytes_in_flight", "Bytes of records that the worker holds.", intake.bytesInFlight)
+        metrics.counter(
+            "outcomes_repeated", "Outcomes that had to be produced again.", counters.undelivered)
+        metrics.counter("commits", "Commits of offsets, or transactions committed.", counters.commits)
+        metrics.counter(
+            "commit_errors", "Commits that failed, or transactions aborted.", counters.commitErrors)
+        metrics.counter("rebalances", "Assignments and revocations of the group.", counters.rebalances)
+        metrics.counter("limit_pauses", "Pauses at the limit of jobs or bytes in flight.", counters.pauses)
+        metrics.counter(
+            "partition_pauses", "Pauses of one partition alone, whose jobs were held for long.",
+            counters.partitionPauses)
+        metrics.counter("kafka_errors", "Errors of the consumer.", counters.kafkaErrors)
+    }
+
+    private static func add(_ totals: ShardCounters, to metrics: inout MetricsText) {
+        metrics.counter("pushes", "Requests sent to APNs, repeats included.", totals.sent)
+        metrics.counter("push_retries", "Requests sent again.", totals.retried)
+        metrics.counter("pushes_unanswered", "Requests that ended without an answer.", totals.unanswered)
+        metrics.counter(
+            "apns_errors", "Answers other than 200, by APNs' reason.", by: "reason",
+            Reason.allCases.filter { totals.reasons[Int($0.rawValue)] > 0 }.map {
+                ("\($0.name)", totals.reasons[Int($0.rawValue)])
+            })
+        metrics.counter(
+            "outcomes", "Outcomes, by kind.", by: "kind",
+            OutcomeKind.allCases.map { ("\($0.name)", totals.count(of: $0)) })
+        metrics.counter("dead_letters", "Records that were no valid jobs.", totals.deadLetters)
+        metrics.counter(
+            "jobs_abandoned", "Jobs given back unfinished with their partition.", totals.abandoned)
+        metrics.counter(
+            "topic_stops", "Topics stopped because APNs refused credential or topic.", totals.stops)
+        metrics.gauge(
+            "jobs_held", "Jobs in memory, by what they wait for.", by: "state",
+            ItemState.allCases.filter(\.isLive).map { ("\($0)", totals.count(in: $0)) })
+        metrics.gauge("apns_connections", "Open connections to APNs.", totals.openConnections)
+        metrics.gauge(
+            "jobs_unaccounted", "Pushes of which nothing is known any more: 0, or something is wrong.",
+            totals.unaccounted)
+    }
+
+    private static func add(
+        _ store: StoreStatistics, _ totals: ShardCounters, _ intake: IntakeObservation,
+        to metrics: inout MetricsText
+    ) {
+        metrics.counter("store_puts", "Items written to the store.", totals.store.puts)
+        metrics.counter("store_removals", "Items removed from the store.", totals.store.removals)
+        metrics.counter("store_loads", "Looks into the store for a device's items.", totals.store.loads)
+        metrics.counter("store_loaded_items", "Items that those looks found.", totals.store.loaded)
+        metrics.counter("store_damaged_items", "Items that could not be read.", totals.store.damaged)
+        metrics.counter("store_failures", "Times that the store failed.", intake.counters.storeFailures)
+        metrics.gauge(
+            "store_failing", "1 when nothing is read, as the store failed.", intake.isStoreFailing ? 1 : 0)
+        metrics.gauge(
+            "store_items", "Items in the store, estimated.", by: "partition",
+            store.estimatedItemsByPartition.sorted { $0.key < $1.key }.map { ("\($0.key)", $0.value) })
+        metrics.gauge(
+            "store_resident_items", "Items in memory that came from the store.", totals.residentItems)
+        metrics.gauge(
+            "store_devices", "Devices that may have items in the store alone.", totals.coldDevices)
+        metrics.gauge("store_disk_bytes", "Bytes on disk, without the log.", store.diskBytes)
+        metrics.gauge("store_memtable_bytes", "Bytes not written out yet.", store.memtableBytes)
+        metrics.gauge("store_cache_bytes", "Bytes of blocks in memory.", store.cacheBytes)
+        metrics.gauge("store_queued_bytes", "Bytes submitted and not written yet.", store.queuedBytes)
+        metrics.gauge(
+            "store_pending_compaction_bytes", "Bytes that compactions have to rewrite.",
+            store.pendingCompactionBytes)
+        metrics.gauge(
+            "store_write_stopped", "1 when writes wait for compactions.", store.isWriteStopped ? 1 : 0)
+        metrics.gauge(
+            "store_background_errors", "Flushes and compactions that failed.", store.backgroundErrors)
+    }
+}

@@ -1,0 +1,132 @@
+import DeliveryCore
+
+/// What a worker's Kafka thread knows at one moment.
+public struct IntakeObservation: Sendable {
+    public enum Phase: Sendable, Equatable {
+        case running
+        /// What is in flight ends; no new job is taken.
+        case draining
+        case ended
+    }
+
+    public var phase = Phase.running
+    /// Why the worker stops, if it isn't by request.
+    public var failure: String?
+    /// The group has assigned partitions, or none, and the worker has taken them over.
+    public var isAssigned = false
+    /// Partitions that were assigned and aren't taken over yet; nil: there is no such assignment.
+    public var arriving: Int?
+    /// Those of them whose part of the store is being opened, and restored from the changelog.
+    public var opening: [Int32] = []
+    public var restoring: [Int32] = []
+    /// Records of the changelog that were restored since the start, and that are still to be read.
+    public var restoredRecords = 0
+    public var remainingRecords = 0
+    /// Nothing is read, as the last write to the store failed.
+    public var isStoreFailing = false
+    /// This process was stopped for long: nothing is sent until the group confirms its partitions.
+    public var isMembershipInDoubt = false
+    /// The worker's partitions, in their order.
+    public var partitions: [PartitionReport] = []
+    public var counters = IntakeCounters()
+    /// Jobs taken from Kafka whose outcome is not yet there.
+    public var outstanding = 0
+    public var bytesInFlight = 0
+    /// Nil without a changelog.
+    public var changelog: Changelog?
+    /// Nil without transactions.
+    public var transactions: Transactions?
+
+    public struct Changelog: Sendable, Equatable {
+        /// By partition: one above the highest offset that is known of.
+        public var ends: [Int32: Int64] = [:]
+        /// Changes that Kafka has not acknowledged, as far as it is counted: at barriers, without transactions.
+        public var unacknowledged = 0
+
+        public init() {}
+    }
+
+    public struct Transactions: Sendable, Equatable {
+        /// As ``TransactionCycle/State`` names it.
+        public var state: String
+        /// Begun so far, the open one included.
+        public var begun: Int
+        public var aborted: Int
+
+        public init(state: String, begun: Int, aborted: Int) {
+            self.state = state
+            self.begun = begun
+            self.aborted = aborted
+        }
+    }
+
+    public init() {}
+}
+
+/// What one of a worker's loops has to say.
+public enum LoopAnswer: Sendable {
+    case intake(IntakeObservation)
+    case shard(Int, ShardCounters)
+    /// The loop has ended, with the worker.
+    case ended(String)
+}
+
+extension Intake {
+    func observe() -> IntakeObservation {
+        var observation = IntakeObservation()
+        observation.phase =
+            switch phase {
+            case .running: .running
+            case .draining: .draining
+            case .ended: .ended
+            }
+        observation.failure = failure
+        observation.isAssigned = isAssigned
+        observation.arriving = pendingAssignment?.count
+        for (partition, stage) in handOff.stages {
+            switch stage {
+            case .opening: observation.opening.append(partition)
+            case .restoring: observation.restoring.append(partition)
+            case .ready: break
+            }
+        }
+        observation.opening.sort()
+        observation.restoring.sort()
+        if let restorer {
+            observation.restoredRecords = restorer.restored.load(ordering: .relaxed)
+            observation.remainingRecords =
+                handOff.stages.isEmpty ? 0 : restorer.remaining.load(ordering: .relaxed)
+            var changelog = IntakeObservation.Changelog()
+            changelog.ends = changelogEnds
+            changelog.unacknowledged = unacknowledged.values.reduce(0) { $0 + max(0, $1) }
+            observation.changelog = changelog
+        }
+        observation.isStoreFailing = gate.isHeld
+        observation.isMembershipInDoubt = isDoubtful
+        observation.partitions = partitionReports()
+        observation.counters = counters
+        observation.outstanding = outstanding
+        observation.bytesInFlight = bytesInFlight.count
+        observation.transactions = transactions.map {
+            IntakeObservation.Transactions(
+                state: "\($0.cycle.state)", begun: Int($0.cycle.transaction.number), aborted: $0.aborted)
+        }
+        return observation
+    }
+}
+
+extension Worker {
+    /// Of the loops that ``ask(_:)`` asks.
+    public var loopNames: [String] { [intake.loop.name] + shards.map(\.loop.name) }
+
+    /// Asks all loops; returns at once. Each calls `answer` on its own thread with a copy of what it has; one that doesn't
+    /// turn any more, never. For one that has ended it is called on this thread.
+    public func ask(_ answer: @escaping @Sendable (LoopAnswer) -> Void) {
+        for (index, shard) in shards.enumerated() {
+            let accepted = shard.loop.execute { answer(.shard(index, shard.snapshot())) }
+            if !accepted { answer(.ended(shard.loop.name)) }
+        }
+        let accepted = intake.loop.execute { [intake] in answer(.intake(intake.observe())) }
+        if !accepted { answer(.ended(intake.loop.name)) }
+    }
+}

@@ -1,0 +1,64 @@
+import Glibc
+
+extension Configuration {
+    /// Section `admin`.
+    public struct Admin: Sendable, Equatable {
+        /// Where the admin endpoint listens; nil: there is none.
+        public var listen: ListenAddress?
+
+        public init(listen: ListenAddress? = ListenAddress(host: "127.0.0.1", port: 9464)) {
+            self.listen = listen
+        }
+    }
+}
+
+/// An address of this machine to listen at.
+public struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
+    /// An IPv4 or IPv6 address in its usual text form.
+    public var host: String
+    /// 0: one that is free.
+    public var port: UInt16
+
+    public init(host: String, port: UInt16) {
+        self.host = host
+        self.port = port
+    }
+
+    static let grammar = "address:port, such as `127.0.0.1:9464`, `0.0.0.0:9464` or `[::]:9464`, or `off`"
+
+    /// Reads `127.0.0.1:9464`, `[::1]:9464` and `localhost:9464`, which is the first.
+    public init?(_ text: String) {
+        guard let colon = text.lastIndex(of: ":") else { return nil }
+        let digits = text[text.index(after: colon)...]
+        guard digits.allSatisfy({ ("0"..."9").contains($0) }), let port = UInt16(digits) else { return nil }
+        var host = String(text[..<colon])
+        if host.hasPrefix("["), host.hasSuffix("]") {
+            host = String(host.dropFirst().dropLast())
+            var address = in6_addr()
+            guard inet_pton(AF_INET6, host, &address) == 1 else { return nil }
+        } else {
+            if host == "localhost" { host = "127.0.0.1" }
+            var address = in_addr()
+            guard inet_pton(AF_INET, host, &address) == 1 else { return nil }
+        }
+        self.init(host: host, port: port)
+    }
+
+    public var isIPv6: Bool { host.contains(":") }
+
+    public var description: String { isIPv6 ? "[\(host)]:\(port)" : "\(host):\(port)" }
+}
+
+extension Configuration {
+    static func readAdmin(_ section: SectionReader) -> Admin {
+        let defaults = Admin()
+        let text = section.text(
+            "listen", kind: "address:port|off", default: defaults.listen.map { "\($0)" },
+            help: "where the admin endpoint is: probes, metrics, the store; port 0: one that is free"
+        ) { text in
+            text == "off" || ListenAddress(text) != nil
+                ? nil : "`\(text)` is not \(ListenAddress.grammar)"
+        }
+        return Admin(listen: text.flatMap { ListenAddress($0) })
+    }
+}

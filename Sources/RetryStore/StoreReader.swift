@@ -1,0 +1,144 @@
+import SluiceModel
+
+/// Reads what a store has, item by item: an open one's (``RetryStore/read(_:completion:)``) or a closed one's
+/// (``StoreInspector``). It sees what is there when a function is called; between two calls that may change.
+///
+/// One thread.
+public struct StoreReader {
+    /// With the keys that are kept in the database.
+    public let hasher: IdentityHasher
+    /// The jobs topic.
+    public let sourceTopic: String
+    let opened: [Int32: StorePartition]
+
+    init(_ database: OpenedDatabase) {
+        hasher = IdentityHasher(key0: database.meta.hasher.0, key1: database.meta.hasher.1)
+        sourceTopic = database.meta.topic
+        opened = database.partitions
+    }
+
+    /// By number, those that are complete.
+    public var partitions: [Int32] { opened.keys.sorted() }
+
+    /// An item as it is stored; its bytes live until the visitor returns.
+    public struct Item {
+        public var key: ItemKey
+        /// In milliseconds since the epoch.
+        public var due: Int64
+        /// Of a ``StoredPush``, if nothing is damaged.
+        public var push: UnsafeRawBufferPointer
+    }
+
+    /// Visits the items of a partition by device and offset until `visit` returns false. Entries that aren't items are
+    /// left out: ``StoreInspector/verify(problemLimit:)`` tells of them.
+    /// - Parameter after: begins behind this one; nil: at the first.
+    public func visitItems(
+        of partition: Int32, after: ItemKey? = nil, _ visit: (Item) -> Bool
+    ) throws(RetryStoreError) {
+        guard let partition = opened[partition] else { return }
+        let iterator = StoreIterator(partition.items, .total, isOnce: true)
+        if let after {
+            iterator.seek(ItemKeyBytes(after))
+            if iterator.isValid, ItemKeyBytes(iterator.key)?.key == after { iterator.next() }
+        } else {
+            iterator.seekToFirst()
+        }
+        try visitItems(iterator, visit)
+    }
+
+    /// Visits the items of a device token in a partition, by offset.
+    /// - Parameter token: in hexadecimal digits.
+    public func visitItems(
+        of partition: Int32, token: UnsafeRawBufferPointer, _ visit: (Item) -> Bool
+    ) throws(RetryStoreError) {
+        guard let partition = opened[partition] else { return }
+        let iterator = StoreIterator(partition.items, .prefix)
+        let device = hasher.device(token)
+        iterator.seek(DeviceKeyBytes(device))
+        try visitItems(iterator) { $0.key.device == device && visit($0) }
+    }
+
+    private func visitItems(_ iterator: StoreIterator, _ visit: (Item) -> Bool) throws(RetryStoreError) {
+        while iterator.isValid {
+            let value = iterator.value
+            if let key = ItemKeyBytes(iterator.key)?.key, let due = DueBytes(prefixOf: value)?.due {
+                let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
+                guard visit(Item(key: key, due: due, push: push)) else { return }
+            }
+            iterator.next()
+        }
+        try iterator.check()
+    }
+
+    /// Visits the due entries of a partition, from the earliest on, until `visit` returns false.
+    public func visitDue(of partition: Int32, _ visit: (DueEntry) -> Bool) throws(RetryStoreError) {
+        guard let partition = opened[partition] else { return }
+        let iterator = StoreIterator(partition.due, .total, isOnce: true)
+        iterator.seekToFirst()
+        while iterator.isValid {
+            if let entry = DueKeyBytes(iterator.key)?.entry {
+                guard visit(entry) else { return }
+            }
+            iterator.next()
+        }
+        try iterator.check()
+    }
+
+    /// Visits what is known of devices, those included that have expired and aren't removed yet, until `visit` returns
+    /// false.
+    /// - Parameter after: begins behind this one; nil: at the first.
+    public func visitDevices(
+        of partition: Int32, after: DeviceKey? = nil, _ visit: (DeviceKey, DeviceState) -> Bool
+    ) throws(RetryStoreError) {
+        guard let partition = opened[partition] else { return }
+        let iterator = StoreIterator(partition.devices, .total, isOnce: true)
+        if let after {
+            iterator.seek(DeviceKeyBytes(after))
+            if iterator.isValid, DeviceKeyBytes(iterator.key)?.device == after { iterator.next() }
+        } else {
+            iterator.seekToFirst()
+        }
+        while iterator.isValid {
+            if let key = DeviceKeyBytes(iterator.key)?.device,
+                let state = DeviceStateBytes.read(iterator.value)
+            {
+                guard visit(key, state) else { return }
+            }
+            iterator.next()
+        }
+        try iterator.check()
+    }
+
+    /// What is known of a device token in a partition.
+    public func device(
+        of partition: Int32, token: UnsafeRawBufferPointer
+    ) throws(RetryStoreError) -> DeviceState? {
+        guard let partition = opened[partition] else { return nil }
+        return try partition.devices.withValue(of: DeviceKeyBytes(hasher.device(token))) {
+            DeviceStateBytes.read($0)
+        } ?? nil
+    }
+}
+
+extension RetryStore {
+    /// Runs `body` with a reader on the scan thread, between the scans of others: long reading is many calls, each from
+    /// where the one before ended.
+    /// - Parameter completion: called on the scan thread.
+    public func read<Value: Sendable>(
+        _ body: @escaping @Sendable (StoreReader) throws(RetryStoreError) -> Value,
+        completion: @escaping @Sendable (Result<Value, RetryStoreError>) -> Void
+    ) {
+        let accepted = scanLoop.execute { [self] in
+            let reader = opened.withLock { $0.map { StoreReader($0) } }
+            guard let reader, !isClosing.load(ordering: .relaxed) else {
+                return completion(.failure(.closed))
+            }
+            do throws(RetryStoreError) {
+                completion(.success(try body(reader)))
+            } catch {
+                completion(.failure(error))
+            }
+        }
+        if !accepted { completion(.failure(.closed)) }
+    }
+}

@@ -1,0 +1,106 @@
+import Foundation
+import TestSupport
+
+/// A client of the admin endpoint, byte by byte as the test wants it. Blocks.
+final class AdminClient {
+    struct Answer {
+        var status: Int
+        var fields: [String: String]
+        var body: String
+
+        var json: [String: Any] {
+            (try? JSONSerialization.jsonObject(with: Data(body.utf8)) as? [String: Any]) ?? [:]
+        }
+        var reasons: [String] { json["reasons"] as? [String] ?? [] }
+    }
+
+    private var descriptor: Int32
+
+    init(_ port: UInt16) throws {
+        descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard descriptor >= 0 else { throw POSIXError(.EMFILE) }
+        var patience = timeval(tv_sec: 60, tv_usec: 0)
+        setsockopt(
+            descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, socklen_t(MemoryLayout<timeval>.size))
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr = in_addr(s_addr: UInt32(0x7f00_0001).bigEndian)
+        let connected = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+            }
+        }
+        guard connected == 0 else {
+            let code = errno
+            close(descriptor)
+            throw POSIXError(POSIXErrorCode(rawValue: code) ?? .ECONNREFUSED)
+        }
+    }
+
+    deinit { leave() }
+
+    /// Closes the connection.
+    func leave() {
+        if descriptor >= 0 { close(descriptor) }
+        descriptor = -1
+    }
+
+    /// False when the other end has gone.
+    @discardableResult
+    func send(_ text: String) -> Bool {
+        let bytes = Array(text.utf8)
+        var sent = 0
+        while sent < bytes.count {
+            let count = bytes.withUnsafeBytes { buffer in
+                Foundation.send(
+                    descriptor, buffer.baseAddress! + sent, bytes.count - sent, Int32(MSG_NOSIGNAL))
+            }
+            if count <= 0 { return false }
+            sent += count
+        }
+        return true
+    }
+
+    /// All that comes until the other end closes.
+    func receiveAll() -> String {
+        var all: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            let count = recv(descriptor, &buffer, buffer.count, 0)
+            if count <= 0 { break }
+            all += buffer[..<count]
+        }
+        return String(decoding: all, as: UTF8.self)
+    }
+
+    /// Nil: there was none.
+    func answer() -> Answer? {
+        let text = receiveAll()
+        guard let end = text.range(of: "\r\n\r\n") else { return nil }
+        let lines = text[..<end.lowerBound].components(separatedBy: "\r\n")
+        let status = lines[0].split(separator: " ")
+        guard status.count > 1, let code = Int(status[1]) else { return nil }
+        var fields: [String: String] = [:]
+        for line in lines.dropFirst() {
+            let parts = line.split(separator: ":", maxSplits: 1)
+            fields[parts[0].lowercased()] = parts[1].trimmingCharacters(in: .whitespaces)
+        }
+        return Answer(status: code, fields: fields, body: String(text[end.upperBound...]))
+    }
+
+    static func request(_ method: String, _ target: String) -> String {
+        "\(method) \(target) HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"
+    }
+
+    static func get(_ target: String, _ port: UInt16, method: String = "GET") throws -> Answer {
+        let client = try AdminClient(port)
+        client.send(request(method, target))
+        guard let answer = client.answer() else { throw Nothing(target: target) }
+        return answer
+    }
+
+    struct Nothing: Error {
+        var target: String
+    }
+}

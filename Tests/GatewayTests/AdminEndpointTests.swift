@@ -1,0 +1,271 @@
+import EventLoop
+import Foundation
+import Gateway
+import RetryStore
+import SluiceModel
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Admin
+
+/// What the endpoints say of a worker in each state, over HTTP. Its loops are stood for by what they would answer.
+struct AdminEndpointTests {
+    /// A worker of two shards that says what it is told to.
+    private final class Stand: Sendable {
+        let intake: Mutex<IntakeObservation?>
+        let shards = Mutex<[Int: ShardCounters]>([0: ShardCounters(), 1: ShardCounters()])
+        let endpoints: AdminEndpoints
+        let server: AdminServer
+
+        init(patience: Duration = .seconds(60), store: RetryStore? = nil) throws {
+            var observation = IntakeObservation()
+            observation.isAssigned = true
+            intake = Mutex(observation)
+            endpoints = AdminEndpoints(patience: patience)
+            server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
+            server.start(endpoints.routes)
+            endpoints.attach(
+                AdminSource(loops: ["kafka", "shard-0", "shard-1"], store: store) { [unowned self] answer in
+                    if let intake = intake.withLock({ $0 }) { answer(.intake(intake)) }
+                    for (index, counters) in shards.withLock({ $0 }) { answer(.shard(index, counters)) }
+                })
+        }
+
+        deinit { server.stop() }
+
+        func get(_ target: String) throws -> AdminClient.Answer {
+            try AdminClient.get(target, server.address.port)
+        }
+
+        func change(_ body: (inout IntakeObservation) -> Void) {
+            intake.withLock { body(&$0!) }
+        }
+    }
+
+    private func notReady(_ change: (inout IntakeObservation) -> Void) throws -> AdminClient.Answer {
+        let stand = try Stand()
+        stand.change(change)
+        let answer = try stand.get("/readyz")
+        #expect(answer.status == 503)
+        #expect(answer.json["ready"] as? Bool == false)
+        #expect(try stand.get("/livez").status == 200)
+        #expect(try stand.get("/metrics").body.contains("\nsluice_ready 0\n"))
+        return answer
+    }
+
+    @Test func readyWithoutPartitions() throws {
+        let stand = try Stand()
+        let answer = try stand.get("/readyz")
+        #expect(answer.status == 200)
+        #expect(answer.json["ready"] as? Bool == true)
+        #expect(answer.reasons == [])
+        #expect(try stand.get("/metrics").body.contains("\nsluice_ready 1\n"))
+    }
+
+    @Test func notReadyBeforeAWorker() throws {
+        let stand = try Stand()
+        stand.endpoints.detach()
+        #expect(try stand.get("/readyz").status == 503)
+        #expect(try stand.get("/livez").status == 200)
+        for path in ["/metrics", "/store", "/store/summary", "/store/device?token=ab"] {
+            #expect(try stand.get(path).status == 503)
+        }
+    }
+
+    @Test func notReadyBeforeAnAssignment() throws {
+        #expect(
+            try notReady { $0.isAssigned = false }.reasons == [
+                "the group has not assigned partitions yet"
+            ])
+    }
+
+    @Test func notReadyWhileRestoring() throws {
+        let answer = try notReady {
+            $0.arriving = 5
+            $0.opening = [1]
+            $0.restoring = [2, 4]
+            $0.restoredRecords = 700
+            $0.remainingRecords = 42
+        }
+        #expect(
+            answer.reasons == [
+                "2 of 5 assigned partitions are being restored: 700 records restored, 42 remaining"
+            ])
+        let restore = try #require(answer.json["restore"] as? [String: Any])
+        #expect(restore["restoring"] as? [Int] == [2, 4])
+        #expect(restore["opening"] as? [Int] == [1])
+        #expect(restore["records-restored"] as? Int == 700)
+        #expect(restore["records-remaining"] as? Int == 42)
+    }
+
+    @Test func notReadyWhileOpening() throws {
+        let answer = try notReady {
+            $0.arriving = 3
+            $0.opening = [0, 1]
+        }
+        #expect(answer.reasons == ["the store of 2 of 3 assigned partitions is being opened"])
+    }
+
+    @Test func notReadyWhileTheStoreFails() throws {
+        let reasons = try notReady { $0.isStoreFailing = true }.reasons
+        #expect(reasons.count == 1 && reasons[0].hasPrefix("the store can't be written or read"))
+    }
+
+    @Test func notReadyWhileStopping() throws {
+        #expect(try notReady { $0.phase = .draining }.reasons == ["the worker stops: it takes no new jobs"])
+        let failed = try notReady {
+            $0.phase = .draining
+            $0.failure = "the producer is fenced"
+        }
+        #expect(failed.reasons.last == "the worker has failed: the producer is fenced")
+        #expect(try notReady { $0.phase = .ended }.reasons == ["the worker has stopped"])
+    }
+
+    @Test func notReadyInDoubt() throws {
+        #expect(try notReady { $0.isMembershipInDoubt = true }.reasons.count == 1)
+    }
+
+    @Test func notAliveWhenALoopHangs() throws {
+        let stand = try Stand(patience: .milliseconds(50))
+        #expect(try stand.get("/livez").status == 200)
+        _ = stand.shards.withLock { $0.removeValue(forKey: 1) }
+        let shard = try stand.get("/livez")
+        #expect(shard.status == 503)
+        #expect(shard.reasons == ["the thread `shard-1` does not answer"])
+        stand.intake.withLock { $0 = nil }
+        #expect(try stand.get("/livez").reasons.first == "the thread `kafka` does not answer")
+        #expect(try stand.get("/readyz").reasons.count == 2)
+        // Sums without it would be too small.
+        #expect(try stand.get("/metrics").status == 503)
+        #expect(try stand.get("/store").status == 503)
+    }
+
+    // MARK: Metrics
+
+    @Test func metricsInPrometheusFormat() throws {
+        let stand = try Stand()
+        stand.change {
+            $0.counters.records = 11
+            $0.changelog = .init()
+            $0.transactions = .init(state: "open", begun: 7, aborted: 2)
+        }
+        stand.shards.withLock {
+            $0[0]!.sent = 5
+            $0[1]!.sent = 6
+            $0[0]!.outcomes[Int(OutcomeKind.accepted.rawValue)] = 3
+            $0[1]!.reasons[Int(Reason.badDeviceToken.rawValue)] = 4
+        }
+        let answer = try stand.get("/metrics")
+        #expect(answer.fields["content-type"] == "text/plain; version=0.0.4; charset=utf-8")
+        for line in [
+            "sluice_jobs_total 11", "sluice_pushes_total 11", "sluice_transactions_aborted_total 2",
+            #"sluice_outcomes_total{kind="accepted"} 3"#,
+            #"sluice_apns_errors_total{reason="BadDeviceToken"} 4"#,
+        ] {
+            #expect(answer.body.contains("\n\(line)\n"))
+        }
+        try check(answer.body)
+    }
+
+    /// Each family once: its help, its type, then its samples.
+    private func check(_ text: String) throws {
+        #expect(text.hasSuffix("\n"))
+        var (types, samples): ([String: String], Set<String>) = ([:], [])
+        var current = ""
+        for line in text.split(separator: "\n") {
+            if let help = line.wholeMatch(of: /# HELP (sluice_[a-z_]+) \S.*/) {
+                current = String(help.1)
+                #expect(types[current] == nil, "\(current) comes twice")
+            } else if let type = line.wholeMatch(of: /# TYPE (sluice_[a-z_]+) (counter|gauge)/) {
+                #expect(type.1 == current)
+                #expect((type.2 == "counter") == current.hasSuffix("_total"))
+                types[current] = String(type.2)
+            } else {
+                let sample = try #require(
+                    line.wholeMatch(of: /(sluice_[a-z_]+)(\{[a-z]+="[^"]*"\})? -?[0-9.e+-]+/), "\(line)")
+                #expect(sample.1 == current && types[current] != nil)
+                #expect(samples.insert(current + (sample.2 ?? "")).inserted)
+            }
+        }
+        #expect(types.count > 30)
+    }
+
+    @Test func labelsAndHelpAreEscaped() {
+        var metrics = MetricsText()
+        metrics.gauge("x", "a\\b\nc \"d\"", by: "l", [("q\"u\\o\nte", 1)])
+        let expected = #"""
+            # HELP sluice_x a\\b\nc "d"
+            # TYPE sluice_x gauge
+            sluice_x{l="q\"u\\o\nte"} 1
+
+            """#
+        #expect(metrics.text == expected)
+    }
+
+    // MARK: Store
+
+    private func store(_ directory: TemporaryDirectory) throws -> RetryStore {
+        try RetryStore(.init(directory: directory.file("store"), sourceTopic: "jobs"))
+    }
+
+    @Test func withoutAStore() throws {
+        let stand = try Stand()
+        for path in ["/store", "/store/summary", "/store/device?token=ab"] {
+            let answer = try stand.get(path)
+            #expect(answer.status == 404)
+            #expect("\(answer.json["error"] ?? "")".contains("no store"))
+        }
+    }
+
+    @Test func wrongParameters() throws {
+        let directory = try TemporaryDirectory("admin")
+        let store = try store(directory)
+        defer { store.close() }
+        let stand = try Stand(store: store)
+        for target in [
+            "/store/summary?partition=x", "/store/summary?partition=-1", "/store/summary?other=1",
+            "/store/device", "/store/device?token=", "/store/device?token=xyz",
+            "/store/device?token=ab&partition=1",
+        ] {
+            #expect(try stand.get(target).status == 400, "\(target)")
+        }
+        let partition = try stand.get("/store/summary?partition=3")
+        #expect(partition.status == 404)
+        #expect(partition.json["partitions"] as? [Int] == [])
+        let token = try stand.get("/store/device?token=abcdefg")
+        #expect(token.status == 400 && !token.body.contains("abcdefg"))
+        let summary = try stand.get("/store/summary")
+        #expect(summary.status == 200 && summary.json["items"] as? Int == 0)
+    }
+
+    @Test func oneSummaryAtATime() throws {
+        let directory = try TemporaryDirectory("admin")
+        let store = try store(directory)
+        let stand = try Stand(store: store)
+        // The scan thread is busy.
+        let release = BlockingFlag()
+        store.read { _ in
+            release.wait()
+        } completion: { _ in
+        }
+        let first = try AdminClient(stand.server.address.port)
+        first.send(AdminClient.request("GET", "/store/summary"))
+        try eventually("the summary is under way") { stand.endpoints.isSummarizing.load(ordering: .relaxed) }
+        let second = try stand.get("/store/summary")
+        #expect(second.status == 429)
+        #expect(second.fields["retry-after"] != nil)
+        // Who waited for it has gone: another one may ask, though nothing was scanned.
+        first.leave()
+        try eventually("the summary is cancelled") {
+            !stand.endpoints.isSummarizing.load(ordering: .relaxed)
+        }
+        let third = try AdminClient(stand.server.address.port)
+        third.send(AdminClient.request("GET", "/store/summary"))
+        release.set()
+        #expect(third.answer()?.status == 200)
+        store.close()
+        #expect(try stand.get("/store/summary").status == 503)
+        #expect(try stand.get("/store/device?token=ab").status == 503)
+    }
+}

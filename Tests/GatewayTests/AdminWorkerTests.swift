@@ -1,0 +1,147 @@
+import APNSSimulator
+import Foundation
+import Gateway
+import KafkaTestSupport
+import SluiceModel
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Admin
+
+/// The admin endpoint of a running worker.
+struct AdminWorkerTests {
+    private static let topic = "com.example.news"
+
+    private final class Endpoint: Sendable {
+        let endpoints = AdminEndpoints(patience: .seconds(60))
+        let server: AdminServer
+
+        init(_ worker: Worker) throws {
+            server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
+            server.start(endpoints.routes)
+            endpoints.attach(AdminSource(worker))
+        }
+
+        deinit { server.stop() }
+
+        func get(_ target: String) throws -> AdminClient.Answer {
+            try AdminClient.get(target, server.address.port)
+        }
+
+        func waitUntilReady() throws {
+            try eventually("the worker is ready") { try get("/readyz").status == 200 }
+        }
+    }
+
+    private func held(_ device: String, _ collapse: String) -> EncodedJob {
+        var push = PushDescription(
+            deviceToken: device, topic: Self.topic, payload: Array(#"{"aps":{"alert":"later"}}"#.utf8))
+        push.delivery = "hold-while-offline"
+        push.collapseIdentifier = collapse
+        return JobEncoder.binary(push)
+    }
+
+    private func offline(_ device: String) throws -> EncodedJob {
+        try #require(
+            JobEncoder.document(
+                Array(#"{"kind":"device","device-token":"\#(device)","event":"offline"}"#.utf8)))
+    }
+
+    /// `sluice inspect store --json` on a store that is closed.
+    private func inspect(_ bed: WorkerBed, _ more: String...) throws -> String {
+        let result = try ChildProcess.run(
+            Executables.sluice, ["inspect", "store", bed.directory.file("store"), "--json"] + more)
+        #expect(result.exit == .status(0))
+        return result.standardOutput
+    }
+
+    @Test func aRunningStoreSaysWhatItSaysWhenClosed() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker {
+            $0.store = .init(
+                directory: bed.directory.file("store"), after: .seconds(1), changelog: .off)
+            $0.delivery.shards = 2
+        }
+        let endpoint = try Endpoint(worker)
+        #expect(try endpoint.get("/livez").status == 200)
+        try endpoint.waitUntilReady()
+        var random = SeededRandom(seed: 4711)
+        let devices = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
+        try bed.produce(
+            try devices.map { try offline($0) } + devices.flatMap { [held($0, "a"), held($0, "b")] })
+        try eventually("all is in the store alone") {
+            let shards = worker.snapshot().shards
+            return shards.coldDevices == 20 && shards.states.allSatisfy { $0 == 0 }
+        }
+
+        let counts = try endpoint.get("/store")
+        #expect(counts.status == 200)
+        #expect(counts.json["estimated-items"] as? Int == 40)
+        #expect(counts.json["devices-in-store"] as? Int == 20)
+        #expect(counts.json["resident-items"] as? Int == 0)
+        #expect(counts.json["failing"] as? Bool == false)
+        #expect((counts.json["counters"] as? [String: Int])?["puts"] == 40)
+        #expect((counts.json["partitions"] as? [[String: Int]])?.count == WorkerBed.partitions)
+        let metrics = try endpoint.get("/metrics").body
+        #expect(metrics.contains("\nsluice_store_puts_total 40\n"))
+        #expect(metrics.contains("\nsluice_partitions_assigned 3\n"))
+        #expect(metrics.contains("\nsluice_outcomes_total{kind=\"applied\"} 20\n"))
+
+        let summary = try endpoint.get("/store/summary")
+        let items = try (0..<WorkerBed.partitions).map {
+            try #require(try endpoint.get("/store/summary?partition=\($0)").json["items"] as? Int)
+        }
+        #expect(items.reduce(0, +) == 40)
+        let device = try endpoint.get("/store/device?token=\(devices[0].uppercased())")
+        #expect((device.json["items"] as? [Any])?.count == 2)
+        for answer in [counts, summary, device] {
+            for device in devices { #expect(!answer.body.lowercased().contains(device)) }
+        }
+        #expect(try endpoint.get("/store/device?token=ab").json["items"] as? [String] == [])
+        #expect(try endpoint.get("/readyz").status == 200)
+
+        #expect(bed.stop(worker).failure == nil)
+        // Its loops have ended, and say so.
+        #expect(try endpoint.get("/readyz").status == 503)
+        #expect(try endpoint.get("/store").status == 503)
+        #expect(try endpoint.get("/store/summary").status == 503)
+        #expect(try inspect(bed) == summary.body)
+        #expect(try inspect(bed, "--device", devices[0]) == device.body)
+        bed.simulator.stop()
+    }
+
+    @Test func aSecondWorkerWithoutPartitionsIsReady() throws {
+        let bed = try WorkerBed()
+        let first = try bed.worker()
+        let endpoint = try Endpoint(first)
+        try endpoint.waitUntilReady()
+        // One more than there are partitions.
+        let others = try (0..<WorkerBed.partitions).map { _ in try bed.worker() }
+        let endpoints = try others.map { try Endpoint($0) }
+        for other in endpoints { try other.waitUntilReady() }
+        try eventually("one of them has no partition, and all are ready") {
+            let answers = try ([endpoint] + endpoints).map { try $0.get("/readyz") }
+            return answers.allSatisfy { $0.status == 200 }
+                && answers.compactMap { ($0.json["partitions"] as? [Int])?.count }.sorted() == [0, 1, 1, 1]
+        }
+        for worker in others + [first] { #expect(bed.stop(worker).failure == nil) }
+        bed.simulator.stop()
+    }
+
+    @Test func aWorkerThatDrainsIsAliveAndNotReady() throws {
+        let bed = try WorkerBed { $0.latency = .seconds(2) }
+        let worker = try bed.worker { $0.delivery.drainDeadline = .seconds(60) }
+        let endpoint = try Endpoint(worker)
+        try endpoint.waitUntilReady()
+        try bed.produce(1, seed: 99)
+        try eventually("the push is on its way") { worker.snapshot().shards.inFlight == 1 }
+        worker.requestStop()
+        let answer = try endpoint.get("/readyz")
+        #expect(answer.status == 503)
+        #expect(answer.reasons == ["the worker stops: it takes no new jobs"])
+        #expect(try endpoint.get("/livez").status == 200)
+        #expect(worker.waitUntilStopped().failure == nil)
+        bed.simulator.stop()
+    }
+}
