@@ -28,6 +28,8 @@ struct BenchCommand: ParsableCommand {
         @Option(help: "Connections to APNs.") var connections = 2
         @Option(help: "A store's directory, made by `store run --keep` or empty.") var store: String?
         @Option(help: "So many of a hundred jobs go through the store.") var storedPercent = 0
+        @Flag(help: "The jobs come when the worker has its partitions and the store's scans have ended.")
+        var settled = false
 
         func run() throws {
             var load = GatewayLoad(
@@ -37,6 +39,7 @@ struct BenchCommand: ParsableCommand {
             load.connections = connections
             load.storeDirectory = store
             load.storedPercent = storedPercent
+            load.isSettled = settled
             let result = try load.run()
             print(
                 """
@@ -45,7 +48,8 @@ struct BenchCommand: ParsableCommand {
                 "cpu_us_per_job":\(result.cpuSeconds * 1e6 / Double(result.jobs)),\
                 "max_resident_mb":\(result.residentMegabytes),"resident_mb":\(result.residentNowMegabytes),\
                 "open_seconds":\(result.readySeconds),"puts":\(result.puts),"loaded":\(result.loaded),\
-                "devices_in_store":\(result.devicesInStore)}
+                "devices_in_store":\(result.devicesInStore),\
+                "rebuild_jobs_per_second":\(result.rebuildJobsPerSecond.map { "\(Int($0))" } ?? "null")}
                 """)
         }
     }

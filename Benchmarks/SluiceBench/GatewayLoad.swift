@@ -18,6 +18,9 @@ struct GatewayLoad {
     var storeDirectory: String?
     /// So many of a hundred jobs are to be sent later, and go through the store meanwhile.
     var storedPercent = 0
+    /// The jobs come all at once when the worker has its partitions and the store's scans have ended; else they are there
+    /// when it starts.
+    var isSettled = false
 
     /// Until these are due, counted from the worker's start: long enough for them to leave memory.
     private static let delaySeconds: Int64 = 16
@@ -35,10 +38,14 @@ struct GatewayLoad {
         var puts: Int
         var loaded: Int
         var devicesInStore: Int
+        /// Until the store's scans had ended; nil when they had before the measurement began.
+        var rebuildJobsPerSecond: Double?
     }
 
     func run() throws -> Result {
-        try produce()
+        let producer = try makeProducer()
+        try produce(producer)
+        if !isSettled { try producer.flush(timeoutMilliseconds: 60_000) }
         var configuration = Configuration(
             kafka: .init(bootstrapServers: bootstrapServers, groupID: "benchmark"),
             apns: .init(
@@ -61,15 +68,36 @@ struct GatewayLoad {
         let worker = try Worker(configuration: configuration, logger: logger)
         let opened = Self.now()
         worker.start()
-        // The group's first assignment takes seconds; the measurement begins with the first finished jobs.
-        while worker.snapshot().intake.finished < jobs / 20 { usleep(1000) }
+        if isSettled {
+            while worker.snapshot().assignedPartitions == 0 { usleep(1000) }
+            // The shards hear of their partitions a moment later.
+            sleep(1)
+            while worker.snapshot().shards.store.scansUnderWay > 0 { usleep(1000) }
+            try producer.flush(timeoutMilliseconds: 60_000)
+        } else {
+            // The group's first assignment takes seconds; the measurement begins with the first finished jobs.
+            while worker.snapshot().intake.finished < jobs / 20 { usleep(1000) }
+        }
+        producer.close()
         let from = (
             count: worker.snapshot().intake.finished, cpu: ProcessUsage.read().cpuSeconds, time: Self.now()
         )
+        guard from.count < jobs * 9 / 10 else {
+            throw LoadError(description: "the jobs were done before they were all there: more are needed")
+        }
         var finished = from.count
+        var rebuild: Double?
+        var isRebuilding = true
         while finished < jobs {
             usleep(1000)
-            finished = worker.snapshot().intake.finished
+            let snapshot = worker.snapshot()
+            finished = snapshot.intake.finished
+            if isRebuilding {
+                isRebuilding = snapshot.shards.store.scansUnderWay > 0 && finished < jobs
+                if isRebuilding || rebuild != nil {
+                    rebuild = Double(finished - from.count) / (Self.now() - from.time)
+                }
+            }
         }
         let until = Self.now()
         var cpu = ProcessUsage.read().cpuSeconds
@@ -77,7 +105,9 @@ struct GatewayLoad {
             // What waits in the store costs until it has been sent, but not for the time of the wait.
             sleep(2)
             cpu = ProcessUsage.read().cpuSeconds
-            while worker.snapshot().shards.store.loaded == 0 { usleep(20_000) }
+            while worker.snapshot().shards.store.loaded == 0,
+                worker.snapshot().shards.count(of: .accepted) < jobs
+            { usleep(20_000) }
             let waited = ProcessUsage.read().cpuSeconds - cpu
             while worker.snapshot().shards.count(of: .accepted) < jobs { usleep(20_000) }
             cpu = ProcessUsage.read().cpuSeconds - waited
@@ -91,12 +121,26 @@ struct GatewayLoad {
             accepted: ended.totals.shards.count(of: .accepted),
             residentMegabytes: ProcessUsage.read().maximumResidentMegabytes,
             residentNowMegabytes: Double(resident) / 1e6, readySeconds: opened - opening,
-            puts: counters.store.puts, loaded: counters.store.loaded, devicesInStore: counters.coldDevices)
+            puts: counters.store.puts, loaded: counters.store.loaded, devicesInStore: counters.coldDevices,
+            rebuildJobsPerSecond: rebuild)
+    }
+
+    /// What it sends lies in its queue until it is flushed, so that all jobs can come at once.
+    private func makeProducer() throws -> KafkaProducer {
+        var properties = KafkaProperties(bootstrapServers: bootstrapServers)
+        if isSettled {
+            properties["linger.ms"] = "250000"
+            properties["queue.buffering.max.messages"] = "\(jobs + 1)"
+            properties["queue.buffering.max.kbytes"] = "1048576"
+            properties["batch.num.messages"] = "1000000"
+            properties["batch.size"] = "4000000"
+            properties["message.max.bytes"] = "4000000"
+        }
+        return try KafkaProducer(properties: properties)
     }
 
     /// Binary mode with the headers of a real sender, distinct device tokens.
-    private func produce() throws {
-        let producer = try KafkaProducer(properties: KafkaProperties(bootstrapServers: bootstrapServers))
+    private func produce(_ producer: KafkaProducer) throws {
         let topic = try producer.topic("sluice.jobs")
         var random = SeededGenerator(seed: 11)
         let start = #"{"aps":{"alert":{"title":"Benchmark","body":""#
@@ -104,7 +148,7 @@ struct GatewayLoad {
             (start + String(repeating: "x", count: max(0, payloadBytes - start.utf8.count - 4)) + "\"}}}")
                 .utf8)
         let digits = Array("0123456789abcdef".utf8)
-        let dueMilliseconds = Int64(time(nil) + 10) * 1000 + Self.delaySeconds * 1000
+        let dueMilliseconds = (Int64(time(nil)) + 10 + Self.delaySeconds) * 1000
         for number in 0..<jobs {
             let token = (0..<64).map { _ in digits[Int(random.next() & 15)] }
             let identifier = APNSID(high: random.next(), low: random.next())
@@ -130,8 +174,6 @@ struct GatewayLoad {
             }
             if number % 1000 == 0 { producer.pollDeliveryReports { _ in } }
         }
-        try producer.flush(timeoutMilliseconds: 60_000)
-        producer.close()
     }
 
     private static func now() -> Double {

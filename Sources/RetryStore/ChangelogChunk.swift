@@ -3,15 +3,26 @@ import SluiceModel
 
 /// Records of the changelog on their way into the store. Filled on one thread, then handed over.
 public struct ChangelogChunk: Sendable {
-    private enum Subject: Hashable {
-        case item(ItemKey)
-        case device(DeviceKey)
-    }
+    private struct Entry: BitwiseCopyable {
+        /// The offset doesn't matter for a device.
+        var key: ItemKey
+        var isDevice: Bool
+        /// Of several records of one key the last counts.
+        var number: UInt32
+        /// Where its value is.
+        var start: Int
+        /// -1: it is removed.
+        var count: Int
 
-    private struct Entry {
-        var subject: Subject
-        /// Nil: it is removed.
-        var value: Range<Int>?
+        @inline(__always)
+        static func precedes(_ left: Entry, _ right: Entry) -> Bool {
+            let (key, other) = (left.key, right.key)
+            if key.device.high != other.device.high { return key.device.high < other.device.high }
+            if key.device.low != other.device.low { return key.device.low < other.device.low }
+            if left.isDevice != right.isDevice { return right.isDevice }
+            let (offset, next) = (UInt64(bitPattern: key.offset), UInt64(bitPattern: other.offset))
+            return offset != next ? offset < next : left.number < right.number
+        }
     }
 
     private var entries: [Entry] = []
@@ -31,74 +42,80 @@ public struct ChangelogChunk: Sendable {
             unknown += 1
             return
         }
-        let subject: Subject =
-            switch key {
-            case .item(let offset, let token): .item(ItemKey(device: hasher.device(token), offset: offset))
-            case .device(let token): .device(hasher.device(token))
-            }
-        if case .item = subject, let value, value.count <= DueBytes.count {
+        let subject: ItemKey
+        let isDevice: Bool
+        switch key {
+        case .item(let offset, let token):
+            (subject, isDevice) = (ItemKey(device: hasher.device(token), offset: offset), false)
+        case .device(let token):
+            (subject, isDevice) = (ItemKey(device: hasher.device(token), offset: 0), true)
+        }
+        if !isDevice, let value, value.count <= DueBytes.count {
             unknown += 1
             return
         }
-        let start = values.count
+        entries.append(
+            Entry(
+                key: subject, isDevice: isDevice, number: UInt32(truncatingIfNeeded: entries.count),
+                start: values.count, count: value?.count ?? -1))
         if let value { values.append(contentsOf: value) }
-        entries.append(Entry(subject: subject, value: value.map { start..<start + $0.count }))
     }
 
     // MARK: Into the store
 
+    /// Nothing is appended any more. In the order of their keys, what is read of the store on the way lies together.
+    mutating func sort() { entries.sort(by: Entry.precedes) }
+
     func apply(to partition: StorePartition) throws(RetryStoreError) {
         let batch: OpaquePointer = rocksdb_writebatch_create()
         defer { rocksdb_writebatch_destroy(batch) }
-        // Of several records of one key the last counts.
-        var last: [Subject: Int] = [:]
-        last.reserveCapacity(entries.count)
-        for index in entries.indices { last[entries[index].subject] = index }
-        for index in entries.indices where last[entries[index].subject] == index {
-            switch entries[index].subject {
-            case .item(let key): try put(key, entries[index].value, partition, batch)
-            case .device(let key): put(key, entries[index].value, partition, batch)
+        var due = DueChanges()
+        for index in entries.indices {
+            let entry = entries[index]
+            if index + 1 < entries.count, entries[index + 1].key == entry.key,
+                entries[index + 1].isDevice == entry.isDevice
+            {
+                continue
+            }
+            if entry.isDevice {
+                withKey(DeviceKeyBytes(entry.key.device)) { write(entry, $0, $1, partition.devices, batch) }
+            } else {
+                try put(entry, partition, batch, &due)
             }
         }
+        due.write(to: batch)
         try partition.items.database.writeUnlogged(batch)
     }
 
     private func put(
-        _ key: ItemKey, _ range: Range<Int>?, _ partition: StorePartition, _ batch: OpaquePointer
+        _ entry: Entry, _ partition: StorePartition, _ batch: OpaquePointer, _ changes: inout DueChanges
     ) throws(RetryStoreError) {
-        let due = range.flatMap { range in
-            values.withUnsafeBytes { DueBytes(prefixOf: UnsafeRawBufferPointer(rebasing: $0[range]))?.due }
-        }
-        let old = try partition.items.withValue(of: ItemKeyBytes(key)) { DueBytes(prefixOf: $0)?.due }
-        if let old, let old, old != due {
-            withKey(DueKeyBytes(due: old, key)) {
-                rocksdb_writebatch_delete_cf(batch, partition.due.handle, $0, $1)
+        let key = ItemKeyBytes(entry.key)
+        let old = try partition.items.withValue(of: key) { DueBytes(prefixOf: $0)?.due } ?? nil
+        let due =
+            entry.count < 0
+            ? nil
+            : values.withUnsafeBytes {
+                DueBytes(prefixOf: UnsafeRawBufferPointer(rebasing: $0[entry.start...]))?.due
             }
-        }
-        withKey(ItemKeyBytes(key)) { write(range, $0, $1, partition.items, batch) }
-        guard let due else { return }
-        withKey(DueKeyBytes(due: due, key)) {
-            rocksdb_writebatch_put_cf(batch, partition.due.handle, $0, $1, nil, 0)
-        }
-    }
-
-    private func put(
-        _ device: DeviceKey, _ range: Range<Int>?, _ partition: StorePartition, _ batch: OpaquePointer
-    ) {
-        withKey(DeviceKeyBytes(device)) { write(range, $0, $1, partition.devices, batch) }
+        if let old, old != due { changes.add(partition, due: old, entry.key, isPut: false) }
+        withKey(key) { write(entry, $0, $1, partition.items, batch) }
+        if let due { changes.add(partition, due: due, entry.key, isPut: true) }
     }
 
     private func write(
-        _ range: Range<Int>?, _ key: UnsafePointer<CChar>, _ count: Int, _ family: ColumnFamily,
+        _ entry: Entry, _ key: UnsafePointer<CChar>, _ count: Int, _ family: ColumnFamily,
         _ batch: OpaquePointer
     ) {
-        guard let range else { return rocksdb_writebatch_delete_cf(batch, family.handle, key, count) }
+        guard entry.count >= 0 else {
+            return rocksdb_writebatch_delete_cf(batch, family.handle, key, count)
+        }
         values.withUnsafeBytes { values in
-            let value = values[range]
             rocksdb_writebatch_put_cf(
                 batch, family.handle, key, count,
-                UnsafeRawBufferPointer(rebasing: value).baseAddress?.assumingMemoryBound(to: CChar.self),
-                value.count)
+                values.baseAddress.map {
+                    ($0 + entry.start).assumingMemoryBound(to: CChar.self)
+                }, entry.count)
         }
     }
 }

@@ -9,7 +9,9 @@ extension RetryStore {
         _ partition: StorePartition, _ chunk: consuming ChangelogChunk,
         completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
-        let chunk = chunk
+        var sorted = chunk
+        sorted.sort()
+        let chunk = sorted
         let step = StoreStep {
             () throws(RetryStoreError) in
             try chunk.apply(to: partition)
@@ -20,19 +22,29 @@ extension RetryStore {
         if !line.take(step) { completion(.closed) }
     }
 
-    /// Up to which offset of the changelog the partition has everything; nil: nobody knows, and it has to be restored from
-    /// the beginning. Once asked, it isn't known any more until ``checkpoint(_:position:completion:)``: what is written from
-    /// here on outlives an orderly end only.
-    public func takePosition(
-        of partition: StorePartition,
-        completion: @escaping @Sendable (Result<ChangelogPosition?, RetryStoreError>) -> Void
+    /// Gives a partition with the position up to which it has everything that is in the changelog. Without one, or with one
+    /// that was reached too long ago, it is given empty: all of it has to be restored.
+    ///
+    /// Once given, the position isn't known any more until ``checkpoint(_:position:completion:)``: what is written from here
+    /// on outlives an orderly end only. So whoever has the partition must not ask for it once more.
+    /// - Parameter reachedAfter: in milliseconds since the epoch; an earlier position doesn't count.
+    public func openCopy(
+        partition number: Int32, reachedAfter: Int64,
+        completion: @escaping @Sendable (Result<PartitionCopy, RetryStoreError>) -> Void
     ) {
-        let number = partition.number
-        onStoreThread(completion) { (family) throws(RetryStoreError) in
-            let found = try PositionKey(number).value(in: family)
-            guard let found, let position = ChangelogPosition(found) else { return nil }
-            try PositionKey(number).write(nil, to: family)
-            return position
+        onStoreThread(completion) { [self] (meta) throws(RetryStoreError) in
+            let key = PositionKey(number)
+            let found = try key.value(in: meta)
+            if found != nil { try key.write(nil, to: meta) }
+            if let existing = partition(thatIsOpen: number) {
+                if let position = found.flatMap({ ChangelogPosition($0) }),
+                    position.reachedMilliseconds > reachedAfter
+                {
+                    return PartitionCopy(handle: existing, position: position)
+                }
+                try remove(existing)
+            }
+            return PartitionCopy(handle: try partition(number), position: nil)
         }
     }
 
@@ -70,6 +82,13 @@ extension RetryStore {
             } ?? false
         if !accepted { completion(.failure(.closed)) }
     }
+}
+
+/// A partition that is a copy of the changelog's.
+public struct PartitionCopy: Sendable {
+    public var handle: StorePartition
+    /// Nil: it is empty.
+    public var position: ChangelogPosition?
 }
 
 /// A place in the changelog, and when it was reached: tombstones are kept for a time only, and who was away for longer

@@ -24,14 +24,8 @@ extension RetryStore {
         _ partition: StorePartition, completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
         let accepted = storeLoop.execute { [self] in
-            // Out of the table first: whatever fails, it isn't given out again before an opening has cleared it up.
-            opened.withLock { opened in
-                if opened?.partitions[partition.number] === partition {
-                    opened?.partitions[partition.number] = nil
-                }
-            }
             do throws(RetryStoreError) {
-                for family in partition.families { try family.drop() }
+                try remove(partition)
                 completion(nil)
             } catch {
                 line.tell(error)
@@ -41,11 +35,23 @@ extension RetryStore {
         if !accepted { completion(.closed) }
     }
 
+    func partition(thatIsOpen number: Int32) -> StorePartition? { opened.withLock { $0?.partitions[number] } }
+
     /// Store's thread.
-    private func partition(_ number: Int32) throws(RetryStoreError) -> StorePartition {
-        let (database, existing) = opened.withLock { ($0?.database, $0?.partitions[number]) }
-        if let existing { return existing }
-        guard let database else { throw .closed }
+    func remove(_ partition: StorePartition) throws(RetryStoreError) {
+        // Out of the table first: whatever fails, it isn't given out again before an opening has cleared it up.
+        opened.withLock { opened in
+            if opened?.partitions[partition.number] === partition {
+                opened?.partitions[partition.number] = nil
+            }
+        }
+        for family in partition.families { try family.drop() }
+    }
+
+    /// Store's thread. Makes it when it isn't there.
+    func partition(_ number: Int32) throws(RetryStoreError) -> StorePartition {
+        if let existing = partition(thatIsOpen: number) { return existing }
+        guard let database = opened.withLock({ $0?.database }) else { throw .closed }
         let options = database.options
         var made: [ColumnFamily] = []
         do throws(RetryStoreError) {

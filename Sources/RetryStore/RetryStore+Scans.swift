@@ -37,14 +37,16 @@ extension RetryStore {
             do throws(RetryStoreError) {
                 let snapshot = StoreSnapshot(partition.due.database)
                 var cursor: DueCursor?
-                while true {
-                    if isClosing.load(ordering: .relaxed) { throw .closed }
-                    // A cursor of its own for each chunk: one over everything would keep old memtables and files alive.
-                    let scan = try partition.due.scan(
-                        after: cursor, through: .max, limit: max(1, chunk), snapshot: snapshot)
-                    if !scan.entries.isEmpty { each(scan.entries.map(\.key)) }
-                    if scan.isEnd { break }
-                    cursor = scan.cursor
+                var isEnd = false
+                while !isEnd {
+                    // One iterator over everything would keep old memtables and files alive, and each new one reads a
+                    // part of every file.
+                    isEnd = try partition.due.scanKeys(
+                        after: &cursor, chunk: max(1, chunk), limit: Self.keysPerIterator, snapshot: snapshot
+                    ) { keys throws(RetryStoreError) in
+                        if isClosing.load(ordering: .relaxed) { throw .closed }
+                        each(keys)
+                    }
                 }
                 completion(nil)
             } catch {
@@ -56,10 +58,58 @@ extension RetryStore {
     }
 }
 
+extension RetryStore {
+    fileprivate static let keysPerIterator = 1 << 18
+}
+
 extension ColumnFamily {
+    /// Hands over the items' keys of so many of a partition's due entries. Whether these were the last; else the cursor is
+    /// moved to where they end.
+    fileprivate func scanKeys(
+        after cursor: inout DueCursor?, chunk: Int, limit: Int, snapshot: StoreSnapshot,
+        _ each: ([ItemKey]) throws(RetryStoreError) -> Void
+    ) throws(RetryStoreError) -> Bool {
+        let iterator = StoreIterator(self, .total, snapshot: snapshot.handle, isOnce: true)
+        seek(iterator, after: cursor)
+        var keys: [ItemKey] = []
+        keys.reserveCapacity(chunk)
+        var left = limit
+        while left > 0, iterator.isValid {
+            let entry = try dueEntry(iterator)
+            keys.append(entry.key)
+            left -= 1
+            if keys.count == chunk {
+                try each(keys)
+                keys.removeAll(keepingCapacity: true)
+            }
+            if left == 0 { cursor = DueCursor(entry) }
+            iterator.next()
+        }
+        try iterator.check()
+        let isEnd = !iterator.isValid
+        if !keys.isEmpty { try each(keys) }
+        return isEnd
+    }
+
+    private func seek(_ iterator: StoreIterator, after: DueCursor?) {
+        guard let after else { return iterator.seekToFirst() }
+        let key = DueKeyBytes(after.entry)
+        iterator.seek(key)
+        if iterator.isValid, DueKeyBytes(iterator.key)?.entry == key.entry { iterator.next() }
+    }
+
+    private func dueEntry(_ iterator: StoreIterator) throws(RetryStoreError) -> DueEntry {
+        guard let entry = DueKeyBytes(iterator.key)?.entry else {
+            throw .corrupt(
+                directory: database.directory,
+                text: "a key of column family \(name) has a length that can't be")
+        }
+        return entry
+    }
+
     /// A part of a partition's due entries. Begins at the cursor: what was removed before it isn't stepped over.
     func scan(
-        after: DueCursor?, through: Int64, limit: Int, snapshot: StoreSnapshot? = nil
+        after: DueCursor?, through: Int64, limit: Int
     ) throws(RetryStoreError) -> DueScan {
         var scan = DueScan(entries: [], cursor: after, isEnd: false)
         let end = through < .max ? DueBytes(through + 1) : nil
@@ -69,29 +119,18 @@ extension ColumnFamily {
                 nil as StoreIterator?
             } else if let end {
                 withUnsafeBytes(of: end) {
-                    StoreIterator(
-                        self, .total, upperBound: $0, snapshot: snapshot?.handle, isOnce: snapshot != nil)
+                    StoreIterator(self, .total, upperBound: $0)
                 }
             } else {
-                StoreIterator(self, .total, snapshot: snapshot?.handle, isOnce: snapshot != nil)
+                StoreIterator(self, .total)
             }
         guard let iterator else {
             scan.isEnd = true
             return scan
         }
-        if let after {
-            let key = DueKeyBytes(after.entry)
-            iterator.seek(key)
-            if iterator.isValid, DueKeyBytes(iterator.key)?.entry == key.entry { iterator.next() }
-        } else {
-            iterator.seekToFirst()
-        }
+        seek(iterator, after: after)
         while iterator.isValid, scan.entries.count < limit {
-            guard let entry = DueKeyBytes(iterator.key)?.entry else {
-                throw .corrupt(
-                    directory: database.directory,
-                    text: "a key of column family \(name) has a length that can't be")
-            }
+            let entry = try dueEntry(iterator)
             scan.entries.append(entry)
             iterator.next()
         }

@@ -121,6 +121,7 @@ public final class RetryStore: Sendable {
         _ batch: consuming StoreBatch, completion: @escaping @Sendable (BatchResult) -> Void
     ) {
         let storage = batch.storage
+        storage.finish()
         let bytes = storage.bytes
         queued.add(bytes, ordering: .relaxed)
         let end: @Sendable (BatchResult) -> Void = { [self] result in

@@ -65,9 +65,7 @@ public struct StoreBatch: ~Copyable, Sendable {
         _ partition: StorePartition, _ key: ItemKey, due: Int64, replacing: Int64?, valueCount: Int
     ) {
         if let replacing, replacing != due { removeDue(partition, key, due: replacing) }
-        withKey(DueKeyBytes(due: due, key)) { key, count in
-            rocksdb_writebatch_put_cf(storage.writes, partition.due.handle, key, count, nil, 0)
-        }
+        storage.dueChanges.add(partition, due: due, key, isPut: true)
         storage.changes += 1
         storage.bytes += ItemKeyBytes.count + valueCount + DueKeyBytes.count
     }
@@ -91,9 +89,7 @@ public struct StoreBatch: ~Copyable, Sendable {
     }
 
     private mutating func removeDue(_ partition: StorePartition, _ key: ItemKey, due: Int64) {
-        withKey(DueKeyBytes(due: due, key)) { key, count in
-            rocksdb_writebatch_delete_cf(storage.writes, partition.due.handle, key, count)
-        }
+        storage.dueChanges.add(partition, due: due, key, isPut: false)
         storage.bytes += DueKeyBytes.count
     }
 
@@ -139,6 +135,7 @@ final class BatchStorage: @unchecked Sendable {
     /// Freed in deinit.
     let writes: OpaquePointer
     var scratch = ByteWriter(minimumCapacity: 1024)
+    var dueChanges = DueChanges()
     var loads: [Load] = []
     var changes = 0
     var bytes = 0
@@ -147,9 +144,13 @@ final class BatchStorage: @unchecked Sendable {
 
     deinit { rocksdb_writebatch_destroy(writes) }
 
+    /// Nothing is added any more.
+    func finish() { dueChanges.write(to: writes) }
+
     /// As new, with the memory that it has.
     func removeAll() {
         rocksdb_writebatch_clear(writes)
+        dueChanges.removeAll()
         loads.removeAll(keepingCapacity: true)
         changes = 0
         bytes = 0

@@ -39,7 +39,8 @@ final class StoreIterator {
         if let snapshot { rocksdb_readoptions_set_snapshot(options, snapshot) }
         if isOnce {
             rocksdb_readoptions_set_fill_cache(options, 0)
-            rocksdb_readoptions_set_readahead_size(options, 1 << 20)
+            // Of each file that takes part, and there are dozens: no more than is read of them.
+            rocksdb_readoptions_set_readahead_size(options, 128 << 10)
         }
         handle = rocksdb_create_iterator_cf(family.database.handle, options, family.handle)
     }

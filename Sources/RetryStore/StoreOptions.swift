@@ -116,7 +116,11 @@ final class StoreOptions: @unchecked Sendable {
     private static func makeDue(
         _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
     ) -> OpaquePointer {
-        let options = makeKeys(database, cache, memtableBytes)
+        let keys = makeKeys(database, cache, memtableBytes)
+        defer { rocksdb_options_destroy(keys) }
+        // A batch's changes come in the order of their keys (`DueChanges`): each is looked for from where the one before
+        // it went. The first byte of the time is the same for all of them, so there is one such place for each memtable.
+        let options = copy(keys, with: "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.1")
         // A file in which nearly all entries are removals is compacted soon, so that a scan from the beginning doesn't step
         // over them again. Half of them is what replacing leaves, and nothing to hurry for. Not for items, which are removed
         // in random order: each such compaction would write all of them anew.

@@ -194,6 +194,9 @@ public struct ColdDevices: ~Copyable {
     /// Between ``beginScan(_:)`` and ``endScan(_:)``.
     public func isScanned(_ partition: UInt16) -> Bool { scanned.contains(partition) }
 
+    /// Partitions whose scan hasn't ended.
+    public var scansUnderWay: Int { scanned.count }
+
     /// It is unknown what the store has of the partition: until ``endScan(_:)`` any device may have items of it. Insertions
     /// and removals go on meanwhile.
     public mutating func beginScan(_ partition: UInt16) {

@@ -280,6 +280,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         snapshot.take(machine.milestones)
         if let storage {
             snapshot.store = storage.counters
+            snapshot.store.scansUnderWay = storage.cold.scansUnderWay
             snapshot.coldDevices = storage.cold.count
             snapshot.residentItems = storage.restored
         }

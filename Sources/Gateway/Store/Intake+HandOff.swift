@@ -19,6 +19,16 @@ struct HandOff {
     }
 
     var stages: [Int32: Stage] = [:]
+    /// To be opened one after another, so that what is restored is written in between.
+    var line: [Int32] = []
+    /// Of these partitions, the one that the store is opening. It outlives a hand-off that is given up.
+    var openingNow: Int32?
+    /// Opened, and to be restored together: each time that the reader begins with more partitions it fetches anew.
+    var opened: [ChangelogRestorer.Start] = []
+    /// So many partitions are restored together next.
+    var together = 2
+
+    init(openingNow: Int32? = nil) { self.openingNow = openingNow }
 
     var isReady: Bool {
         stages.values.allSatisfy { if case .ready = $0 { true } else { false } }
@@ -54,8 +64,9 @@ extension Intake {
         }
         for partition in new {
             handOff.stages[partition] = .opening
-            open(partition, store)
+            if restorer == nil { open(partition, store) } else { handOff.line.append(partition) }
         }
+        openNextCopy()
         answerWhenReady()
     }
 
@@ -71,7 +82,7 @@ extension Intake {
         for (partition, stage) in handOff.stages {
             if case .ready(let position) = stage { changelogEnds[partition] = position }
         }
-        handOff = HandOff()
+        handOff = HandOff(openingNow: handOff.openingNow)
     }
 
     private func open(_ partition: Int32, _ store: RetryStore) {
@@ -81,63 +92,65 @@ extension Intake {
     }
 
     private func opened(_ partition: Int32, _ result: Result<StorePartition, RetryStoreError>) {
-        guard let store, handOff.stages[partition] == .opening else { return }
+        guard handOff.stages[partition] == .opening else { return }
         switch result {
         case .failure:
             // The timer tries again.
             handOff.stages[partition] = nil
         case .success(let handle):
             openedStores[partition] = handle
-            guard restorer != nil else {
-                handOff.stages[partition] = .ready(0)
-                return answerWhenReady()
-            }
-            store.takePosition(of: handle) { [self] result in
-                loop.execute { [self] in tookPosition(handle, result) }
-            }
+            handOff.stages[partition] = .ready(0)
+            answerWhenReady()
         }
     }
 
-    private func tookPosition(
-        _ handle: StorePartition, _ result: Result<ChangelogPosition?, RetryStoreError>
-    ) {
-        guard handOff.stages[handle.number] == .opening else { return }
-        switch result {
-        case .failure: handOff.stages[handle.number] = nil
-        case .success(let position?)
-        where wallClockMilliseconds() - position.reachedMilliseconds < HandOff.longestAbsence:
-            handOff.stages[handle.number] = .restoring
-            logger.info(
-                "restoring from the local copy on",
-                metadata: ["partition": "\(handle.number)", "position": "\(position.offset)"])
-            restorer?.restore([.init(handle: handle, position: position.offset)])
-        case .success: beginAnew(handle)
+    private func openNextCopy() {
+        guard let store, handOff.openingNow == nil else { return }
+        while let partition = handOff.line.first {
+            handOff.line.removeFirst()
+            guard handOff.stages[partition] == .opening else { continue }
+            handOff.openingNow = partition
+            openedStores[partition] = nil
+            let oldest = wallClockMilliseconds() - HandOff.longestAbsence
+            store.openCopy(partition: partition, reachedAfter: oldest) { [self] result in
+                loop.execute { [self] in openedCopy(partition, result) }
+            }
+            return
         }
     }
 
-    /// The local copy is of no use: an empty one takes its place.
-    private func beginAnew(_ handle: StorePartition) {
-        guard let store else { return }
-        let partition = handle.number
-        openedStores[partition] = nil
-        store.drop(handle) { [self] _ in
-            loop.execute { [self] in
-                store.open(partition: partition) { [self] result in
-                    loop.execute { [self] in madeAnew(partition, result) }
+    private func openedCopy(_ partition: Int32, _ result: Result<PartitionCopy, RetryStoreError>) {
+        handOff.openingNow = nil
+        if handOff.stages[partition] == .opening {
+            switch result {
+            case .failure:
+                // The timer tries again.
+                handOff.stages[partition] = nil
+            case .success(let copy):
+                openedStores[partition] = copy.handle
+                handOff.stages[partition] = .restoring
+                handOff.opened.append(.init(handle: copy.handle, position: copy.position?.offset))
+                if let position = copy.position {
+                    logger.info(
+                        "restoring from the local copy on",
+                        metadata: ["partition": "\(partition)", "position": "\(position.offset)"])
                 }
             }
         }
+        openNextCopy()
+        if handOff.openingNow == nil || handOff.opened.count >= handOff.together {
+            let starts = handOff.opened.filter { handOff.stages[$0.handle.number] == .restoring }
+            handOff.opened = []
+            handOff.together *= 4
+            if !starts.isEmpty { restorer?.restore(starts) }
+        }
     }
 
-    private func madeAnew(_ partition: Int32, _ result: Result<StorePartition, RetryStoreError>) {
-        guard handOff.stages[partition] != nil else { return }
-        switch result {
-        case .failure: handOff.stages[partition] = nil
-        case .success(let handle):
-            openedStores[partition] = handle
-            handOff.stages[partition] = .restoring
-            restorer?.restore([.init(handle: handle, position: nil)])
-        }
+    /// The local copy is of no use: an empty one takes its place, as its position is taken.
+    private func beginAnew(_ partition: Int32) {
+        handOff.stages[partition] = .opening
+        handOff.line.append(partition)
+        openNextCopy()
     }
 
     func take(_ news: ChangelogRestorer.News) {
@@ -151,9 +164,7 @@ extension Intake {
             logger.warning(
                 "the local copy is older than the changelog; it begins anew",
                 metadata: ["partition": "\(partition)"])
-            if handOff.stages[partition] == .restoring, let handle = openedStores[partition] {
-                beginAnew(handle)
-            }
+            if handOff.stages[partition] == .restoring { beginAnew(partition) }
         case .failed(let text, let isFatal):
             counters.kafkaErrors += 1
             if isFatal { return fail(text) }
@@ -167,7 +178,7 @@ extension Intake {
     func cancelHandOff() {
         guard !handOff.stages.isEmpty else { return }
         restorer?.cancel(Array(handOff.stages.keys))
-        handOff = HandOff()
+        handOff = HandOff(openingNow: handOff.openingNow)
     }
 
     /// What is here of these partitions is up to date with the changelog: whoever gets them back here needs only what

@@ -192,6 +192,9 @@ public struct StoreCounters: Sendable, Equatable {
     public var loaded = 0
     /// Items that could not be read.
     public var damaged = 0
+    /// Partitions of which it isn't known yet which devices the store has something of: until it is, each device is looked
+    /// for there. As it stands at the moment of reading; of all shards the most.
+    public var scansUnderWay = 0
 
     public init() {}
 
@@ -202,6 +205,7 @@ public struct StoreCounters: Sendable, Equatable {
         sum.loads += right.loads
         sum.loaded += right.loaded
         sum.damaged += right.damaged
+        sum.scansUnderWay = max(left.scansUnderWay, right.scansUnderWay)
         return sum
     }
 }

@@ -1,0 +1,121 @@
+import RetryStore
+import SluiceModel
+import TestSupport
+import Testing
+
+/// The store as a copy of the changelog.
+@Suite struct StoreCopyTests {
+    private static let position = ChangelogPosition(offset: 17, reachedMilliseconds: 1000)
+
+    private func makeStore(_ directory: TemporaryDirectory) throws -> RetryStore {
+        var settings = RetryStore.Settings(directory: directory.file("store"), sourceTopic: "jobs")
+        settings.isCopy = true
+        return try RetryStore(settings)
+    }
+
+    @Test func aPartitionWithoutAPositionIsGivenEmpty() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try makeStore(directory)
+        defer { store.close() }
+        let first = try store.copy(of: 3)
+        #expect(first.position == nil)
+        try store.restored(first.handle, [push(1, due: 50)])
+        #expect(try store.due(first.handle).entries.map(\.due) == [50])
+        let second = try store.copy(of: 3)
+        #expect(second.position == nil)
+        #expect(second.handle !== first.handle)
+        #expect(try store.due(second.handle).entries.isEmpty)
+        #expect(store.partitions.map(\.number) == [3])
+    }
+
+    @Test func aPositionIsGivenOnceWithWhatWasRestored() throws {
+        let directory = try TemporaryDirectory("store")
+        do {
+            let store = try makeStore(directory)
+            defer { store.close() }
+            let copy = try store.copy(of: 0)
+            try store.restored(copy.handle, [push(1, due: 50), push(2, due: 40)])
+            try store.checkpointed(copy.handle, Self.position)
+        }
+        let store = try makeStore(directory)
+        defer { store.close() }
+        let copy = try store.copy(of: 0, reachedAfter: 999)
+        #expect(copy.position == Self.position)
+        #expect(try store.due(copy.handle).entries.map(\.key.offset) == [2, 1])
+        let again = try store.copy(of: 0, reachedAfter: 999)
+        #expect(again.position == nil)
+        #expect(try store.due(again.handle).entries.isEmpty)
+    }
+
+    @Test func aPositionOfLongAgoDoesNotCount() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try makeStore(directory)
+        defer { store.close() }
+        let copy = try store.copy(of: 0)
+        try store.restored(copy.handle, [push(1, due: 50)])
+        try store.checkpointed(copy.handle, Self.position)
+        let later = try store.copy(of: 0, reachedAfter: 1000)
+        #expect(later.position == nil)
+        #expect(try store.due(later.handle).entries.isEmpty)
+    }
+
+    @Test func ofSeveralRecordsTheLastCounts() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try makeStore(directory)
+        defer { store.close() }
+        let copy = try store.copy(of: 0)
+        try store.restored(
+            copy.handle, [push(1, due: 50), push(2, due: 40), push(1, due: 30), push(2, due: nil)])
+        #expect(try store.due(copy.handle).entries.map(\.due) == [30])
+        try store.restored(copy.handle, [push(1, due: 60), push(3, due: 10)])
+        #expect(try store.due(copy.handle).entries.map(\.due) == [10, 60])
+        try store.restored(copy.handle, [push(1, due: nil), push(3, due: 10)])
+        #expect(try store.due(copy.handle).entries.map(\.key.offset) == [3])
+        let token = TestPush(token: String(repeating: "a1", count: 32), payload: "{}", offset: 0).token
+        #expect(try store.loaded(copy.handle, store.device(token)).items.map(\.offset) == [3])
+    }
+
+    /// A record of the changelog: a push by its offset, or (nil) that it is gone.
+    private func push(_ offset: Int64, due: Int64?) -> (key: [UInt8], value: [UInt8]?) {
+        let push = TestPush(token: String(repeating: "a1", count: 32), payload: "{}", offset: offset)
+        var key = ByteWriter()
+        var token = push.token
+        token.withUTF8 {
+            ChangelogKey.item(offset: offset, deviceToken: UnsafeRawBufferPointer($0)).encode(into: &key)
+        }
+        let value = due.map { due in withUnsafeBytes(of: due.bigEndian) { Array($0) } + push.encoded() }
+        return (Array(key.bytes), value)
+    }
+}
+
+extension RetryStore {
+    fileprivate func copy(of number: Int32, reachedAfter: Int64 = 0) throws -> PartitionCopy {
+        let awaited = Awaited<Result<PartitionCopy, RetryStoreError>>()
+        openCopy(partition: number, reachedAfter: reachedAfter) { awaited.set($0) }
+        return try awaited.wait("a copy").get()
+    }
+
+    fileprivate func restored(
+        _ partition: StorePartition, _ records: [(key: [UInt8], value: [UInt8]?)]
+    ) throws {
+        var chunk = ChangelogChunk(hasher: hasher)
+        for record in records {
+            record.key.withUnsafeBytes { key in
+                if let value = record.value {
+                    value.withUnsafeBytes { chunk.append(key: key, value: $0) }
+                } else {
+                    chunk.append(key: key, value: nil)
+                }
+            }
+        }
+        let awaited = Awaited<RetryStoreError??>()
+        restore(partition, chunk) { awaited.set(.some($0)) }
+        if let error = try awaited.wait("a chunk") ?? nil { throw error }
+    }
+
+    fileprivate func checkpointed(_ partition: StorePartition, _ position: ChangelogPosition) throws {
+        let awaited = Awaited<Result<Void, RetryStoreError>>()
+        checkpoint(partition, position: position) { awaited.set($0) }
+        try awaited.wait("a checkpoint").get()
+    }
+}
