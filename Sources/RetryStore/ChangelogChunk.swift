@@ -6,6 +6,8 @@ public struct ChangelogChunk: Sendable {
     private enum Subject: Hashable {
         case item(ItemKey)
         case device(DeviceKey)
+        /// By the offset of its record.
+        case mark(Int64)
     }
 
     private struct Entry {
@@ -35,14 +37,23 @@ public struct ChangelogChunk: Sendable {
             switch key {
             case .item(let offset, let token): .item(ItemKey(device: hasher.device(token), offset: offset))
             case .device(let token): .device(hasher.device(token))
+            case .mark(let offset): .mark(offset)
             }
-        if case .item = subject, let value, value.count <= DueBytes.count {
+        if let value, !Self.isValue(value, of: subject) {
             unknown += 1
             return
         }
         let start = values.count
         if let value { values.append(contentsOf: value) }
         entries.append(Entry(subject: subject, value: value.map { start..<start + $0.count }))
+    }
+
+    private static func isValue(_ value: UnsafeRawBufferPointer, of subject: Subject) -> Bool {
+        switch subject {
+        case .item: value.count > DueBytes.count
+        case .device: true
+        case .mark(let offset): StoreMarkBytes.read(StoreMarkBytes.key(offset), value) != nil
+        }
     }
 
     // MARK: Into the store
@@ -58,6 +69,10 @@ public struct ChangelogChunk: Sendable {
             switch entries[index].subject {
             case .item(let key): try put(key, entries[index].value, partition, batch)
             case .device(let key): put(key, entries[index].value, partition, batch)
+            case .mark(let offset):
+                withKey(ItemKeyBytes(StoreMarkBytes.key(offset))) {
+                    write(entries[index].value, $0, $1, partition.items, batch)
+                }
             }
         }
         try partition.items.database.writeUnlogged(batch)

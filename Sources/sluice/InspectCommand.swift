@@ -68,6 +68,10 @@ struct InspectStoreCommand: ParsableCommand {
                 summary.add(item)
                 return true
             }
+            try store.visitMarks(of: partition) { _ in
+                summary.marks += 1
+                return true
+            }
             try store.visitDevices(of: partition) { _, state in
                 summary.devices[state.presence, default: 0] += 1
                 return true
@@ -81,6 +85,9 @@ struct InspectStoreCommand: ParsableCommand {
         Terminal.output("topic       \(store.sourceTopic)")
         Terminal.output("partitions  \(store.partitions.map { "\($0)" }.joined(separator: " "))")
         Terminal.output("items       \(summary.items), \(summary.bytes) bytes")
+        if summary.marks > 0 {
+            Terminal.output("marks       \(summary.marks), of records whose items have moved to other tokens")
+        }
         for (title, counts) in summary.tables where !counts.isEmpty {
             Terminal.output(title)
             for (name, count) in counts { Terminal.output("  \(name.padded(to: 28)) \(count)") }
@@ -142,8 +149,8 @@ struct InspectStoreCommand: ParsableCommand {
         if json {
             Terminal.output(
                 Self.json([
-                    "items": report.items, "due-entries": report.dueEntries, "devices": report.deviceStates,
-                    "push-bytes": report.pushBytes, "problems": report.problems.map(\.description),
+                    "items": report.items, "marks": report.marks, "due-entries": report.dueEntries,
+                    "devices": report.deviceStates, "push-bytes": report.pushBytes, "problems": report.problems.map(\.description),
                     "problem-count": report.problemCount,
                 ]))
         } else {
@@ -152,7 +159,8 @@ struct InspectStoreCommand: ParsableCommand {
                 Terminal.output("and \(report.problemCount - report.problems.count) more")
             }
             Terminal.output(
-                "\(report.items) items, \(report.dueEntries) due entries, \(report.deviceStates) devices: "
+                "\(report.items) items, \(report.dueEntries) due entries, \(report.deviceStates) devices, "
+                    + "\(report.marks) marks: "
                     + (report.isSound ? "sound" : "\(report.problemCount) problems"))
         }
         return report.isSound
@@ -164,6 +172,7 @@ private struct StoreSummary {
     let now: Int64
     var items = 0
     var bytes = 0
+    var marks = 0
     var unreadable = 0
     var waits: [String: Int] = [:]
     var topics: [String: Int] = [:]
@@ -228,7 +237,7 @@ private struct StoreSummary {
     func document(topic: String, partitions: [Int32]) -> [String: Any] {
         [
             "topic": topic, "partitions": partitions, "items": items, "push-bytes": bytes,
-            "unreadable": unreadable, "waits": waits, "app-topics": topics, "ages": ages, "due": due,
+            "marks": marks, "unreadable": unreadable, "waits": waits, "app-topics": topics, "ages": ages, "due": due,
             "devices": Dictionary(uniqueKeysWithValues: devices.map { (Self.presence($0.key), $0.value) }),
         ]
     }

@@ -260,6 +260,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         for lane in lanes { lane.pool.close() }
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         wallMilliseconds = wallClockMilliseconds()
+        // What they wait for doesn't move here any more.
+        giveBackChanges(partitionSlot: nil)
         for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) && machine.state(slot) == .inFlight {
             // Kafka would bring it again, and APNs may have it.
             guard jobs[slot].pointee.push.duplicates == .avoid else { continue }

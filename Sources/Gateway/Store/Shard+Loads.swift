@@ -147,7 +147,7 @@ extension Shard {
         var isAllHere = true
         for item in result.items[loaded.items] {
             let place = ShardStore.Place(partitionSlot: slot, offset: item.offset)
-            if storage.ended[place] != nil || storage.moved.contains(place) { continue }
+            if isStale(place, of: load.device, storage) { continue }
             // Its record is still to be read, and before it others that are older.
             guard item.offset <= partition.readThrough else {
                 isAllHere = false
