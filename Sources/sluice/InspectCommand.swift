@@ -150,7 +150,8 @@ struct InspectStoreCommand: ParsableCommand {
             Terminal.output(
                 Self.json([
                     "items": report.items, "marks": report.marks, "due-entries": report.dueEntries,
-                    "devices": report.deviceStates, "push-bytes": report.pushBytes, "problems": report.problems.map(\.description),
+                    "devices": report.deviceStates, "push-bytes": report.pushBytes,
+                    "problems": report.problems.map(\.description),
                     "problem-count": report.problemCount,
                 ]))
         } else {
@@ -237,7 +238,8 @@ private struct StoreSummary {
     func document(topic: String, partitions: [Int32]) -> [String: Any] {
         [
             "topic": topic, "partitions": partitions, "items": items, "push-bytes": bytes,
-            "marks": marks, "unreadable": unreadable, "waits": waits, "app-topics": topics, "ages": ages, "due": due,
+            "marks": marks, "unreadable": unreadable, "waits": waits, "app-topics": topics, "ages": ages,
+            "due": due,
             "devices": Dictionary(uniqueKeysWithValues: devices.map { (Self.presence($0.key), $0.value) }),
         ]
     }

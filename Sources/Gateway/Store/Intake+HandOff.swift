@@ -142,7 +142,9 @@ extension Intake {
     func take(_ news: ChangelogRestorer.News) {
         switch news {
         case .restored(let partition, let position):
-            guard handOff.stages[partition] == .restoring, let handle = openedStores[partition] else { return }
+            guard handOff.stages[partition] == .restoring, let handle = openedStores[partition] else {
+                return
+            }
             logger.info("restored", metadata: ["partition": "\(partition)", "position": "\(position)"])
             loadMarks(handle, position: position)
         case .outOfRange(let partition):
