@@ -224,6 +224,41 @@ struct MoveTests {
         bed.simulator.stop()
     }
 
+    /// Another shard goes on with an item when the changelog has its move for good.
+    @Test(arguments: [Configuration.Store.Switch.on, .off])
+    func itemsMoveBetweenShardsWithAChangelog(transactions: Configuration.Store.Switch) throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker {
+            $0.store = .init(
+                directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
+                transactions: transactions)
+            $0.delivery.shards = 3
+        }
+        let (old, new) = (devices(40, seed: 971), devices(40, seed: 972))
+        try produce(
+            bed,
+            try (old + new).map { try event("offline", of: $0) } + old.map { push("for \($0)", to: $0) })
+        try bed.waitForOutcomes(80)
+        try evicted(worker, devices: 40)
+        // Events of the new devices come at once, and meet what moves.
+        try produce(
+            bed,
+            try zip(old, new).map { try change($0, to: $1) } + new[..<20].map { try event("online", of: $0) })
+        try bed.waitForOutcomes(80 + 40 + 20)
+        try produce(bed, try new.map { try event("online", of: $0) })
+        let outcomes = try bed.waitForOutcomes(80 + 40 + 20 + 40 + 40)
+        let accepted = outcomes.filter { $0.kind == .accepted }
+        #expect(accepted.map(\.deviceToken).sorted() == new.sorted())
+        #expect(worker.snapshot().shards.unaccounted == 0)
+        try eventually("all is committed") { worker.snapshot().outstanding == 0 }
+        #expect(bed.stop(worker).failure == nil)
+        #expect(bed.readOutcomes().count == outcomes.count)
+        #expect(bed.simulator.summary.requests == 40)
+        let left = try report(bed, "store")
+        #expect(left.isSound && left.items == 0, "\(left)")
+        bed.simulator.stop()
+    }
+
     @Test func aTokenChangeWaitsForAStoredItemInFlight() throws {
         let bed = try WorkerBed {
             $0.latency = .seconds(4)

@@ -5,6 +5,7 @@ import HTTP2
 import Kafka
 import Logging
 import SluiceModel
+import Synchronization
 
 /// What an event was about that the delivery machine's actions follow from.
 struct ActionContext {
@@ -29,6 +30,19 @@ struct Departure: @unchecked Sendable {
     var job: Job
     var facts: PushFacts
     var progress: ItemProgress
+    /// Nil: it may be taken over at once.
+    var release: DepartureRelease?
+
+    var isReleased: Bool { release?.isReleased ?? true }
+}
+
+/// Says when a departure may be taken over: the changelog must not get what its new shard says of it before what the old
+/// one has said.
+final class DepartureRelease: Sendable {
+    private let value = Atomic<Bool>(false)
+
+    var isReleased: Bool { value.load(ordering: .acquiring) }
+    func release() { value.store(true, ordering: .releasing) }
 }
 
 /// What the delivery machine asks for, done.
@@ -214,8 +228,17 @@ extension Shard {
         let job = jobs.remove(slot)
         machine.release(slot)
         if job.isRestored { storage?.restored -= 1 }
-        let departure = Departure(job: job, facts: facts, progress: progress)
-        guard mustMove else { return handOver(shardIndex(of: job.device, shards: plan.shards), departure) }
+        let shard = shardIndex(of: job.device, shards: plan.shards)
+        var departure = Departure(job: job, facts: facts, progress: progress)
+        guard mustMove else { return handOver(shard, departure) }
+        if outcomes.hasChangelog {
+            let release = DepartureRelease()
+            departure.release = release
+            outcomes.afterThis { [self, device = job.device] in
+                release.release()
+                released(shard, device)
+            }
+        }
         storage?.requests.departures.append(departure)
         askForTurnEnd()
     }
@@ -226,7 +249,9 @@ extension Shard {
         if departure.job.isRestored { storage?.restored += 1 }
         let job = departure.job
         if !hasEnded,
-            putAside(.departure(departure), for: job.device, job.partitionSlot, needsPresence: true)
+            putAside(
+                .departure(departure), for: job.device, job.partitionSlot, needsPresence: true,
+                mustWait: !departure.isReleased)
         {
             return askForTurnEnd()
         }

@@ -91,6 +91,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
     /// Hands an item to another shard, by its index.
     var handOver: @Sendable (Int, Departure) -> Void = { _, _ in }
+    /// Tells another shard, by its index, that departures of a device may be taken over.
+    var released: @Sendable (Int, DeviceKey) -> Void = { _, _ in }
     /// Of the intake; nothing is sent without it.
     var lease: MembershipLease? {
         didSet { outcomes.lease = lease }
