@@ -45,6 +45,7 @@ extension AdminEndpoints {
         var summary = StoreSummary(now: Int64(Date().timeIntervalSince1970 * 1000))
         for partition in chosen {
             try await summary.readItems(of: partition, from: store, chunk: Self.chunk)
+            try await summary.readMarks(of: partition, from: store)
             try await summary.readDevices(of: partition, from: store, chunk: Self.chunk)
         }
         return .json(200, summary.document(topic: topic, partitions: chosen))
@@ -114,6 +115,18 @@ extension StoreSummary {
             add(part)
             cursor = last
         } while cursor != nil
+    }
+
+    /// Few: they go when their records are committed.
+    fileprivate mutating func readMarks(of partition: Int32, from store: RetryStore) async throws {
+        marks += try await store.reading { reader throws(RetryStoreError) in
+            var count = 0
+            try reader.visitMarks(of: partition) { _ in
+                count += 1
+                return true
+            }
+            return count
+        }
     }
 
     fileprivate mutating func readDevices(

@@ -8,6 +8,8 @@ public struct StoreSummary: Sendable {
     public let now: Int64
     public private(set) var items = 0
     public private(set) var bytes = 0
+    /// Of records whose items have moved to other device tokens.
+    public var marks = 0
     /// Items that are no push that can be read.
     public private(set) var unreadable = 0
     private var waits: [String: Int] = [:]
@@ -62,6 +64,7 @@ public struct StoreSummary: Sendable {
     mutating func add(_ part: StoreSummary) {
         items += part.items
         bytes += part.bytes
+        marks += part.marks
         unreadable += part.unreadable
         waits.merge(part.waits, uniquingKeysWith: +)
         topics.merge(part.topics, uniquingKeysWith: +)
@@ -93,7 +96,8 @@ public struct StoreSummary: Sendable {
     public func document(topic: String, partitions: [Int32]) -> [String: Any] {
         [
             "topic": topic, "partitions": partitions.map { Int($0) }, "items": items, "push-bytes": bytes,
-            "unreadable": unreadable, "waits": waits, "app-topics": topics, "ages": ages, "due": due,
+            "marks": marks, "unreadable": unreadable, "waits": waits, "app-topics": topics, "ages": ages,
+            "due": due,
             "devices": Dictionary(
                 devices.map { (Self.presence($0.key), $0.value) }, uniquingKeysWith: +),
         ]

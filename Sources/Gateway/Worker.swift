@@ -169,6 +169,10 @@ public final class Worker: Sendable {
                     guard let sibling = siblings[index].shard else { return departure.job.release() }
                     sibling.loop.execute { sibling.adopt(departure) }
                 }
+                shard.released = { index, device in
+                    guard let sibling = siblings[index].shard else { return }
+                    sibling.loop.execute { sibling.goOn(device) }
+                }
             }
         } catch let error as KafkaError {
             throw WorkerError.kafka("\(error)")

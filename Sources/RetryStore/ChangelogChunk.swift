@@ -4,7 +4,7 @@ import SluiceModel
 /// Records of the changelog on their way into the store. Filled on one thread, then handed over.
 public struct ChangelogChunk: Sendable {
     private struct Entry: BitwiseCopyable {
-        /// The offset doesn't matter for a device.
+        /// Of a mark: that of the store. The offset doesn't matter for a device.
         var key: ItemKey
         var isDevice: Bool
         /// Of several records of one key the last counts.
@@ -43,14 +43,15 @@ public struct ChangelogChunk: Sendable {
             return
         }
         let subject: ItemKey
-        let isDevice: Bool
+        var isDevice = false
         switch key {
-        case .item(let offset, let token):
-            (subject, isDevice) = (ItemKey(device: hasher.device(token), offset: offset), false)
+        case .item(let offset, let token): subject = ItemKey(device: hasher.device(token), offset: offset)
+        case .mark(let offset): subject = StoreMarkBytes.key(offset)
         case .device(let token):
-            (subject, isDevice) = (ItemKey(device: hasher.device(token), offset: 0), true)
+            subject = ItemKey(device: hasher.device(token), offset: 0)
+            isDevice = true
         }
-        if !isDevice, let value, value.count <= DueBytes.count {
+        if let value, !Self.isValue(value, of: key) {
             unknown += 1
             return
         }
@@ -59,6 +60,14 @@ public struct ChangelogChunk: Sendable {
                 key: subject, isDevice: isDevice, number: UInt32(truncatingIfNeeded: entries.count),
                 start: values.count, count: value?.count ?? -1))
         if let value { values.append(contentsOf: value) }
+    }
+
+    private static func isValue(_ value: UnsafeRawBufferPointer, of key: ChangelogKey) -> Bool {
+        switch key {
+        case .item: value.count > DueBytes.count
+        case .device: true
+        case .mark(let offset): StoreMarkBytes.read(StoreMarkBytes.key(offset), value) != nil
+        }
     }
 
     // MARK: Into the store
@@ -79,6 +88,8 @@ public struct ChangelogChunk: Sendable {
             }
             if entry.isDevice {
                 withKey(DeviceKeyBytes(entry.key.device)) { write(entry, $0, $1, partition.devices, batch) }
+            } else if StoreMarkBytes.isKey(entry.key) {
+                withKey(ItemKeyBytes(entry.key)) { write(entry, $0, $1, partition.items, batch) }
             } else {
                 try put(entry, partition, batch, &due)
             }

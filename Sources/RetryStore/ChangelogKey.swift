@@ -4,18 +4,21 @@ import SluiceModel
 ///
 /// | bytes | |
 /// |---|---|
-/// | 1 | 1: an item, 2: a device |
-/// | 8 | of an item: the offset of its job's record, big-endian |
-/// | the rest | the device token, in lower case |
+/// | 1 | 1: an item, 2: a device, 3: a mark |
+/// | 8 | of an item or mark: the offset of its job's record, big-endian |
+/// | the rest | of an item or device: the device token, in lower case |
 ///
 /// The value of an item is its due time (milliseconds since the epoch, 8 bytes, big-endian) and its ``StoredPush``; that
-/// of a device is what the store keeps of it. Partitions are those of the jobs topic.
+/// of a device is what the store keeps of it; that of a mark is a 1 and the `apns-id` (16 bytes, big-endian). Partitions
+/// are those of the jobs topic.
 public enum ChangelogKey {
     case item(offset: Int64, deviceToken: UnsafeRawBufferPointer)
     case device(deviceToken: UnsafeRawBufferPointer)
+    case mark(offset: Int64)
 
     private static let itemKind: UInt8 = 1
     private static let deviceKind: UInt8 = 2
+    private static let markKind: UInt8 = 3
 
     /// Nil for what isn't one. The token is a part of the bytes.
     public init?(_ bytes: UnsafeRawBufferPointer) {
@@ -25,6 +28,8 @@ public enum ChangelogKey {
             self = .item(offset: offset, deviceToken: UnsafeRawBufferPointer(rebasing: bytes[9...]))
         case Self.deviceKind where bytes.count > 1:
             self = .device(deviceToken: UnsafeRawBufferPointer(rebasing: bytes[1...]))
+        case Self.markKind where bytes.count == 9:
+            self = .mark(offset: Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 1, as: Int64.self)))
         default: return nil
         }
     }
@@ -39,6 +44,9 @@ public enum ChangelogKey {
         case .device(let deviceToken):
             writer.append(Self.deviceKind)
             token = deviceToken
+        case .mark(let offset):
+            writer.append(Self.markKind)
+            return withUnsafeBytes(of: offset.bigEndian) { writer.append($0) }
         }
         // The bit by which the cases of a letter differ; all digits have it.
         for byte in token { writer.append(byte | 0x20) }
@@ -48,6 +56,14 @@ public enum ChangelogKey {
     public static func encode(_ state: DeviceState, into writer: inout ByteWriter) {
         withUnsafeTemporaryAllocation(byteCount: DeviceStateBytes.count, alignment: 1) { bytes in
             DeviceStateBytes.write(state, to: bytes.baseAddress!)
+            writer.append(UnsafeRawBufferPointer(bytes))
+        }
+    }
+
+    /// The bytes of a mark's value.
+    public static func encode(_ mark: StoreMark, into writer: inout ByteWriter) {
+        withUnsafeTemporaryAllocation(byteCount: StoreMarkBytes.count, alignment: 1) { bytes in
+            StoreMarkBytes.write(mark, to: bytes.baseAddress!)
             writer.append(UnsafeRawBufferPointer(bytes))
         }
     }

@@ -14,6 +14,8 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
         case push(StoredPushError)
         /// An item's push is that of another record or device than its key says.
         case otherPush
+        /// The mark of a record can't be read.
+        case mark
         /// An entry's key or value has a length that can't be.
         case shape(columnFamily: String)
         /// What is known of a device can't be read.
@@ -40,6 +42,7 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
             return "\(place): a due entry at \(due) belongs to an item that is due at \(item)"
         case .push(let error): return "\(place): \(error)"
         case .otherPush: return "\(place): an item's push is that of another record or device"
+        case .mark: return "\(place): the mark of a record can't be read"
         case .shape(let name): return "\(place): an entry of \(name) has a length that can't be"
         case .deviceState: return "\(place): what is known of a device can't be read"
         case .incompletePartition: return "\(place): not all of its column families are there"
@@ -51,6 +54,8 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
 /// What ``StoreInspector/verify(problemLimit:)`` has found.
 public struct StoreReport: Sendable {
     public var items = 0
+    /// Of records whose pushes are or were under other device tokens.
+    public var marks = 0
     public var dueEntries = 0
     public var deviceStates = 0
     /// Of all items' pushes.
@@ -131,6 +136,11 @@ private struct StoreCheck {
         _ iterator: StoreIterator, _ partition: StorePartition
     ) throws(RetryStoreError) -> Bool {
         let value = iterator.value
+        if let key = ItemKeyBytes(iterator.key)?.key, StoreMarkBytes.isKey(key) {
+            report.marks += 1
+            if StoreMarkBytes.read(key, value) == nil { report(.mark, partition.number, key) }
+            return false
+        }
         guard let key = ItemKeyBytes(iterator.key)?.key, let due = DueBytes(prefixOf: value)?.due else {
             report(.shape(columnFamily: partition.items.name), partition.number)
             return false

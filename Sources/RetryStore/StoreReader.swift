@@ -29,8 +29,8 @@ public struct StoreReader {
         public var push: UnsafeRawBufferPointer
     }
 
-    /// Visits the items of a partition by device and offset until `visit` returns false. Entries that aren't items are
-    /// left out: ``StoreInspector/verify(problemLimit:)`` tells of them.
+    /// Visits the items of a partition by device and offset until `visit` returns false. Marks, and entries
+    /// that aren't items, are left out: ``StoreInspector/verify(problemLimit:)`` tells of them.
     /// - Parameter after: begins behind this one; nil: at the first.
     public func visitItems(
         of partition: Int32, after: ItemKey? = nil, _ visit: (Item) -> Bool
@@ -61,13 +61,21 @@ public struct StoreReader {
     private func visitItems(_ iterator: StoreIterator, _ visit: (Item) -> Bool) throws(RetryStoreError) {
         while iterator.isValid {
             let value = iterator.value
-            if let key = ItemKeyBytes(iterator.key)?.key, let due = DueBytes(prefixOf: value)?.due {
+            if let key = ItemKeyBytes(iterator.key)?.key, !StoreMarkBytes.isKey(key),
+                let due = DueBytes(prefixOf: value)?.due
+            {
                 let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
                 guard visit(Item(key: key, due: due, push: push)) else { return }
             }
             iterator.next()
         }
         try iterator.check()
+    }
+
+    /// Visits the marks of a partition by offset until `visit` returns false.
+    public func visitMarks(of partition: Int32, _ visit: (StoreMark) -> Bool) throws(RetryStoreError) {
+        guard let partition = opened[partition] else { return }
+        try partition.items.visitMarks { mark, _ in mark.map(visit) ?? true }
     }
 
     /// Visits the due entries of a partition, from the earliest on, until `visit` returns false.

@@ -69,6 +69,10 @@ struct InspectStoreCommand: ParsableCommand {
                 summary.add(item)
                 return true
             }
+            try store.visitMarks(of: partition) { _ in
+                summary.marks += 1
+                return true
+            }
             try store.visitDevices(of: partition) { _, state in
                 summary.add(state)
                 return true
@@ -82,6 +86,9 @@ struct InspectStoreCommand: ParsableCommand {
         Terminal.output("topic       \(store.sourceTopic)")
         Terminal.output("partitions  \(store.partitions.map { "\($0)" }.joined(separator: " "))")
         Terminal.output("items       \(summary.items), \(summary.bytes) bytes")
+        if summary.marks > 0 {
+            Terminal.output("marks       \(summary.marks), of records whose items have moved to other tokens")
+        }
         for (title, counts) in summary.tables where !counts.isEmpty {
             Terminal.output(title)
             for (name, count) in counts { Terminal.output("  \(name.padded(to: 28)) \(count)") }
@@ -116,8 +123,9 @@ struct InspectStoreCommand: ParsableCommand {
         if json {
             Terminal.output(
                 JSONText.of([
-                    "items": report.items, "due-entries": report.dueEntries, "devices": report.deviceStates,
-                    "push-bytes": report.pushBytes, "problems": report.problems.map(\.description),
+                    "items": report.items, "marks": report.marks, "due-entries": report.dueEntries,
+                    "devices": report.deviceStates, "push-bytes": report.pushBytes,
+                    "problems": report.problems.map(\.description),
                     "problem-count": report.problemCount,
                 ]))
         } else {
@@ -126,7 +134,8 @@ struct InspectStoreCommand: ParsableCommand {
                 Terminal.output("and \(report.problemCount - report.problems.count) more")
             }
             Terminal.output(
-                "\(report.items) items, \(report.dueEntries) due entries, \(report.deviceStates) devices: "
+                "\(report.items) items, \(report.dueEntries) due entries, \(report.deviceStates) devices, "
+                    + "\(report.marks) marks: "
                     + (report.isSound ? "sound" : "\(report.problemCount) problems"))
         }
         return report.isSound

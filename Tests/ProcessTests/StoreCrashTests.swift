@@ -20,8 +20,7 @@ struct StoreCrashTests {
     func killed() throws {
         let cycles = Int(Self.number("SLUICE_TEST_STORE_KILLS") ?? 5)
         let seed = Self.number("SLUICE_TEST_STORE_SEED") ?? UInt64.random(in: 1...1_000_000)
-        var load = StoreLoad(
-            seed: seed, devices: 60, changesTokens: Self.number("SLUICE_TEST_STORE_TOKENS") == 1)
+        var load = StoreLoad(seed: seed, devices: 60)
         let bed = try StoreBed(partitions: max(4, cycles / 8), simulatorOptions: Self.faults)
         var ways: [String: Int] = [:]
         for _ in 0..<cycles {
@@ -57,8 +56,7 @@ struct StoreCrashTests {
     @Test("SIGTERM and start, ten times under load: one outcome each, and nothing is repeated")
     func restarted() throws {
         let seed = Self.number("SLUICE_TEST_STORE_SEED") ?? UInt64.random(in: 1...1_000_000)
-        var load = StoreLoad(
-            seed: seed, devices: 60, changesTokens: Self.number("SLUICE_TEST_STORE_TOKENS") == 1)
+        var load = StoreLoad(seed: seed, devices: 60)
         let bed = try StoreBed(simulatorOptions: Self.faults)
         for _ in 0..<10 {
             try bed.start { try bed.produce(load.next(3, bed)) }

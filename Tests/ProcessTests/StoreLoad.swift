@@ -13,13 +13,10 @@ struct StoreLoad {
     private var deliveries: [String: DeliveryMode] = [:]
     private var identifiers: [(token: String, identifier: String)] = []
     private(set) var pushes = 0
-    /// Devices also get new tokens, to which what is pending moves.
-    private let changesTokens: Bool
 
     static let topic = "com.example.news"
 
-    init(seed: UInt64, devices: Int, changesTokens: Bool = false) {
-        self.changesTokens = changesTokens
+    init(seed: UInt64, devices: Int) {
         random = SeededRandom(seed: seed)
         tokens = []
         for _ in 0..<devices { tokens.append(random.hexadecimal(bytes: 32)) }
@@ -56,7 +53,7 @@ struct StoreLoad {
         case ..<190:
             guard let recent = identifiers.randomElement(using: &random) else { break }
             return JobDraft(recent.token, .cancel(.notification(recent.identifier)))
-        case ..<200 where changesTokens:
+        case ..<200:
             tokens[index] = random.hexadecimal(bytes: 32)
             return JobDraft(token, .tokenChanged(tokens[index]))
         case ..<203:

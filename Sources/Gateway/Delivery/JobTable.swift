@@ -35,10 +35,16 @@ struct Job {
     var isOffsetDone = false
     /// It came from the store.
     var isRestored = false
-    /// The store has it under a token that it doesn't have yet.
-    var isMovedInStore = false
+    /// Its device's token isn't that of its record any more; and the store says so.
+    var hasMoved = false
+    var isMarked = false
+    /// The token change that waits for it.
+    var notedBy: ShardStore.Place?
 
     var isStored: Bool { storedDue != nil }
+
+    /// The store has it under an old token of its device.
+    var hasLeft: Bool { isStored && storedDevice != device }
 
     /// Its key in the changelog.
     func writeChangelogKey(to writer: inout ByteWriter) {

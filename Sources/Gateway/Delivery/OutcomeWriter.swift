@@ -87,11 +87,16 @@ final class OutcomeWriter: TimerHandler {
         var whenFrozen: (@Sendable (Int) -> Void)?
         /// Records in all transactions so far.
         var produced = 0
+        /// To be called when the open transaction is committed, and when the one after it is.
+        var whenCommitted: [() -> Void] = []
+        var whenNextCommitted: [() -> Void] = []
         var retained = RetainedRecords()
         var retainedLetters: [Pending] = []
     }
     /// Nil without transactions.
     private var transaction: Transaction?
+    /// To be called when all that waits is produced, without transactions.
+    private var whenProduced: [() -> Void] = []
 
     /// So many may wait for the next transaction before the shard stops to send.
     private static let mostWaiting = 20_000
@@ -270,7 +275,7 @@ final class OutcomeWriter: TimerHandler {
 
     /// Produces what waits, as far as there is room.
     func flushPending() {
-        guard !pending.isEmpty, !isHeld else { return freezeIfEmpty() }
+        guard !pending.isEmpty, !isHeld else { return producedIfEmpty() }
         var done = 0
         loop: for letter in pending {
             switch produce(letter) {
@@ -282,7 +287,29 @@ final class OutcomeWriter: TimerHandler {
             }
         }
         pending.removeFirst(done)
+        producedIfEmpty()
+    }
+
+    /// Calls `body` when what another writer produces from then on comes after all that was written here so far: after an
+    /// aborted transaction as well, when all is produced once more.
+    func afterThis(_ body: @escaping () -> Void) {
+        if transaction != nil {
+            if transaction!.isFrozen {
+                transaction!.whenNextCommitted.append(body)
+            } else {
+                transaction!.whenCommitted.append(body)
+            }
+        } else if pending.isEmpty {
+            body()
+        } else {
+            whenProduced.append(body)
+        }
+    }
+
+    private func producedIfEmpty() {
         freezeIfEmpty()
+        guard pending.isEmpty, !whenProduced.isEmpty else { return }
+        for body in exchange(&whenProduced, with: []) { body() }
     }
 
     /// What waits for this partition, which is lost, is for another to say. With transactions that is seen to when the open
@@ -325,6 +352,9 @@ final class OutcomeWriter: TimerHandler {
     func thaw(repeating: Set<UInt16>?) -> Int {
         guard transaction != nil else { return 0 }
         var dropped = 0
+        let committed = repeating == nil ? exchange(&transaction!.whenCommitted, with: []) : []
+        transaction!.whenCommitted += exchange(&transaction!.whenNextCommitted, with: [])
+        for body in committed { body() }
         if let repeating {
             let retained = transaction!.retained
             let again = retained.entries.filter { repeating.contains($0.partitionSlot) }.map { entry in

@@ -5,6 +5,7 @@ import HTTP2
 import Kafka
 import Logging
 import SluiceModel
+import Synchronization
 
 /// What an event was about that the delivery machine's actions follow from.
 struct ActionContext {
@@ -17,6 +18,8 @@ struct ActionContext {
     var deviceToken: UnsafeRawBufferPointer?
     /// Whose item the store has.
     var stored = DeliveryMachine.noSlot
+    /// The record of a token change that isn't complete yet.
+    var change: ShardStore.Place?
 
     static var none: ActionContext { ActionContext() }
 }
@@ -27,6 +30,19 @@ struct Departure: @unchecked Sendable {
     var job: Job
     var facts: PushFacts
     var progress: ItemProgress
+    /// Nil: it may be taken over at once.
+    var release: DepartureRelease?
+
+    var isReleased: Bool { release?.isReleased ?? true }
+}
+
+/// Says when a departure may be taken over: the changelog must not get what its new shard says of it before what the old
+/// one has said.
+final class DepartureRelease: Sendable {
+    private let value = Atomic<Bool>(false)
+
+    var isReleased: Bool { value.load(ordering: .acquiring) }
+    func release() { value.store(true, ordering: .releasing) }
 }
 
 /// What the delivery machine asks for, done.
@@ -48,10 +64,7 @@ extension Shard {
             case .store(let slot, let version): put(slot, version: version)
             case .evict(let slot): evict(slot)
             case .keepPresence(let number): keepPresence(number, context)
-            case .noteMove(let slot):
-                guard let token = context.newToken else { continue }
-                jobs[slot].pointee.note(token)
-                putMoved(slot, to: token)
+            case .noteMove(let slot): noteMove(slot, context)
             case .readdress(let slot): readdress(slot, context)
             case .depart(let slot): depart(slot, context)
             case .alert(_, let slot): warn(of: context.verdict, slot)
@@ -149,6 +162,7 @@ extension Shard {
         if !jobs[slot].pointee.isOffsetDone {
             if isAbandoning { abandoned += 1 } else { gaveBack(jobs[slot].pointee.partitionSlot) }
         }
+        giveBackChange(of: jobs[slot])
         release(slot)
     }
 
@@ -159,9 +173,8 @@ extension Shard {
 
     func free(_ job: consuming Job) {
         freedBytes += job.heldBytes
-        if job.isMovedInStore {
-            storage?.moved.remove(ShardStore.Place(partitionSlot: job.partitionSlot, offset: job.offset))
-        }
+        var change = job.notedBy
+        movesOn(&change)
         if job.isRestored {
             storage?.restored -= 1
         } else if job.isOffsetDone {
@@ -196,23 +209,38 @@ extension Shard {
         }
         freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
         job.pointee.device = plan.hasher.device(token)
-        if job.pointee.isMovedInStore {
-            job.pointee.isMovedInStore = false
-            storage?.moved.remove(
-                ShardStore.Place(partitionSlot: job.pointee.partitionSlot, offset: job.pointee.offset))
-        }
+        job.pointee.hasMoved = true
+        movesOn(&job.pointee.notedBy)
         noted?.deallocate()
     }
 
     private func depart(_ slot: UInt32, _ context: ActionContext) {
         readdress(slot, context)
+        var mustMove = false
+        if let storage, jobs[slot].pointee.isStored,
+            let partition = storage[jobs[slot].pointee.partitionSlot]
+        {
+            // Here, and not by the shard that takes it over: that one may have to wait for the device first.
+            write(slot, to: partition, storage)
+            mustMove = true
+        }
         let (facts, progress) = machine.export(slot)
         let job = jobs.remove(slot)
         machine.release(slot)
         if job.isRestored { storage?.restored -= 1 }
-        submitBeforeDeparture(of: job)
         let shard = shardIndex(of: job.device, shards: plan.shards)
-        handOver(shard, Departure(job: job, facts: facts, progress: progress))
+        var departure = Departure(job: job, facts: facts, progress: progress)
+        guard mustMove else { return handOver(shard, departure) }
+        if outcomes.hasChangelog {
+            let release = DepartureRelease()
+            departure.release = release
+            outcomes.afterThis { [self, device = job.device] in
+                release.release()
+                released(shard, device)
+            }
+        }
+        storage?.requests.departures.append(departure)
+        askForTurnEnd()
     }
 
     /// Takes an item over whose device has a token of this shard now.
@@ -221,7 +249,9 @@ extension Shard {
         if departure.job.isRestored { storage?.restored += 1 }
         let job = departure.job
         if !hasEnded,
-            putAside(.departure(departure), for: job.device, job.partitionSlot, needsPresence: true)
+            putAside(
+                .departure(departure), for: job.device, job.partitionSlot, needsPresence: true,
+                mustWait: !departure.isReleased)
         {
             return askForTurnEnd()
         }
@@ -231,7 +261,8 @@ extension Shard {
     /// The same, when all of its device is in memory.
     func takeOver(_ departure: Departure) {
         var job = departure.job
-        guard !hasEnded,
+        let isHere = storage.map { $0[job.partitionSlot]?.handle.number == job.partition } ?? true
+        guard !hasEnded, isHere,
             let route = routes.route(
                 of: job.push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else {

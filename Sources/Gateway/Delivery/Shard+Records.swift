@@ -90,6 +90,11 @@ extension Shard {
             complete(incoming.partitionSlot, record.offset, isRepeated: true)
             return free(record)
         }
+        if isMarked(incoming, decoded) {
+            decoded.release()
+            complete(incoming.partitionSlot, record.offset, isRepeated: true)
+            return free(record)
+        }
         var push = decoded
         push.expiration = push.expiration.capped(
             atMilliseconds: wallMilliseconds + plan.limits.maximumExpirationMilliseconds)
@@ -198,11 +203,22 @@ extension Shard {
         let record = incoming.record
         let (kind, count) = apply(
             control, incoming.device,
-            origin: RecordOrigin(partition: incoming.partitionSlot, offset: record.offset))
+            origin: RecordOrigin(partition: incoming.partitionSlot, offset: record.offset),
+            isReplay: incoming.isReplay)
         if incoming.isReplay {
             control.release()
             return replayed(incoming)
         }
+        guard !mustWait(incoming, count: count) else { return control.release() }
+        end(control, incoming, kind, count, source)
+    }
+
+    /// Gives the outcome of a cancel or device event.
+    func end(
+        _ control: ControlJob, _ incoming: IncomingRecord, _ kind: OutcomeKind, _ count: UInt32?,
+        _ source: OutcomeSource
+    ) {
+        let record = incoming.record
         let outcome = Outcome(
             kind, of: control, count: count, sourceTopic: sourceTopic, partition: record.partition,
             offset: record.offset, polledMilliseconds: wallMilliseconds,
@@ -214,7 +230,7 @@ extension Shard {
 
     /// Does what a cancel or device event says. Returns the kind of its outcome, and how many items it concerned.
     private func apply(
-        _ control: ControlJob, _ device: DeviceKey, origin: RecordOrigin
+        _ control: ControlJob, _ device: DeviceKey, origin: RecordOrigin, isReplay: Bool
     ) -> (OutcomeKind, UInt32?) {
         let partition = origin.partition
         let occurred = control.occurredMilliseconds
@@ -241,6 +257,9 @@ extension Shard {
             )
         case .tokenChanged(let token):
             context.newToken = token
+            if !isReplay {
+                context.change = ShardStore.Place(partitionSlot: partition, offset: origin.offset)
+            }
             let new = plan.hasher.device(token)
             count = machine.tokenChanged(
                 device, to: new, isElsewhere: shardIndex(of: new, shards: plan.shards) != plan.index,

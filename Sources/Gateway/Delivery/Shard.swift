@@ -91,6 +91,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
     /// Hands an item to another shard, by its index.
     var handOver: @Sendable (Int, Departure) -> Void = { _, _ in }
+    /// Tells another shard, by its index, that departures of a device may be taken over.
+    var released: @Sendable (Int, DeviceKey) -> Void = { _, _ in }
     /// Of the intake; nothing is sent without it.
     var lease: MembershipLease? {
         didSet { outcomes.lease = lease }
@@ -260,6 +262,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         for lane in lanes { lane.pool.close() }
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         wallMilliseconds = wallClockMilliseconds()
+        // What they wait for doesn't move here any more.
+        giveBackChanges(partitionSlot: nil)
         for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) && machine.state(slot) == .inFlight {
             // Kafka would bring it again, and APNs may have it.
             guard jobs[slot].pointee.push.duplicates == .avoid else { continue }

@@ -36,7 +36,7 @@ extension Intake {
             let commit = pendingCommit(place)
             guard commit != nil || partitions[place].store?.removals.needsCommit == true else { continue }
             if let serial = partitions[place].store?.removals.commitIssued() {
-                issued.serials.append((partitions[place].slot, serial))
+                issued.serials.append((partitions[place].slot, serial, commit?.offset))
             }
             guard let commit else { continue }
             issued.commits.append(commit)

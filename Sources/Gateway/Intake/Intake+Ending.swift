@@ -49,7 +49,11 @@ extension Intake {
                 var state = PartitionState(
                     topicPartition: offset.topicPartition,
                     tracker: OffsetTracker(nextOffset: offset.offset ?? 0, completedAbove: decoded.completed))
-                state.store = openedStores[offset.topicPartition.partition].map { PartitionStore(handle: $0) }
+                state.store = openedStores[offset.topicPartition.partition].map { handle in
+                    PartitionStore(
+                        handle: handle, committed: CommittedOffset(offset.offset ?? 0),
+                        marks: handOff.marks[handle.number] ?? [])
+                }
                 states.append(state)
                 begins.append(
                     TopicPartitionOffset(

@@ -257,7 +257,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
         finishUnremoved(old)
         var new = PartitionState(
             topicPartition: old.topicPartition, tracker: OffsetTracker(nextOffset: record.offset))
-        new.store = old.store.map { PartitionStore(handle: $0.handle) }
+        new.store = old.store.map {
+            PartitionStore(handle: $0.handle, committed: CommittedOffset(record.offset))
+        }
+        for shard in shards { shard.loop.execute { shard.forgetMarks(partitionSlot: old.slot) } }
         endInShards([old.slot])
         begin(new)
         take(record)

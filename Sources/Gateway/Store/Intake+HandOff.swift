@@ -19,6 +19,8 @@ struct HandOff {
     }
 
     var stages: [Int32: Stage] = [:]
+    /// Of those that are ready.
+    var marks: [Int32: [StoreMark]] = [:]
     /// To be opened one after another, so that what is restored is written in between.
     var line: [Int32] = []
     /// Of these partitions, the one that the store is opening. It outlives a hand-off that is given up.
@@ -99,8 +101,7 @@ extension Intake {
             handOff.stages[partition] = nil
         case .success(let handle):
             openedStores[partition] = handle
-            handOff.stages[partition] = .ready(0)
-            answerWhenReady()
+            loadMarks(handle, position: 0)
         }
     }
 
@@ -156,10 +157,11 @@ extension Intake {
     func take(_ news: ChangelogRestorer.News) {
         switch news {
         case .restored(let partition, let position):
-            guard handOff.stages[partition] == .restoring else { return }
-            handOff.stages[partition] = .ready(position)
+            guard handOff.stages[partition] == .restoring, let handle = openedStores[partition] else {
+                return
+            }
             logger.info("restored", metadata: ["partition": "\(partition)", "position": "\(position)"])
-            answerWhenReady()
+            loadMarks(handle, position: position)
         case .outOfRange(let partition):
             logger.warning(
                 "the local copy is older than the changelog; it begins anew",
@@ -169,6 +171,26 @@ extension Intake {
             counters.kafkaErrors += 1
             if isFatal { return fail(text) }
             logger.warning("restoring from the changelog", metadata: ["error": "\(text)"])
+        }
+    }
+
+    /// The last thing before the partition's records are taken: which of these have items under other tokens.
+    private func loadMarks(_ handle: StorePartition, position: Int64) {
+        store?.loadMarks(of: handle) { [self] result in
+            loop.execute { [self] in tookMarks(handle, position: position, result) }
+        }
+    }
+
+    private func tookMarks(
+        _ handle: StorePartition, position: Int64, _ result: Result<[StoreMark], RetryStoreError>
+    ) {
+        guard [.opening, .restoring].contains(handOff.stages[handle.number]) else { return }
+        switch result {
+        case .failure: handOff.stages[handle.number] = nil
+        case .success(let marks):
+            handOff.marks[handle.number] = marks
+            handOff.stages[handle.number] = .ready(position)
+            answerWhenReady()
         }
     }
 

@@ -8,6 +8,9 @@ import SluiceModel
 /// A partition's part of the store, as the intake has it.
 struct PartitionStore {
     let handle: StorePartition
+    let committed: CommittedOffset
+    /// What was found when it was taken over.
+    var marks: [StoreMark] = []
     var removals = RemovalOrder()
     /// Where the last look for due items ended.
     var dueCursor: DueCursor?
@@ -22,8 +25,8 @@ struct PartitionStore {
 /// Commits on their way to Kafka.
 struct IssuedCommit {
     var commits: [OffsetCommit] = []
-    /// By the slots of their partitions.
-    var serials: [(slot: UInt16, serial: UInt64)] = []
+    /// By the slots of their partitions; the offset where it is among the commits.
+    var serials: [(slot: UInt16, serial: UInt64, offset: Int64?)] = []
     var reference: UInt64 = 0
 
     var isEmpty: Bool { commits.isEmpty && serials.isEmpty }
@@ -43,13 +46,17 @@ extension Intake {
     // MARK: Partitions
 
     func beginInShards(_ place: Int, _ slot: UInt16) {
-        guard let store, let handle = partitions[place].store?.handle else {
+        guard let store, let part = partitions[place].store else {
             for shard in shards { shard.loop.execute { shard.begin(partitionSlot: slot) } }
             return
         }
         let readThrough = partitions[place].tracker.end - 1
+        let (handle, committed, marks) = (part.handle, part.committed, part.marks)
+        partitions[place].store!.marks = []
         for shard in shards {
-            shard.loop.execute { shard.begin(partitionSlot: slot, handle, readThrough: readThrough) }
+            shard.loop.execute {
+                shard.begin(partitionSlot: slot, handle, readThrough: readThrough, committed, marks)
+            }
         }
         let shards = shards
         store.scanItems(handle, chunk: 4096) { keys in
@@ -121,9 +128,10 @@ extension Intake {
 
     /// Kafka has taken commits, or has not.
     func ended(_ issued: IssuedCommit, isTaken: Bool) {
-        for (slot, serial) in issued.serials {
+        for (slot, serial, offset) in issued.serials {
             guard let place = partitions.place(ofSlot: slot) else { continue }
             if isTaken {
+                if let offset { partitions[place].store?.committed.advance(to: offset) }
                 partitions[place].store?.removals.commitTaken(serial)
                 followRemovals(place)
             } else {

@@ -23,6 +23,8 @@ final class WorkerTransactions: TimerHandler {
     /// What the store may forget when the open transaction is committed.
     var removals: [(device: UInt64, place: ShardStore.Place)] = []
     var aborted = 0
+    /// Offsets of the open transaction, by the slots of their partitions.
+    var sent: [(slot: UInt16, offset: Int64)] = []
     private var timer: TimerID?
     private let woken: () -> Void
 
@@ -172,8 +174,11 @@ extension Intake {
     private func sendOffsets() throws(KafkaError) {
         guard let transactions, transactions.reported >= transactions.produced else { return }
         var commits: [OffsetCommit] = []
+        transactions.sent = []
         for place in partitions.places {
-            commits.append(commitPoint(place))
+            let commit = commitPoint(place)
+            commits.append(commit)
+            transactions.sent.append((partitions[place].slot, commit.offset))
             partitions[place].isDirty = false
         }
         lastCommit = loop.now
@@ -189,6 +194,11 @@ extension Intake {
         case .committed:
             counters.commits += 1
             confirmMembership()
+            for (slot, offset) in transactions.sent {
+                guard let place = partitions.place(ofSlot: slot) else { continue }
+                partitions[place].store?.committed.advance(to: offset)
+            }
+            transactions.sent = []
             remove(removals)
             checkRevocation()
             checkDrain()

@@ -13,7 +13,7 @@ extension Shard {
     /// Puts an event aside whose device isn't in memory, or has others waiting. False when it may go on.
     func putAside(
         _ event: @autoclosure () -> ShardStore.Event, for device: DeviceKey, _ partitionSlot: UInt16,
-        needsPresence: Bool
+        needsPresence: Bool, mustWait: Bool = false
     ) -> Bool {
         guard let storage else { return false }
         if !storage.arrivals.isEmpty, storage.arrivals[device] != nil {
@@ -29,7 +29,9 @@ extension Shard {
             storage.arrivals[device]!.waiting.append(event())
             return true
         }
-        guard mustLoad(device, partitionSlot, needsPresence: needsPresence, storage) else { return false }
+        guard mustWait || mustLoad(device, partitionSlot, needsPresence: needsPresence, storage) else {
+            return false
+        }
         var arrival = ShardStore.Arrival(partitionSlot: partitionSlot)
         arrival.waiting.append(event())
         storage.arrivals[device] = arrival
@@ -147,7 +149,7 @@ extension Shard {
         var isAllHere = true
         for item in result.items[loaded.items] {
             let place = ShardStore.Place(partitionSlot: slot, offset: item.offset)
-            if storage.ended[place] != nil || storage.moved.contains(place) { continue }
+            if isStale(place, of: load.device, storage) { continue }
             // Its record is still to be read, and before it others that are older.
             guard item.offset <= partition.readThrough else {
                 isAllHere = false
@@ -243,6 +245,14 @@ extension Shard {
         resume(device, storage)
     }
 
+    /// Departures of this device may be taken over.
+    func goOn(_ device: DeviceKey) {
+        guard let storage, storage.arrivals[device]?.state == .loaded else { return }
+        wallMilliseconds = wallClockMilliseconds()
+        resume(device, storage)
+        askForTurnEnd()
+    }
+
     private func lookAgain(_ device: DeviceKey, _ storage: ShardStore) {
         storage.arrivals[device]?.state = .queued
         storage.loadQueue.append(device)
@@ -257,11 +267,7 @@ extension Shard {
                 break
             }
             guard next < arrival.waiting.count else {
-                // While this one is here, it counts as loaded for those that need it as well.
-                storage.arrivals[device]!.dependents = []
-                for dependent in arrival.dependents where storage.arrivals[dependent]?.state == .loaded {
-                    resume(dependent, storage)
-                }
+                resumeDependents(of: device, storage)
                 guard let left = storage.arrivals[device], left.state == .loaded, !left.looksAgain else {
                     continue
                 }
@@ -274,6 +280,10 @@ extension Shard {
             {
                 break
             }
+            if case .departure(let departure) = event, !departure.isReleased {
+                resumeDependents(of: device, storage)
+                break
+            }
             next += 1
             switch event {
             case .record(let incoming): take(incoming, isLoaded: true)
@@ -281,6 +291,15 @@ extension Shard {
             }
         }
         if next > 0 { storage.arrivals[device]?.waiting.removeFirst(next) }
+    }
+
+    /// While a device is here, it counts as loaded for those that need it as well.
+    private func resumeDependents(of device: DeviceKey, _ storage: ShardStore) {
+        let dependents = storage.arrivals[device]!.dependents
+        storage.arrivals[device]!.dependents = []
+        for dependent in dependents where storage.arrivals[dependent]?.state == .loaded {
+            resume(dependent, storage)
+        }
     }
 
     /// The device of the new token of a token change, where it is another and this shard's.

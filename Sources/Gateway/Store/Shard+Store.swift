@@ -10,9 +10,14 @@ extension Shard {
     // MARK: Partitions
 
     /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
-    func begin(partitionSlot: UInt16, _ handle: StorePartition, readThrough: Int64) {
+    func begin(
+        partitionSlot: UInt16, _ handle: StorePartition, readThrough: Int64, _ committed: CommittedOffset,
+        _ marks: [StoreMark]
+    ) {
         guard let storage else { return }
-        storage[partitionSlot] = ShardStore.Partition(handle: handle, readThrough: readThrough)
+        storage[partitionSlot] = ShardStore.Partition(
+            handle: handle, readThrough: readThrough, committed: committed)
+        begin(partitionSlot: partitionSlot, marks, storage)
         storage.cold.beginScan(partitionSlot)
         machine.begin(partition: partitionSlot)
         let early = storage.early.filter { $0.partitionSlot == partitionSlot }
@@ -33,6 +38,9 @@ extension Shard {
         guard let storage else { return }
         storage.cold.endScan(partitionSlot)
         storage.cold.removeAll(partition: partitionSlot)
+        giveBackChanges(partitionSlot: partitionSlot)
+        storage.marked = storage.marked.filter { $0.key.partitionSlot != partitionSlot }
+        storage.marks.removeAll { $0.partitionSlot == partitionSlot }
         storage[partitionSlot] = nil
         storage.ended = storage.ended.filter { $0.key.partitionSlot != partitionSlot }
         unsettled.removeAll { $0.partitionSlot == partitionSlot }
@@ -81,46 +89,30 @@ extension Shard {
         }
         // It may have ended since, in the same call.
         guard machine.state(slot).isLive else { return }
-        if storage.isFailing { return machine.storeFailed(slot, version: version) }
+        // A move can't be put off: the token change that it follows from is done.
+        if storage.isFailing, !jobs[slot].pointee.hasLeft {
+            return machine.storeFailed(slot, version: version)
+        }
         guard let partition = storage[jobs[slot].pointee.partitionSlot] else { return }
-        write(slot, to: partition.handle, storage)
+        write(slot, to: partition, storage)
         storage.requests.puts.append(ShardStore.Put(slot: slot, version: version))
         askForTurnEnd()
     }
 
-    /// An item in flight has a new token to go to next, which also the store should know.
-    func putMoved(_ slot: UInt32, to token: UnsafeRawBufferPointer) {
+    /// Writes an item under its present token.
+    func write(_ slot: UInt32, to partition: ShardStore.Partition, _ storage: ShardStore) {
         let job = jobs[slot]
-        guard let storage, job.pointee.isStored, let partition = storage[job.pointee.partitionSlot] else {
-            return
-        }
-        let (oldToken, oldDevice) = (job.pointee.push.deviceToken, job.pointee.device)
-        if outcomes.hasChangelog, job.pointee.storedToken == nil { job.pointee.storedToken = Array(oldToken) }
-        job.pointee.push.deviceToken = token
-        job.pointee.device = plan.hasher.device(token)
-        storage.moved.insert(
-            ShardStore.Place(partitionSlot: job.pointee.partitionSlot, offset: job.pointee.offset))
-        job.pointee.isMovedInStore = true
-        write(slot, to: partition.handle, storage)
-        job.pointee.push.deviceToken = oldToken
-        job.pointee.device = oldDevice
-        if outcomes.hasChangelog { job.pointee.storedToken = Array(token) }
-        askForTurnEnd()
-    }
-
-    private func write(_ slot: UInt32, to handle: StorePartition, _ storage: ShardStore) {
-        let job = jobs[slot]
+        let handle = partition.handle
         let progress = machine.progressToStore(slot, at: now)
         let key = ItemKey(device: job.pointee.device, offset: job.pointee.offset)
+        var oldKey: [UInt8]?
         var replaced = job.pointee.storedDue
-        if let due = replaced, job.pointee.storedDevice != key.device {
-            // Under the old token of its device.
-            storage.batch.remove(
-                handle, ItemKey(device: job.pointee.storedDevice, offset: key.offset), due: due)
+        if job.pointee.hasLeft {
+            leave(job, handle, storage)
             replaced = nil
             if outcomes.hasChangelog {
                 job.pointee.writeChangelogKey(to: &storage.keyWriter)
-                change(handle, job.pointee.partitionSlot, value: nil, storage)
+                oldKey = Array(storage.keyWriter.bytes)
             }
         }
         let stored = StoredPush(
@@ -139,9 +131,27 @@ extension Shard {
         } else {
             storage.batch.put(handle, key, due: due, replacingDue: replaced, stored)
         }
+        mark(job, in: partition, storage)
+        if let oldKey {
+            // Last: without transactions a crash may come between, and then the item is there twice rather than lost.
+            storage.keyWriter.removeAll()
+            oldKey.withUnsafeBytes { storage.keyWriter.append($0) }
+            change(handle, job.pointee.partitionSlot, value: nil, storage)
+        }
         storage.counters.puts += 1
         job.pointee.storedDevice = key.device
         job.pointee.storedDue = due
+    }
+
+    /// Has the store forget an item under the old token of its device.
+    private func leave(_ job: UnsafeMutablePointer<Job>, _ handle: StorePartition, _ storage: ShardStore) {
+        let left = ShardStore.Left(
+            place: ShardStore.Place(partitionSlot: job.pointee.partitionSlot, offset: job.pointee.offset),
+            device: job.pointee.storedDevice)
+        storage.batch.remove(
+            handle, ItemKey(device: left.device, offset: left.place.offset), due: job.pointee.storedDue!)
+        storage.left[left, default: 0] += 1
+        storage.requests.left.append(left)
     }
 
     /// Tells the changelog of what the store has now under the key that was written, or (nil) hasn't any more.
@@ -249,8 +259,10 @@ extension Shard {
 
     /// Hands over what has gathered in a turn, and tells the intake what it has to know.
     func submitToStore() {
+        if let storage { finishChanges(storage) }
         tellIntake()
         guard let storage else { return }
+        forgetMarks(storage)
         askForLoads(storage)
         submitBatch(storage)
     }
@@ -258,15 +270,15 @@ extension Shard {
     private func submitBatch(_ storage: ShardStore) {
         guard !storage.batch.isEmpty else { return }
         let requests = storage.takeRequests()
+        let (handOver, shards) = (handOver, plan.shards)
         storage.store.submit(storage.takeBatch()) { [self] result in
+            // On the store's thread: so another shard hears of an item before a load of its own can find it, and what it
+            // asks for the item comes after what was asked here.
+            for departure in requests.departures {
+                handOver(shardIndex(of: departure.job.device, shards: shards), departure)
+            }
             loop.execute { [self] in batchEnded(requests, result) }
         }
-    }
-
-    /// What was asked of the store for an item comes before what another shard, which takes it over, asks for it.
-    func submitBeforeDeparture(of job: borrowing Job) {
-        guard let storage, job.storedDue != nil else { return }
-        submitBatch(storage)
     }
 
     private func tellIntake() {
@@ -279,6 +291,10 @@ extension Shard {
     private func batchEnded(_ requests: ShardStore.Requests, _ result: BatchResult) {
         guard let storage, !hasEnded, result.error == nil else { return }
         wallMilliseconds = wallClockMilliseconds()
+        for left in requests.left {
+            storage.left[left]! -= 1
+            if storage.left[left] == 0 { storage.left[left] = nil }
+        }
         for put in requests.puts {
             machine.stored(put.slot, version: put.version, at: now)
             act(ActionContext(stored: put.slot))

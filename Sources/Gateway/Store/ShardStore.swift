@@ -28,6 +28,22 @@ final class ShardStore: TimerHandler {
         var changelogKey: [UInt8]?
     }
 
+    /// A key that an item isn't under any more, as its device has a new token.
+    struct Left: Hashable, BitwiseCopyable {
+        var place: Place
+        var device: DeviceKey
+    }
+
+    /// A token change whose outcome waits for items in flight.
+    struct TokenChange {
+        /// Nil while it is being taken in.
+        var incoming: IncomingRecord?
+        /// Items that it concerns.
+        var count: UInt32?
+        /// Of those, the ones that it waits for.
+        var items = 0
+    }
+
     struct Load: BitwiseCopyable {
         var device: DeviceKey
         var partitionSlot: UInt16
@@ -36,6 +52,10 @@ final class ShardStore: TimerHandler {
     /// What a batch asks for, in its order.
     struct Requests {
         var puts: [Put] = []
+        /// Keys that items are not under any more.
+        var left: [Left] = []
+        /// Items that go to other shards, which the store has under their new tokens.
+        var departures: [Departure] = []
         var removals: [Place] = []
         var loads: [Load] = []
     }
@@ -74,6 +94,7 @@ final class ShardStore: TimerHandler {
         var handle: StorePartition
         /// All records up to this offset have been handed to the shards.
         var readThrough: Int64
+        let committed: CommittedOffset
         /// It goes away: nothing of it comes back to memory.
         var isEnding = false
         /// The store may know something of devices.
@@ -94,8 +115,17 @@ final class ShardStore: TimerHandler {
     var loadsUnderWay = 0
     /// There was no room for what came: loads wait until then.
     var noLoadsBefore = MonotonicTime(nanoseconds: 0)
-    /// Items in flight that the store has under the new token of their device already.
-    var moved: Set<Place> = []
+    /// Until the store has done so: a load that was asked for before may still find the item. How often.
+    var left: [Left: Int] = [:]
+    /// Records that may be read once more although the store has their items, under other tokens.
+    var marked: [Place: APNSID] = [:]
+    /// Marks in the store that are to be forgotten when their records are committed.
+    var marks: [Place] = []
+    var nextForgetting = MonotonicTime(nanoseconds: 0)
+    /// Token changes by their records, of items in flight that the store has under the old token.
+    var changes: [Place: TokenChange] = [:]
+    /// Those that wait no more.
+    var changesDone: [TokenChange] = []
     /// Told when the line for loads is short.
     var whenShort: [@Sendable () -> Void] = []
     /// Items in memory that came from the store: they take room that the intake doesn't know of.

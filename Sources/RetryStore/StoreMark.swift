@@ -1,0 +1,109 @@
+import CRocksDB
+import SluiceModel
+
+/// Says of a job's record that its push is in the store, or was and has ended, under another device token than the
+/// record names: its device got a new one. Whoever reads the record again would look for it in vain, and do it twice.
+///
+/// Marks are known by the partition and offset of the record. They are needed until that is committed.
+public struct StoreMark: Hashable, Sendable {
+    /// Of the push's Kafka record.
+    public var offset: Int64
+    /// Of the push: another one at the same offset, of a topic that was made anew, isn't meant.
+    public var apnsID: APNSID
+
+    public init(offset: Int64, apnsID: APNSID) {
+        self.offset = offset
+        self.apnsID = apnsID
+    }
+}
+
+extension StoreBatch {
+    /// Keeps a mark.
+    public mutating func put(_ partition: StorePartition, _ mark: StoreMark) {
+        withKey(ItemKeyBytes(StoreMarkBytes.key(mark.offset))) { key, keyCount in
+            withUnsafeTemporaryAllocation(byteCount: StoreMarkBytes.count, alignment: 1) { value in
+                StoreMarkBytes.write(mark, to: value.baseAddress!)
+                rocksdb_writebatch_put_cf(
+                    storage.writes, partition.items.handle, key, keyCount,
+                    value.baseAddress!.assumingMemoryBound(to: CChar.self), value.count)
+            }
+        }
+        storage.changes += 1
+        storage.bytes += ItemKeyBytes.count + StoreMarkBytes.count
+    }
+
+    /// Removes the mark of a record. Nothing happens when there is none.
+    public mutating func removeMark(_ partition: StorePartition, offset: Int64) {
+        withKey(ItemKeyBytes(StoreMarkBytes.key(offset))) { key, count in
+            rocksdb_writebatch_delete_cf(storage.writes, partition.items.handle, key, count)
+        }
+        storage.changes += 1
+        storage.bytes += ItemKeyBytes.count
+    }
+}
+
+extension RetryStore {
+    /// All marks of a partition, by offset: after a crash few, as those of committed records go.
+    public func loadMarks(
+        of partition: StorePartition,
+        completion: @escaping @Sendable (Result<[StoreMark], RetryStoreError>) -> Void
+    ) {
+        let accepted = storeLoop.execute { [self] in
+            do throws(RetryStoreError) {
+                var marks: [StoreMark] = []
+                try partition.items.visitMarks { mark, _ in
+                    if let mark { marks.append(mark) }
+                    return true
+                }
+                completion(.success(marks))
+            } catch {
+                line.tell(error)
+                completion(.failure(error))
+            }
+        }
+        if !accepted { completion(.failure(.closed)) }
+    }
+}
+
+extension ColumnFamily {
+    /// Visits the marks among a partition's items, by offset, until `visit` returns false; with nil what should be one
+    /// and isn't.
+    func visitMarks(_ visit: (StoreMark?, ItemKey) -> Bool) throws(RetryStoreError) {
+        let iterator = StoreIterator(self, .prefix)
+        iterator.seek(DeviceKeyBytes(StoreMarkBytes.device))
+        while iterator.isValid {
+            guard let key = ItemKeyBytes(iterator.key)?.key, StoreMarkBytes.isKey(key) else { break }
+            guard visit(StoreMarkBytes.read(key, iterator.value), key) else { return }
+            iterator.next()
+        }
+        try iterator.check()
+    }
+}
+
+/// A mark as the database and the changelog have it. In `items-<p>` marks are the items of device key 0, which a version
+/// that knows nothing of them never looks for: so the database's format is what it was.
+enum StoreMarkBytes {
+    static let version: UInt8 = 1
+    static let count = 17
+    static let device = DeviceKey(high: 0, low: 0)
+
+    static func key(_ offset: Int64) -> ItemKey { ItemKey(device: device, offset: offset) }
+
+    static func isKey(_ key: ItemKey) -> Bool { key.device == device }
+
+    static func write(_ mark: StoreMark, to target: UnsafeMutableRawPointer) {
+        target.storeBytes(of: version, as: UInt8.self)
+        target.storeBytes(of: mark.apnsID.high.bigEndian, toByteOffset: 1, as: UInt64.self)
+        target.storeBytes(of: mark.apnsID.low.bigEndian, toByteOffset: 9, as: UInt64.self)
+    }
+
+    /// Nil for what isn't one.
+    static func read(_ key: ItemKey, _ value: UnsafeRawBufferPointer) -> StoreMark? {
+        guard value.count == count, value[0] == version else { return nil }
+        return StoreMark(
+            offset: key.offset,
+            apnsID: APNSID(
+                high: UInt64(bigEndian: value.loadUnaligned(fromByteOffset: 1, as: UInt64.self)),
+                low: UInt64(bigEndian: value.loadUnaligned(fromByteOffset: 9, as: UInt64.self))))
+    }
+}

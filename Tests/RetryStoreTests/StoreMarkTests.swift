@@ -1,0 +1,137 @@
+import SluiceModel
+import TestSupport
+import Testing
+
+@testable import RetryStore
+
+/// Marks of records whose pushes are under other device tokens.
+@Suite struct StoreMarkTests {
+    private func mark(_ offset: Int64) -> StoreMark {
+        StoreMark(offset: offset, apnsID: APNSID(high: .max - UInt64(offset), low: UInt64(offset)))
+    }
+
+    private func marks(_ store: RetryStore, _ partition: StorePartition) throws -> [StoreMark] {
+        let awaited = Awaited<Result<[StoreMark], RetryStoreError>>()
+        store.loadMarks(of: partition) { awaited.set($0) }
+        return try awaited.wait("marks").get()
+    }
+
+    private func restored(
+        _ store: RetryStore, _ partition: StorePartition, _ chunk: consuming ChangelogChunk
+    ) throws {
+        let awaited = Awaited<RetryStoreError??>()
+        store.restore(partition, chunk) { awaited.set(.some($0)) }
+        #expect(try awaited.wait("a chunk") ?? nil == nil)
+    }
+
+    /// What `body` does with a store, whose directory is free after it.
+    private func with(
+        _ directory: TemporaryDirectory, _ body: (RetryStore, StorePartition) throws -> Void
+    ) throws {
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        try body(store, store.partition(2))
+    }
+
+    private let push = TestPush(
+        token: String(repeating: "0a", count: 32), payload: "{}", partition: 2, offset: 7)
+
+    @Test func marksAreKeptByOffsetApartFromItems() throws {
+        let directory = try TemporaryDirectory("store")
+        try with(directory) { store, partition in
+            let other = try store.partition(3)
+            try store.submitted { batch in
+                for offset in [7, 300, 2] as [Int64] { batch.put(partition, mark(offset)) }
+                push.withStored { batch.put(partition, store.key(push), due: 100, replacingDue: nil, $0) }
+                batch.put(other, mark(9))
+            }
+            #expect(try marks(store, partition) == [mark(2), mark(7), mark(300)])
+            #expect(try store.scannedItems(partition) == [store.key(push)])
+            #expect(try store.due(partition).entries.map(\.key) == [store.key(push)])
+            #expect(try store.loaded(partition, store.device(push.token)).items.map(\.offset) == [7])
+            // Nothing happens to one that isn't there.
+            try store.submitted { batch in
+                batch.removeMark(partition, offset: 7)
+                batch.removeMark(partition, offset: 8)
+            }
+        }
+        try with(directory) { store, partition in
+            #expect(try marks(store, partition) == [mark(2), mark(300)])
+            #expect(try store.loaded(partition, store.device(push.token)).items.count == 1)
+            #expect(try store.dropped(partition) == nil)
+            let (anew, other) = (try store.partition(2), try store.partition(3))
+            #expect(try marks(store, anew) == [])
+            #expect(try marks(store, other) == [mark(9)])
+        }
+    }
+
+    @Test func theInspectorCountsThemApart() throws {
+        let directory = try TemporaryDirectory("store")
+        let damaged = StoreMarkBytes.key(5)
+        try with(directory) { store, partition in
+            try store.submitted { batch in
+                for offset in [3, 7] as [Int64] { batch.put(partition, mark(offset)) }
+                push.withStored { batch.put(partition, store.key(push), due: 100, replacingDue: nil, $0) }
+            }
+        }
+        do {
+            let inspector = try StoreInspector(directory: directory.file("store"))
+            let report = inspector.verify()
+            #expect(report.isSound, "\(report.problems)")
+            #expect((report.items, report.marks, report.dueEntries) == (1, 2, 1))
+            var (items, found): ([Int64], [StoreMark]) = ([], [])
+            try inspector.reader.visitItems(of: 2) {
+                items.append($0.key.offset)
+                return true
+            }
+            try inspector.reader.visitMarks(of: 2) {
+                found.append($0)
+                return true
+            }
+            #expect((items, found) == ([7], [mark(3), mark(7)]))
+        }
+        try with(directory) { store, partition in
+            try store.submitted { batch in
+                [9, 9].withUnsafeBytes {
+                    batch.put(partition, damaged, due: 1, replacingDue: nil, value: $0)
+                }
+                batch.removeStaleDue(partition, DueEntry(due: 1, key: damaged))
+            }
+            #expect(try marks(store, partition) == [mark(3), mark(7)])
+        }
+        let report = try StoreInspector(directory: directory.file("store")).verify()
+        #expect(report.problems == [StoreProblem(partition: 2, key: damaged, kind: .mark)])
+        #expect(
+            report.problems.first?.description == "partition 2, offset 5: the mark of a record can't be read")
+    }
+
+    @Test func theChangelogHasThem() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(2)
+        func append(_ offset: Int64, _ value: [UInt8]?, _ chunk: inout ChangelogChunk) {
+            var key = ByteWriter()
+            ChangelogKey.mark(offset: offset).encode(into: &key)
+            guard let value else { return chunk.append(key: key.bytes, value: nil) }
+            value.withUnsafeBytes { chunk.append(key: key.bytes, value: $0) }
+        }
+        func value(_ offset: Int64) -> [UInt8] {
+            var value = ByteWriter()
+            ChangelogKey.encode(mark(offset), into: &value)
+            return Array(value.bytes)
+        }
+        var first = ChangelogChunk(hasher: store.hasher)
+        for offset in [4, 5, 6] as [Int64] { append(offset, value(offset), &first) }
+        append(5, nil, &first)
+        append(8, Array(value(8).dropLast()), &first)
+        #expect((first.count, first.unknown) == (4, 1))
+        try restored(store, partition, first)
+        #expect(try marks(store, partition) == [mark(4), mark(6)])
+        var second = ChangelogChunk(hasher: store.hasher)
+        append(4, nil, &second)
+        try restored(store, partition, second)
+        #expect(try marks(store, partition) == [mark(6)])
+        #expect(try store.due(partition).entries.isEmpty)
+    }
+}
