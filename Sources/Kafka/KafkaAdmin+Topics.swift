@@ -67,6 +67,7 @@ extension KafkaAdmin {
             // A client chooses by itself which of its brokers it asks; one that was told of a single one asks that.
             var alone = properties
             let host = broker.host.contains(":") ? "[\(broker.host)]" : broker.host
+            alone["metadata.broker.list"] = nil
             alone["bootstrap.servers"] = "\(host):\(broker.port)"
             let client = try KafkaAdmin(properties: alone)
             for topic in topics {
