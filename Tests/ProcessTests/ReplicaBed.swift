@@ -265,6 +265,22 @@ final class ReplicaBed {
         replicas[name]!.process.signal(SIGCONT)
     }
 
+    /// Waits until a worker that was resumed has its share. Kafka aborts a transaction that is open for longer than
+    /// `transaction.timeout.ms` and locks its producer out: then the worker ends at once, and another takes its place.
+    func startAgainIfFenced(_ name: String) throws {
+        let replica = replicas[name]!
+        replica.mayEnd = Self.hasTransactions
+        try wait(for: "\(name) goes on, or has ended") { isShared || !replica.process.isRunning }
+        replica.mayEnd = false
+        guard !replica.process.isRunning else { return }
+        try poll()
+        #expect(try replica.process.wait() == .status(69), "\(replica.process.standardError.suffix(2_000))")
+        #expect(replica.lines.contains { $0.message == "the worker stops at once" })
+        isDisturbed.formUnion(replica.owned)
+        replicas[name] = nil
+        try start([name])
+    }
+
     /// Throws away what a worker that has ended had.
     func removeStore(_ name: String) throws {
         try FileManager.default.removeItem(atPath: installation.directory.file("store-\(name)"))
