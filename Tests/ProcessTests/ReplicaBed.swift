@@ -120,7 +120,7 @@ final class ReplicaBed {
             history.arrivals.append(
                 AuditedArrival(time: time, apnsID: identifier, deviceToken: token, status: status))
         }
-        if ContinuousClock.now - lastLook > .milliseconds(50) { try look() }
+        if ContinuousClock.now - lastLook > .milliseconds(50) { look() }
         for replica in replicas.values.sorted(by: { $0.name < $1.name }) {
             for line in replica.read() where line.message == "partitions assigned" {
                 for partition in line.partitions { take(partition, at: line.time) }
@@ -137,10 +137,15 @@ final class ReplicaBed {
         history.takeovers[partition]!.sort { $0.time < $1.time }
     }
 
-    private func look() throws {
-        let committed = try group.committed(
-            (0..<Int32(installation.partitions)).map { TopicPartition(installation.kafka.topic("jobs"), $0) })
+    private func look() {
         lastLook = .now
+        // Brokers may be away: there is no news then.
+        guard
+            let committed = try? group.committed(
+                (0..<Int32(installation.partitions)).map {
+                    TopicPartition(installation.kafka.topic("jobs"), $0)
+                })
+        else { return }
         let offsets = committed.map { $0.offset ?? -1 }
         if commits.last?.offsets != offsets { commits.append((now, offsets)) }
     }
