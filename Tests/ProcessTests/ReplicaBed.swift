@@ -170,6 +170,7 @@ final class ReplicaBed {
                 try meanwhile()
                 for replica in replicas.values {
                     guard let exit = replica.endedEarly else { continue }
+                    keepLogs()
                     throw Trouble(
                         description:
                             "\(replica.name): \(exit)\n\(replica.process.standardError.suffix(3_000))")
@@ -177,14 +178,18 @@ final class ReplicaBed {
                 return try condition()
             }
         } catch let error as TimedOut {
-            if let directory = ProcessInfo.processInfo.environment["SLUICE_TEST_REPLICA_LOGS"] {
-                for (name, replica) in replicas {
-                    try? replica.process.standardError.write(
-                        toFile: "\(directory)/\(name).log", atomically: false, encoding: .utf8)
-                }
-            }
+            keepLogs()
             let logs = replicas.values.map { "\($0.name): \($0.process.standardError.suffix(2_000))" }
             throw Trouble(description: "\(error)\n\(logs.joined(separator: "\n"))")
+        }
+    }
+
+    /// Where SLUICE_TEST_REPLICA_LOGS says.
+    private func keepLogs() {
+        guard let directory = ProcessInfo.processInfo.environment["SLUICE_TEST_REPLICA_LOGS"] else { return }
+        for (name, replica) in replicas {
+            try? replica.process.standardError.write(
+                toFile: "\(directory)/\(name).log", atomically: false, encoding: .utf8)
         }
     }
 
