@@ -1,4 +1,5 @@
 import CRdkafka
+import Glibc
 
 extension KafkaAdmin {
     /// How topics are configured, defaults included.
@@ -58,5 +59,31 @@ extension KafkaAdmin {
             counts.append((topic, try partitionCount(of: topic, timeoutMilliseconds: timeoutMilliseconds)))
         }
         return CoPartitioning(counts)
+    }
+
+    /// Asks each broker for the topics until it names them.
+    func waitUntilKnown(_ topics: [String], _ deadline: MonotonicDeadline) throws(KafkaError) {
+        for broker in try metadata(timeoutMilliseconds: max(1_000, deadline.remainingMilliseconds)).brokers {
+            // A client chooses by itself which of its brokers it asks; one that was told of a single one asks that.
+            var alone = properties
+            let host = broker.host.contains(":") ? "[\(broker.host)]" : broker.host
+            alone["metadata.broker.list"] = nil
+            alone["bootstrap.servers"] = "\(host):\(broker.port)"
+            let client = try KafkaAdmin(properties: alone)
+            for topic in topics {
+                while !client.knows(topic, deadline) {
+                    guard !deadline.hasPassed else { return }
+                    usleep(20_000)
+                }
+            }
+        }
+    }
+
+    private func knows(_ topic: String, _ deadline: MonotonicDeadline) -> Bool {
+        let timeout = max(1, deadline.remainingMilliseconds)
+        // A broker that does not answer is asked until the time is over; others may do without it.
+        guard let answer = try? metadata(topic: topic, timeoutMilliseconds: timeout) else { return false }
+        guard let found = answer.topics.first(where: { $0.name == topic }) else { return false }
+        return found.error == nil && found.partitionCount > 0
     }
 }

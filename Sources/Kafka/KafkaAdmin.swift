@@ -53,16 +53,20 @@ public final class KafkaAdmin {
 
     /// Freed in `deinit`; every other handle here lives within one call.
     let client: OpaquePointer
+    let properties: KafkaProperties
 
     /// - Throws: an error that names the property that is missing, unknown or bad.
     public init(properties: KafkaProperties) throws(KafkaError) {
+        self.properties = properties
         let configuration = try ClientConfiguration(.admin, properties)
         client = try configuration.create()
     }
 
     deinit { rd_kafka_destroy(client) }
 
-    /// Creates topics; those that exist are left as they are.
+    /// Creates topics; those that exist are left as they are. Returns when every broker that answers knows them, or
+    /// the time is over: the controller's word reaches the brokers one after another, and one that has not heard of it
+    /// yet says that there is no such topic.
     ///
     /// - Returns: per topic, in the order given, what happened.
     /// - Throws: when a topic is refused, or the cluster has no topic administration (`sluice kafka` has
@@ -72,6 +76,7 @@ public final class KafkaAdmin {
         _ topics: [NewTopic], timeoutMilliseconds: Int32 = 15_000
     ) throws(KafkaError) -> [Creation] {
         guard !topics.isEmpty else { return [] }
+        let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         var handles: [OpaquePointer?] = []
         defer { handles.forEach { rd_kafka_NewTopic_destroy($0) } }
         for topic in topics { handles.append(try Self.handle(for: topic)) }
@@ -96,6 +101,7 @@ public final class KafkaAdmin {
                 throw KafkaError(code, "create topic \"\(name)\"", detail: detail)
             }
         }
+        try waitUntilKnown(topics.map(\.name), deadline)
         return topics.map { outcome[$0.name] ?? .created }
     }
 

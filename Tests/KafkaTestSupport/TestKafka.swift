@@ -9,6 +9,7 @@ public final class TestKafka {
     public let bootstrapServers: String
     public let suffix: String
     private let cluster: ChildProcess?
+    private let topics: [String]
 
     public static var realBrokers: String? {
         ProcessInfo.processInfo.environment["SLUICE_TEST_BOOTSTRAP_SERVERS"]
@@ -21,6 +22,7 @@ public final class TestKafka {
     public init(_ topics: [(name: String, partitions: Int)], isOwn: Bool = false) throws {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
         self.suffix = suffix
+        self.topics = topics.map { "\($0.name)-\(suffix)" }
         if !isOwn, let brokers = Self.realBrokers {
             bootstrapServers = brokers
             cluster = nil
@@ -28,16 +30,10 @@ public final class TestKafka {
             try admin.createTopics(
                 topics.map {
                     NewTopic(
-                        "\($0.name)-\(suffix)", partitions: $0.partitions, replicationFactor: 1,
+                        "\($0.name)-\(suffix)", partitions: $0.partitions,
                         configuration: $0.name == "changelog"
                             ? [(name: "cleanup.policy", value: "compact")] : [])
                 })
-            for topic in topics {
-                let name = "\(topic.name)-\(suffix)"
-                try eventually("topic \(name) has its partitions") {
-                    try admin.partitionCount(of: name) == topic.partitions
-                }
-            }
             return
         }
         let directory = try TemporaryDirectory("kafka")
@@ -48,6 +44,12 @@ public final class TestKafka {
         try cluster.waits(for: "the embedded cluster is ready") { directory.read("ready") != nil }
         bootstrapServers = (directory.read("ready") ?? "").trimmingCharacters(in: .whitespacesAndNewlines)
         self.cluster = cluster
+    }
+
+    deinit {
+        guard cluster == nil else { return }
+        let admin = try? KafkaAdmin(properties: KafkaProperties(bootstrapServers: bootstrapServers))
+        try? admin?.deleteTopics(topics)
     }
 
     public func topic(_ name: String) -> String { "\(name)-\(suffix)" }

@@ -201,7 +201,7 @@ private final class Restore {
 
     @Test func aPartitionThatIsTakenAwayIsReadNoMore() throws {
         let bed = try KafkaTestBed(partitions: 2)
-        // In small batches, of which one comes per fetch.
+        // In small batches: the embedded cluster gives one per fetch, Kafka all at once.
         for first in stride(from: 0, to: 200, by: 20) {
             for partition: Int32 in 0..<2 {
                 try bed.fill(partition, with: values(partition, first..<first + 20))
@@ -209,9 +209,10 @@ private final class Restore {
         }
         let restore = try Restore(bed)
         try restore.reader.read([0, 1].map { TopicPartitionOffset(bed.partition($0), .beginning) })
-        try eventually("some of both") {
+        // A poll takes ten records at most: the first that brings some leaves most of the partition unread.
+        try eventually("some of it") {
             restore.poll(limit: 10)
-            return !restore.texts(0).isEmpty && !restore.texts(1).isEmpty
+            return !restore.texts(0).isEmpty
         }
         try restore.reader.stop([bed.partition(0)])
         let before = restore.texts(0).count
@@ -262,6 +263,10 @@ private final class Restore {
         }
         try write("a")
         try transactions.complete { try $0.commit() }
+        let admin = try KafkaAdmin(properties: bed.properties())
+        try eventually("the marker is written, which follows the commit") {
+            try admin.watermarks(of: bed.partition(0)).high == 2
+        }
         let closed = try Restore(bed)
         try closed.reader.read([TopicPartitionOffset(bed.partition(0), .beginning)])
         try closed.finish()

@@ -120,7 +120,7 @@ final class ReplicaBed {
             history.arrivals.append(
                 AuditedArrival(time: time, apnsID: identifier, deviceToken: token, status: status))
         }
-        if ContinuousClock.now - lastLook > .milliseconds(50) { try look() }
+        if ContinuousClock.now - lastLook > .milliseconds(50) { look() }
         for replica in replicas.values.sorted(by: { $0.name < $1.name }) {
             for line in replica.read() where line.message == "partitions assigned" {
                 for partition in line.partitions { take(partition, at: line.time) }
@@ -137,10 +137,15 @@ final class ReplicaBed {
         history.takeovers[partition]!.sort { $0.time < $1.time }
     }
 
-    private func look() throws {
-        let committed = try group.committed(
-            (0..<Int32(installation.partitions)).map { TopicPartition(installation.kafka.topic("jobs"), $0) })
+    private func look() {
         lastLook = .now
+        // Brokers may be away: there is no news then.
+        guard
+            let committed = try? group.committed(
+                (0..<Int32(installation.partitions)).map {
+                    TopicPartition(installation.kafka.topic("jobs"), $0)
+                })
+        else { return }
         let offsets = committed.map { $0.offset ?? -1 }
         if commits.last?.offsets != offsets { commits.append((now, offsets)) }
     }
@@ -165,6 +170,7 @@ final class ReplicaBed {
                 try meanwhile()
                 for replica in replicas.values {
                     guard let exit = replica.endedEarly else { continue }
+                    keepLogs()
                     throw Trouble(
                         description:
                             "\(replica.name): \(exit)\n\(replica.process.standardError.suffix(3_000))")
@@ -172,14 +178,18 @@ final class ReplicaBed {
                 return try condition()
             }
         } catch let error as TimedOut {
-            if let directory = ProcessInfo.processInfo.environment["SLUICE_TEST_REPLICA_LOGS"] {
-                for (name, replica) in replicas {
-                    try? replica.process.standardError.write(
-                        toFile: "\(directory)/\(name).log", atomically: false, encoding: .utf8)
-                }
-            }
+            keepLogs()
             let logs = replicas.values.map { "\($0.name): \($0.process.standardError.suffix(2_000))" }
             throw Trouble(description: "\(error)\n\(logs.joined(separator: "\n"))")
+        }
+    }
+
+    /// Where SLUICE_TEST_REPLICA_LOGS says.
+    private func keepLogs() {
+        guard let directory = ProcessInfo.processInfo.environment["SLUICE_TEST_REPLICA_LOGS"] else { return }
+        for (name, replica) in replicas {
+            try? replica.process.standardError.write(
+                toFile: "\(directory)/\(name).log", atomically: false, encoding: .utf8)
         }
     }
 
@@ -263,6 +273,22 @@ final class ReplicaBed {
         replicas[name]!.isActive = true
         replicas[name]!.owned = []
         replicas[name]!.process.signal(SIGCONT)
+    }
+
+    /// Waits until a worker that was resumed has its share. Kafka aborts a transaction that is open for longer than
+    /// `transaction.timeout.ms` and locks its producer out: then the worker ends at once, and another takes its place.
+    func startAgainIfFenced(_ name: String) throws {
+        let replica = replicas[name]!
+        replica.mayEnd = Self.hasTransactions
+        try wait(for: "\(name) goes on, or has ended") { isShared || !replica.process.isRunning }
+        replica.mayEnd = false
+        guard !replica.process.isRunning else { return }
+        try poll()
+        #expect(try replica.process.wait() == .status(69), "\(replica.process.standardError.suffix(2_000))")
+        #expect(replica.lines.contains { $0.message == "the worker stops at once" })
+        isDisturbed.formUnion(replica.owned)
+        replicas[name] = nil
+        try start([name])
     }
 
     /// Throws away what a worker that has ended had.

@@ -16,6 +16,8 @@ final class Replica {
     private var log: LineTail
     /// It is expected to have partitions.
     var isActive = true
+    /// It may end by itself.
+    var mayEnd = false
     var owned: Set<Int32> = []
     private(set) var lines: [Line] = []
 
@@ -35,7 +37,7 @@ final class Replica {
         log = LineTail(process.standardErrorFile)
     }
 
-    var endedEarly: ChildProcess.Exit? { isActive ? process.exitIfEnded() : nil }
+    var endedEarly: ChildProcess.Exit? { isActive && !mayEnd ? process.exitIfEnded() : nil }
 
     private static let style = Date.ISO8601FormatStyle(includingFractionalSeconds: true)
 

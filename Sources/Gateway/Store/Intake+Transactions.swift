@@ -87,7 +87,8 @@ extension Intake {
         if let failure = turn.failure {
             return failAtOnce(
                 failure.isFenced
-                    ? "another worker has taken over this one's transactions: \(failure)"
+                    ? "another worker has this one's transactional identifier, or Kafka has aborted a transaction that "
+                        + "was open for longer than transaction.timeout.ms; start it again: \(failure)"
                     : "transactions have failed: \(failure)")
         }
         guard let step = turn.step else { return transactions.arm(loop) }
