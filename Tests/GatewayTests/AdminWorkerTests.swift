@@ -11,8 +11,6 @@ import Testing
 
 /// The admin endpoint of a running worker.
 struct AdminWorkerTests {
-    private static let topic = "com.example.news"
-
     private final class Endpoint: Sendable {
         let endpoints = AdminEndpoints(patience: .seconds(60))
         let server: AdminServer
@@ -32,20 +30,6 @@ struct AdminWorkerTests {
         func waitUntilReady() throws {
             try eventually("the worker is ready") { try get("/readyz").status == 200 }
         }
-    }
-
-    private func held(_ device: String, _ collapse: String) -> EncodedJob {
-        var push = PushDescription(
-            deviceToken: device, topic: Self.topic, payload: Array(#"{"aps":{"alert":"later"}}"#.utf8))
-        push.delivery = "hold-while-offline"
-        push.collapseIdentifier = collapse
-        return JobEncoder.binary(push)
-    }
-
-    private func offline(_ device: String) throws -> EncodedJob {
-        try #require(
-            JobEncoder.document(
-                Array(#"{"kind":"device","device-token":"\#(device)","event":"offline"}"#.utf8)))
     }
 
     /// `sluice inspect store --json` on a store that is closed.
@@ -69,11 +53,13 @@ struct AdminWorkerTests {
         var random = SeededRandom(seed: 4711)
         let devices = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
         try bed.produce(
-            try devices.map { try offline($0) } + devices.flatMap { [held($0, "a"), held($0, "b")] })
-        try eventually("all is in the store alone") {
-            let shards = worker.snapshot().shards
-            return shards.coldDevices == 20 && shards.states.allSatisfy { $0 == 0 }
-        }
+            try devices.map { try event("offline", of: $0) }
+                + devices.flatMap { device in
+                    ["a", "b"].map { identifier in
+                        held("later", to: device) { $0.collapseIdentifier = identifier }
+                    }
+                })
+        try worker.waitUntilEvicted(devices: 20)
 
         let counts = try endpoint.get("/store")
         #expect(counts.status == 200)

@@ -7,26 +7,6 @@ import Testing
 
 /// What the delivery machine decides, seen from Kafka and from APNs.
 @Suite struct DeliveryTests {
-    static let topic = "com.example.news"
-
-    /// A push of one device; its payload names it.
-    private func push(
-        _ name: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
-    ) -> EncodedJob {
-        var push = PushDescription(
-            deviceToken: device, topic: Self.topic, payload: Array(#"{"aps":{"alert":"\#(name)"}}"#.utf8))
-        change(&push)
-        return JobEncoder.binary(push)
-    }
-
-    private func job(_ json: String) throws -> EncodedJob {
-        try #require(JobEncoder.document(Array(json.utf8)))
-    }
-
-    private func event(_ event: String, of device: String, _ more: String = "") throws -> EncodedJob {
-        try job(#"{"kind":"device","device-token":"\#(device)","event":"\#(event)"\#(more)}"#)
-    }
-
     @Test func aHotIdentityCostsTwoPushes() throws {
         let bed = try WorkerBed { $0.latency = .seconds(4) }
         let worker = try bed.worker { $0.apns.connections = 1 }
@@ -81,9 +61,9 @@ import Testing
         #expect(worker.snapshot().shards.count(in: .scheduled) == 1)
         try bed.produce([
             try job(
-                #"{"kind":"cancel","device-token":"\#(device)","topic":"\#(Self.topic)","collapse-id":"x"}"#),
+                #"{"kind":"cancel","device-token":"\#(device)","topic":"\#(newsTopic)","collapse-id":"x"}"#),
             try job(
-                #"{"kind":"cancel","device-token":"\#(device)","topic":"\#(Self.topic)","collapse-id":"x"}"#),
+                #"{"kind":"cancel","device-token":"\#(device)","topic":"\#(newsTopic)","collapse-id":"x"}"#),
             try job(
                 #"{"kind":"cancel","device-token":"\#(device)","topic":"com.example.other","collapse-id":"x"}"#
             ),

@@ -9,24 +9,6 @@ import Testing
 
 /// What one worker holds another can take over, by way of the changelog.
 struct HandOffTests {
-    static let topic = "com.example.news"
-
-    private func push(
-        _ alert: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
-    ) -> EncodedJob {
-        var push = PushDescription(
-            deviceToken: device, topic: Self.topic, payload: Array(#"{"aps":{"alert":"\#(alert)"}}"#.utf8))
-        push.delivery = "hold-while-offline"
-        change(&push)
-        return JobEncoder.binary(push)
-    }
-
-    private func event(_ name: String, of device: String, _ more: String = "") throws -> EncodedJob {
-        try #require(
-            JobEncoder.document(
-                Array(#"{"kind":"device","device-token":"\#(device)","event":"\#(name)"\#(more)}"#.utf8)))
-    }
-
     private func worker(
         _ bed: WorkerBed, _ name: String, transactions: Configuration.Store.Switch = .off
     ) throws -> Worker {
@@ -38,13 +20,6 @@ struct HandOffTests {
         }
     }
 
-    private func evicted(_ worker: Worker, devices: Int) throws {
-        try eventually("all of \(devices) devices has left memory") {
-            let shards = worker.snapshot().shards
-            return shards.coldDevices == devices && shards.states.allSatisfy { $0 == 0 }
-        }
-    }
-
     @Test func anotherWorkerTakesOverWhatIsHeld() throws {
         let bed = try WorkerBed()
         var random = SeededRandom(seed: 951)
@@ -53,12 +28,12 @@ struct HandOffTests {
         let first = try worker(bed, "first")
         try bed.produce(
             try devices.map { try event("offline", of: $0) }
-                + devices.map { device in push("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
+                + devices.map { device in held("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
         try bed.waitForOutcomes(60)
-        try evicted(first, devices: 60)
+        try first.waitUntilEvicted(devices: 60)
         // Some are superseded, some are sent, some move, before the first worker is gone for good.
         try bed.produce(
-            devices[0..<20].map { device in push("newer", to: device) { $0.collapseIdentifier = "x" } })
+            devices[0..<20].map { device in held("newer", to: device) { $0.collapseIdentifier = "x" } })
         try bed.produce(try devices[20..<40].map { try event("online", of: $0) })
         // Before their pushes come: another partition may be read first.
         try bed.produce(try new.map { try event("offline", of: $0) })
@@ -103,13 +78,13 @@ struct HandOffTests {
         let devices = (0..<40).map { _ in random.hexadecimal(bytes: 32) }
         try bed.produce(
             try devices.map { try event("offline", of: $0) }
-                + devices.map { device in push("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
+                + devices.map { device in held("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
         try bed.waitForOutcomes(40)
-        try evicted(worker, devices: 40)
+        try worker.waitUntilEvicted(devices: 40)
         try bed.produce(300, seed: 953)
         try bed.waitForOutcomes(340)
         try bed.produce(
-            devices[0..<20].map { device in push("newer", to: device) { $0.collapseIdentifier = "x" } })
+            devices[0..<20].map { device in held("newer", to: device) { $0.collapseIdentifier = "x" } })
         try bed.produce(try devices.map { try event("online", of: $0) })
         let outcomes = try bed.waitForOutcomes(340 + 20 + 40 + 40)
         #expect(outcomes.count { $0.kind == .accepted } == 340)

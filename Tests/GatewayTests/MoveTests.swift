@@ -10,24 +10,6 @@ import Testing
 
 /// What the store has moves to the new token of its device, once, whatever happens to the worker.
 struct MoveTests {
-    static let topic = "com.example.news"
-
-    private func push(
-        _ alert: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
-    ) -> EncodedJob {
-        var push = PushDescription(
-            deviceToken: device, topic: Self.topic, payload: Array(#"{"aps":{"alert":"\#(alert)"}}"#.utf8))
-        push.delivery = "hold-while-offline"
-        change(&push)
-        return JobEncoder.binary(push)
-    }
-
-    private func event(_ name: String, of device: String, _ more: String = "") throws -> EncodedJob {
-        try #require(
-            JobEncoder.document(
-                Array(#"{"kind":"device","device-token":"\#(device)","event":"\#(name)"\#(more)}"#.utf8)))
-    }
-
     private func change(_ device: String, to new: String) throws -> EncodedJob {
         try event("token-changed", of: device, #","new-device-token":"\#(new)""#)
     }
@@ -57,13 +39,6 @@ struct MoveTests {
             $0.delivery.shards = shards
             $0.delivery.commitInterval = commitInterval
             if let group { $0.kafka.groupID = group }
-        }
-    }
-
-    private func evicted(_ worker: Worker, devices: Int) throws {
-        try eventually("all of \(devices) devices has left memory") {
-            let shards = worker.snapshot().shards
-            return shards.coldDevices == devices && shards.states.allSatisfy { $0 == 0 }
         }
     }
 
@@ -105,7 +80,7 @@ struct MoveTests {
         let again = try bed.waitForOutcomes(before + records - items).dropFirst(before)
         #expect(again.allSatisfy { $0.kind == .applied }, "no push ends by being read again")
         #expect(bed.simulator.summary.requests == sent)
-        try evicted(worker, devices: items)
+        try worker.waitUntilEvicted(devices: items)
         try produce(bed, try online.map { try event("online", of: $0) })
         let outcomes = try bed.waitForOutcomes(before + again.count + online.count + items)
         let accepted = outcomes.filter { $0.kind == .accepted }
@@ -128,12 +103,12 @@ struct MoveTests {
         try produce(
             bed,
             try (old + new).map { try event("offline", of: $0) }
-                + old.map { device in push("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
+                + old.map { device in held("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
         try bed.waitForOutcomes(48)
-        try evicted(first, devices: 24)
+        try first.waitUntilEvicted(devices: 24)
         try produce(bed, try zip(old, new).map { try change($0, to: $1) })
         try bed.waitForOutcomes(72)
-        try evicted(first, devices: 24)
+        try first.waitUntilEvicted(devices: 24)
         try copyStore(bed, to: "left")
         #expect(bed.stop(first).failure == nil)
         let left = try report(bed, "left")
@@ -155,12 +130,12 @@ struct MoveTests {
         let old = devices(6, seed: 963).map { "aa" + $0.dropFirst(2) }
         let new = devices(6, seed: 964).map { "bb" + $0.dropFirst(2) }
         try produce(
-            bed, try new.map { try event("offline", of: $0) } + old.map { push("for \($0)", to: $0) })
+            bed, try new.map { try event("offline", of: $0) } + old.map { held("for \($0)", to: $0) })
         try eventually("all are in flight") { bed.simulator.summary.requests >= 6 }
         try produce(bed, try zip(old, new).map { try change($0, to: $1) })
         try bed.waitForOutcomes(12)
         // They are held for the new tokens' sake, as soon as the old ones' answers are there.
-        try evicted(first, devices: 6)
+        try first.waitUntilEvicted(devices: 6)
         try copyStore(bed, to: "left")
         #expect(bed.stop(first).failure == nil)
         #expect(
@@ -175,14 +150,14 @@ struct MoveTests {
         let (old, new) = (devices(16, seed: 965), devices(16, seed: 966))
         try produce(
             bed,
-            try (old + new).map { try event("offline", of: $0) } + old.map { push("for \($0)", to: $0) })
+            try (old + new).map { try event("offline", of: $0) } + old.map { held("for \($0)", to: $0) })
         try bed.waitForOutcomes(32)
-        try evicted(first, devices: 16)
+        try first.waitUntilEvicted(devices: 16)
         try produce(bed, try zip(old, new).map { try change($0, to: $1) })
         try bed.waitForOutcomes(48)
         try produce(bed, try zip(old, new).map { try change($1, to: $0) })
         try bed.waitForOutcomes(64)
-        try evicted(first, devices: 16)
+        try first.waitUntilEvicted(devices: 16)
         try copyStore(bed, to: "left")
         #expect(bed.stop(first).failure == nil)
         #expect(
@@ -201,9 +176,9 @@ struct MoveTests {
         try produce(
             bed,
             try old.map { try event("offline", of: $0) }
-                + old.map { device in push("for \(device)", to: device) { $0.ttl = 3600 } })
+                + old.map { device in held("for \(device)", to: device) { $0.ttl = 3600 } })
         try bed.waitForOutcomes(60)
-        try evicted(worker, devices: 60)
+        try worker.waitUntilEvicted(devices: 60)
         try eventually("all is committed") { try bed.committed() == 120 }
         // Held back, so that they stay in the store.
         try produce(bed, try new.map { try event("offline", of: $0) })
@@ -237,9 +212,9 @@ struct MoveTests {
         let (old, new) = (devices(40, seed: 971), devices(40, seed: 972))
         try produce(
             bed,
-            try (old + new).map { try event("offline", of: $0) } + old.map { push("for \($0)", to: $0) })
+            try (old + new).map { try event("offline", of: $0) } + old.map { held("for \($0)", to: $0) })
         try bed.waitForOutcomes(80)
-        try evicted(worker, devices: 40)
+        try worker.waitUntilEvicted(devices: 40)
         // Events of the new devices come at once, and meet what moves.
         try produce(
             bed,
@@ -267,8 +242,8 @@ struct MoveTests {
         let worker = try worker(bed)
         let old = "aa" + devices(1, seed: 969)[0].dropFirst(2)
         let new = "bb" + devices(1, seed: 970)[0].dropFirst(2)
-        try produce(bed, [try event("offline", of: old), push("once", to: old)])
-        try evicted(worker, devices: 1)
+        try produce(bed, [try event("offline", of: old), held("once", to: old)])
+        try worker.waitUntilEvicted(devices: 1)
         try produce(bed, [try event("online", of: old)])
         try eventually("it is in flight") { bed.simulator.summary.requests == 1 }
         try produce(bed, [try change(old, to: new), try event("online", of: new)])

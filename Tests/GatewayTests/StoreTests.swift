@@ -10,39 +10,11 @@ import Testing
 /// What has to wait for long leaves memory, and comes back: when its device is heard of, when it is due, and after a
 /// restart.
 struct StoreTests {
-    static let topic = "com.example.news"
-
-    private func push(
-        _ alert: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
-    ) -> EncodedJob {
-        var push = PushDescription(
-            deviceToken: device, topic: Self.topic, payload: Array(#"{"aps":{"alert":"\#(alert)"}}"#.utf8))
-        push.delivery = "hold-while-offline"
-        change(&push)
-        return JobEncoder.binary(push)
-    }
-
-    private func job(_ json: String) throws -> EncodedJob {
-        try #require(JobEncoder.document(Array(json.utf8)))
-    }
-
-    private func event(_ name: String, of device: String, _ more: String = "") throws -> EncodedJob {
-        try job(#"{"kind":"device","device-token":"\#(device)","event":"\#(name)"\#(more)}"#)
-    }
-
     private func worker(_ bed: WorkerBed, shards: Int = 1) throws -> Worker {
         try bed.worker {
             $0.store = .init(
                 directory: bed.directory.file("store"), after: .seconds(1), changelog: .off)
             $0.delivery.shards = shards
-        }
-    }
-
-    /// Waits until nothing is in memory and so many devices are known to have something in the store.
-    private func evicted(_ worker: Worker, devices: Int) throws {
-        try eventually("all of \(devices) devices has left memory") {
-            let shards = worker.snapshot().shards
-            return shards.coldDevices == devices && shards.states.allSatisfy { $0 == 0 }
         }
     }
 
@@ -76,7 +48,7 @@ struct StoreTests {
         let summary = try inspect("--json")
         #expect(summary.0 && summary.1.contains(#""items":40"#) && summary.1.contains(#""offline":40"#))
         let people = try inspect()
-        #expect(people.0 && people.1.contains("held") && people.1.contains(Self.topic))
+        #expect(people.0 && people.1.contains("held") && people.1.contains(newsTopic))
         let one = try inspect("--device", device.uppercased(), "--json")
         #expect(one.0 && one.1.contains(#""collapse-id":"x""#) && one.1.contains(#""presence":"offline""#))
         let sound = try inspect("--verify")
@@ -88,9 +60,9 @@ struct StoreTests {
         let worker = try worker(bed)
         let device = SeededRandom.hexadecimal(seed: 901)
         try bed.produce([
-            try event("offline", of: device), push("held", to: device), push("held as well", to: device),
+            try event("offline", of: device), held("held", to: device), held("held as well", to: device),
         ])
-        try evicted(worker, devices: 1)
+        try worker.waitUntilEvicted(devices: 1)
         try eventually("the store has it, so its offset is committed") { try bed.committed() == 3 }
         #expect(worker.snapshot().outstanding == 0)
         #expect(bed.simulator.summary.requests == 0)
@@ -112,9 +84,9 @@ struct StoreTests {
         let first = try worker(bed, shards: 2)
         try bed.produce(
             try devices.map { try event("offline", of: $0) }
-                + devices.map { device in push("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
+                + devices.map { device in held("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
         try bed.waitForOutcomes(40)
-        try evicted(first, devices: 40)
+        try first.waitUntilEvicted(devices: 40)
         #expect(bed.stop(first).failure == nil)
         #expect(try bed.committed() == 80)
         #expect(try left(bed) == 40)
@@ -123,11 +95,11 @@ struct StoreTests {
         let second = try worker(bed, shards: 3)
         try bed.produce(
             devices.enumerated().filter { $0.offset % 2 == 0 }.map { _, device in
-                push("newer for \(device)", to: device) { $0.collapseIdentifier = "x" }
+                held("newer for \(device)", to: device) { $0.collapseIdentifier = "x" }
             })
         let superseded = try bed.waitForOutcomes(60).suffix(20)
         #expect(superseded.allSatisfy { $0.kind == .superseded && $0.supersededBy != nil })
-        try evicted(second, devices: 40)
+        try second.waitUntilEvicted(devices: 40)
         #expect(bed.simulator.summary.requests == 0, "all devices are still offline, as the store knows")
         try bed.produce(try devices.map { try event("online", of: $0) })
         let outcomes = try bed.waitForOutcomes(140)
@@ -145,11 +117,11 @@ struct StoreTests {
         let (scheduled, offline) = (random.hexadecimal(bytes: 32), random.hexadecimal(bytes: 32))
         let now = wallClockSeconds() * 1000
         try bed.produce([
-            push("scheduled", to: scheduled) { $0.deliverAtMilliseconds = now + 22_000 },
+            held("scheduled", to: scheduled) { $0.deliverAtMilliseconds = now + 22_000 },
             try event("offline", of: offline),
-            push("expires", to: offline) { $0.ttl = 22 },
+            held("expires", to: offline) { $0.ttl = 22 },
         ])
-        try evicted(worker, devices: 2)
+        try worker.waitUntilEvicted(devices: 2)
         let outcomes = try bed.waitForOutcomes(3)
         let accepted = try #require(outcomes.first { $0.kind == .accepted })
         #expect(try #require(accepted.firstSentMilliseconds) >= now + 22_000)
@@ -166,8 +138,8 @@ struct StoreTests {
         let devices = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
         try bed.produce(try devices.map { try event("offline", of: $0) })
         try bed.waitForOutcomes(20)
-        try bed.produce(devices.map { device in push("soon", to: device) { $0.ttl = 22 } })
-        try evicted(first, devices: 20)
+        try bed.produce(devices.map { device in held("soon", to: device) { $0.ttl = 22 } })
+        try first.waitUntilEvicted(devices: 20)
         let expiry = wallClockSeconds() + 22
         #expect(bed.stop(first).failure == nil)
         try eventually("they have expired") { wallClockSeconds() > expiry }
@@ -190,14 +162,14 @@ struct StoreTests {
         let all = devices + [cancelled, unregistered]
         try bed.produce(
             try all.map { try event("offline", of: $0) }
-                + all.map { device in push("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
+                + all.map { device in held("for \(device)", to: device) { $0.collapseIdentifier = "x" } })
         try bed.waitForOutcomes(10)
-        try evicted(worker, devices: 10)
+        try worker.waitUntilEvicted(devices: 10)
         try bed.produce(
             try zip(devices, new).map { try event("token-changed", of: $0, #","new-device-token":"\#($1)""#) }
                 + [
                     job(
-                        #"{"kind":"cancel","device-token":"\#(cancelled)","topic":"\#(Self.topic)","collapse-id":"x"}"#
+                        #"{"kind":"cancel","device-token":"\#(cancelled)","topic":"\#(newsTopic)","collapse-id":"x"}"#
                     ),
                     event("unregistered", of: unregistered),
                 ])
@@ -225,10 +197,10 @@ struct StoreTests {
         let devices = (0..<500).map { _ in random.hexadecimal(bytes: 32) }
         try bed.produce(
             try devices.flatMap { device in
-                try [event("offline", of: device)] + (0..<10).map { push("\($0)", to: device) }
+                try [event("offline", of: device)] + (0..<10).map { held("\($0)", to: device) }
             })
         try bed.waitForOutcomes(500)
-        try evicted(worker, devices: 500)
+        try worker.waitUntilEvicted(devices: 500)
         #expect(worker.snapshot().shards.store.puts >= 5000)
         try bed.produce(try devices.map { try event("online", of: $0) })
         let outcomes = try bed.waitForOutcomes(6000)

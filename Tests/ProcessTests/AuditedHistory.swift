@@ -1,3 +1,4 @@
+import Foundation
 import SluiceModel
 
 /// Where a job's record is: partition and offset of the jobs topic.
@@ -122,6 +123,17 @@ struct AuditedArrival {
     var apnsID: String
     var deviceToken: String
     var status: Int
+}
+
+extension AuditedArrival {
+    /// Reads a line of the simulator's log of pushes.
+    init?(line: Data) {
+        guard let object = try? JSONSerialization.jsonObject(with: line) as? [String: Any],
+            let time = object["time"] as? Int64, let identifier = object["apnsId"] as? String,
+            let token = object["token"] as? String, let status = object["status"] as? Int
+        else { return nil }
+        self.init(time: time, apnsID: identifier, deviceToken: token, status: status)
+    }
 }
 
 /// A worker from its start to its end.

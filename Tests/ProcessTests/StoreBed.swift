@@ -141,16 +141,12 @@ final class StoreBed {
 
     private func readPushes() {
         for line in log.read() {
-            guard let object = try? JSONSerialization.jsonObject(with: line) as? [String: Any],
-                let time = object["time"] as? Int64, let identifier = object["apnsId"] as? String,
-                let token = object["token"] as? String, let status = object["status"] as? Int
-            else {
+            guard let arrival = AuditedArrival(line: line) else {
                 log.unreadable += 1
                 continue
             }
-            if status == 200 { accepted.insert(identifier) }
-            history.arrivals.append(
-                AuditedArrival(time: time, apnsID: identifier, deviceToken: token, status: status))
+            if arrival.status == 200 { accepted.insert(arrival.apnsID) }
+            history.arrivals.append(arrival)
         }
     }
 

@@ -1,0 +1,46 @@
+import Gateway
+import SluiceModel
+import TestSupport
+import Testing
+
+// Jobs of the one app that the tests' workers have.
+
+let newsTopic = "com.example.news"
+
+/// A push of one device; its payload names it.
+func push(
+    _ alert: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
+) -> EncodedJob {
+    var push = PushDescription(
+        deviceToken: device, topic: newsTopic, payload: Array(#"{"aps":{"alert":"\#(alert)"}}"#.utf8))
+    change(&push)
+    return JobEncoder.binary(push)
+}
+
+/// The same, which waits while its device is offline.
+func held(
+    _ alert: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
+) -> EncodedJob {
+    push(alert, to: device) {
+        $0.delivery = "hold-while-offline"
+        change(&$0)
+    }
+}
+
+func job(_ json: String) throws -> EncodedJob {
+    try #require(JobEncoder.document(Array(json.utf8)))
+}
+
+func event(_ name: String, of device: String, _ more: String = "") throws -> EncodedJob {
+    try job(#"{"kind":"device","device-token":"\#(device)","event":"\#(name)"\#(more)}"#)
+}
+
+extension Worker {
+    /// Waits until nothing is in memory and so many devices are known to have something in the store.
+    func waitUntilEvicted(devices: Int) throws {
+        try eventually("all of \(devices) devices has left memory") {
+            let shards = snapshot().shards
+            return shards.coldDevices == devices && shards.states.allSatisfy { $0 == 0 }
+        }
+    }
+}
