@@ -95,7 +95,7 @@ extension World {
         var copy = present?.copy ?? entry.copy
         copy.isLive = true
         copy.address = entry.token
-        copy.keys = [StoredKey(token: entry.token, due: entry.due)]
+        copy.key = StoredKey(token: entry.token, due: entry.due)
         copy.isRestored = true
         copy.noted = -1
         copy.notedBy = -1

@@ -194,10 +194,10 @@ extension World {
         jobs[copy.job].movedBy = -1
         note("push # ends: outcome #", copy.job, Int(kind.rawValue))
         if kind == .expired { hasExpired(copy) }
-        if !copy.keys.isEmpty { ends(copy, worker) }
+        if copy.key != nil { ends(copy, worker) }
         giveOutcome(
             of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,
-            completes: !isOffsetDone, isStored: !copy.keys.isEmpty, token: copy.address, job: copy.job)
+            completes: !isOffsetDone, isStored: copy.key != nil, token: copy.address, job: copy.job)
     }
 
     private func count(_ kind: OutcomeKind, _ cause: OutcomeCause?) {
@@ -306,7 +306,7 @@ extension World {
         hasMovedOn(shard.copies[Int(slot)], worker)
         shard.copies[Int(slot)].noted = cause.newToken
         shard.copies[Int(slot)].notedBy = -1
-        guard !shard.copies[Int(slot)].keys.isEmpty else { return }
+        guard shard.copies[Int(slot)].key != nil else { return }
         counts[.moveDeferred] += 1
         shard.copies[Int(slot)].notedBy = cause.record
         jobs[shard.copies[Int(slot)].job].movedBy = cause.record
@@ -363,7 +363,7 @@ extension World {
         note(worker, shard, "push # goes to token # instead", copy.job, new)
         if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
         hasMovedOn(copy, worker)
-        if !copy.keys.isEmpty { shard.store.moving.insert(copy.job) }
+        if copy.key != nil { shard.store.moving.insert(copy.job) }
         checkMeets(copy, new, worker, shard)
         shard.pending[copy.address] -= 1
         shard.pending[new] += 1

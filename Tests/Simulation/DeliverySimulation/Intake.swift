@@ -155,8 +155,7 @@ extension World {
     func issueCommit(_ worker: WorkerModel, _ partition: Int) -> Bool {
         let state = worker.partitions[partition]
         guard state.commit == nil, state.isDirty || state.removals.order.needsCommit else { return false }
-        let mustWait = worker.isUnsafe || worker.shards.contains { $0.store.failedUntil > monotonic }
-        guard !isHealthy || !mustWait else { return false }
+        guard !isHealthy || worker.storeWaitsUntil <= monotonic else { return false }
         let point = worker.partitions[partition].tracker.commitPoint()
         checkWatermark(partition, point.offset)
         nextCommit += 1

@@ -169,15 +169,14 @@ extension World {
         if shard.store.arrivals[token]!.awaited == 0 { arrived(token, worker, shard) }
     }
 
-    /// What one load has brought; nil when it failed.
+    /// What one load has brought.
     func take(
-        _ load: StoreBatch.Load, _ loaded: (items: [StoreModel.Entry], presence: KnownPresence?)?,
+        _ load: StoreBatch.Load, _ loaded: (items: [StoreModel.Entry], presence: KnownPresence?),
         _ worker: WorkerModel, _ shard: ShardModel
     ) {
         shard.store.loadsUnderWay -= 1
         counts.events += 1
-        var isAllHere = loaded != nil
-        if let loaded { isAllHere = restore(load, loaded.items, loaded.presence, worker, shard) }
+        let isAllHere = restore(load, loaded.items, loaded.presence, worker, shard)
         guard shard.store.arrivals[load.token] != nil else { return }
         shard.store.arrivals[load.token]!.awaited -= 1
         if !isAllHere { shard.store.arrivals[load.token]!.isIncomplete = true }

@@ -16,7 +16,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case rejectedJob, rejectedToken, authentication, configuration, connectionAnswer, tooManyRequests, later
     case laneHeld, seenByDevice, repeatedSend
     // Store.
-    case stored, storeFailed, failedBehind, removed, offsetDone, evicted, synced, syncFailed, powerLoss
+    case stored, storeFailed, putOff, removed, offsetDone, evicted, synced, syncFailed, powerLoss
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad
     case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
     case presenceKept, presenceRestored, dueFound, dueAhead, scanned
