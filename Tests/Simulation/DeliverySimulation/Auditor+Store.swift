@@ -45,8 +45,13 @@ extension World {
     /// An item comes back.
     func checkRestored(_ entry: StoreModel.Entry) {
         let job = jobs[entry.job]
-        guard job.movedBy >= 0 else { return }
-        let change = log.records[job.movedBy]
+        // No token comes back to a device that had another since.
+        let record = log.records[job.record]
+        let changed = entry.token == job.token && !job.hasEnded ? tokens[job.token].change : -1
+        let movedBy =
+            changed >= 0 && log.records[changed].offset > record.offset ? changed : job.movedBy
+        guard movedBy >= 0 else { return }
+        let change = log.records[movedBy]
         if change.partition == entry.copy.partition, entry.token == change.token,
             change.offset < log.committed[change.partition].offset
         {

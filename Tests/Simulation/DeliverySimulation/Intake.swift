@@ -36,7 +36,8 @@ extension World {
                 broken(.nothingLost, "offset \(offset) of partition \(partition) is skipped and isn't done")
             }
             // Cancels and device events have their effect once more, without another outcome, on what came before them
-            // and isn't complete.
+            // and isn't complete. Until then they are to be read again after a crash.
+            worker.partitions[partition].tracker.hold(offset)
             hand(number, to: worker, partition, isReplay: true)
             return true
         case .full:
@@ -143,6 +144,15 @@ extension World {
         if worker.partitions[partition].isPaused, worker.partitions[partition].tracker.hasRoom {
             worker.partitions[partition].isPaused = false
         }
+    }
+
+    /// A record that was complete before has had its effect once more.
+    func replayed(_ record: Int, _ worker: WorkerModel) {
+        let partition = log.records[record].partition
+        if !worker.partitions[partition].tracker.release(log.records[record].offset) {
+            broken(.sound, "record \(record) has had its effect once more, and that wasn't awaited")
+        }
+        worker.partitions[partition].isDirty = true
     }
 
     // MARK: Commits

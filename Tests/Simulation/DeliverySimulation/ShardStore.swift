@@ -104,6 +104,11 @@ extension World {
         let key = StoredKey(token: copy.address, due: progress.dueMilliseconds)
         let replaced = copy.key
         copy.key = key
+        // Its receipt is awaited since now, as the store is told.
+        if progress.wait == .confirming, copy.isReceiptPutOff, copy.awaitedSince == 0 {
+            copy.awaitedSince = monotonic
+            shard.copies[Int(slot)].awaitedSince = monotonic
+        }
         write(
             .put(
                 .init(

@@ -224,8 +224,15 @@ final class WorkerModel {
     /// Items that were found to be due.
     var due = Queue<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
     var nextLook: UInt64 = 0
-    /// Token changes whose outcome waits for items in flight, with their number.
-    var deferred: [Int: (count: Int, epoch: Int)] = [:]
+    /// Token changes that wait for items in flight.
+    var deferred: [Int: Deferred] = [:]
+
+    struct Deferred {
+        var epoch: Int
+        var items = 0
+        /// It has its outcome already, and is only held.
+        var isReplay = false
+    }
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
