@@ -131,7 +131,6 @@ extension World {
             shard.copies[slot].isConfirmed = true
             // What waits for an older one in flight ends after it.
             let isBlocked = shard.machine.state(UInt32(slot)) == .blocked
-            if isBlocked { counts[.confirmedBehind] += 1 }
             if copy.connection < 0, !isBlocked { found.append((slot, copy.job)) }
         }
         learn(record, isOffline: false, shard)

@@ -28,7 +28,6 @@ extension World {
         worker.deferred[copy.notedBy] = nil
         // Unless it is being taken in.
         guard cause.record != copy.notedBy else { return }
-        if deferred.isReplay { counts[.replayDeferred] += 1 }
         controlled(copy.notedBy, isReplay: deferred.isReplay, epoch: deferred.epoch, worker)
     }
 

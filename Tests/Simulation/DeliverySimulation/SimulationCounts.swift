@@ -20,7 +20,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad
     case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
     case presenceKept, presenceRestored, dueFound, dueAhead, scanned
-    case completionWaits, completedAfterRemoval, confirmedBehind, moveDeferred, replayDeferred, markedOffset,
+    case completionWaits, completedAfterRemoval, moveDeferred, markedOffset,
         reservedReturn
     // Actions.
     case requeue, drop, noteMove, readdress, depart, alert, recovered, tooLate
