@@ -169,7 +169,7 @@ extension DeliveryMachine {
     }
 
     /// Queues what is held for a device for its return.
-    private mutating func letReturn(_ device: UInt32, at now: DeliveryTime) -> Int {
+    mutating func letReturn(_ device: UInt32, at now: DeliveryTime) -> Int {
         var held: [UInt32] = []
         var slot = devices.entries[Int(device)].first
         while slot != Self.noSlot {

@@ -17,12 +17,15 @@ extension World {
     /// The store does its oldest batch, all of it or nothing. One that fails is tried again in a second, and those behind
     /// it wait. False when there is none to be done.
     func serveBatch(_ worker: WorkerModel, fails: Bool) -> Bool {
-        guard worker.storeWaitsUntil <= monotonic, let batch = worker.batches.first else { return false }
+        guard worker.storeWaitsUntil <= monotonic, var batch = worker.batches.first else { return false }
         counts.events += 1
         guard !fails else { return storeFails(worker) }
         apply(batch)
         if !batch.loads.isEmpty, !isHealthy, draw.chance(20) {
             counts[.loadFailed] += 1
+            // They are written once more later, which makes no difference.
+            batch.writes = []
+            worker.batches.replaceFirst(with: batch)
             return storeFails(worker)
         }
         _ = worker.batches.popFirst()
