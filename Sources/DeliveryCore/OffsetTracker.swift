@@ -2,8 +2,8 @@
 ///
 /// A record is *outstanding* from `begin` until `complete`. The *watermark* is the oldest outstanding
 /// offset, or the one after the last record begun when none is outstanding: everything below it is
-/// finished, so it is the offset to commit. Offsets that the log skips (compaction, transaction markers)
-/// are never begun and count as finished.
+/// finished, so it is the offset to commit, unless one below it is *held*. Offsets that the log skips (compaction,
+/// transaction markers) are never begun and count as finished.
 ///
 ///     watermark          oldest outstanding       end
 ///     ▼                                           ▼
@@ -20,7 +20,8 @@ public struct OffsetTracker: Sendable {
     public enum Begin: Sendable, Equatable {
         /// Outstanding now; `complete` must follow.
         case begun
-        /// Finished before the restart, as the commit's metadata says: don't repeat it.
+        /// Finished before the restart, as the commit's metadata says: don't repeat it. If it has effects in memory that
+        /// are lost with the process, ``hold(_:)`` it until it has had them once more.
         case alreadyCompleted
         /// Not above everything begun before. The log went back (offsets reset, topic recreated): the
         /// owner starts a new tracker.
@@ -42,7 +43,7 @@ public struct OffsetTracker: Sendable {
         case unknown
     }
 
-    /// The next offset to commit: everything below it is finished.
+    /// Everything below it is finished.
     public private(set) var watermark: Int64
     /// One above the highest offset begun.
     public private(set) var end: Int64
@@ -55,7 +56,7 @@ public struct OffsetTracker: Sendable {
     public let spanLimit: Int
 
     /// Below this nothing was ever tracked.
-    private let start: Int64
+    let start: Int64
     /// Beyond this the ring doesn't grow.
     private let largestSpan: Int64
     var words: [UInt64]
@@ -64,6 +65,7 @@ public struct OffsetTracker: Sendable {
     /// Finished before the restart, not yet passed by `begin` from `restoredIndex` on.
     var restored: CompletedOffsets
     var restoredIndex = 0
+    var held = HeldOffsets()
 
     /// Bits that a window must leave free, so that its first and last word never share a ring word.
     private static let slack = 64

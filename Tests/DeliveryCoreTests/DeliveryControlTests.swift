@@ -120,6 +120,53 @@ struct DeliveryControlTests {
         #expect(harness.ended == ["a confirmed", "b confirmed"])
     }
 
+    /// "new" has come back from the store, accepted, while "old" is in flight once more, and has its receipt.
+    private func confirmedBehind() -> DeliveryHarness {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("old", collapse: "x")
+        #expect(harness.begin() == 0)
+        let facts = harness.facts("new", collapse: "x") {
+            $0.offset = 7
+            $0.delivery = .confirm
+        }
+        var progress = ItemProgress()
+        progress.attempts = 1
+        progress.firstSentMilliseconds = harness.now.wallMilliseconds - 1000
+        progress.expiryMilliseconds = harness.now.wallMilliseconds + 3_600_000
+        progress.wait = .confirming
+        (progress.isAccepted, progress.isStored, progress.isOffsetDone) = (true, true, true)
+        let admission = harness.machine.restore(facts, progress, at: harness.now)
+        harness.note(admission, "new")
+        let count = harness.machine.receipt(
+            DeliveryHarness.device("d"), notificationKey: DeliveryHarness.key("new"), occurredMilliseconds: 1,
+            partition: 0, at: harness.now)
+        harness.drain()
+        #expect(count == 1)
+        #expect(harness.state("new") == .blocked)
+        #expect(harness.ended == [])
+        return harness
+    }
+
+    @Test func aReceiptOfAPushBehindAnOlderOneEndsItAfterThatOne() {
+        var harness = confirmedBehind()
+        harness.fail(0, processed: false)
+        #expect(harness.ended == ["old superseded by new", "new confirmed"])
+        var other = confirmedBehind()
+        other.accept(0)
+        #expect(other.ended == ["old accepted", "new confirmed"])
+        let left = [harness.machine.count, other.machine.count]
+        #expect(left == [0, 0])
+    }
+
+    @Test func aReceiptIsNotForgottenWithThePartition() {
+        var harness = confirmedBehind()
+        harness.machine.abandon(partition: 0, at: harness.now)
+        harness.drain()
+        #expect(harness.ended == ["new confirmed"])
+        harness.fail(0, processed: false)
+        #expect(harness.ended == ["new confirmed", "old dropped"])
+    }
+
     @Test func withoutReceiptThePushIsKeptAndSentAgain() {
         var harness = DeliveryHarness()
         harness.push("a") {

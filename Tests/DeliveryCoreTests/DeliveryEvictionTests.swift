@@ -216,6 +216,31 @@ struct DeliveryEvictionTests {
 
     // MARK: Presence
 
+    @Test func ofSeveralPresencesTheNewestCounts() {
+        for newestFirst in [true, false] {
+            var harness = DeliveryHarness { $0.storeIsDurable = true }
+            let device = DeliveryHarness.device("d")
+            let learned = harness.now.wallMilliseconds
+            var known = [
+                KnownPresence(
+                    device: device, presence: .offline, learnedMilliseconds: learned - 2000, partition: 1),
+                KnownPresence(
+                    device: device, presence: .online, learnedMilliseconds: learned - 1000, partition: 2),
+            ]
+            if newestFirst { known.reverse() }
+            harness.machine.restore(known[0], at: harness.now)
+            harness.push("a") { $0.delivery = .holdWhileOffline }
+            harness.machine.restore(known[1], at: harness.now)
+            harness.pass(milliseconds: 1000)
+            #expect(harness.waiting == ["a"])
+            // Older than what is known.
+            _ = harness.machine.offline(
+                device, occurredMilliseconds: learned - 1500, partition: 0, at: harness.now)
+            harness.drain()
+            #expect(harness.waiting == ["a"])
+        }
+    }
+
     @Test func presencesAreKept() {
         let harness = held()
         let kept = harness.others.compactMap {

@@ -95,7 +95,9 @@ extension DeliveryMachine {
                 item.pointee.firstSent > 0, !item.pointee.flags.contains(.receiptSeen)
             else { return }
             confirmed = 1
-            if item.pointee.state == .inFlight {
+            // One that is blocked came from the store, and an older one is sent again: were it gone first, a crash would
+            // bring back the older one alone.
+            if item.pointee.state == .inFlight || item.pointee.state == .blocked {
                 item.pointee.flags.insert(.receiptSeen)
             } else {
                 machine.end(slot, .confirmed, at: now)
@@ -167,7 +169,7 @@ extension DeliveryMachine {
     }
 
     /// Queues what is held for a device for its return.
-    private mutating func letReturn(_ device: UInt32, at now: DeliveryTime) -> Int {
+    mutating func letReturn(_ device: UInt32, at now: DeliveryTime) -> Int {
         var held: [UInt32] = []
         var slot = devices.entries[Int(device)].first
         while slot != Self.noSlot {

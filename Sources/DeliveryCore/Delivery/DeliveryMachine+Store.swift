@@ -175,10 +175,19 @@ extension DeliveryMachine {
         devices.entries[Int(presences[number].device)].first
     }
 
-    /// Takes what the store knows of a device, before its items, unless more is known by now.
+    /// Takes what the store knows of a device, before its items, unless something as new is known by now. Several
+    /// partitions may have something of one device, after a token change, and in any order.
     public mutating func restore(_ known: KnownPresence, at now: DeliveryTime) {
-        guard !knowsPresence(of: known.device) else { return }
-        remember(known.device, known.presence, known.learnedMilliseconds, known.partition, at: now)
+        guard let device = devices.find(known.device), devices.entries[Int(device)].presence != Self.noSlot
+        else {
+            remember(known.device, known.presence, known.learnedMilliseconds, known.partition, at: now)
+            return
+        }
+        let number = devices.entries[Int(device)].presence
+        guard known.learnedMilliseconds > presences[number].learned else { return }
+        presences.update(
+            number, known.presence, learned: known.learnedMilliseconds, partition: known.partition)
+        if known.presence == .online { _ = letReturn(device, at: now) }
     }
 }
 

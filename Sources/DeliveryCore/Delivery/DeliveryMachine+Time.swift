@@ -152,7 +152,13 @@ extension DeliveryMachine {
             case .free, .finished, .inFlight: continue
             default: break
             }
-            if partition == nil || item.pointee.partition == partition { drop(UInt32(index), at: now) }
+            guard partition == nil || item.pointee.partition == partition else { continue }
+            if item.pointee.flags.contains(.receiptSeen) {
+                // Nobody hears of that again.
+                end(UInt32(index), .confirmed, at: now)
+            } else {
+                drop(UInt32(index), at: now)
+            }
         }
         if let partition { forgetPresences(of: partition, at: now) }
     }

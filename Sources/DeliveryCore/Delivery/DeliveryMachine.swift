@@ -287,7 +287,9 @@ public struct DeliveryMachine: ~Copyable {
     mutating func unblock(_ slot: UInt32, at now: DeliveryTime) {
         items[Int(slot)].peer = Self.noSlot
         setState(slot, .unplaced)
-        if items[Int(slot)].flags.contains(.accepted), mayWait(slot, at: now) {
+        if items[Int(slot)].flags.contains(.receiptSeen) {
+            end(slot, .confirmed, at: now)
+        } else if items[Int(slot)].flags.contains(.accepted), mayWait(slot, at: now) {
             awaitReceipt(slot, at: now)
         } else {
             place(slot, at: now)

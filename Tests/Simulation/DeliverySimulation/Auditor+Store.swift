@@ -45,8 +45,13 @@ extension World {
     /// An item comes back.
     func checkRestored(_ entry: StoreModel.Entry) {
         let job = jobs[entry.job]
-        guard job.movedBy >= 0 else { return }
-        let change = log.records[job.movedBy]
+        // No token comes back to a device that had another since.
+        let record = log.records[job.record]
+        let changed = entry.token == job.token && !job.hasEnded ? tokens[job.token].change : -1
+        let movedBy =
+            changed >= 0 && log.records[changed].offset > record.offset ? changed : job.movedBy
+        guard movedBy >= 0 else { return }
+        let change = log.records[movedBy]
         if change.partition == entry.copy.partition, entry.token == change.token,
             change.offset < log.committed[change.partition].offset
         {
@@ -95,7 +100,7 @@ extension World {
         var copy = present?.copy ?? entry.copy
         copy.isLive = true
         copy.address = entry.token
-        copy.keys = [StoredKey(token: entry.token, due: entry.due)]
+        copy.key = StoredKey(token: entry.token, due: entry.due)
         copy.isRestored = true
         copy.noted = -1
         copy.notedBy = -1

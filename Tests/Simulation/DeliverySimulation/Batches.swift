@@ -7,56 +7,46 @@ extension World {
 
     /// Hands over what has gathered. False when that is nothing.
     func submit(_ worker: WorkerModel, _ shard: ShardModel) -> Bool {
-        if shard.store.failedUntil > 0 {
-            guard monotonic >= shard.store.failedUntil else { return false }
-            shard.store.failedUntil = 0
-            let removals = exchange(&shard.store.failedRemovals, [])
-            let order = { (job: Int) in shard.store.ended[job]?.order ?? 0 }
-            for job in removals.sorted(by: { order($0) < order($1) }) { writeRemoval(job, shard) }
-            for (job, epoch) in exchange(&shard.store.failedDepartures, [])
-            where shard.store.departing[job]?.copy.epoch == epoch {
-                putMoved(job, worker, shard)
-            }
-            for (token, partition, epoch) in exchange(&shard.store.failedPresences, []) {
-                writePresence(token, partition, epoch, worker, shard)
-            }
-        }
         takeArriving(worker, shard)
         askForLoads(worker, shard)
         guard !shard.store.batch.isEmpty else { return false }
-        shard.store.batch.generation = shard.store.failures
         worker.batches.append(exchange(&shard.store.batch, StoreBatch(shard: shard.number)))
         return true
     }
 
-    /// Once more, what is known now.
-    private func writePresence(
-        _ token: Int, _ partition: Int, _ epoch: Int, _ worker: WorkerModel, _ shard: ShardModel
-    ) {
-        guard worker.partitions[partition].isOwned, worker.partitions[partition].epoch == epoch,
-            let known = shard.lastPresence[token]
-        else { return }
-        write(.presence(known, token: token), partition, shard)
-        shard.store.batch.presences.append((token, partition, epoch))
+    /// The store does its oldest batch, all of it or nothing. One that fails is tried again in a second, and those behind
+    /// it wait. False when there is none to be done.
+    func serveBatch(_ worker: WorkerModel, fails: Bool) -> Bool {
+        guard worker.storeWaitsUntil <= monotonic, var batch = worker.batches.first else { return false }
+        counts.events += 1
+        guard !fails else { return storeFails(worker) }
+        apply(batch)
+        if !batch.loads.isEmpty, !isHealthy, draw.chance(20) {
+            counts[.loadFailed] += 1
+            // They are written once more later, which makes no difference.
+            batch.writes = []
+            worker.batches.replaceFirst(with: batch)
+            return storeFails(worker)
+        }
+        _ = worker.batches.popFirst()
+        worker.answers.append(
+            .done(
+                batch,
+                loaded: batch.loads.map {
+                    (store.entries($0.partition, $0.token), store.presence($0.partition, $0.token))
+                }))
+        if worker.storeWaitsUntil > 0, worker.batches.first == nil {
+            worker.storeWaitsUntil = 0
+            worker.answers.append(.isFailing(false))
+        }
+        return true
     }
 
-    /// The store does a batch, all of it or nothing.
-    func serve(_ batch: StoreBatch, _ worker: WorkerModel, fails: Bool) {
-        let isBehind = batch.generation == worker.failedGenerations[batch.shard]
-        var answer = StoreAnswer(batch: batch, isWritten: !fails && !isBehind)
-        counts.events += 1
-        if !answer.isWritten {
-            worker.failedGenerations[batch.shard] = batch.generation
-            happened(isBehind ? .failedBehind : .storeFailed)
-        } else {
-            apply(batch)
-            if isHealthy || !draw.chance(20) {
-                answer.loaded = batch.loads.map {
-                    (store.entries($0.partition, $0.token), store.presence($0.partition, $0.token))
-                }
-            }
-        }
-        worker.answers.append(answer)
+    private func storeFails(_ worker: WorkerModel) -> Bool {
+        happened(.storeFailed)
+        worker.storeWaitsUntil = monotonic + 1_000_000_000
+        worker.answers.append(.isFailing(true))
+        return true
     }
 
     func apply(_ batch: StoreBatch) {
@@ -75,84 +65,56 @@ extension World {
         }
     }
 
-    /// A shard hears what became of a batch.
+    /// The shards hear of the store.
     func take(_ answer: StoreAnswer, _ worker: WorkerModel) {
-        let shard = worker.shards[answer.batch.shard]
         counts.events += 1
-        guard answer.isWritten else {
-            failed(answer.batch, worker, shard)
-            for load in answer.batch.loads { take(load, nil, worker, shard) }
-            return
+        switch answer {
+        case .isFailing(let isFailing):
+            for shard in worker.shards { shard.store.isFailing = isFailing }
+        case .done(let batch, let loaded): take(batch, loaded, worker)
         }
-        for put in answer.batch.puts {
-            confirm(put, worker, shard)
+    }
+
+    private func take(
+        _ batch: StoreBatch, _ loaded: [(items: [StoreModel.Entry], presence: KnownPresence?)],
+        _ worker: WorkerModel
+    ) {
+        let shard = worker.shards[batch.shard]
+        for put in batch.puts {
+            confirm(put, shard)
             shard.machine.stored(put.slot, version: put.version, at: now(worker))
             drain(worker, shard)
         }
-        for (job, epoch) in answer.batch.moves where shard.store.departing[job]?.copy.epoch == epoch {
-            worker.failedMoves.remove(job)
+        for (job, epoch) in batch.moves where shard.store.departing[job]?.copy.epoch == epoch {
             let departure = shard.store.departing.removeValue(forKey: job)!
             worker.shards[self.shard(of: departure.copy.address)].store.arriving.append(departure)
         }
-        for job in answer.batch.removals {
+        for job in batch.removals {
             guard let ended = shard.store.ended.removeValue(forKey: job) else { continue }
             removed(job, ended, worker)
         }
-        let isLoaded = answer.loaded.count == answer.batch.loads.count
-        for (index, load) in answer.batch.loads.enumerated() {
-            take(load, isLoaded ? answer.loaded[index] : nil, worker, shard)
-        }
-        if !isLoaded {
-            counts[.loadFailed] += 1
-            shard.store.failedUntil = monotonic + 1_000_000_000
-        }
+        for (load, loaded) in zip(batch.loads, loaded) { take(load, loaded, worker, shard) }
     }
 
-    /// The item is under this key, and under none before it.
-    private func confirm(_ put: StoreBatch.Put, _ worker: WorkerModel, _ shard: ShardModel) {
-        worker.failedMoves.remove(put.job)
+    /// What was asked for before that may still find the item under its old token; nothing that is asked for from here on.
+    private func confirm(_ put: StoreBatch.Put, _ shard: ShardModel) {
         let copy = shard.copies[Int(put.slot)]
-        guard copy.isLive, copy.job == put.job, copy.epoch == put.epoch,
-            let index = copy.keys.firstIndex(of: put.key)
-        else { return }
-        if put.key.token == copy.address { shard.store.moving.remove(put.job) }
-        shard.copies[Int(put.slot)].keys.removeFirst(index)
-    }
-
-    /// Nothing is lost: what could not be written is tried again in a second.
-    private func failed(_ batch: StoreBatch, _ worker: WorkerModel, _ shard: ShardModel) {
-        shard.store.failedUntil = monotonic + 1_000_000_000
-        if batch.generation == shard.store.failures { shard.store.failures += 1 }
-        for put in batch.puts {
-            // Also when it has been given back since.
-            let partition = log.records[jobs[put.job].record].partition
-            let state = worker.partitions[partition]
-            if put.key.token != jobs[put.job].token, state.isOwned, state.epoch == put.epoch,
-                jobs[put.job].liveEpoch == put.epoch || worker.isEnding(partition)
-            {
-                worker.failedMoves.insert(put.job)
-            }
-            shard.machine.storeFailed(put.slot, version: put.version)
-            drain(worker, shard)
+        guard copy.isLive, copy.job == put.job, copy.epoch == put.epoch, put.key.token == copy.address else {
+            return
         }
-        for (job, epoch) in batch.moves where shard.store.departing[job]?.copy.epoch == epoch {
-            worker.failedMoves.insert(job)
-        }
-        shard.store.failedDepartures += batch.moves
-        shard.store.failedRemovals += batch.removals
-        shard.store.failedPresences += batch.presences
+        shard.store.moving.remove(put.job)
     }
 
     /// Everything handed over so far is durable. False when that can't be.
     func bringToDisk(_ worker: WorkerModel, fails: Bool) -> Bool {
         guard scenario.limits.storeIsDurable else { return true }
         for shard in worker.shards { _ = submit(worker, shard) }
-        // What waits for the end of a pause after a failure isn't even handed over.
-        let hasMore = worker.shards.contains { !$0.store.batch.isEmpty }
-        while let batch = worker.batches.popFirst() { serve(batch, worker, fails: fails) }
-        // What failed is known when the shards have heard of it.
-        while violation == nil, let answer = worker.answers.popFirst() { take(answer, worker) }
-        guard !fails || draw.chance(500), !worker.isUnsafe, !hasMore else {
+        while serveBatch(worker, fails: fails) {}
+        // Some of what the shards are to hear they have heard before that.
+        while violation == nil, isHealthy || draw.chance(800), let answer = worker.answers.popFirst() {
+            take(answer, worker)
+        }
+        guard !fails || draw.chance(500), worker.storeWaitsUntil == 0 else {
             counts[.syncFailed] += 1
             return false
         }
@@ -185,12 +147,9 @@ extension World {
                 log.records[jobs[$0].record].partition != partition
             }
             shard.store.ended = shard.store.ended.filter { $0.value.partition != partition }
-            shard.store.failedRemovals.removeAll { log.records[jobs[$0].record].partition == partition }
-            shard.store.failedPresences.removeAll { $0.partition == partition }
             shard.store.batch.writes.removeAll { $0.partition == partition }
             shard.store.batch.loads.removeAll { $0.partition == partition && $0.epoch != state.epoch }
         }
-        worker.failedMoves = worker.failedMoves.filter { log.records[jobs[$0].record].partition != partition }
         worker.batches.forEach { $0.writes.removeAll { $0.partition == partition } }
         store.sync(partition)
     }
@@ -212,10 +171,7 @@ extension World {
             take(answer, worker)
             return true
         }
-        if isHealthy || draw.chance(700), let batch = worker.batches.popFirst() {
-            serve(batch, worker, fails: fails)
-            return true
-        }
+        if isHealthy || draw.chance(700), serveBatch(worker, fails: fails) { return true }
         var hasMore = false
         for shard in worker.shards where submit(worker, shard) { hasMore = true }
         return hasMore

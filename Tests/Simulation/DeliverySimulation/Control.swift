@@ -129,7 +129,9 @@ extension World {
                 jobs[copy.job].facts.delivery == .confirm
             else { continue }
             shard.copies[slot].isConfirmed = true
-            if copy.connection < 0 { found.append((slot, copy.job)) }
+            // What waits for an older one in flight ends after it.
+            let isBlocked = shard.machine.state(UInt32(slot)) == .blocked
+            if copy.connection < 0, !isBlocked { found.append((slot, copy.job)) }
         }
         learn(record, isOffline: false, shard)
         _ = shard.machine.receipt(

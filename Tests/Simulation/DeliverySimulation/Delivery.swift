@@ -10,7 +10,7 @@ extension World {
         shard.store.readThrough[partition] = max(shard.store.readThrough[partition], record.offset)
         let epoch = worker.partitions[partition].epoch
         if record.kind == .push {
-            if isReplay { return }
+            if isReplay { return replayed(number, worker) }
             let needsPresence = jobs[record.subject].facts.delivery != .accept
             let event = ShardStore.Event.record(number, isReplay: false, epoch: epoch)
             if putAside(event, for: record.token, partition, needsPresence: needsPresence, worker, shard) {
@@ -34,12 +34,10 @@ extension World {
         checkLoaded(record, worker, shard)
         guard record.kind == .push else {
             control(number, record, worker, shard)
-            if isReplay {
-                worker.deferred[number] = nil
-            } else if worker.deferred[number] == nil {
-                giveOutcome(
-                    of: number, by: worker, partition: partition, epoch: epoch, completes: true,
-                    token: record.token)
+            if worker.deferred[number] != nil {
+                worker.deferred[number]!.isReplay = isReplay
+            } else {
+                controlled(number, isReplay: isReplay, epoch: epoch, worker)
             }
             return
         }
@@ -50,6 +48,7 @@ extension World {
             job, partition, worker.partitions[partition].epoch, address: record.token, worker)
         // A token change that comes after it has its effect on this stay as well.
         jobs[job].movedBy = -1
+        jobs[job].hasEnded = false
         shard.received += 1
         cause.pendingOfDevice = shard.pending[record.token]
         let admission = shard.machine.admit(facts, at: now(worker))
@@ -60,6 +59,15 @@ extension World {
         }
         admitted(admission, copy, worker, shard, ItemProgress())
         drain(worker, shard)
+    }
+
+    /// A cancel or device event has had all of its effect.
+    func controlled(_ number: Int, isReplay: Bool, epoch: Int, _ worker: WorkerModel) {
+        let record = log.records[number]
+        guard !isReplay else { return replayed(number, worker) }
+        giveOutcome(
+            of: number, by: worker, partition: record.partition, epoch: epoch, completes: true,
+            token: record.token)
     }
 
     /// The record of an item that the store has brought back.
@@ -192,12 +200,13 @@ extension World {
         count(kind, cause)
         log.records[jobs[copy.job].record].lastKind = kind
         jobs[copy.job].movedBy = -1
+        jobs[copy.job].hasEnded = true
         note("push # ends: outcome #", copy.job, Int(kind.rawValue))
         if kind == .expired { hasExpired(copy) }
-        if !copy.keys.isEmpty { ends(copy, worker) }
+        if copy.key != nil { ends(copy, worker) }
         giveOutcome(
             of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,
-            completes: !isOffsetDone, isStored: !copy.keys.isEmpty, token: copy.address, job: copy.job)
+            completes: !isOffsetDone, isStored: copy.key != nil, token: copy.address, job: copy.job)
     }
 
     private func count(_ kind: OutcomeKind, _ cause: OutcomeCause?) {
@@ -260,7 +269,12 @@ extension World {
                 broken(.nothingLost, "push \(copy.job) is given back though its partition stays")
             }
             shard.dropped += 1
-            hasMovedOn(copy, worker)
+            if copy.notedBy >= 0, log.records[copy.notedBy].partition == copy.partition {
+                // Whoever has the partition next reads the token change again.
+                worker.deferred[copy.notedBy] = nil
+            } else {
+                hasMovedOn(copy, worker)
+            }
             leave(slot, worker, shard)
             shard.machine.release(slot)
         case .store(let slot, let version): requestStore(slot, version, worker, shard)
@@ -299,36 +313,6 @@ extension World {
         shard.lastPresence[tokenByKey[known.device.low]!] = known
     }
 
-    /// An item in flight has a new token to go to next. When the store has it, it does so under the old token until then:
-    /// the token change is not done before.
-    private func noteMove(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
-        counts[.noteMove] += 1
-        hasMovedOn(shard.copies[Int(slot)], worker)
-        shard.copies[Int(slot)].noted = cause.newToken
-        shard.copies[Int(slot)].notedBy = -1
-        guard !shard.copies[Int(slot)].keys.isEmpty else { return }
-        counts[.moveDeferred] += 1
-        shard.copies[Int(slot)].notedBy = cause.record
-        jobs[shard.copies[Int(slot)].job].movedBy = cause.record
-        let epoch = worker.partitions[log.records[cause.record].partition].epoch
-        worker.deferred[cause.record, default: (0, epoch)].count += 1
-    }
-
-    /// A token change isn't held up by this item any more.
-    func hasMovedOn(_ copy: Copy, _ worker: WorkerModel) {
-        guard copy.notedBy >= 0, let deferred = worker.deferred[copy.notedBy] else { return }
-        guard deferred.count == 1 else {
-            worker.deferred[copy.notedBy]!.count -= 1
-            return
-        }
-        worker.deferred[copy.notedBy] = nil
-        // Unless it is being taken in.
-        guard cause.record != copy.notedBy else { return }
-        giveOutcome(
-            of: copy.notedBy, by: worker, partition: log.records[copy.notedBy].partition,
-            epoch: deferred.epoch, completes: true, token: log.records[copy.notedBy].token)
-    }
-
     /// An offset is complete before its outcome, as the store has the item.
     private func offsetDone(_ slot: UInt16, _ offset: Int64, _ worker: WorkerModel) {
         counts[.offsetDone] += 1
@@ -355,24 +339,6 @@ extension World {
             if log.records[records[middle]].offset < offset { low = middle + 1 } else { high = middle }
         }
         return low < records.count && log.records[records[low]].offset == offset ? records[low] : nil
-    }
-
-    func readdress(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
-        let copy = shard.copies[Int(slot)]
-        let new = copy.noted >= 0 ? copy.noted : cause.newToken
-        note(worker, shard, "push # goes to token # instead", copy.job, new)
-        if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
-        hasMovedOn(copy, worker)
-        if !copy.keys.isEmpty { shard.store.moving.insert(copy.job) }
-        checkMeets(copy, new, worker, shard)
-        shard.pending[copy.address] -= 1
-        shard.pending[new] += 1
-        shard.copies[Int(slot)].address = new
-        shard.copies[Int(slot)].noted = -1
-        shard.copies[Int(slot)].notedBy = -1
-        shard.copies[Int(slot)].hasMoved = true
-        shard.copies[Int(slot)].hasNews = true
-        moved(shard.copies[Int(slot)], shard)
     }
 
     func moved(_ copy: Copy, _ shard: ShardModel) {

@@ -38,7 +38,7 @@ extension World {
     ) {
         let other = worker.shards[self.shard(of: departure.copy.address)]
         onTheWay(departure.copy, 1, worker, other)
-        if departure.copy.keys.isEmpty || !isOurs(departure.copy, worker) {
+        if departure.copy.key == nil || !isOurs(departure.copy, worker) {
             other.store.arriving.append(departure)
         } else {
             shard.store.departing[departure.copy.job] = departure

@@ -49,6 +49,8 @@ struct Queue<Element> {
 
     mutating func append(_ element: Element) { elements.append(element) }
 
+    mutating func replaceFirst(with element: Element) { elements[head] = element }
+
     mutating func popFirst() -> Element? {
         guard head < elements.count else { return nil }
         let element = elements[head]

@@ -22,12 +22,8 @@ extension World {
         note("worker # crashes", worker.number)
         // What was asked of the store is there in part, and in order.
         for shard in worker.shards where draw.chance(500) { _ = submit(worker, shard) }
-        for _ in 0..<draw.below(worker.batches.count + 1) {
-            if let batch = worker.batches.popFirst(),
-                batch.generation != worker.failedGenerations[batch.shard]
-            {
-                apply(batch)
-            }
+        for _ in 0..<draw.below(worker.batches.count + 1) where worker.storeWaitsUntil == 0 {
+            if let batch = worker.batches.popFirst() { apply(batch) }
         }
         for partition in owner.indices where owner[partition] == worker.number {
             // A commit on its way may have arrived.

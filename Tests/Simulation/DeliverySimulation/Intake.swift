@@ -36,7 +36,8 @@ extension World {
                 broken(.nothingLost, "offset \(offset) of partition \(partition) is skipped and isn't done")
             }
             // Cancels and device events have their effect once more, without another outcome, on what came before them
-            // and isn't complete.
+            // and isn't complete. Until then they are to be read again after a crash.
+            worker.partitions[partition].tracker.hold(offset)
             hand(number, to: worker, partition, isReplay: true)
             return true
         case .full:
@@ -145,6 +146,15 @@ extension World {
         }
     }
 
+    /// A record that was complete before has had its effect once more.
+    func replayed(_ record: Int, _ worker: WorkerModel) {
+        let partition = log.records[record].partition
+        if !worker.partitions[partition].tracker.release(log.records[record].offset) {
+            broken(.sound, "record \(record) has had its effect once more, and that wasn't awaited")
+        }
+        worker.partitions[partition].isDirty = true
+    }
+
     // MARK: Commits
 
     func commitSome() {
@@ -155,8 +165,7 @@ extension World {
     func issueCommit(_ worker: WorkerModel, _ partition: Int) -> Bool {
         let state = worker.partitions[partition]
         guard state.commit == nil, state.isDirty || state.removals.order.needsCommit else { return false }
-        let mustWait = worker.isUnsafe || worker.shards.contains { $0.store.failedUntil > monotonic }
-        guard !isHealthy || !mustWait else { return false }
+        guard !isHealthy || worker.storeWaitsUntil <= monotonic else { return false }
         let point = worker.partitions[partition].tracker.commitPoint()
         checkWatermark(partition, point.offset)
         nextCommit += 1

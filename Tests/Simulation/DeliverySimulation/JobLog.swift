@@ -48,6 +48,8 @@ struct Job {
     var bytes: Int
     /// The token change that moved it last, -1 when none did.
     var movedBy = -1
+    /// It was given an outcome since its record was taken last. From the store it may come back all the same.
+    var hasEnded = false
     /// What it has superseded, and in which assignments.
     var superseded: [(job: Int, epoch: Int)] = []
     /// The shard that has to remove it from the store.

@@ -16,6 +16,10 @@ extension World {
         if shard.store.arrivals[token] == nil {
             guard mustLoad(token, needsPresence: needsPresence, shard) else { return false }
             standInLine(token, partition, shard)
+        } else if shard.store.arrivals[token]!.partition != partition {
+            // That one's presence wasn't asked for.
+            shard.store.arrivals[token]!.partition = partition
+            loadAgain(token, shard)
         } else if shard.store.arrivals[token]!.state == .loaded,
             mustLoad(token, needsPresence: needsPresence, shard)
         {
@@ -169,15 +173,14 @@ extension World {
         if shard.store.arrivals[token]!.awaited == 0 { arrived(token, worker, shard) }
     }
 
-    /// What one load has brought; nil when it failed.
+    /// What one load has brought.
     func take(
-        _ load: StoreBatch.Load, _ loaded: (items: [StoreModel.Entry], presence: KnownPresence?)?,
+        _ load: StoreBatch.Load, _ loaded: (items: [StoreModel.Entry], presence: KnownPresence?),
         _ worker: WorkerModel, _ shard: ShardModel
     ) {
         shard.store.loadsUnderWay -= 1
         counts.events += 1
-        var isAllHere = loaded != nil
-        if let loaded { isAllHere = restore(load, loaded.items, loaded.presence, worker, shard) }
+        let isAllHere = restore(load, loaded.items, loaded.presence, worker, shard)
         guard shard.store.arrivals[load.token] != nil else { return }
         shard.store.arrivals[load.token]!.awaited -= 1
         if !isAllHere { shard.store.arrivals[load.token]!.isIncomplete = true }
@@ -277,10 +280,14 @@ extension World {
     private func restore(
         _ known: KnownPresence, _ token: Int, _ worker: WorkerModel, _ shard: ShardModel
     ) {
-        guard !shard.machine.knowsPresence(of: known.device) else { return }
+        if shard.machine.knowsPresence(of: known.device),
+            known.learnedMilliseconds <= shard.lastPresence[token]?.learnedMilliseconds ?? .min
+        {
+            return
+        }
         happened(.presenceRestored)
         note(worker, shard, "the store knows where token # is", token)
-        if shard.presenceAt[token] == .min {
+        if known.learnedMilliseconds > shard.presenceAt[token] {
             shard.presenceAt[token] = known.learnedMilliseconds
             shard.isOffline[token] = known.presence != .online
         }

@@ -8,6 +8,8 @@ struct DeviceToken {
     /// Since when APNs takes it for invalid, in milliseconds since the epoch; 0 while it is valid.
     var invalidSince: Int64 = 0
     var registeredAt: Int64
+    /// The record that says which token its device has instead, -1 for none.
+    var change = -1
 }
 
 struct Device {
@@ -205,7 +207,7 @@ extension World {
             if isValid { tokens[old].invalidSince = trueMilliseconds }
             note("token # becomes #", old, new)
             guard draw.chance(800) else { return }
-            _ = append(.tokenChanged, token: old, subject: new)
+            tokens[old].change = append(.tokenChanged, token: old, subject: new)
             happened(.tokenChanged)
         } else if drawn < 75, isValid {
             tokens[old].invalidSince = trueMilliseconds

@@ -25,7 +25,7 @@ final class ShardStore {
         var waiting = Queue<Event>()
         var state = State.queued
         var awaited = 0
-        /// One of its loads failed, or there was no room for all of it.
+        /// There was no room for all of it, or more of it has come since.
         var isIncomplete = false
         /// By partition: the first item that is newer than what waits, and so has to come later.
         var skipped: [Int: Int64] = [:]
@@ -35,13 +35,11 @@ final class ShardStore {
 
     /// An item that has ended and is still in the store: until its outcome is safe.
     struct Ended {
-        var keys: [StoredKey]
+        var key: StoredKey
         /// Of its chain of removals.
         var device: UInt64
         var partition: Int
         var epoch: Int
-        /// When its removal was asked for, among others.
-        var order = 0
     }
 
     var batch: StoreBatch
@@ -61,15 +59,10 @@ final class ShardStore {
     var waiting = 0
     /// By job.
     var ended: [Int: Ended] = [:]
-    /// Nothing is asked of the store before this moment, as a write failed.
-    var failedUntil: UInt64 = 0
-    var failures = 0
-    var failedRemovals: [Int] = []
-    var removals = 0
-    var failedPresences: [(token: Int, partition: Int, epoch: Int)] = []
+    /// The store was heard to fail, and not yet to work again.
+    var isFailing = false
     /// By job: items that go to other shards, until the store has them under their new tokens.
     var departing: [Int: Departure] = [:]
-    var failedDepartures: [(job: Int, epoch: Int)] = []
     /// Items that have moved, until the store has them under their new tokens.
     var moving: Set<Int> = []
     /// Those that come.
@@ -92,6 +85,11 @@ extension World {
         guard scenario.limits.storeIsDurable else { return }
         let copy = shard.copies[Int(slot)]
         guard shard.machine.state(slot).isLive, isOurs(copy, worker) else { return }
+        // A move can't be put off: the token change that it follows from is done.
+        if shard.store.isFailing, copy.key.map({ $0.token == copy.address }) ?? true {
+            counts[.putOff] += 1
+            return shard.machine.storeFailed(slot, version: version)
+        }
         let progress = shard.machine.progressToStore(slot, at: now(worker))
         let key = put(slot, progress, worker, shard)
         shard.store.batch.puts.append(
@@ -104,16 +102,21 @@ extension World {
     ) -> StoredKey {
         var copy = shard.copies[Int(slot)]
         let key = StoredKey(token: copy.address, due: progress.dueMilliseconds)
-        let replacing = copy.keys
-        copy.keys = [key]
+        let replaced = copy.key
+        copy.key = key
+        // Its receipt is awaited since now, as the store is told.
+        if progress.wait == .confirming, copy.isReceiptPutOff, copy.awaitedSince == 0 {
+            copy.awaitedSince = monotonic
+            shard.copies[Int(slot)].awaitedSince = monotonic
+        }
         write(
             .put(
                 .init(
                     job: copy.job, token: copy.address, due: key.due, progress: progress, copy: copy,
                     clockError: worker.clockError),
-                replacing: replacing), copy.partition, shard)
+                replacing: replaced), copy.partition, shard)
         if copy.address != jobs[copy.job].token { write(.mark(job: copy.job), copy.partition, shard) }
-        shard.copies[Int(slot)].keys.append(key)
+        shard.copies[Int(slot)].key = key
         return key
     }
 
@@ -124,16 +127,15 @@ extension World {
         progress.dueMilliseconds = now(worker).wallMilliseconds
         progress.wakeMilliseconds = 0
         let key = StoredKey(token: departure.copy.address, due: progress.dueMilliseconds)
-        let replacing = departure.copy.keys
-        shard.store.departing[job]!.copy.keys.append(key)
+        shard.store.departing[job]!.copy.key = key
         var kept = departure.copy
-        kept.keys = [key]
+        kept.key = key
         write(
             .put(
                 .init(
                     job: job, token: key.token, due: key.due, progress: progress, copy: kept,
                     clockError: worker.clockError),
-                replacing: replacing), departure.copy.partition, shard)
+                replacing: departure.copy.key), departure.copy.partition, shard)
         write(.mark(job: job), departure.copy.partition, shard)
         shard.store.batch.moves.append((job, departure.copy.epoch))
     }
@@ -144,13 +146,11 @@ extension World {
 
     func keepPresence(_ number: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         let known = shard.machine.presence(number)
-        let token = tokenByKey[known.device.low]!
         let partition = worker.partitionBySlot[Int(known.partition)]
         let state = worker.partitions[partition]
         guard state.isOwned, state.slot == known.partition else { return }
         counts[.presenceKept] += 1
-        write(.presence(known, token: token), partition, shard)
-        shard.store.batch.presences.append((token, partition, state.epoch))
+        write(.presence(known, token: tokenByKey[known.device.low]!), partition, shard)
     }
 
     /// An item leaves memory; the store has it.
@@ -172,35 +172,23 @@ extension World {
     /// An item that may be in the store has ended: it is removed when its outcome is safe.
     func ends(_ copy: Copy, _ worker: WorkerModel) {
         let shard = worker.shards[shard(of: copy.address)]
-        worker.failedMoves.remove(copy.job)
         shard.store.moving.remove(copy.job)
-        guard !copy.keys.isEmpty, isOurs(copy, worker) else { return }
+        guard let key = copy.key, isOurs(copy, worker) else { return }
         jobs[copy.job].endedIn = shard.number
         shard.store.ended[copy.job] = .init(
-            keys: copy.keys, device: tokens[copy.address].key.low, partition: copy.partition,
+            key: key, device: tokens[copy.address].key.low, partition: copy.partition,
             epoch: copy.epoch)
     }
 
     /// The outcome of this item is safe.
     func removeFromStore(_ job: Int, _ worker: WorkerModel) {
         let shard = worker.shards[jobs[job].endedIn]
-        shard.store.removals += 1
-        shard.store.ended[job]?.order = shard.store.removals
-        if shard.store.failedUntil > 0 {
-            // After those before it.
-            shard.store.failedRemovals.append(job)
-        } else {
-            writeRemoval(job, shard)
-        }
-    }
-
-    func writeRemoval(_ job: Int, _ shard: ShardModel) {
         guard let ended = shard.store.ended[job] else { return }
         guard log.records[jobs[job].record].isWritten else {
             return broken(.nothingLost, "push \(job) leaves the store before its outcome is in Kafka")
         }
         checkRemoval(job, ended)
-        write(.remove(job: job, ended.keys), ended.partition, shard)
+        write(.remove(job: job, ended.key), ended.partition, shard)
         write(.unmark(job: job), ended.partition, shard)
         shard.store.batch.removals.append(job)
     }

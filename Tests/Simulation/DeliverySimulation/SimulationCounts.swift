@@ -16,11 +16,12 @@ public enum Happening: Int, CaseIterable, Sendable {
     case rejectedJob, rejectedToken, authentication, configuration, connectionAnswer, tooManyRequests, later
     case laneHeld, seenByDevice, repeatedSend
     // Store.
-    case stored, storeFailed, failedBehind, removed, offsetDone, evicted, synced, syncFailed, powerLoss
+    case stored, storeFailed, putOff, removed, offsetDone, evicted, synced, syncFailed, powerLoss
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad
     case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
     case presenceKept, presenceRestored, dueFound, dueAhead, scanned
-    case completionWaits, completedAfterRemoval, moveDeferred, markedOffset, reservedReturn
+    case completionWaits, completedAfterRemoval, moveDeferred, markedOffset,
+        reservedReturn
     // Actions.
     case requeue, drop, noteMove, readdress, depart, alert, recovered, tooLate
     // Faults and time.

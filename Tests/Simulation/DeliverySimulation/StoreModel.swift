@@ -31,9 +31,9 @@ struct StoreModel {
 
     /// One write.
     enum Write {
-        /// In the place of whatever keys the item may have.
-        case put(Entry, replacing: [StoredKey])
-        case remove(job: Int, [StoredKey])
+        /// In the place of the key that the item had.
+        case put(Entry, replacing: StoredKey?)
+        case remove(job: Int, StoredKey)
         case presence(KnownPresence, token: Int)
         /// The item of this record is under another token than the record names.
         case mark(job: Int)
@@ -88,10 +88,8 @@ struct StoreModel {
     mutating func write(_ write: Write, _ partition: Int) {
         switch write {
         case .put(let entry, let replacing):
-            for key in replacing where key.token != entry.token {
-                removeItem(entry.job, key.token, partition)
-            }
-            for key in replacing where key != StoredKey(token: entry.token, due: entry.due) {
+            if let key = replacing, key.token != entry.token { removeItem(entry.job, key.token, partition) }
+            if let key = replacing, key != StoredKey(token: entry.token, due: entry.due) {
                 removeDue(key, entry.job, partition)
             }
             putItem(entry, partition)
@@ -100,11 +98,9 @@ struct StoreModel {
                 note(.due(due, isThere: false), partition)
                 dues[partition].append(due)
             }
-        case .remove(let job, let keys):
-            for key in keys {
-                removeItem(job, key.token, partition)
-                removeDue(key, job, partition)
-            }
+        case .remove(let job, let key):
+            removeItem(job, key.token, partition)
+            removeDue(key, job, partition)
         case .presence(let known, let token):
             note(.presence(token: token, presences[partition * tokens + token]), partition)
             presences[partition * tokens + token] = known
@@ -203,7 +199,7 @@ struct StoreModel {
     }
 }
 
-/// A key under which the store may have an item: that of its last write, and of those before that may have failed.
+/// A key under which the store has an item.
 struct StoredKey: Equatable {
     var token: Int
     var due: Int64
@@ -226,22 +222,19 @@ struct StoreBatch {
     }
 
     var shard: Int
-    /// Of its shard: how many failures it had heard of.
-    var generation = 0
     var writes: [(partition: Int, write: StoreModel.Write)] = []
     var puts: [Put] = []
     var removals: [Int] = []
     var moves: [(job: Int, epoch: Int)] = []
-    var presences: [(token: Int, partition: Int, epoch: Int)] = []
     var loads: [Load] = []
 
     var isEmpty: Bool { writes.isEmpty && loads.isEmpty }
 }
 
-/// What became of a batch.
-struct StoreAnswer {
-    var batch: StoreBatch
-    var isWritten = true
-    /// Of each load; empty when they failed.
-    var loaded: [(items: [StoreModel.Entry], presence: KnownPresence?)] = []
+/// What a worker's shards hear of the store.
+enum StoreAnswer {
+    /// A batch is done, with what each of its loads has found.
+    case done(StoreBatch, loaded: [(items: [StoreModel.Entry], presence: KnownPresence?)])
+    /// The store doesn't do what it is asked for, or does again.
+    case isFailing(Bool)
 }

@@ -74,8 +74,8 @@ struct Copy {
     var noted = -1
     /// The token change that waits for the push to move, as the store has it under its old token; -1 for none.
     var notedBy = -1
-    /// Under which the store may have it.
-    var keys: [StoredKey] = []
+    /// Under which the store has it, or will when it has done what was asked of it.
+    var key: StoredKey?
     /// It came from the store in this stay.
     var isRestored = false
     var isRetrying: Bool { isLive && retrySteps >= 0 }
@@ -219,20 +219,23 @@ final class WorkerModel {
     /// What the store is to do, and what it has done and the shards are still to hear of.
     var batches = Queue<StoreBatch>()
     var answers = Queue<StoreAnswer>()
-    /// By shard: the generation of the last batch that failed. Those behind it fail as well until the shard has heard of
-    /// it: nothing is removed before what comes first.
-    var failedGenerations: [Int]
+    /// The store's first batch failed and is tried again then, with all behind it after it; 0 when it works.
+    var storeWaitsUntil: UInt64 = 0
     /// Items that were found to be due.
     var due = Queue<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
     var nextLook: UInt64 = 0
-    /// Items whose last write failed and would have been under a new token.
-    var failedMoves: Set<Int> = []
-    /// Token changes whose outcome waits for items in flight, with their number.
-    var deferred: [Int: (count: Int, epoch: Int)] = [:]
+    /// Token changes that wait for items in flight.
+    var deferred: [Int: Deferred] = [:]
+
+    struct Deferred {
+        var epoch: Int
+        var items = 0
+        /// It has its outcome already, and is only held.
+        var isReplay = false
+    }
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
-        failedGenerations = [Int](repeating: -1, count: scenario.shards)
         partitions = [PartitionState](repeating: PartitionState(), count: scenario.partitions)
         for shard in 0..<scenario.shards {
             shards.append(
@@ -246,11 +249,6 @@ final class WorkerModel {
 
     /// Records that the intake has handed out, as long as they are in memory.
     var taken: Int { shards.reduce(0) { $0 + $1.used + $1.store.waiting - $1.store.restored } }
-
-    /// What token changes or device events have brought about should be in the store, and isn't.
-    var isUnsafe: Bool {
-        !failedMoves.isEmpty || shards.contains { !$0.store.failedPresences.isEmpty }
-    }
 
     /// Nothing more of the partition is sent that isn't on its way.
     func isEnding(_ partition: Int) -> Bool { isDraining || partitions[partition].isEnding }

@@ -1,0 +1,50 @@
+extension OffsetTracker {
+    /// Has commits stop at a record that was ``Begin/alreadyCompleted``: what it asks for is done once more, as an earlier
+    /// process may have done it to what that process had in memory alone. Were the commit to pass the record before, a
+    /// crash would leave what came before it without that effect, and nobody would read the record again. The record still
+    /// counts as finished.
+    ///
+    /// Offsets come in ascending order. O(1), amortised.
+    public mutating func hold(_ offset: Int64) {
+        guard offset >= start, offset < end else { return }
+        held.append(offset)
+    }
+
+    /// What a held record asks for is done, and will outlive the process with the next commit. O(log n) for n held ones.
+    ///
+    /// - Returns: whether it was held.
+    @discardableResult
+    public mutating func release(_ offset: Int64) -> Bool { held.remove(offset) }
+
+    /// The next offset to commit: the watermark, or the first held offset below it.
+    public var committable: Int64 { min(watermark, held.first ?? watermark) }
+}
+
+/// Offsets in ascending order. Those that are gone from the middle stay marked until they are the first.
+struct HeldOffsets: Sendable {
+    private var offsets: [(offset: Int64, isHeld: Bool)] = []
+    private var head = 0
+
+    var first: Int64? { head < offsets.count ? offsets[head].offset : nil }
+
+    mutating func append(_ offset: Int64) {
+        guard offset > offsets.last?.offset ?? .min else { return }
+        offsets.append((offset, true))
+    }
+
+    mutating func remove(_ offset: Int64) -> Bool {
+        var (low, high) = (head, offsets.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if offsets[middle].offset < offset { low = middle + 1 } else { high = middle }
+        }
+        guard low < offsets.count, offsets[low].offset == offset, offsets[low].isHeld else { return false }
+        offsets[low].isHeld = false
+        while head < offsets.count, !offsets[head].isHeld { head += 1 }
+        if head == offsets.count {
+            offsets.removeAll(keepingCapacity: true)
+            head = 0
+        }
+        return true
+    }
+}

@@ -1,0 +1,86 @@
+import DeliveryCore
+import TestSupport
+import Testing
+
+/// Records that were complete before a restart and have their effect once more.
+@Suite struct OffsetHoldTests {
+    /// 10 to 12 are begun, of which 11 was complete before; 14 and 15 were, too, and are still to be read.
+    private func tracker() -> OffsetTracker {
+        var tracker = OffsetTracker(
+            nextOffset: 10, completedAbove: CompletedOffsets([11..<12, 14..<16]))
+        let begins = (Int64(10)...12).map { tracker.begin($0) }
+        #expect(begins == [.begun, .alreadyCompleted, .begun])
+        return tracker
+    }
+
+    private func committed(_ tracker: OffsetTracker) -> (offset: Int64, completed: [Range<Int64>]) {
+        let commit = tracker.commitPoint()
+        let decoded = CommitMetadata.decode(commit.metadata, committedOffset: commit.offset)
+        #expect(decoded.problem == nil)
+        return (commit.offset, decoded.completed.ranges)
+    }
+
+    @Test func noCommitPassesAHeldRecordAndNoneRepeatsIt() {
+        var tracker = tracker()
+        tracker.hold(11)
+        #expect(committed(tracker) == (10, [11..<12, 14..<16]))
+        _ = tracker.complete(10)
+        #expect(tracker.watermark == 12)
+        #expect(tracker.committable == 11)
+        #expect(committed(tracker) == (11, [11..<12, 14..<16]))
+        #expect(tracker.completedInWindow == 1)
+        _ = tracker.complete(12)
+        // All that was begun is finished.
+        #expect(committed(tracker) == (11, [11..<13, 14..<16]))
+        let isReleased = tracker.release(11)
+        #expect(isReleased)
+        #expect(committed(tracker) == (13, [14..<16]))
+        #expect(tracker.completedInWindow == 0)
+    }
+
+    @Test func whoReadsAHeldRecordAgainKnowsThatItIsComplete() {
+        var first = tracker()
+        first.hold(11)
+        for offset in [10, 12] as [Int64] { _ = first.complete(offset) }
+        let commit = committed(first)
+        var second = OffsetTracker(
+            nextOffset: commit.offset, completedAbove: CompletedOffsets(commit.completed))
+        let begins = [11, 12, 13, 14].map { second.begin($0) }
+        #expect(begins == [.alreadyCompleted, .alreadyCompleted, .begun, .alreadyCompleted])
+        second.hold(11)
+        #expect(second.committable == 11)
+    }
+
+    @Test func theFirstOfManyCounts() {
+        var tracker = OffsetTracker(nextOffset: 0, completedAbove: CompletedOffsets([0..<100]))
+        for offset in Int64(0)..<100 {
+            _ = tracker.begin(offset)
+            tracker.hold(offset)
+        }
+        #expect(tracker.watermark == 100)
+        var generator = SeededRandom(seed: 5)
+        var left = Set(Int64(0)..<100)
+        for offset in (Int64(0)..<100).shuffled(using: &generator) {
+            #expect(tracker.committable == left.min())
+            let isReleased = tracker.release(offset)
+            #expect(isReleased)
+            left.remove(offset)
+        }
+        #expect(tracker.committable == 100)
+        #expect(committed(tracker) == (100, []))
+        tracker.hold(99)
+        #expect(tracker.committable == 99)
+    }
+
+    @Test func whatIsNotHeldIsNotReleased() {
+        var tracker = tracker()
+        tracker.hold(11)
+        // Not begun here.
+        tracker.hold(9)
+        tracker.hold(13)
+        let answers = [tracker.release(9), tracker.release(10), tracker.release(13)]
+        #expect(answers == [false, false, false])
+        let held = [tracker.release(11), tracker.release(11)]
+        #expect(held == [true, false])
+    }
+}
