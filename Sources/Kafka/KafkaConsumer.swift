@@ -22,7 +22,7 @@ public final class KafkaConsumer {
     let context: ConsumerContext
     /// Whether the group hands out the partitions; if not, the owner takes what it wants with `assign`.
     let subscribes: Bool
-    let group: String
+    public let group: String
     var nextCommitReference: UInt64 = 1
     /// Partitions the owner has paused. Resuming one that is not paused would make librdkafka 2.0.2 start
     /// over from where it last started.

@@ -27,7 +27,11 @@ struct EmbeddedTransactionTests {
 
     @Test func offsetsOfATransactionAreThrownAway() throws {
         let bed = try KafkaTestBed()
-        let consumer = try Member(bed.consumerProperties(), topics: [])
+        let consumer = try Member(bed.consumerProperties(), topics: [bed.topic])
+        try eventually("the assignment") {
+            consumer.poll()
+            return consumer.consumer.assignment.count == bed.partitions
+        }
         let transactions = try bed.transactions()
         try transactions.complete { try $0.begin() }
         produce(transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
@@ -40,6 +44,19 @@ struct EmbeddedTransactionTests {
         transactions.close()
         consumer.consumer.close()
         #expect(throws: KafkaError.self) { try consumer.consumer.groupMetadata() }
+    }
+
+    /// Kafka takes offsets from nobody in particular without asking whose turn it is.
+    @Test func whoIsNoMemberHasNoMetadata() throws {
+        let bed = try KafkaTestBed()
+        let consumer = try Member(bed.consumerProperties(), topics: [])
+        do {
+            _ = try consumer.consumer.groupMetadata()
+            Issue.record("metadata of nobody")
+        } catch {
+            #expect(error.isGroupMembershipLost)
+        }
+        consumer.consumer.close()
     }
 
     @Test func aSecondProducerOfAnIdentifierDoesNotLockOutTheFirst() throws {

@@ -134,6 +134,58 @@ private struct Script {
             script.succeed(.abort).ended == .aborted(.init(number: 1, records: 1), error("timed out")))
     }
 
+    @Test func partitionsThatGoTakeTheTransactionWithThemUnlessItsCommitHasBegun() {
+        let gone = error("partitions lost")
+        let aborted = TransactionCycle.Ending.aborted(.init(number: 1, records: 1), gone)
+        func script(_ prepare: (inout Script) -> Void) -> Script {
+            var script = Script()
+            script.open()
+            script.cycle.recordProduced(at: script.now)
+            prepare(&script)
+            return script
+        }
+        var open = script { _ in }
+        #expect(open.cycle.partitionsLost(gone, isStepUnderWay: false) == .init(step: .abort))
+        #expect(open.succeed(.abort) == .init(step: .begin, ended: aborted))
+
+        // Closed, but its reports are still awaited.
+        var closed = script { #expect($0.after(200) == .init(step: .sendOffsets)) }
+        #expect(closed.cycle.partitionsLost(gone, isStepUnderWay: false) == .init(step: .abort))
+        #expect(closed.succeed(.sendOffsets) == .nothing)
+        #expect(closed.succeed(.abort) == .init(step: .begin, ended: aborted))
+
+        // Between two tries to send the offsets.
+        var waiting = script {
+            _ = $0.after(200)
+            _ = $0.fail(.sendOffsets, .retriable(error("no coordinator")))
+        }
+        #expect(waiting.cycle.partitionsLost(gone, isStepUnderWay: false) == .init(step: .abort))
+        #expect(waiting.after(1_000) == .nothing)
+        #expect(waiting.succeed(.abort) == .init(step: .begin, ended: aborted))
+
+        // However the step under way ends.
+        let failures: [TransactionFailure?] = [nil, .retriable(error("r")), .abortable(error("a"))]
+        for failure in failures {
+            var sending = script { _ = $0.after(200) }
+            #expect(sending.cycle.partitionsLost(gone, isStepUnderWay: true) == .nothing)
+            let turn = sending.cycle.finished(TransactionResult(.sendOffsets, failure), at: sending.now)
+            #expect(turn == .init(step: .abort))
+            #expect(sending.succeed(.abort) == .init(step: .begin, ended: aborted))
+            // The next one is as any other.
+            _ = sending.succeed(.begin)
+            sending.cycle.recordProduced(at: sending.now)
+            _ = sending.after(200)
+            #expect(sending.succeed(.sendOffsets) == .init(step: .commit))
+        }
+
+        var committing = script {
+            _ = $0.after(200)
+            _ = $0.succeed(.sendOffsets)
+        }
+        #expect(committing.cycle.partitionsLost(gone, isStepUnderWay: true) == .nothing)
+        #expect(committing.succeed(.commit).ended == .committed(.init(number: 1, records: 1)))
+    }
+
     @Test func abortsInARowAreSpacedUntilACommit() {
         var script = Script()
         script.open()

@@ -64,6 +64,8 @@ final class OutcomeWriter: TimerHandler {
     /// Of the intake. Without transactions, which fence a worker that was stopped for long, nothing is produced while it
     /// isn't sure to have its partitions still: what it has to say may be another's to say by now.
     var lease: MembershipLease?
+    /// Called for each outcome that is not produced, as its partition has gone and its offset with it.
+    var gaveBack: (_ partitionSlot: UInt16) -> Void = { _ in }
     /// Called when a blocked writer has room again.
     var resume: () -> Void = {}
 
@@ -92,6 +94,8 @@ final class OutcomeWriter: TimerHandler {
         var whenNextCommitted: [() -> Void] = []
         var retained = RetainedRecords()
         var retainedLetters: [Pending] = []
+        /// Partition slots that have ended, a bit for each: what is still said for them is another worker's to say.
+        var ended: [UInt64] = []
     }
     /// Nil without transactions.
     private var transaction: Transaction?
@@ -166,6 +170,10 @@ final class OutcomeWriter: TimerHandler {
         _ topic: KafkaTopic, partition: Int32 = -1, key: UnsafeRawBufferPointer,
         value: UnsafeRawBufferPointer?, opaque: UInt, partitionSlot: UInt16
     ) {
+        if hasEnded(partitionSlot) {
+            if topic !== changelog { giveBack(partitionSlot, opaque) }
+            return
+        }
         if mayProduce {
             switch producer.produce(topic, key: key, value: value, opaque: opaque, partition: partition) {
             case .queued:
@@ -207,6 +215,7 @@ final class OutcomeWriter: TimerHandler {
         let letter = Pending(
             topic: deadLetters, key: record.key.map { Array($0) }, value: record.value.map { Array($0) },
             headers: headers, opaque: source.opaque, partitionSlot: source.partitionSlot)
+        if hasEnded(source.partitionSlot) { return giveBack(source.partitionSlot, source.opaque) }
         guard mayProduce else { return wait(letter) }
         switch produce(letter) {
         case .queued: return
@@ -317,6 +326,36 @@ final class OutcomeWriter: TimerHandler {
     /// - Returns: how many jobs' outcomes that are.
     func abandon(partitionSlot: UInt16) -> Int {
         transaction == nil ? drop { $0.partitionSlot == partitionSlot } : 0
+    }
+
+    /// With transactions: an outcome counts only together with the offset of its partition, which has gone. What is open is
+    /// committed or aborted with what was said so far, and nothing more is said.
+    func end(partitionSlot: UInt16) {
+        guard transaction != nil else { return }
+        let (word, bit) = (Int(partitionSlot) / 64, UInt64(1) << (UInt64(partitionSlot) % 64))
+        while transaction!.ended.count <= word { transaction!.ended.append(0) }
+        transaction!.ended[word] |= bit
+        for letter in pending where letter.partitionSlot == partitionSlot && letter.topic !== changelog {
+            giveBack(partitionSlot, letter.opaque)
+        }
+        pending.removeAll { $0.partitionSlot == partitionSlot }
+        freezeIfEmpty()
+    }
+
+    /// The slot is another partition's, or the same one's once more.
+    func begin(partitionSlot: UInt16) {
+        guard hasEnded(partitionSlot) else { return }
+        transaction!.ended[Int(partitionSlot) / 64] &= ~(UInt64(1) << (UInt64(partitionSlot) % 64))
+    }
+
+    @inline(__always)
+    private func hasEnded(_ partitionSlot: UInt16) -> Bool {
+        guard let ended = transaction?.ended, Int(partitionSlot) / 64 < ended.count else { return false }
+        return ended[Int(partitionSlot) / 64] & (UInt64(1) << (UInt64(partitionSlot) % 64)) != 0
+    }
+
+    private func giveBack(_ partitionSlot: UInt16, _ opaque: UInt) {
+        if !OutcomeSource(opaque: opaque).isOffsetDone { gaveBack(partitionSlot) }
     }
 
     private func drop(_ isDropped: (Pending) -> Bool) -> Int {

@@ -128,6 +128,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         routes = RouteTable(apps: plan.routes)
         wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
         outcomes.resume = { [unowned self] in askForTurnEnd() }
+        outcomes.gaveBack = { [unowned self] in gaveBack($0) }
         outcomes.attach(to: loop)
         storage?.wake = { [unowned self] in askForTurnEnd() }
     }

@@ -189,7 +189,7 @@ extension Intake {
         self.revocation = nil
         let places = revocation.partitions.compactMap { partitions.place(of: $0) }
         // What was said for them in the open transaction is for whoever has them now to say.
-        if transactions != nil, !commits || !isCommitted(places) { lost(.partitionsLost) }
+        if transactions != nil, !commits || !isCommitted(places) { lostPartitions(.partitionsLost) }
         if commits { commitNow(places) }
         followGate()
         // Only what is complete: of a lost partition another may have gone on.

@@ -102,7 +102,7 @@ extension Intake {
             switch step {
             case .initialize: try transactions.client.initialize()
             case .begin: try transactions.client.begin()
-            case .sendOffsets: if transactions.isFrozen { try sendOffsets() } else { freezeShards() }
+            case .sendOffsets: if transactions.isFrozen { sendOffsets() } else { freezeShards() }
             case .commit: try transactions.client.commit()
             case .abort:
                 freezeShards()
@@ -152,7 +152,7 @@ extension Intake {
             !transactions.client.isBusy, transactions.cycle.wakeAt == nil,
             transactions.reported >= transactions.produced
         else { return }
-        do throws(KafkaError) { try sendOffsets() } catch { failAtOnce("transactions have failed: \(error)") }
+        sendOffsets()
     }
 
     private func thawShards() {
@@ -172,19 +172,35 @@ extension Intake {
 
     /// All reports of the transaction are in: the offsets are those that its records stand for. Of every partition, also
     /// where nothing has changed: it is by them that Kafka notices who has lost a partition.
-    private func sendOffsets() throws(KafkaError) {
+    private func sendOffsets() {
         guard let transactions, transactions.reported >= transactions.produced else { return }
-        var commits: [OffsetCommit] = []
-        transactions.sent = []
-        for place in partitions.places {
-            let commit = commitPoint(place)
-            commits.append(commit)
-            transactions.sent.append((partitions[place].slot, commit.offset))
-            partitions[place].isDirty = false
+        do throws(KafkaError) {
+            let places = partitions.places
+            let group =
+                try places.isEmpty
+                ? ConsumerGroupMetadata(unfencedGroup: consumer.group) : consumer.groupMetadata()
+            var commits: [OffsetCommit] = []
+            transactions.sent = []
+            for place in places {
+                let commit = commitPoint(place)
+                commits.append(commit)
+                transactions.sent.append((partitions[place].slot, commit.offset))
+                partitions[place].isDirty = false
+            }
+            lastCommit = loop.now
+            finishedSinceCommit = 0
+            try transactions.client.sendOffsets(commits, group: group)
+        } catch {
+            // The group has gone on without this worker, which will hear of it.
+            if error.isGroupMembershipLost { return lostPartitions(error) }
+            failAtOnce("transactions have failed: \(error)")
         }
-        lastCommit = loop.now
-        finishedSinceCommit = 0
-        try transactions.client.sendOffsets(commits, group: consumer.groupMetadata())
+    }
+
+    /// Partitions have gone, and with them their offsets: what the open transaction says for them is another's to say.
+    func lostPartitions(_ error: KafkaError) {
+        guard let transactions, !hasFailedAtOnce else { return }
+        follow(transactions.cycle.partitionsLost(error, isStepUnderWay: transactions.client.isBusy))
     }
 
     private func take(_ ended: TransactionCycle.Ending) {

@@ -15,6 +15,7 @@ extension Shard {
         _ marks: [StoreMark]
     ) {
         guard let storage else { return }
+        outcomes.begin(partitionSlot: partitionSlot)
         storage[partitionSlot] = ShardStore.Partition(
             handle: handle, readThrough: readThrough, committed: committed)
         begin(partitionSlot: partitionSlot, marks, storage)
@@ -36,6 +37,7 @@ extension Shard {
     /// Nothing more of a partition goes to the store, or comes from it.
     func end(partitionSlot: UInt16) {
         guard let storage else { return }
+        outcomes.end(partitionSlot: partitionSlot)
         storage.cold.endScan(partitionSlot)
         storage.cold.removeAll(partition: partitionSlot)
         giveBackChanges(partitionSlot: partitionSlot)

@@ -32,11 +32,21 @@ public final class ConsumerGroupMetadata: Sendable {
 
 extension KafkaConsumer {
     /// This consumer's group membership as it is now, for `TransactionalProducer.sendOffsets`.
-    /// - Throws: when the consumer is closed.
+    /// - Throws: when the consumer is closed; `UNKNOWN_MEMBER_ID` when it is no member now. librdkafka forgets its member
+    ///   before it tells of lost partitions, and Kafka checks nothing of offsets that come from no member.
     public func groupMetadata() throws(KafkaError) -> ConsumerGroupMetadata {
-        guard !isClosed, let handle = rd_kafka_consumer_group_metadata(client) else {
-            throw .invalid("group metadata of \(group): the consumer is closed")
+        guard !isClosed else { throw .invalid("group metadata of \(group): the consumer is closed") }
+        let before = memberID
+        guard let handle = rd_kafka_consumer_group_metadata(client) else {
+            throw .invalid("group metadata of \(group): the consumer is in no group")
         }
-        return ConsumerGroupMetadata(handle, group: group)
+        let metadata = ConsumerGroupMetadata(handle, group: group)
+        // Who leaves never gets the same identifier again: it was a member all the time.
+        guard let before, before == memberID else {
+            throw KafkaError(
+                RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID, "group metadata of \(group)",
+                detail: "this consumer is not a member now")
+        }
+        return metadata
     }
 }

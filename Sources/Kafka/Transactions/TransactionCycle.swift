@@ -84,6 +84,8 @@ public struct TransactionCycle: Sendable {
     private var isStopping = false
     /// Why the open transaction is being aborted.
     private var cause: KafkaError?
+    /// Why it has to be, as soon as the step under way has ended.
+    private var pendingCause: KafkaError?
     private var attempts = 0
     private var abortsInARow = 0
 
@@ -136,6 +138,24 @@ public struct TransactionCycle: Sendable {
         return abort(error)
     }
 
+    /// Partitions have gone whose offsets belong to the transaction: without them, what it says of their jobs must not be
+    /// seen, as another worker says it too. Once the commit has begun they are in it, and it goes on.
+    /// - Parameter isStepUnderWay: the producer is at the step that was asked for last.
+    public mutating func partitionsLost(_ error: KafkaError, isStepUnderWay: Bool) -> Turn {
+        switch state {
+        case .open:
+            return abort(error)
+        case .sendingOffsets where delayed == nil && isStepUnderWay:
+            pendingCause = error
+            return .nothing
+        case .sendingOffsets:
+            delayed = nil
+            return abort(error)
+        case .unstarted, .initializing, .beginning, .committing, .aborting, .stopped, .failed:
+            return .nothing
+        }
+    }
+
     /// The client has told a fatal error outside of a step.
     public mutating func clientFailed(_ error: KafkaError) -> Turn { fail(error) }
 
@@ -172,6 +192,7 @@ public struct TransactionCycle: Sendable {
     /// A step has ended.
     public mutating func finished(_ result: TransactionResult, at now: UInt64) -> Turn {
         guard result.step == stepUnderWay else { return .nothing }
+        if let pendingCause, result.failure?.isFinal != true { return abort(pendingCause) }
         switch result.failure {
         case nil:
             attempts = 0
@@ -257,6 +278,7 @@ public struct TransactionCycle: Sendable {
         wakeAt = nil
         attempts = 0
         cause = error
+        pendingCause = nil
         state = .aborting
         return Turn(step: .abort)
     }

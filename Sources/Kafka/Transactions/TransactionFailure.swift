@@ -38,6 +38,14 @@ public enum TransactionFailure: Error, Sendable, Equatable, CustomStringConverti
         }
     }
 
+    /// No other step can follow.
+    var isFinal: Bool {
+        switch self {
+        case .retriable, .abortable: false
+        case .fatal, .misuse: true
+        }
+    }
+
     public var description: String {
         switch self {
         case .retriable(let error): "\(error), can be tried again"
