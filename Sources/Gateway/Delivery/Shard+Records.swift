@@ -74,8 +74,10 @@ extension Shard {
     }
 
     /// A record that was complete before takes no room any more.
-    private func replayed(_ incoming: IncomingRecord) {
+    func replayed(_ incoming: IncomingRecord) {
         news.freed[incoming.partitionSlot, default: 0] += 1
+        news.replayed.append(
+            ShardStore.Place(partitionSlot: incoming.partitionSlot, offset: incoming.record.offset))
         free(incoming.record)
         askForTurnEnd()
     }
@@ -203,13 +205,12 @@ extension Shard {
         let record = incoming.record
         let (kind, count) = apply(
             control, incoming.device,
-            origin: RecordOrigin(partition: incoming.partitionSlot, offset: record.offset),
-            isReplay: incoming.isReplay)
+            origin: RecordOrigin(partition: incoming.partitionSlot, offset: record.offset))
+        guard !mustWait(incoming, count: count) else { return control.release() }
         if incoming.isReplay {
             control.release()
             return replayed(incoming)
         }
-        guard !mustWait(incoming, count: count) else { return control.release() }
         end(control, incoming, kind, count, source)
     }
 
@@ -230,7 +231,7 @@ extension Shard {
 
     /// Does what a cancel or device event says. Returns the kind of its outcome, and how many items it concerned.
     private func apply(
-        _ control: ControlJob, _ device: DeviceKey, origin: RecordOrigin, isReplay: Bool
+        _ control: ControlJob, _ device: DeviceKey, origin: RecordOrigin
     ) -> (OutcomeKind, UInt32?) {
         let partition = origin.partition
         let occurred = control.occurredMilliseconds
@@ -257,9 +258,7 @@ extension Shard {
             )
         case .tokenChanged(let token):
             context.newToken = token
-            if !isReplay {
-                context.change = ShardStore.Place(partitionSlot: partition, offset: origin.offset)
-            }
+            context.change = ShardStore.Place(partitionSlot: partition, offset: origin.offset)
             let new = plan.hasher.device(token)
             count = machine.tokenChanged(
                 device, to: new, isElsewhere: shardIndex(of: new, shards: plan.shards) != plan.index,

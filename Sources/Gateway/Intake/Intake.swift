@@ -218,6 +218,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .alreadyCompleted:
             counters.alreadyCompleted += 1
             partitions[place].isDirty = true
+            // Cancels and device events have their effect on what is in memory once more: until then no commit passes them.
+            partitions[place].tracker.hold(record.offset)
             hand(record, place, bytes, isReplay: true)
         case .full: partitions[place].held.append(record)
         case .outOfOrder: return startOver(place, with: record)

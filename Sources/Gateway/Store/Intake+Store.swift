@@ -109,6 +109,11 @@ extension Intake {
             }
             if gate.release(place, jobs: jobs).contains(.window) { reopenWindow(place) }
         }
+        for replayed in news.replayed {
+            guard let place = partitions.place(ofSlot: replayed.partitionSlot) else { continue }
+            partitions[place].tracker.release(replayed.offset)
+            partitions[place].isDirty = true
+        }
         for completion in news.completed {
             let place = partitions.place(ofSlot: completion.place.partitionSlot)
             if let place {

@@ -15,10 +15,12 @@ struct IntakeNews: Sendable {
 
     /// Offsets that are complete as the store has their records.
     var completed: [Completion] = []
+    /// Records that were complete before, and have had their effect once more.
+    var replayed: [ShardStore.Place] = []
     /// Jobs that are gone whose offsets were complete before, by the slots of their partitions.
     var freed: [UInt16: Int] = [:]
     /// Items that have left the store.
     var removed: [Removed] = []
 
-    var isEmpty: Bool { completed.isEmpty && freed.isEmpty && removed.isEmpty }
+    var isEmpty: Bool { completed.isEmpty && replayed.isEmpty && freed.isEmpty && removed.isEmpty }
 }

@@ -142,6 +142,10 @@ extension Shard {
         guard !storage.changesDone.isEmpty else { return }
         for done in exchange(&storage.changesDone, with: []) {
             guard let incoming = done.incoming else { continue }
+            if incoming.isReplay {
+                replayed(incoming)
+                continue
+            }
             guard
                 case .control(let control)? = try? decoder.decode(
                     jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds)
