@@ -271,12 +271,21 @@ final class ReplicaBed {
         replicas[name]!.process.signal(SIGCONT)
     }
 
-    /// Waits until a worker that was resumed has its share. Kafka aborts a transaction that is open for longer than
-    /// `transaction.timeout.ms` and locks its producer out: then the worker ends at once, and another takes its place.
-    func startAgainIfFenced(_ name: String) throws {
+    /// Waits until a worker that was resumed has its share and does its work. Kafka aborts a transaction that is open for
+    /// longer than `transaction.timeout.ms` and locks its producer out, of which the worker learns when it ends the
+    /// transaction, be it before it has partitions again or after: then it ends at once, and another takes its place.
+    func startAgainIfFenced(_ name: String, meanwhile: () throws -> Void) throws {
         let replica = replicas[name]!
         replica.mayEnd = Self.hasTransactions
-        try wait(for: "\(name) goes on, or has ended") { isShared || !replica.process.isRunning }
+        var shared: Int64?
+        try wait(for: "\(name) goes on, or has ended", meanwhile: meanwhile) {
+            if isShared, shared == nil { shared = now }
+            guard replica.process.isRunning else { return true }
+            guard Self.hasTransactions, let shared else { return shared != nil }
+            return history.outcomes.contains {
+                $0.finished > shared && replica.owned.contains($0.place.partition)
+            }
+        }
         replica.mayEnd = false
         guard !replica.process.isRunning else { return }
         try poll()

@@ -125,7 +125,7 @@ struct ReplicaTests {
         let outcomes = bed.history.outcomes.count
         let arrivals = bed.history.arrivals.count
         bed.resume("one")
-        try bed.startAgainIfFenced("one")
+        try bed.startAgainIfFenced("one") { try load.tick(bed, jobs: 1) }
         try bed.waitForShares()
         try bed.poll()
         let stale = bed.history.arrivals[arrivals...]
