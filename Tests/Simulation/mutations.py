@@ -149,7 +149,8 @@ def main():
         start = time.monotonic()
         # A few need circumstances that are rare.
         seeds = max(arguments.seeds, mutation.get("seeds", 0))
-        what, seed = run(number, seeds, arguments.events, arguments.seconds)
+        events = max(arguments.events, mutation.get("events", 0))
+        what, seed = run(number, seeds, events, arguments.seconds)
         after = "" if seed is None else f" (seed {seed}, {time.monotonic() - start:.1f} s)"
         print(f"{number:3} {mutation['name']}: {what or 'NOT CAUGHT'}{after}", flush=True)
         missed += what is None

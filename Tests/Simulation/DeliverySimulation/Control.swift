@@ -51,9 +51,14 @@ extension World {
 
     /// What the auditor takes the device's presence for.
     private func learn(_ record: Record, isOffline: Bool, _ shard: ShardModel) {
-        guard record.occurred >= shard.presenceAt[record.token] else { return }
-        shard.presenceAt[record.token] = record.occurred
-        shard.isOffline[record.token] = isOffline
+        let isNews = record.occurred >= shard.presenceAt[record.token]
+        if isNews {
+            shard.presenceAt[record.token] = record.occurred
+            shard.isOffline[record.token] = isOffline
+        } else if scenario.limits.knownDevices >= scenario.tokens {
+            return
+        }
+        // Of a device that was forgotten, what another partition's part of the store knows isn't looked for.
         for slot in shard.copies.indices
         where shard.copies[slot].isLive && shard.copies[slot].address == record.token {
             shard.copies[slot].hasNews = true
