@@ -129,7 +129,7 @@ final class OutcomeWriter: TimerHandler {
 
     /// What is written waits until it is told otherwise.
     private var isHeld: Bool {
-        if let transaction { return transaction.isFrozen }
+        if transaction != nil { return transaction!.isFrozen }
         guard let lease else { return false }
         return !lease.isValid(at: loop.now)
     }
@@ -350,8 +350,9 @@ final class OutcomeWriter: TimerHandler {
 
     @inline(__always)
     private func hasEnded(_ partitionSlot: UInt16) -> Bool {
-        guard let ended = transaction?.ended, Int(partitionSlot) / 64 < ended.count else { return false }
-        return ended[Int(partitionSlot) / 64] & (UInt64(1) << (UInt64(partitionSlot) % 64)) != 0
+        let word = Int(partitionSlot) / 64
+        guard transaction != nil, word < transaction!.ended.count else { return false }
+        return transaction!.ended[word] & (UInt64(1) << (UInt64(partitionSlot) % 64)) != 0
     }
 
     private func giveBack(_ partitionSlot: UInt16, _ opaque: UInt) {
