@@ -18,8 +18,8 @@ struct GatewayLoad {
     var storeDirectory: String?
     /// So many of a hundred jobs are to be sent later, and go through the store meanwhile.
     var storedPercent = 0
-    /// The jobs come all at once when the worker has its partitions and the store's scans have ended; else they are there
-    /// when it starts.
+    /// The jobs come all at once when the worker has its partitions, and the store's scans, flushes and compactions have
+    /// ended; else they are there when it starts.
     var isSettled = false
 
     /// Until these are due, counted from the worker's start: long enough for them to leave memory.
@@ -73,6 +73,12 @@ struct GatewayLoad {
             // The shards hear of their partitions a moment later.
             sleep(1)
             while worker.snapshot().shards.store.scansUnderWay > 0 { usleep(1000) }
+            // What an opening after a crash leaves to flush and to compact isn't idleness.
+            var quietLooks = 0
+            while let store = worker.store, quietLooks < 10 {
+                quietLooks = store.statistics().backgroundWork == 0 ? quietLooks + 1 : 0
+                usleep(100_000)
+            }
             try producer.flush(timeoutMilliseconds: 60_000)
         } else {
             // The group's first assignment takes seconds; the measurement begins with the first finished jobs.

@@ -18,6 +18,8 @@ public struct StoreStatistics: Sendable {
     public var tableBytes = 0
     /// What compactions have to rewrite to catch up.
     public var pendingCompactionBytes = 0
+    /// Flushes and compactions that are under way.
+    public var backgroundWork = 0
     /// Failures of flushes and compactions since the opening.
     public var backgroundErrors = 0
     /// Writes wait for flushes or compactions.
@@ -53,6 +55,9 @@ extension RetryStore {
         statistics.diskBytes += statistics.blobBytes
         statistics.cacheBytes = rocksdb_cache_get_usage(meta.database.options.cache)
         statistics.backgroundErrors = meta.number("rocksdb.background-errors")
+        for property in ["rocksdb.num-running-flushes", "rocksdb.num-running-compactions"] {
+            statistics.backgroundWork += meta.number(property)
+        }
         statistics.isWriteStopped = meta.number("rocksdb.is-write-stopped") != 0
         return statistics
     }
