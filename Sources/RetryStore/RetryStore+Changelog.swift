@@ -32,8 +32,8 @@ extension RetryStore {
         partition number: Int32, reachedAfter: Int64,
         completion: @escaping @Sendable (Result<PartitionCopy, RetryStoreError>) -> Void
     ) {
-        onStoreThread(completion) { [self] (meta) throws(RetryStoreError) in
-            let key = PositionKey(number)
+        run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
+            let (key, meta) = (PositionKey(number), try metaFamily())
             let found = try key.value(in: meta)
             if found != nil { try key.write(nil, to: meta) }
             if let existing = partition(thatIsOpen: number) {
@@ -53,34 +53,20 @@ extension RetryStore {
         _ partition: StorePartition, position: ChangelogPosition,
         completion: @escaping @Sendable (Result<Void, RetryStoreError>) -> Void
     ) {
-        onStoreThread(completion) { [line] (family) throws(RetryStoreError) in
+        run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
             // What waits to be written is a part of what the position stands for.
             if let failure = line.failure { throw failure }
             let options: OpaquePointer = rocksdb_flushoptions_create()
             defer { rocksdb_flushoptions_destroy(options) }
             rocksdb_flushoptions_set_wait(options, 1)
             for family in partition.families { try family.flush(options) }
-            try PositionKey(partition.number).write(position.bytes, to: family)
+            try PositionKey(partition.number).write(position.bytes, to: metaFamily())
         }
     }
 
-    private func onStoreThread<Value: Sendable>(
-        _ completion: @escaping @Sendable (Result<Value, RetryStoreError>) -> Void,
-        _ body: @escaping @Sendable (ColumnFamily) throws(RetryStoreError) -> Value
-    ) {
-        let family = opened.withLock { $0?.metaFamily }
-        let accepted =
-            family.map { family in
-                storeLoop.execute { [line] in
-                    do throws(RetryStoreError) {
-                        completion(.success(try body(family)))
-                    } catch {
-                        line.tell(error)
-                        completion(.failure(error))
-                    }
-                }
-            } ?? false
-        if !accepted { completion(.failure(.closed)) }
+    private func metaFamily() throws(RetryStoreError) -> ColumnFamily {
+        guard let family = opened.withLock({ $0?.metaFamily }) else { throw .closed }
+        return family
     }
 }
 

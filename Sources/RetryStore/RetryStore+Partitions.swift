@@ -7,15 +7,7 @@ extension RetryStore {
         completion: @escaping @Sendable (Result<StorePartition, RetryStoreError>) -> Void
     ) {
         precondition(number >= 0, "a partition has no negative number")
-        let accepted = storeLoop.execute { [self] in
-            do throws(RetryStoreError) {
-                completion(.success(try partition(number)))
-            } catch {
-                line.tell(error)
-                completion(.failure(error))
-            }
-        }
-        if !accepted { completion(.failure(.closed)) }
+        run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in try partition(number) }
     }
 
     /// Removes a partition with all that is in it. What is submitted for it afterwards is not kept; a later opening
@@ -23,16 +15,9 @@ extension RetryStore {
     public func drop(
         _ partition: StorePartition, completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
-        let accepted = storeLoop.execute { [self] in
-            do throws(RetryStoreError) {
-                try remove(partition)
-                completion(nil)
-            } catch {
-                line.tell(error)
-                completion(error)
-            }
+        run(on: storeLoop, { completion($0.failure) }) { [self] () throws(RetryStoreError) in
+            try remove(partition)
         }
-        if !accepted { completion(.closed) }
     }
 
     func partition(thatIsOpen number: Int32) -> StorePartition? { opened.withLock { $0?.partitions[number] } }

@@ -13,15 +13,9 @@ extension RetryStore {
         _ partition: StorePartition, after: DueCursor?, through: Int64, limit: Int,
         completion: @escaping @Sendable (Result<DueScan, RetryStoreError>) -> Void
     ) {
-        let accepted = storeLoop.execute { [line] in
-            do throws(RetryStoreError) {
-                completion(.success(try partition.due.scan(after: after, through: through, limit: limit)))
-            } catch {
-                line.tell(error)
-                completion(.failure(error))
-            }
+        run(on: storeLoop, completion) { () throws(RetryStoreError) in
+            try partition.due.scan(after: after, through: through, limit: limit)
         }
-        if !accepted { completion(.failure(.closed)) }
     }
 
     /// Hands over the keys of all items of a partition, as they are when the scan begins, in no order that means
@@ -33,28 +27,21 @@ extension RetryStore {
         _ partition: StorePartition, chunk: Int, each: @escaping @Sendable ([ItemKey]) -> Void,
         completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
-        let accepted = scanLoop.execute { [self] in
-            do throws(RetryStoreError) {
-                let snapshot = StoreSnapshot(partition.due.database)
-                var cursor: DueCursor?
-                var isEnd = false
-                while !isEnd {
-                    // One iterator over everything would keep old memtables and files alive, and each new one reads a
-                    // part of every file.
-                    isEnd = try partition.due.scanKeys(
-                        after: &cursor, chunk: max(1, chunk), limit: Self.keysPerIterator, snapshot: snapshot
-                    ) { keys throws(RetryStoreError) in
-                        if isClosing.load(ordering: .relaxed) { throw .closed }
-                        each(keys)
-                    }
+        run(on: scanLoop, { completion($0.failure) }) { [self] () throws(RetryStoreError) in
+            let snapshot = StoreSnapshot(partition.due.database)
+            var cursor: DueCursor?
+            var isEnd = false
+            while !isEnd {
+                // One iterator over everything would keep old memtables and files alive, and each new one reads a part of
+                // every file.
+                isEnd = try partition.due.scanKeys(
+                    after: &cursor, chunk: max(1, chunk), limit: Self.keysPerIterator, snapshot: snapshot
+                ) { keys throws(RetryStoreError) in
+                    if isClosing.load(ordering: .relaxed) { throw .closed }
+                    each(keys)
                 }
-                completion(nil)
-            } catch {
-                line.tell(error)
-                completion(error)
             }
         }
-        if !accepted { completion(.closed) }
     }
 }
 

@@ -152,6 +152,23 @@ public final class RetryStore: Sendable {
         return storage.loads.isEmpty ? BatchResult(error: nil) : try DeviceLoader.load(storage.loads)
     }
 
+    /// Does something else on one of the store's threads, and tells what has become of it. It isn't tried again; that it
+    /// failed is told to those who watch as well.
+    func run<Value>(
+        on loop: EventLoop, _ completion: @escaping @Sendable (Result<Value, RetryStoreError>) -> Void,
+        _ body: @escaping @Sendable () throws(RetryStoreError) -> Value
+    ) {
+        let accepted = loop.execute { [line] in
+            do throws(RetryStoreError) {
+                completion(.success(try body()))
+            } catch {
+                line.tell(error)
+                completion(.failure(error))
+            }
+        }
+        if !accepted { completion(.failure(.closed)) }
+    }
+
     /// Calls `observer` with each failure of the database, from ``RetryStoreError/isTransient`` ones to those that nothing
     /// but an operator can mend, and with nil when it works again. On the store's thread.
     public func observeFailures(_ observer: @escaping @Sendable (RetryStoreError?) -> Void) {

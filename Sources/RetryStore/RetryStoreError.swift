@@ -61,6 +61,11 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
     }
 }
 
+extension Result where Failure == RetryStoreError {
+    /// Nil: it succeeded.
+    var failure: RetryStoreError? { if case .failure(let error) = self { error } else { nil } }
+}
+
 /// What RocksDB's C interface says of a failure: a text alone.
 struct RocksFailure: Error {
     var text: String

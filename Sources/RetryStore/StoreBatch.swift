@@ -95,16 +95,25 @@ public struct StoreBatch: ~Copyable, Sendable {
 
     /// Stores what is known of a device.
     public mutating func put(_ partition: StorePartition, device: DeviceKey, _ state: DeviceState) {
-        withKey(DeviceKeyBytes(device)) { key, keyCount in
-            withUnsafeTemporaryAllocation(byteCount: DeviceStateBytes.count, alignment: 1) { value in
-                DeviceStateBytes.write(state, to: value.baseAddress!)
+        put(partition.devices, DeviceKeyBytes(device), count: DeviceStateBytes.count) {
+            DeviceStateBytes.write(state, to: $0)
+        }
+    }
+
+    /// A value of so many bytes.
+    mutating func put<Key: BitwiseCopyable>(
+        _ family: ColumnFamily, _ key: Key, count: Int, _ write: (UnsafeMutableRawPointer) -> Void
+    ) {
+        withKey(key) { key, keyCount in
+            withUnsafeTemporaryAllocation(byteCount: count, alignment: 1) { value in
+                write(value.baseAddress!)
                 rocksdb_writebatch_put_cf(
-                    storage.writes, partition.devices.handle, key, keyCount,
-                    value.baseAddress!.assumingMemoryBound(to: CChar.self), value.count)
+                    storage.writes, family.handle, key, keyCount,
+                    value.baseAddress!.assumingMemoryBound(to: CChar.self), count)
             }
         }
         storage.changes += 1
-        storage.bytes += DeviceKeyBytes.count + DeviceStateBytes.count
+        storage.bytes += MemoryLayout<Key>.size + count
     }
 
     /// Forgets what is known of a device.

@@ -86,18 +86,20 @@ final class StoreLine: TimerHandler, Sendable {
         } catch {
             guard !error.isTransient else { return error }
             step.fail(error)
-            observer?(error)
+            inform(error)
             return nil
         }
     }
 
-    private var observer: (@Sendable (RetryStoreError?) -> Void)? { state.withLock { $0.observer } }
+    /// Nil: it works again. That the store is closed is no failure.
+    private func inform(_ error: RetryStoreError?) {
+        if error != .closed { state.withLock { $0.observer }?(error) }
+    }
 
     // MARK: Loop's thread
 
     private func failed(_ error: RetryStoreError) {
-        guard error != .closed else { return }
-        observer?(error)
+        inform(error)
         guard error.isTransient else { return }
         let setsTimer = state.withLock { state in
             defer { state.isTimerSet = true }
@@ -115,6 +117,6 @@ final class StoreLine: TimerHandler, Sendable {
             state.withLock { _ = $0.waiting.removeFirst() }
         }
         state.withLock { $0.failure = nil }
-        observer?(nil)
+        inform(nil)
     }
 }

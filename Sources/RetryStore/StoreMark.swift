@@ -20,16 +20,9 @@ public struct StoreMark: Hashable, Sendable {
 extension StoreBatch {
     /// Keeps a mark.
     public mutating func put(_ partition: StorePartition, _ mark: StoreMark) {
-        withKey(ItemKeyBytes(StoreMarkBytes.key(mark.offset))) { key, keyCount in
-            withUnsafeTemporaryAllocation(byteCount: StoreMarkBytes.count, alignment: 1) { value in
-                StoreMarkBytes.write(mark, to: value.baseAddress!)
-                rocksdb_writebatch_put_cf(
-                    storage.writes, partition.items.handle, key, keyCount,
-                    value.baseAddress!.assumingMemoryBound(to: CChar.self), value.count)
-            }
+        put(partition.items, ItemKeyBytes(StoreMarkBytes.key(mark.offset)), count: StoreMarkBytes.count) {
+            StoreMarkBytes.write(mark, to: $0)
         }
-        storage.changes += 1
-        storage.bytes += ItemKeyBytes.count + StoreMarkBytes.count
     }
 
     /// Removes the mark of a record. Nothing happens when there is none.
@@ -48,20 +41,14 @@ extension RetryStore {
         of partition: StorePartition,
         completion: @escaping @Sendable (Result<[StoreMark], RetryStoreError>) -> Void
     ) {
-        let accepted = storeLoop.execute { [self] in
-            do throws(RetryStoreError) {
-                var marks: [StoreMark] = []
-                try partition.items.visitMarks { mark, _ in
-                    if let mark { marks.append(mark) }
-                    return true
-                }
-                completion(.success(marks))
-            } catch {
-                line.tell(error)
-                completion(.failure(error))
+        run(on: storeLoop, completion) { () throws(RetryStoreError) in
+            var marks: [StoreMark] = []
+            try partition.items.visitMarks { mark, _ in
+                if let mark { marks.append(mark) }
+                return true
             }
+            return marks
         }
-        if !accepted { completion(.failure(.closed)) }
     }
 }
 

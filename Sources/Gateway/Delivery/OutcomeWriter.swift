@@ -3,50 +3,6 @@ import Kafka
 import Logging
 import SluiceModel
 
-/// Which record an outcome is for, packed into the producer's opaque word: the delivery report brings it back.
-struct OutcomeSource {
-    var partitionSlot: UInt16
-    var offset: Int64
-    /// The store has the item, or is about to: it is to be removed there.
-    var isStored = false
-    /// The offset is complete already, as the store has the item.
-    var isOffsetDone = false
-
-    private static let slotShift: UInt = 48
-    private static let storedBit: UInt = 1 << 47
-    private static let doneBit: UInt = 1 << 46
-
-    init(record: ConsumedRecord, partitionSlot: UInt16) {
-        self.partitionSlot = partitionSlot
-        offset = record.offset
-    }
-
-    init(job: UnsafeMutablePointer<Job>) {
-        partitionSlot = job.pointee.partitionSlot
-        offset = job.pointee.offset
-    }
-
-    /// Of an item that came from the store.
-    init(storedIn partitionSlot: UInt16, offset: Int64) {
-        self.partitionSlot = partitionSlot
-        self.offset = offset
-        isStored = true
-        isOffsetDone = true
-    }
-
-    init(opaque: UInt) {
-        partitionSlot = UInt16(truncatingIfNeeded: opaque >> Self.slotShift)
-        isStored = opaque & Self.storedBit != 0
-        isOffsetDone = opaque & Self.doneBit != 0
-        offset = Int64(opaque & (Self.doneBit - 1))
-    }
-
-    var opaque: UInt {
-        UInt(partitionSlot) << Self.slotShift | (isStored ? Self.storedBit : 0)
-            | (isOffsetDone ? Self.doneBit : 0) | UInt(offset)
-    }
-}
-
 /// Produces one shard's outcomes and dead letters, and the changes of its store. When the producer's queue is full, or
 /// between two transactions, they wait here; the shard sends nothing while many do. Shard's thread only.
 final class OutcomeWriter: TimerHandler {

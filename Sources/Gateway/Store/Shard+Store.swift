@@ -212,14 +212,14 @@ extension Shard {
         guard let storage, let due = job.pointee.storedDue else { return source }
         source.isStored = true
         source.isOffsetDone = job.pointee.isOffsetDone
-        job.pointee.writeChangelogKey(to: &storage.keyWriter)
+        if outcomes.hasChangelog { job.pointee.writeChangelogKey(to: &storage.keyWriter) }
         end(
             ShardStore.Place(partitionSlot: source.partitionSlot, offset: source.offset),
             storedUnder: job.pointee.storedDevice, due: due, of: job.pointee.device, storage)
         return source
     }
 
-    /// An item of the store ends, whose key of the changelog was written.
+    /// An item of the store ends; where there is a changelog, its key was written.
     func end(
         _ place: ShardStore.Place, storedUnder key: DeviceKey, due: Int64, of device: DeviceKey,
         _ storage: ShardStore
