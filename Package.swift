@@ -51,6 +51,9 @@ let package = Package(
         .systemLibrary(
             name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
 
+        // RocksDB's checksums with the processor's instruction.
+        .target(name: "CChecksum"),
+
         .systemLibrary(name: "CEpoll"),
 
         // Effects.
@@ -63,7 +66,8 @@ let package = Package(
             swiftSettings: hot),
         .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: strict),
         .target(
-            name: "RetryStore", dependencies: ["CRocksDB", "EventLoop", "SluiceModel"], swiftSettings: hot),
+            name: "RetryStore", dependencies: ["CChecksum", "CRocksDB", "EventLoop", "SluiceModel"],
+            swiftSettings: hot),
         .target(
             name: "Gateway",
             dependencies: [
@@ -142,7 +146,9 @@ let package = Package(
             name: "KafkaTests", dependencies: ["Kafka", "TestSupport"], swiftSettings: strict),
         .testTarget(
             name: "RetryStoreTests",
-            dependencies: ["RetryStore", "CRocksDB", "SluiceModel", "TestSupport", "sluice-store-writer"],
+            dependencies: [
+                "RetryStore", "CChecksum", "CRocksDB", "SluiceModel", "TestSupport", "sluice-store-writer",
+            ],
             swiftSettings: strict),
         .executableTarget(
             name: "sluice-store-writer", dependencies: ["RetryStore", "EventLoop", "SluiceModel"],
