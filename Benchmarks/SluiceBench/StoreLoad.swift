@@ -18,6 +18,8 @@ struct StoreLoad: ~Copyable {
     private(set) var mostResident = 0
 
     private static let batch = 500
+    /// As the worker's.
+    private static let dueLimit = 8192
     private static let syncEvery: UInt64 = 200_000_000
 
     /// Opens an empty store.
@@ -97,15 +99,17 @@ struct StoreLoad: ~Copyable {
             while ofPartition < share {
                 let cursor = cursors[number]
                 let scan = try Self.wait { [store] done in
-                    store.scanDue(partition, after: cursor, through: .max, limit: Self.batch * 4) { done($0) }
+                    store.scanDue(partition, after: cursor, through: .max, limit: Self.dueLimit) { done($0) }
                 }.get()
                 cursors[number] = scan.cursor
                 guard !scan.entries.isEmpty else { break }
-                var batch = store.makeBatch()
-                for entry in scan.entries {
-                    batch.remove(partition, entry.key, due: entry.due)
+                for start in stride(from: 0, to: scan.entries.count, by: Self.batch) {
+                    var batch = store.makeBatch()
+                    for entry in scan.entries[start..<min(start + Self.batch, scan.entries.count)] {
+                        batch.remove(partition, entry.key, due: entry.due)
+                    }
+                    submit(batch)
                 }
-                submit(batch)
                 ofPartition += scan.entries.count
                 seconds.add(scan.entries.count)
             }

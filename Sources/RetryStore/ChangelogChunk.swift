@@ -78,7 +78,6 @@ public struct ChangelogChunk: Sendable {
     func apply(to partition: StorePartition) throws(RetryStoreError) {
         let batch: OpaquePointer = rocksdb_writebatch_create()
         defer { rocksdb_writebatch_destroy(batch) }
-        var due = DueChanges()
         for index in entries.indices {
             let entry = entries[index]
             if index + 1 < entries.count, entries[index + 1].key == entry.key,
@@ -91,15 +90,15 @@ public struct ChangelogChunk: Sendable {
             } else if StoreMarkBytes.isKey(entry.key) {
                 withKey(ItemKeyBytes(entry.key)) { write(entry, $0, $1, partition.items, batch) }
             } else {
-                try put(entry, partition, batch, &due)
+                try put(entry, partition, batch)
             }
         }
-        due.write(to: batch)
+        partition.outlook.forget()
         try partition.items.database.writeUnlogged(batch)
     }
 
     private func put(
-        _ entry: Entry, _ partition: StorePartition, _ batch: OpaquePointer, _ changes: inout DueChanges
+        _ entry: Entry, _ partition: StorePartition, _ batch: OpaquePointer
     ) throws(RetryStoreError) {
         let key = ItemKeyBytes(entry.key)
         let old = try partition.items.withValue(of: key) { DueBytes(prefixOf: $0)?.due } ?? nil
@@ -109,9 +108,9 @@ public struct ChangelogChunk: Sendable {
             : values.withUnsafeBytes {
                 DueBytes(prefixOf: UnsafeRawBufferPointer(rebasing: $0[entry.start...]))?.due
             }
-        if let old, old != due { changes.add(partition, due: old, entry.key, isPut: false) }
+        if let old, old != due { partition.due.removeDue(old, entry.key, in: batch) }
         withKey(key) { write(entry, $0, $1, partition.items, batch) }
-        if let due { changes.add(partition, due: due, entry.key, isPut: true) }
+        if let due { partition.due.putDue(due, entry.key, in: batch) }
     }
 
     private func write(

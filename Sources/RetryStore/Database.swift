@@ -113,8 +113,11 @@ final class ColumnFamily: Sendable {
         try database.call { rocksdb_drop_column_family(database.handle, handle, $0) }
     }
 
-    /// Writes its memtable out.
-    func flush(_ options: OpaquePointer) throws(RetryStoreError) {
+    /// Writes its memtable out, or (without waiting) has a thread of RocksDB's do that.
+    func flush(waits: Bool = true) throws(RetryStoreError) {
+        let options: OpaquePointer = rocksdb_flushoptions_create()
+        defer { rocksdb_flushoptions_destroy(options) }
+        rocksdb_flushoptions_set_wait(options, waits ? 1 : 0)
         try database.call { rocksdb_flush_cf(database.handle, options, handle, $0) }
     }
 }

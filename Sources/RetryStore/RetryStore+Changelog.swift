@@ -56,10 +56,7 @@ extension RetryStore {
         run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
             // What waits to be written is a part of what the position stands for.
             if let failure = line.failure { throw failure }
-            let options: OpaquePointer = rocksdb_flushoptions_create()
-            defer { rocksdb_flushoptions_destroy(options) }
-            rocksdb_flushoptions_set_wait(options, 1)
-            for family in partition.families { try family.flush(options) }
+            for family in partition.families { try family.flush() }
             try PositionKey(partition.number).write(position.bytes, to: metaFamily())
         }
     }

@@ -14,7 +14,7 @@ extension RetryStore {
         completion: @escaping @Sendable (Result<DueScan, RetryStoreError>) -> Void
     ) {
         run(on: storeLoop, completion) { () throws(RetryStoreError) in
-            try partition.due.scan(after: after, through: through, limit: limit)
+            try partition.scanDue(after: after, through: through, limit: limit)
         }
     }
 
@@ -78,14 +78,14 @@ extension ColumnFamily {
         return isEnd
     }
 
-    private func seek(_ iterator: StoreIterator, after: DueCursor?) {
+    fileprivate func seek(_ iterator: StoreIterator, after: DueCursor?) {
         guard let after else { return iterator.seekToFirst() }
         let key = DueKeyBytes(after.entry)
         iterator.seek(key)
         if iterator.isValid, DueKeyBytes(iterator.key)?.entry == key.entry { iterator.next() }
     }
 
-    private func dueEntry(_ iterator: StoreIterator) throws(RetryStoreError) -> DueEntry {
+    fileprivate func dueEntry(_ iterator: StoreIterator) throws(RetryStoreError) -> DueEntry {
         guard let entry = DueKeyBytes(iterator.key)?.entry else {
             throw .corrupt(
                 directory: database.directory,
@@ -93,37 +93,46 @@ extension ColumnFamily {
         }
         return entry
     }
+}
 
-    /// A part of a partition's due entries. Begins at the cursor: what was removed before it isn't stepped over.
-    func scan(
-        after: DueCursor?, through: Int64, limit: Int
-    ) throws(RetryStoreError) -> DueScan {
-        var scan = DueScan(entries: [], cursor: after, isEnd: false)
-        let end = through < .max ? DueBytes(through + 1) : nil
+extension StorePartition {
+    /// A part of the due entries. Begins at the cursor: what was removed before it isn't stepped over.
+    func scanDue(after: DueCursor?, through: Int64, limit: Int) throws(RetryStoreError) -> DueScan {
+        var scan = DueScan(entries: [], cursor: after, isEnd: true)
+        // No entry has a time before the epoch.
+        guard through >= 0, !outlook.isQuiet(after: after, through: through) else { return scan }
+        // A little beyond the window, for what comes next; not all the way, as there may be many removed ones.
+        let (end, isEndless) = through.addingReportingOverflow(Self.outlook)
         let iterator =
-            if through < 0 {
-                // No entry has a time before the epoch.
-                nil as StoreIterator?
-            } else if let end {
-                withUnsafeBytes(of: end) {
-                    StoreIterator(self, .total, upperBound: $0)
-                }
+            if isEndless {
+                StoreIterator(due, .total)
             } else {
-                StoreIterator(self, .total)
+                withUnsafeBytes(of: DueBytes(end)) { StoreIterator(due, .total, upperBound: $0) }
             }
-        guard let iterator else {
-            scan.isEnd = true
-            return scan
-        }
-        seek(iterator, after: after)
-        while iterator.isValid, scan.entries.count < limit {
-            let entry = try dueEntry(iterator)
+        due.seek(iterator, after: after)
+        var next: Int64?
+        while iterator.isValid {
+            let entry = try due.dueEntry(iterator)
+            guard entry.due <= through, scan.entries.count < limit else {
+                next = entry.due
+                break
+            }
             scan.entries.append(entry)
             iterator.next()
         }
         try iterator.check()
-        scan.isEnd = !iterator.isValid
         if let last = scan.entries.last { scan.cursor = DueCursor(last) }
+        scan.isEnd = next.map { $0 > through } ?? true
+        outlook.found(after: scan.cursor, next: next ?? (isEndless ? .max : end))
+        if due.number("rocksdb.num-entries-active-mem-table") > Self.mostUnordered {
+            // That it fails is for a write to tell.
+            try? due.flush(waits: false)
+        }
         return scan
     }
+
+    /// How far a scan looks beyond what it was asked for, in milliseconds.
+    private static let outlook: Int64 = 60_000
+    /// Entries of the memtable, which a scan has to put in order: more than that are written out before the next one.
+    private static let mostUnordered = 8192
 }

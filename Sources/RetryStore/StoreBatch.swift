@@ -65,7 +65,8 @@ public struct StoreBatch: ~Copyable, Sendable {
         _ partition: StorePartition, _ key: ItemKey, due: Int64, replacing: Int64?, valueCount: Int
     ) {
         if let replacing, replacing != due { removeDue(partition, key, due: replacing) }
-        storage.dueChanges.add(partition, due: due, key, isPut: true)
+        partition.due.putDue(due, key, in: storage.writes)
+        storage.putDue(due, partition)
         storage.changes += 1
         storage.bytes += ItemKeyBytes.count + valueCount + DueKeyBytes.count
     }
@@ -89,7 +90,7 @@ public struct StoreBatch: ~Copyable, Sendable {
     }
 
     private mutating func removeDue(_ partition: StorePartition, _ key: ItemKey, due: Int64) {
-        storage.dueChanges.add(partition, due: due, key, isPut: false)
+        partition.due.removeDue(due, key, in: storage.writes)
         storage.bytes += DueKeyBytes.count
     }
 
@@ -144,7 +145,8 @@ final class BatchStorage: @unchecked Sendable {
     /// Freed in deinit.
     let writes: OpaquePointer
     var scratch = ByteWriter(minimumCapacity: 1024)
-    var dueChanges = DueChanges()
+    /// Of each partition with new due entries the earliest one.
+    private var earliest: [(partition: StorePartition, due: Int64)] = []
     var loads: [Load] = []
     var changes = 0
     var bytes = 0
@@ -153,16 +155,43 @@ final class BatchStorage: @unchecked Sendable {
 
     deinit { rocksdb_writebatch_destroy(writes) }
 
-    /// Nothing is added any more.
-    func finish() { dueChanges.write(to: writes) }
+    /// Most batches are of few partitions, and a partition's changes often come together.
+    func putDue(_ due: Int64, _ partition: StorePartition) {
+        for place in earliest.indices.reversed() where earliest[place].partition === partition {
+            earliest[place].due = min(earliest[place].due, due)
+            return
+        }
+        earliest.append((partition, due))
+    }
+
+    /// Store's thread: the changes have been made, or may have been.
+    func wereWritten() {
+        for (partition, due) in earliest { partition.outlook.put(due: due) }
+    }
 
     /// As new, with the memory that it has.
     func removeAll() {
         rocksdb_writebatch_clear(writes)
-        dueChanges.removeAll()
+        earliest.removeAll(keepingCapacity: true)
         loads.removeAll(keepingCapacity: true)
         changes = 0
         bytes = 0
+    }
+}
+
+extension ColumnFamily {
+    /// Of due entries: adds one.
+    func putDue(_ due: Int64, _ item: ItemKey, in batch: OpaquePointer) {
+        withKey(DueKeyBytes(due: due, item)) { key, count in
+            rocksdb_writebatch_put_cf(batch, handle, key, count, nil, 0)
+        }
+    }
+
+    /// Of due entries: removes one.
+    func removeDue(_ due: Int64, _ item: ItemKey, in batch: OpaquePointer) {
+        withKey(DueKeyBytes(due: due, item)) { key, count in
+            rocksdb_writebatch_delete_cf(batch, handle, key, count)
+        }
     }
 }
 

@@ -57,8 +57,10 @@ final class StoreOptions: @unchecked Sendable {
         // A column family that is written rarely would keep old logs alive: beyond this its memtable is written out.
         // It bounds what an opening after a crash has to read again.
         rocksdb_options_set_max_total_wal_size(options, 256 << 20)
-        // Flushes and compactions: one of each at a time, so that on two cores the store's own thread gets its share.
-        rocksdb_options_set_max_background_jobs(options, 2)
+        // Writing memtables out takes as long as filling them, so two threads do that; one compacts, so that the store's own
+        // thread gets its share.
+        rocksdb_options_set_max_background_flushes(options, 2)
+        rocksdb_options_set_max_background_compactions(options, 1)
         // Open files: RocksDB closes the one that was used least recently, and opening it again costs a load some 50 µs. The
         // default never closes one; a third of what the process may have leaves the rest for connections.
         rocksdb_options_set_max_open_files(options, fileLimit())
@@ -95,7 +97,7 @@ final class StoreOptions: @unchecked Sendable {
         // even where nothing is written any more.
         let options = copy(database, with: "periodic_compaction_seconds=86400")
         setTables(options, cache, bloomOfPrefixes: false)
-        // Their memtable is an ordered list, into which times come in any order: it is to fit into the processor's cache.
+        // Keys come into a memtable in any order: it is to fit into the processor's cache when it is put in order.
         rocksdb_options_set_write_buffer_size(options, memtableBytes / 32)
         rocksdb_options_set_max_write_buffer_number(options, 4)
         // Counted in full from the first entry on: with three memtables for each of many partitions small blocks matter.
@@ -103,9 +105,9 @@ final class StoreOptions: @unchecked Sendable {
         rocksdb_options_set_arena_block_size(options, max(4 << 10, min(256 << 10, memtableBytes / 256)))
         // Keys are rewritten each time that level 0 is merged into level 1, so many files are gathered before. They are
         // small (about 40 bytes for a push), and a load skips most of them by their filters.
-        rocksdb_options_set_level0_file_num_compaction_trigger(options, 40)
-        rocksdb_options_set_level0_slowdown_writes_trigger(options, 80)
-        rocksdb_options_set_level0_stop_writes_trigger(options, 120)
+        rocksdb_options_set_level0_file_num_compaction_trigger(options, 64)
+        rocksdb_options_set_level0_slowdown_writes_trigger(options, 128)
+        rocksdb_options_set_level0_stop_writes_trigger(options, 192)
         rocksdb_options_set_max_bytes_for_level_base(options, 256 << 20)
         rocksdb_options_set_target_file_size_base(options, 16 << 20)
         // Keys are random: compressing them costs more than it saves.
@@ -116,11 +118,10 @@ final class StoreOptions: @unchecked Sendable {
     private static func makeDue(
         _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
     ) -> OpaquePointer {
-        let keys = makeKeys(database, cache, memtableBytes)
-        defer { rocksdb_options_destroy(keys) }
-        // A batch's changes come in the order of their keys (`DueChanges`): each is looked for from where the one before
-        // it went. The first byte of the time is the same for all of them, so there is one such place for each memtable.
-        let options = copy(keys, with: "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.1")
+        let options = makeKeys(database, cache, memtableBytes)
+        // Entries are found by scans alone, so their memtable has no order until a scan or a flush puts it in order at once,
+        // which costs a fifth of keeping it. A scan doesn't leave it large (`StorePartition.scanDue`).
+        rocksdb_options_set_memtable_vector_rep(options)
         // A file in which nearly all entries are removals is compacted soon, so that a scan from the beginning doesn't step
         // over them again. Half of them is what replacing leaves, and nothing to hurry for. Not for items, which are removed
         // in random order: each such compaction would write all of them anew.
@@ -131,7 +132,11 @@ final class StoreOptions: @unchecked Sendable {
     private static func makeItems(
         _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
     ) -> OpaquePointer {
-        let options = makeKeys(database, cache, memtableBytes)
+        let keys = makeKeys(database, cache, memtableBytes)
+        defer { rocksdb_options_destroy(keys) }
+        // Device keys are hashes: by their first byte each is looked for from where the last one of 256 parts of the memtable
+        // went, rather than from the top, which halves the time of a put.
+        let options = copy(keys, with: "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.1")
         setTables(options, cache, bloomOfPrefixes: true)
         // The bound over all column families comes first; this is for a database of one partition.
         rocksdb_options_set_write_buffer_size(options, memtableBytes / 2)
@@ -140,9 +145,6 @@ final class StoreOptions: @unchecked Sendable {
         rocksdb_options_set_prefix_extractor(
             options, rocksdb_slicetransform_create_fixed_prefix(DeviceKeyBytes.count))
         rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, 0.003)
-        // Items are looked for by device only, so the memtable is a hash table of devices, which costs a third of the
-        // ordered list's time to fill. It is put in order once, when it is written out.
-        rocksdb_options_set_hash_link_list_rep(options, max(64, memtableBytes >> 13))
         // Values go to blob files once, when the memtable is written out; compactions move keys and references only.
         // Without it each push would be written about ten times in its life.
         rocksdb_options_set_enable_blob_files(options, 1)

@@ -90,7 +90,7 @@ import Testing
         try put(store, partition, 1)
         // The due entries are still in this log when the items are written out and another log is begun.
         let first = try log(in: directory.file("store"))
-        try store.flush(partition.items)
+        try partition.items.flush()
         try put(store, partition, 2)
         #expect(try store.synced() == nil)
         #expect(try log(in: directory.file("store")) != first)

@@ -31,6 +31,8 @@ import Testing
         var partitions: [StorePartition] = []
         var items: [[ItemKey: Stored]] = [[:], [:]]
         var states: [[DeviceKey: DeviceState]] = [[:], [:]]
+        /// Where the last scans ended.
+        var cursors: [DueCursor?] = [nil, nil]
 
         init(seed: UInt64) throws {
             directory = try TemporaryDirectory("store")
@@ -107,29 +109,35 @@ import Testing
         }
 
         private func expectedDue(_ number: Int) -> [DueEntry] {
-            items[number].map { DueEntry(due: $0.value.due, key: $0.key) }.sorted { left, right in
-                (left.due, left.key.device.high, left.key.offset)
-                    < (right.due, right.key.device.high, right.key.offset)
-            }
+            items[number].map { DueEntry(due: $0.value.due, key: $0.key) }.sorted(by: Self.precedes)
+        }
+
+        private static func precedes(_ left: DueEntry, _ right: DueEntry) -> Bool {
+            (left.due, left.key.device.high, left.key.offset)
+                < (right.due, right.key.device.high, right.key.offset)
         }
 
         private mutating func scan() throws {
             let number = Int.random(in: 0...1, using: &random)
             let all = expectedDue(number)
             let through = Int64.random(in: -5...310, using: &random)
-            let after = Bool.random(using: &random) ? all.randomElement(using: &random) : nil
+            let after =
+                switch Int.random(in: 0...3, using: &random) {
+                case 0: nil as DueEntry?
+                case 1: all.randomElement(using: &random)
+                // As a worker does it.
+                default: cursors[number]?.entry
+                }
             let limit = Int.random(in: 1...20, using: &random)
             let expected = all.filter { entry in
-                entry.due <= through
-                    && after.map { after in
-                        all.firstIndex(of: entry)! > all.firstIndex(of: after)!
-                    } ?? true
+                entry.due <= through && after.map { Self.precedes($0, entry) } ?? true
             }
             let scan = try store.due(
                 partitions[number], after: after.map { DueCursor($0) }, through: through, limit: limit)
             guard scan.entries == Array(expected.prefix(limit)), scan.isEnd == (expected.count <= limit),
                 scan.cursor?.entry == expected.prefix(limit).last ?? after
             else { throw Mismatch(what: "due after \(after as Any) through \(through): \(scan)") }
+            cursors[number] = scan.cursor
         }
 
         private func compareScan() throws {

@@ -303,7 +303,9 @@ extension Intake {
 
     /// Items come back from the store a little before they are due.
     private static let lead: Int64 = 2_000
-    private static let dueInterval: Duration = .milliseconds(500)
+    private static let dueInterval: Duration = .seconds(1)
+    /// Entries of a look. They are only keys: as many pushes are loaded as there is room for.
+    private static let mostDue = 8192
 
     func lookForDue() {
         guard let store, loop.now >= nextDueScan else { return }
@@ -316,7 +318,8 @@ extension Intake {
             // After a step of the clock, what was put since is behind the cursor.
             let isBack = through < part.lookedThrough
             partitions[place].store!.lookedThrough = through
-            store.scanDue(part.handle, after: isBack ? nil : part.dueCursor, through: through, limit: 2048) {
+            let cursor = isBack ? nil : part.dueCursor
+            store.scanDue(part.handle, after: cursor, through: through, limit: Self.mostDue) {
                 [self] result in
                 loop.execute { [self] in isDue(slot, result) }
             }

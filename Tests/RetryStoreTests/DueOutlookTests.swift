@@ -1,0 +1,123 @@
+import SluiceModel
+import TestSupport
+import Testing
+
+@testable import RetryStore
+
+@Suite struct DueOutlookTests {
+    private static let cursor = DueCursor(DueEntry(due: 5, key: key(1)))
+
+    private static func key(_ offset: Int64) -> ItemKey {
+        ItemKey(device: DeviceKey(high: UInt64(offset), low: 0), offset: offset)
+    }
+
+    @Test func nothingIsKnownAtFirst() {
+        let outlook = DueOutlook()
+        #expect(!outlook.isQuiet(after: nil, through: 0))
+        #expect(!outlook.isQuiet(after: Self.cursor, through: .min))
+        outlook.put(due: 7)
+        #expect(!outlook.isQuiet(after: nil, through: 6))
+    }
+
+    @Test func whatAScanHasFoundHoldsUntilSomethingIsPut() {
+        let outlook = DueOutlook()
+        outlook.found(after: Self.cursor, next: 100)
+        #expect(outlook.isQuiet(after: Self.cursor, through: 99))
+        #expect(!outlook.isQuiet(after: Self.cursor, through: 100))
+        #expect(!outlook.isQuiet(after: nil, through: 50))
+        outlook.put(due: 60)
+        outlook.put(due: 80)
+        #expect(outlook.isQuiet(after: Self.cursor, through: 59))
+        #expect(!outlook.isQuiet(after: Self.cursor, through: 60))
+        outlook.forget()
+        #expect(!outlook.isQuiet(after: Self.cursor, through: 10))
+    }
+
+    @Test func aScanTellsAsMuchAsItHasSeen() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        try put(store, partition, [10, 40, 500_000])
+        var scan = try store.due(partition, through: 20)
+        #expect(scan.entries.map(\.due) == [10] && scan.isEnd)
+        #expect(partition.outlook.isQuiet(after: scan.cursor, through: 39))
+        #expect(!partition.outlook.isQuiet(after: scan.cursor, through: 40))
+        scan = try store.due(partition, after: scan.cursor, through: 40)
+        #expect(scan.entries.map(\.due) == [40] && scan.isEnd)
+        // It looks a minute ahead and not further.
+        #expect(partition.outlook.isQuiet(after: scan.cursor, through: 60_000))
+        #expect(!partition.outlook.isQuiet(after: scan.cursor, through: 61_000))
+        scan = try store.due(partition, after: scan.cursor, through: 600_000)
+        #expect(scan.entries.map(\.due) == [500_000])
+        scan = try store.due(partition, after: scan.cursor)
+        #expect(partition.outlook.isQuiet(after: scan.cursor, through: .max - 1))
+    }
+
+    @Test func ofAScanThatHasReachedItsLimitTheRestIsDue() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        try put(store, partition, [10, 20, 30])
+        var scan = try store.due(partition, through: 50, limit: 2)
+        #expect(scan.entries.map(\.due) == [10, 20] && !scan.isEnd)
+        scan = try store.due(partition, after: scan.cursor, through: 50, limit: 1)
+        #expect(scan.entries.map(\.due) == [30] && scan.isEnd)
+    }
+
+    @Test func whatIsPutAfterAScanIsFound() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        let empty = try store.due(partition, through: 1000)
+        #expect(empty.isEnd && empty.cursor == nil)
+        // Two in a batch, the earlier one second.
+        try put(store, partition, [900, 700])
+        #expect(try store.due(partition, through: 699).entries.isEmpty)
+        #expect(try store.due(partition, through: 700).entries.map(\.due) == [700])
+        #expect(try store.due(partition, through: 1000).entries.map(\.due) == [700, 900])
+    }
+
+    @Test func whatARestoreBringsIsFound() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        #expect(try store.due(partition).entries.isEmpty)
+        var chunk = ChangelogChunk(hasher: store.hasher)
+        var key = ByteWriter(minimumCapacity: 64)
+        Array("0a".utf8).withUnsafeBytes { ChangelogKey.item(offset: 3, deviceToken: $0).encode(into: &key) }
+        let value = withUnsafeBytes(of: Int64(30).bigEndian) { Array($0) } + [1, 2, 3]
+        value.withUnsafeBytes { chunk.append(key: key.bytes, value: $0) }
+        chunk.sort()
+        try chunk.apply(to: partition)
+        #expect(try store.due(partition).entries.map(\.due) == [30])
+    }
+
+    @Test func aScanDoesNotLeaveALargeMemtable() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory, memtableBytes: 64 << 20)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        let dues = (0..<10_000).map { Int64($0 * 7919 % 10_007) }
+        try put(store, partition, dues)
+        #expect(try store.due(partition).entries.map(\.due) == dues.sorted())
+        try eventually("the memtable is written out") {
+            partition.due.number("rocksdb.num-entries-active-mem-table") == 0
+                && partition.due.number("rocksdb.num-entries-imm-mem-tables") == 0
+        }
+        #expect(try store.due(partition).entries.map(\.due) == dues.sorted())
+    }
+
+    private func put(_ store: RetryStore, _ partition: StorePartition, _ dues: [Int64]) throws {
+        try store.submitted { batch in
+            for (offset, due) in dues.enumerated() {
+                withUnsafeBytes(of: due) {
+                    batch.put(partition, Self.key(Int64(offset)), due: due, replacingDue: nil, value: $0)
+                }
+            }
+        }
+    }
+}
