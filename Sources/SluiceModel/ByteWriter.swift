@@ -50,7 +50,8 @@ public struct ByteWriter: ~Copyable {
 
     public mutating func append(_ literal: StaticString) { append(literal.bytes) }
 
-    public mutating func append(_ text: String) {
+    /// Not for literals: each use of a `String` counts references.
+    public mutating func append(text: String) {
         var text = text
         text.withUTF8 { append(UnsafeRawBufferPointer($0)) }
     }

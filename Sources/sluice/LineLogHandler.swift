@@ -43,7 +43,7 @@ struct LineLogHandler: LogHandler {
             Terminal.error(line)
         case .json:
             var writer = ByteWriter()
-            writer.append("{\"time\":\"\(time)\",\"level\":\"\(event.level.rawValue)\",\"message\":")
+            writer.append(text: "{\"time\":\"\(time)\",\"level\":\"\(event.level.rawValue)\",\"message\":")
             LineLogHandler.append(event.message.description, to: &writer)
             for (key, value) in sorted {
                 writer.append(",")

@@ -125,7 +125,7 @@ struct DeadLetterView {
         var writer = ByteWriter()
         func member(_ name: String, _ text: String, first: Bool = false) {
             writer.append(first ? "{" : ",")
-            writer.append("\"\(name)\":")
+            writer.append(text: "\"\(name)\":")
             var text = text
             text.withUTF8 { writer.append(jsonString: UnsafeRawBufferPointer($0)) }
         }
@@ -133,8 +133,8 @@ struct DeadLetterView {
         member("rule", self[.rule])
         member("message", self[.message])
         member("source-topic", self[.sourceTopic])
-        writer.append(",\"source-partition\":\(Int(self[.sourcePartition]) ?? -1)")
-        writer.append(",\"source-offset\":\(Int(self[.sourceOffset]) ?? -1)")
+        writer.append(text: ",\"source-partition\":\(Int(self[.sourcePartition]) ?? -1)")
+        writer.append(text: ",\"source-offset\":\(Int(self[.sourceOffset]) ?? -1)")
         member("key", key)
         member("value-base64", Data(value).base64EncodedString())
         writer.append("}")

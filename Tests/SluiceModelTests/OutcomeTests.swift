@@ -202,7 +202,8 @@ import Testing
             writer.removeAll()
             var expected = ""
             for index in 0..<500 {
-                writer.append("item \(index),")
+                writer.append("item ")
+                Array("\(index),".utf8).withUnsafeBytes { writer.append($0) }
                 expected += "item \(index),"
             }
             #expect(writer.bytes.text == expected, "round \(round)")
