@@ -34,8 +34,9 @@ extension Intake {
         for place in partitions.places where !partitions[place].isEnding || partitions[place].store != nil {
             // Without news of it, all that is complete was committed before.
             let commit = pendingCommit(place)
-            guard commit != nil || partitions[place].store?.removals.needsCommit == true else { continue }
-            if let serial = partitions[place].store?.removals.commitIssued() {
+            guard commit != nil || partitions[place].removals.needsCommit else { continue }
+            if partitions[place].store != nil {
+                let serial = partitions[place].removals.commitIssued()
                 issued.serials.append((partitions[place].slot, serial, commit?.offset))
             }
             guard let commit else { continue }

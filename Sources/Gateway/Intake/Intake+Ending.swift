@@ -208,7 +208,7 @@ extension Intake {
 
     /// Jobs whose outcomes are in Kafka, and which only waited for removals from the store, take no room any more.
     func finishUnremoved(_ gone: PartitionState?) {
-        gate.finishOrphans(gone?.store?.removals.completions ?? 0)
+        gate.finishOrphans(gone?.removals.completions ?? 0)
     }
 
     // MARK: The end

@@ -21,6 +21,8 @@ struct PartitionState {
     var committed: OffsetCommit?
     /// Nil without a store.
     var store: PartitionStore?
+    /// Of items that are to leave the store.
+    var removals = RemovalOrder()
 
     init(topicPartition: TopicPartition, tracker: OffsetTracker) {
         self.topicPartition = topicPartition
@@ -82,6 +84,12 @@ struct PartitionSlots: ~Copyable {
             precondition(isUsed[place])
             yield &states[place]
         }
+    }
+
+    /// Whether something at a place waits for removals. Asked of each outcome: the subscript would copy all of the state.
+    func awaitsRemovals(_ place: Int) -> Bool {
+        precondition(isUsed[place])
+        return !states[place].removals.isEmpty
     }
 
     func place(ofSlot slot: UInt16) -> Int? { Self.place(placeBySlot, Int(slot)) }

@@ -11,7 +11,6 @@ struct PartitionStore {
     let committed: CommittedOffset
     /// What was found when it was taken over.
     var marks: [StoreMark] = []
-    var removals = RemovalOrder()
     /// Where the last look for due items ended.
     var dueCursor: DueCursor?
     /// By the clock of then.
@@ -94,9 +93,9 @@ extension Intake {
             }
             return !source.isOffsetDone
         }
-        guard source.isStored || partitions[place].store?.removals.isEmpty == false else { return true }
+        guard source.isStored || partitions.awaitsRemovals(place) else { return true }
         let device = report.key.map { hasher.device($0).low } ?? 0
-        return partitions[place].store!.removals.acknowledged(
+        return partitions[place].removals.acknowledged(
             device: device, offset: source.offset, isStored: source.isStored, completes: !source.isOffsetDone)
     }
 
@@ -124,7 +123,7 @@ extension Intake {
         }
         for removed in news.removed {
             guard let place = partitions.place(ofSlot: removed.place.partitionSlot) else { continue }
-            partitions[place].store?.removals.removed(
+            partitions[place].removals.removed(
                 device: removed.device.low, offset: removed.place.offset)
             followRemovals(place)
         }
@@ -137,10 +136,10 @@ extension Intake {
             guard let place = partitions.place(ofSlot: slot) else { continue }
             if isTaken {
                 if let offset { partitions[place].store?.committed.advance(to: offset) }
-                partitions[place].store?.removals.commitTaken(serial)
+                partitions[place].removals.commitTaken(serial)
                 followRemovals(place)
             } else {
-                partitions[place].store?.removals.commitFailed(serial)
+                partitions[place].removals.commitFailed(serial)
             }
         }
     }
@@ -148,7 +147,7 @@ extension Intake {
     private func followRemovals(_ place: Int) {
         let slot = partitions[place].slot
         var items: [(device: UInt64, place: ShardStore.Place)] = []
-        while let action = partitions[place].store?.removals.nextAction() {
+        while let action = partitions[place].removals.nextAction() {
             switch action {
             case .complete(let offset): complete(place, offset)
             case .remove(let device, let offset):
@@ -179,14 +178,14 @@ extension Intake {
     /// Nothing of these partitions awaits its removal from the store.
     func isSettled(_ places: [Int]) -> Bool {
         guard transactions == nil else { return isCommitted(places) }
-        return places.allSatisfy { partitions[$0].store?.removals.isEmpty ?? true }
+        return places.allSatisfy { partitions[$0].removals.isEmpty }
     }
 
     /// Something ends that waits for removals, and these for commits.
     var hastensCommits: Bool {
         guard store != nil, phase == .draining || revocation != nil else { return false }
         return partitions.places.contains {
-            partitions[$0].isDirty || partitions[$0].store?.removals.needsCommit == true
+            partitions[$0].isDirty || partitions[$0].removals.needsCommit
         }
     }
 

@@ -151,7 +151,7 @@ extension Shard {
             let place = ShardStore.Place(partitionSlot: slot, offset: item.offset)
             if isStale(place, of: load.device, storage) { continue }
             // Its record is still to be read, and before it others that are older.
-            guard item.offset <= partition.readThrough else {
+            guard item.offset <= storage.readThrough[Int(slot)] else {
                 isAllHere = false
                 continue
             }

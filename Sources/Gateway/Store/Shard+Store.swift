@@ -16,8 +16,9 @@ extension Shard {
     ) {
         guard let storage else { return }
         outcomes.begin(partitionSlot: partitionSlot)
-        storage[partitionSlot] = ShardStore.Partition(
-            handle: handle, readThrough: readThrough, committed: committed)
+        storage.begin(
+            partitionSlot, ShardStore.Partition(handle: handle, committed: committed),
+            readThrough: readThrough)
         begin(partitionSlot: partitionSlot, marks, storage)
         storage.cold.beginScan(partitionSlot)
         machine.begin(partition: partitionSlot)

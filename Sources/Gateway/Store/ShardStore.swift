@@ -92,8 +92,6 @@ final class ShardStore: TimerHandler {
     /// What a partition of the store is to this shard, by slot.
     struct Partition {
         var handle: StorePartition
-        /// All records up to this offset have been handed to the shards.
-        var readThrough: Int64
         let committed: CommittedOffset
         /// It goes away: nothing of it comes back to memory.
         var isEnding = false
@@ -105,6 +103,9 @@ final class ShardStore: TimerHandler {
     var batch: StoreBatch
     var requests = Requests()
     private var partitions: [Partition?] = []
+    /// By slot: all records of the partition up to this offset have been handed to the shards. Apart from the rest, which
+    /// can't be read for each record without counting references to its handles.
+    private(set) var readThrough: [Int64] = []
     /// Records that came, by another way, before the news that their partition begins.
     var early: [IncomingRecord] = []
     var cold = ColdDevices()
@@ -165,13 +166,17 @@ final class ShardStore: TimerHandler {
         }
     }
 
+    func begin(_ slot: UInt16, _ partition: Partition, readThrough offset: Int64) {
+        self[slot] = partition
+        while readThrough.count < partitions.count { readThrough.append(.max) }
+        readThrough[Int(slot)] = offset
+    }
+
     var partitionSlots: [UInt16] { partitions.indices.filter { partitions[$0] != nil }.map { UInt16($0) } }
 
     func hasRead(_ slot: UInt16, through offset: Int64) {
-        guard Int(slot) < partitions.count, let partition = partitions[Int(slot)],
-            partition.readThrough < offset
-        else { return }
-        partitions[Int(slot)]?.readThrough = offset
+        guard Int(slot) < readThrough.count, readThrough[Int(slot)] < offset else { return }
+        readThrough[Int(slot)] = offset
     }
 
     /// A record of this device comes soon.
@@ -182,6 +187,7 @@ final class ShardStore: TimerHandler {
     /// Lets go of the store's handles, and of what was not handed over.
     func forgetPartitions() {
         partitions = []
+        readThrough = []
         _ = takeBatch()
     }
 
