@@ -16,7 +16,7 @@ public final class StoreInspector {
     public init(directory: String) throws(RetryStoreError) {
         self.directory = directory
         try StoreDirectory(path: directory).check()
-        let options = StoreOptions(blockCacheBytes: 32 << 20, memtableBytes: 64 << 20)
+        let options = StoreOptions(blockCacheBytes: 32 << 20, memtableBytes: 64 << 20, isReadOnly: true)
         let (database, families) = try Database.open(directory, options: options, readOnly: true)
         opened = try OpenedDatabase(database, families, making: nil)
         reader = StoreReader(opened)

@@ -16,12 +16,13 @@ final class StoreOptions: @unchecked Sendable {
 
     /// - Parameter memtableBytes: of all column families together, at most: they are written out from half of it on, and
     ///   what is being written out counts.
-    init(blockCacheBytes: Int, memtableBytes: Int) {
+    ///   - isReadOnly: single due entries are looked for as well, in memtables with all that the log has.
+    init(blockCacheBytes: Int, memtableBytes: Int, isReadOnly: Bool = false) {
         sluice_return_large_blocks()
         cache = rocksdb_cache_create_lru(blockCacheBytes)
         expiry = Self.deviceExpiry()
         database = Self.makeDatabase(memtableBytes)
-        due = Self.makeDue(database, cache, memtableBytes)
+        due = Self.makeDue(database, cache, memtableBytes, isReadOnly: isReadOnly)
         items = Self.makeItems(database, cache, memtableBytes)
         devices = Self.makeDevices(database, cache, memtableBytes, expiry)
     }
@@ -116,12 +117,12 @@ final class StoreOptions: @unchecked Sendable {
     }
 
     private static func makeDue(
-        _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
+        _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int, isReadOnly: Bool
     ) -> OpaquePointer {
         let options = makeKeys(database, cache, memtableBytes)
         // Entries are found by scans alone, so their memtable has no order until a scan or a flush puts it in order at once,
         // which costs a fifth of keeping it. A scan doesn't leave it large (`StorePartition.scanDue`).
-        rocksdb_options_set_memtable_vector_rep(options)
+        if !isReadOnly { rocksdb_options_set_memtable_vector_rep(options) }
         // A file in which nearly all entries are removals is compacted soon, so that a scan from the beginning doesn't step
         // over them again. Half of them is what replacing leaves, and nothing to hurry for. Not for items, which are removed
         // in random order: each such compaction would write all of them anew.
