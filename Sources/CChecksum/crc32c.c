@@ -42,9 +42,15 @@ __attribute__((target("sse4.2"))) static uint32_t by_instruction(
 
 uint32_t extend_for_rocksdb(uint32_t checksum, const char *bytes, size_t count) {
     if (__builtin_cpu_supports("sse4.2")) return by_instruction(checksum, bytes, count);
-    // RocksDB's own, which is hidden by this.
-    extend_function *hidden = (extend_function *)dlsym(RTLD_NEXT, ROCKSDB_EXTEND);
-    return (hidden ? hidden : bit_by_bit)(checksum, bytes, count);
+    // RocksDB's own, which is hidden by this. Two threads that look for it at once find the same.
+    static extend_function *found;
+    extend_function *extend = __atomic_load_n(&found, __ATOMIC_RELAXED);
+    if (!extend) {
+        extend = (extend_function *)dlsym(RTLD_NEXT, ROCKSDB_EXTEND);
+        if (!extend) extend = bit_by_bit;
+        __atomic_store_n(&found, extend, __ATOMIC_RELAXED);
+    }
+    return extend(checksum, bytes, count);
 }
 
 uint32_t sluice_crc32c_extend(uint32_t checksum, const char *bytes, size_t count) {
