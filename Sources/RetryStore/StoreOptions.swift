@@ -14,8 +14,9 @@ final class StoreOptions: @unchecked Sendable {
     /// The database keeps a bare pointer to it, so these options live as long as the database.
     private let expiry: OpaquePointer
 
-    /// - Parameter memtableBytes: of all column families together, at most: they are written out from half of it on, and
-    ///   what is being written out counts.
+    /// - Parameters:
+    ///   - memtableBytes: of all column families together, at most: they are written out from half of it on, and what is
+    ///     being written out counts.
     ///   - isReadOnly: single due entries are looked for as well, in memtables with all that the log has.
     init(blockCacheBytes: Int, memtableBytes: Int, isReadOnly: Bool = false) {
         sluice_return_large_blocks()
@@ -119,7 +120,7 @@ final class StoreOptions: @unchecked Sendable {
     ) -> OpaquePointer {
         let options = makeKeys(database, cache, memtableBytes)
         // Entries are found by scans alone, so their memtable has no order until a scan or a flush puts it in order at once,
-        // which costs a fifth of keeping it. A scan doesn't leave it large (`StorePartition.scanDue`).
+        // which costs about a third of keeping it. A scan doesn't leave it large (`StorePartition.scanDue`).
         if !isReadOnly { rocksdb_options_set_memtable_vector_rep(options) }
         // A file in which nearly all entries are removals is compacted soon, so that a scan from the beginning doesn't step
         // over them again. Half of them is what replacing leaves, and nothing to hurry for. Not for items, which are removed
@@ -133,8 +134,8 @@ final class StoreOptions: @unchecked Sendable {
     ) -> OpaquePointer {
         let keys = makeKeys(database, cache, memtableBytes)
         defer { rocksdb_options_destroy(keys) }
-        // Device keys are hashes: by their first byte each is looked for from where the last one of 256 parts of the memtable
-        // went, rather than from the top, which halves the time of a put.
+        // Device keys are hashes: each is looked for from where the last one with its first byte went, rather than from the
+        // top. A hash table of devices took as much time, in putting it in order at each flush, and half as much memory again.
         let options = copy(keys, with: "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.1")
         setTables(options, cache, bloomOfPrefixes: true)
         // The bound over all column families comes first; this is for a database of one partition.
