@@ -9,6 +9,22 @@ struct OpenedDatabase {
     var partitions: [Int32: StorePartition]
     /// Column families of partitions that lack others: what a crash has left of making or dropping one.
     var remains: [ColumnFamily]
+
+    /// Of all that is known and complete.
+    var families: [ColumnFamily] { [metaFamily] + partitions.values.flatMap(\.families) }
+}
+
+extension [ColumnFamily] {
+    /// Writes their memtables out; with the first error when some can't be, after all others.
+    func writeOut() throws(RetryStoreError) {
+        // All at once, then one after another until each is done.
+        for family in self { try? family.flush(waits: false) }
+        var failure: RetryStoreError?
+        for family in self {
+            do throws(RetryStoreError) { try family.flush() } catch { failure = failure ?? error }
+        }
+        if let failure { throw failure }
+    }
 }
 
 extension Database {

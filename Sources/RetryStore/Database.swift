@@ -11,6 +11,8 @@ final class Database: Sendable {
     // nonisolated(unsafe): as above.
     nonisolated(unsafe) private let write: OpaquePointer
     // nonisolated(unsafe): as above.
+    nonisolated(unsafe) private let writeSynced: OpaquePointer
+    // nonisolated(unsafe): as above.
     nonisolated(unsafe) private let writeUnlogged: OpaquePointer
 
     /// Takes over the handle.
@@ -22,6 +24,8 @@ final class Database: Sendable {
         write = rocksdb_writeoptions_create()
         // A batch may still hold writes to a partition that was dropped; those to others count.
         rocksdb_writeoptions_set_ignore_missing_column_families(write, 1)
+        writeSynced = rocksdb_writeoptions_create()
+        rocksdb_writeoptions_set_sync(writeSynced, 1)
         writeUnlogged = rocksdb_writeoptions_create()
         rocksdb_writeoptions_set_ignore_missing_column_families(writeUnlogged, 1)
         rocksdb_writeoptions_disable_WAL(writeUnlogged, 1)
@@ -29,6 +33,7 @@ final class Database: Sendable {
 
     deinit {
         rocksdb_writeoptions_destroy(write)
+        rocksdb_writeoptions_destroy(writeSynced)
         rocksdb_writeoptions_destroy(writeUnlogged)
         rocksdb_readoptions_destroy(read)
         rocksdb_close(handle)
@@ -51,14 +56,14 @@ final class Database: Sendable {
         try call { rocksdb_write(handle, write, batch, $0) }
     }
 
+    /// All of a batch or nothing; it is on the disk when this returns.
+    func writeSynced(_ batch: OpaquePointer) throws(RetryStoreError) {
+        try call { rocksdb_write(handle, writeSynced, batch, $0) }
+    }
+
     /// All of a batch or nothing, in memory alone: it outlives the process when its column families are flushed.
     func writeUnlogged(_ batch: OpaquePointer) throws(RetryStoreError) {
         try call { rocksdb_write(handle, writeUnlogged, batch, $0) }
-    }
-
-    /// Brings all that was written to the disk.
-    func sync() throws(RetryStoreError) {
-        try call { rocksdb_flush_wal(handle, 1, $0) }
     }
 }
 

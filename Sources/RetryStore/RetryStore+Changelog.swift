@@ -128,7 +128,6 @@ private struct PositionKey {
                     $0.baseAddress!.assumingMemoryBound(to: CChar.self), $0.count)
             }
         }
-        try family.database.write(batch)
-        try family.database.sync()
+        try family.database.writeSynced(batch)
     }
 }

@@ -1,5 +1,6 @@
 import CRocksDB
 import EventLoop
+import Glibc
 import SluiceModel
 import Synchronization
 
@@ -24,6 +25,9 @@ public final class RetryStore: Sendable {
         /// The changelog topic has everything that is here: nothing is logged, and a partition that was not closed in an
         /// orderly way is restored from there.
         public var isCopy = false
+
+        /// Brings a file's data to the disk; for tests.
+        var synchronize: @Sendable (Int32) -> Int32 = { fdatasync($0) }
 
         public init(directory: String, sourceTopic: String) {
             self.directory = directory
@@ -57,6 +61,9 @@ public final class RetryStore: Sendable {
     private let memory: MemtableBound
     let line: StoreLine
     private let syncRequests = Mutex<[@Sendable (RetryStoreError?) -> Void]>([])
+    private let logFiles: Mutex<LogFiles>
+    /// Why what the log has may not be on the disk even when it can be synced again; nil: it is then.
+    private let syncFailure = Mutex<RetryStoreError?>(nil)
 
     private static let pooledBatches = 16
     /// A batch that has grown beyond it isn't kept.
@@ -90,6 +97,7 @@ public final class RetryStore: Sendable {
         line = StoreLine(storeLoop) { () throws(RetryStoreError) in try family.probe(isLogged: isLogged) }
         self.opened = Mutex(opened)
         memory = MemtableBound(limit: settings.memtableBytes)
+        logFiles = Mutex(LogFiles(directory: settings.directory, synchronize: settings.synchronize))
         for loop in [storeLoop, syncLoop, scanLoop] { loop.start() }
         // RocksDB counts each comparison in a variable of the thread, for figures that nobody reads here.
         for loop in [storeLoop, scanLoop] { loop.execute { rocksdb_set_perf_level(Int32(rocksdb_disable)) } }
@@ -189,37 +197,49 @@ public final class RetryStore: Sendable {
     /// Brings all batches that were submitted before this call to the disk. Those who ask while the disk is busy share
     /// the next turn.
     public func sync(completion: @escaping @Sendable (RetryStoreError?) -> Void) {
-        let database = opened.withLock { $0?.database }
+        let isOpen = opened.withLock { $0 != nil }
         let accepted =
-            database.map { database in
-                storeLoop.execute { [self] in
-                    let isFirst = syncRequests.withLock { requests in
-                        requests.append(completion)
-                        return requests.count == 1
-                    }
-                    if isFirst { syncLoop.execute { [self] in syncNow(database) } }
+            isOpen
+            && storeLoop.execute { [self] in
+                let isFirst = syncRequests.withLock { requests in
+                    requests.append(completion)
+                    return requests.count == 1
                 }
-            } ?? false
+                if isFirst { syncLoop.execute { [self] in syncNow() } }
+            }
         if !accepted { completion(.closed) }
     }
 
     /// Sync thread.
-    private func syncNow(_ database: Database) {
+    private func syncNow() {
         let requests = syncRequests.withLock { requests in
             defer { requests = [] }
             return requests
         }
-        // Something that was submitted before isn't written. And a log whose last write failed is not for syncing: RocksDB's
-        // assertions, which Debian leaves in, end the process.
-        var failure = line.failure
+        // Something that was submitted before isn't written, or may have been lost on its way to the disk.
+        var failure = line.failure ?? syncFailure.withLock { $0 }
         if failure == nil {
             do throws(RetryStoreError) {
-                try database.sync()
+                try logFiles.withLock { (files) throws(RetryStoreError) in try files.sync() }
             } catch {
                 failure = error
+                replaceLog(error)
             }
         }
         for request in requests { request(failure) }
+    }
+
+    /// The disk may never get what the log has, even if it is asked once more and says that it did. So all of it is written
+    /// out, which needs no log; nothing counts as synced, and nothing else is written, before that has succeeded.
+    private func replaceLog(_ error: RetryStoreError) {
+        syncFailure.withLock { $0 = error }
+        let step = StoreStep {
+            [self] () throws(RetryStoreError) in
+            try opened.withLock { $0?.families ?? [] }.writeOut()
+            syncFailure.withLock { $0 = nil }
+        } fail: { _ in
+        }
+        _ = line.take(step)
     }
 
     /// Ends the store: what was submitted is written, scans end with ``RetryStoreError/closed``, memtables are written
@@ -234,12 +254,7 @@ public final class RetryStore: Sendable {
         line.close()
         guard let opened = opened.withLock({ $0.take() }) else { return }
         pool.withLock { $0 = [] }
-        // All at once, then one after another until each is done.
-        for waits in [false, true] {
-            for family in [opened.metaFamily] + opened.partitions.values.flatMap(\.families) {
-                // If there is no room, all of it is still in the log.
-                try? family.flush(waits: waits)
-            }
-        }
+        // If there is no room, all of it is still in the log.
+        try? opened.families.writeOut()
     }
 }

@@ -38,13 +38,8 @@ struct StoreDirectory {
 
     /// What is in the directory.
     func contents() throws(RetryStoreError) -> Contents {
-        guard let entries = opendir(path) else { throw error(errno, "read the directory") }
-        defer { closedir(entries) }
         var hasData = false
-        while let entry = readdir(entries) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
+        for name in try names() {
             if name == "CURRENT" { return .database }
             if name.hasSuffix(".sst") || name.hasSuffix(".blob") || name.hasSuffix(".log") { hasData = true }
         }
@@ -55,6 +50,20 @@ struct StoreDirectory {
         return .none
     }
 
+    /// Of all that is in the directory.
+    func names() throws(RetryStoreError) -> [String] {
+        guard let entries = opendir(path) else { throw error(errno, "read the directory") }
+        defer { closedir(entries) }
+        var names: [String] = []
+        while let entry = readdir(entries) {
+            names.append(
+                withUnsafePointer(to: &entry.pointee.d_name) {
+                    $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+                })
+        }
+        return names
+    }
+
     private func isDirectory(_ path: String) throws(RetryStoreError) -> Bool {
         var status = stat()
         guard stat(path, &status) == 0 else { return false }
@@ -62,7 +71,8 @@ struct StoreDirectory {
         return true
     }
 
-    private func error(_ code: Int32, _ what: String) -> RetryStoreError {
+    /// What the system said when it was asked to do something there.
+    func error(_ code: Int32, _ what: String) -> RetryStoreError {
         switch code {
         case ENOSPC, EDQUOT: .noSpace(directory: path)
         case EROFS, EACCES, EPERM: .readOnly(directory: path)

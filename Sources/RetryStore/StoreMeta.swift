@@ -56,8 +56,7 @@ struct StoreMeta {
                     value.baseAddress?.assumingMemoryBound(to: CChar.self), value.count)
             }
         }
-        try family.database.write(batch)
-        try family.database.sync()
+        try family.database.writeSynced(batch)
     }
 
     private static func value(_ key: Key, _ family: ColumnFamily) throws(RetryStoreError) -> [UInt8]? {
