@@ -150,11 +150,15 @@ public struct StoredDevice: Sendable {
                         return true
                     }
                     if let state = try reader.device(of: partition, token: token) {
-                        states.append([
+                        var shown: [String: Value] = [
                             "partition": .number(Int(partition)),
                             "presence": .text(StoreSummary.presence(state.presence)),
-                            "learned": .text(StoreSummary.time(state.learnedMilliseconds)),
-                        ])
+                        ]
+                        // What is presumed need not follow a report.
+                        if state.learnedMilliseconds > 0 {
+                            shown["learned"] = .text(StoreSummary.time(state.learnedMilliseconds))
+                        }
+                        states.append(shown)
                     }
                     return nil
                 } catch {

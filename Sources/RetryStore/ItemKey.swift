@@ -17,7 +17,7 @@ public struct ItemKey: Hashable, BitwiseCopyable, Sendable {
 public struct DeviceState: Equatable, BitwiseCopyable, Sendable {
     /// 0 online, 1 offline, 2 presumed offline.
     public var presence: UInt8
-    /// When it was learned, in milliseconds since the epoch.
+    /// Of what moment the device's last report told, in milliseconds since the epoch; 0: there was none, it is presumed.
     public var learnedMilliseconds: Int64
     /// From when on it says nothing any more, in milliseconds since the epoch. The store forgets it some time later:
     /// a load can still bring one that has expired.

@@ -107,8 +107,8 @@ struct InspectStoreCommand: ParsableCommand {
         }
         if device.isEmpty { Terminal.output("nothing is stored of this device") }
         for state in device.states {
-            Terminal.output(
-                "\(state["presence"]!) since \(state["learned"]!), partition \(state["partition"]!)")
+            let learned = state["learned"].map { ", last report \($0)" } ?? ""
+            Terminal.output("\(state["presence"]!)\(learned), partition \(state["partition"]!)")
         }
         for item in device.items {
             Terminal.output(

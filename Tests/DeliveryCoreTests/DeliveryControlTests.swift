@@ -184,6 +184,37 @@ struct DeliveryControlTests {
         #expect(harness.waiting.contains("a"))
     }
 
+    /// A receipt is missed a little before the events are read that would have explained it.
+    @Test(arguments: [true, false])
+    func aReportOfBeforeCountsMoreThanWhatIsPresumed(isOffline: Bool) {
+        var harness = DeliveryHarness()
+        let device = DeliveryHarness.device("d")
+        harness.push("a") {
+            $0.delivery = .confirm
+            $0.receiptTimeoutSeconds = 30
+        }
+        let before = harness.now.wallMilliseconds - 1
+        harness.accept(harness.begin()!)
+        harness.pass(milliseconds: 30_001)
+        #expect(harness.state("a") == .held)
+        if isOffline {
+            _ = harness.machine.offline(
+                device, occurredMilliseconds: before, partition: 0, at: harness.now)
+            harness.drain()
+            // It is known now, and no more to be tried.
+            for _ in 0..<5 { harness.pass(milliseconds: 61_000) }
+            #expect(harness.state("a") == .held)
+            harness.push("b") { $0.delivery = .holdWhileOffline }
+            for _ in 0..<5 { harness.pass(milliseconds: 61_000) }
+            #expect(harness.state("b") == .held)
+        } else {
+            let returning = harness.machine.online(
+                device, occurredMilliseconds: before, partition: 0, at: harness.now)
+            #expect(returning == 1)
+        }
+        #expect(harness.machine.presence(0).learnedMilliseconds == before)
+    }
+
     @Test func pendingPushesMoveToTheNewToken() {
         var harness = DeliveryHarness()
         let new = DeliveryHarness.device("e")

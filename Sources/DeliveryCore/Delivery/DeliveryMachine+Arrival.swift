@@ -178,6 +178,7 @@ extension DeliveryMachine {
             item.pointee.notBefore = max(item.pointee.notBefore, progress.notBeforeNanoseconds)
             follow(progress.storeVersion)
             storeMoved(slot)
+            keepPresence(with: slot)
         }
     }
 

@@ -157,15 +157,16 @@ extension DeliveryMachine {
         }
     }
 
-    /// No receipt of an item came in time.
+    /// No receipt of an item came in time. That is no report of the device: whatever it reports that is newer than its last
+    /// report counts, also what is heard of late and was before this.
     mutating func presumeOffline(_ slot: UInt32, at now: DeliveryTime) {
         let device = items[Int(slot)].device
         let key = devices.entries[Int(device)].key
         let known = devices.entries[Int(device)].presence
         if known != Self.noSlot, presences[known].presence == .offline { return }
-        let learned = known == Self.noSlot ? now.wallMilliseconds : presences[known].learned
+        let learned = known == Self.noSlot ? 0 : presences[known].learned
         let partition = known == Self.noSlot ? items[Int(slot)].partition : presences[known].partition
-        learn(key, .presumedOffline, max(learned, now.wallMilliseconds), partition, at: now)
+        learn(key, .presumedOffline, learned, partition, at: now)
     }
 
     /// Queues what is held for a device for its return.
@@ -269,6 +270,7 @@ extension DeliveryMachine {
         let (pending, flying) = find(item.pointee.identity, in: device)
         link(slot, to: device)
         actions.append(.readdress(slot))
+        keepPresence(with: slot)
         for other in [flying, pending]
         where other != Self.noSlot && item.pointee.isOlder(than: items[Int(other)]) {
             return end(slot, .superseded, successor: other, at: now)

@@ -175,6 +175,24 @@ extension DeliveryMachine {
         devices.entries[Int(presences[number].device)].first
     }
 
+    /// Calls with the partition of each item of this device.
+    public func forEachPartition(ofPresence number: UInt32, _ body: (UInt16) -> Void) {
+        var slot = devices.entries[Int(presences[number].device)].first
+        while slot != Self.noSlot {
+            body(items[Int(slot)].partition)
+            slot = items[Int(slot)].next
+        }
+    }
+
+    /// An item has come to another device: who looks for it in its own partition is to find what is known of that device.
+    mutating func keepPresence(with slot: UInt32) {
+        let presence = devices.entries[Int(items[Int(slot)].device)].presence
+        guard limits.storeIsDurable, presence != Self.noSlot,
+            presences[presence].partition != items[Int(slot)].partition
+        else { return }
+        actions.append(.keepPresence(presence))
+    }
+
     /// Takes what the store knows of a device, before its items, unless something as new is known by now. Several
     /// partitions may have something of one device, after a token change, and in any order.
     public mutating func restore(_ known: KnownPresence, at now: DeliveryTime) {
@@ -195,7 +213,7 @@ extension DeliveryMachine {
 public struct KnownPresence: Equatable, BitwiseCopyable, Sendable {
     public var device: DeviceKey
     public var presence: Presence
-    /// When it was learned, in milliseconds since the epoch.
+    /// Of what moment the device's last report told, in milliseconds since the epoch; 0: there was none, it is presumed.
     public var learnedMilliseconds: Int64
     /// The owner's number of the Kafka partition that brought it.
     public var partition: UInt16

@@ -191,7 +191,7 @@ public enum Presence: UInt8, CaseIterable, BitwiseCopyable, Sendable {
 /// as nothing is held for it; then of the others.
 struct PresenceTable: ~Copyable {
     struct Entry: BitwiseCopyable {
-        /// When it was so, in milliseconds since the epoch.
+        /// Of what moment the device's last report told, in milliseconds since the epoch; 0: there was none.
         var learned: Int64 = 0
         /// The partition that brings the device's events.
         var partition: UInt16 = 0

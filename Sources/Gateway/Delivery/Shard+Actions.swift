@@ -250,8 +250,7 @@ extension Shard {
         let job = departure.job
         if !hasEnded,
             putAside(
-                .departure(departure), for: job.device, job.partitionSlot, needsPresence: true,
-                mustWait: !departure.isReleased)
+                .departure(departure), for: job.device, .everywhere, mustWait: !departure.isReleased)
         {
             return askForTurnEnd()
         }

@@ -61,8 +61,8 @@ extension Shard {
             }
             if !isLoaded,
                 putAside(
-                    .record(incoming), for: incoming.device, incoming.partitionSlot,
-                    needsPresence: push.delivery != .accept)
+                    .record(incoming), for: incoming.device,
+                    push.delivery == .accept ? .nowhere : .partition(incoming.partitionSlot))
             {
                 return push.release()
             }

@@ -69,6 +69,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var mustSync = false
     /// Until when no due items are looked for.
     var nextDueScan = MonotonicTime(nanoseconds: 0)
+    /// Slots of partitions whose items could not be looked through.
+    var failedScans: [UInt16] = []
     var lastCommit: MonotonicTime
     /// The group is in a rebalance.
     var commitsWaitUntil = MonotonicTime(nanoseconds: 0)

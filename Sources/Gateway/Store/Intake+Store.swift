@@ -57,13 +57,33 @@ extension Intake {
                 shard.begin(partitionSlot: slot, handle, readThrough: readThrough, committed, marks)
             }
         }
+        scanItems(slot, handle, in: store)
+    }
+
+    /// Tells the shards which devices the store has items of. Until they know, nothing goes on that concerns a device.
+    private func scanItems(_ slot: UInt16, _ handle: StorePartition, in store: RetryStore) {
         let shards = shards
         store.scanItems(handle, chunk: 4096) { keys in
             for shard in shards { shard.loop.execute { shard.found(slot, keys) } }
-        } completion: { error in
-            // Until it has succeeded, a look into the store precedes everything: slower, and as correct.
-            guard error == nil else { return }
-            for shard in shards { shard.loop.execute { shard.scanned(slot) } }
+        } completion: { [self] error in
+            if let error {
+                // Those that aren't transient have been told to all.
+                guard error.isTransient else { return }
+                loop.execute { [self] in
+                    logger.error(
+                        "the store's items can't be looked through; tried again", metadata: ["error": "\(error)"])
+                    failedScans.append(slot)
+                }
+            } else {
+                for shard in shards { shard.loop.execute { shard.scanned(slot) } }
+            }
+        }
+    }
+
+    private func scanAgain(in store: RetryStore) {
+        for slot in exchange(&failedScans, with: []) {
+            guard let place = partitions.place(ofSlot: slot), let part = partitions[place].store else { continue }
+            scanItems(slot, part.handle, in: store)
         }
     }
 
@@ -309,6 +329,7 @@ extension Intake {
     func lookForDue() {
         guard let store, loop.now >= nextDueScan else { return }
         nextDueScan = loop.now + Self.dueInterval
+        scanAgain(in: store)
         let through = wallClockMilliseconds() + Self.lead
         for place in partitions.places where !partitions[place].isEnding {
             guard let part = partitions[place].store, part.looksUnderWay == 0 else { continue }

@@ -11,40 +11,36 @@ extension Shard {
     // MARK: What has to wait
 
     /// Puts an event aside whose device isn't in memory, or has others waiting. False when it may go on.
+    /// - Parameter look: for what is known of the device, where the event has to know that.
     func putAside(
-        _ event: @autoclosure () -> ShardStore.Event, for device: DeviceKey, _ partitionSlot: UInt16,
-        needsPresence: Bool, mustWait: Bool = false
+        _ event: @autoclosure () -> ShardStore.Event, for device: DeviceKey,
+        _ look: ShardStore.PresenceLook, mustWait: Bool = false
     ) -> Bool {
         guard let storage else { return false }
-        if !storage.arrivals.isEmpty, storage.arrivals[device] != nil {
-            if storage.arrivals[device]!.partitionSlot != partitionSlot {
-                // Of another assignment, perhaps.
-                storage.arrivals[device]!.partitionSlot = partitionSlot
-                storage.arrivals[device]!.looksAgain = true
-            } else if storage.arrivals[device]!.state == .loaded,
-                mustLoad(device, partitionSlot, needsPresence: needsPresence, storage)
-            {
-                storage.arrivals[device]!.looksAgain = true
+        if !storage.arrivals.isEmpty, let arrival = storage.arrivals[device] {
+            let union = arrival.look.union(look)
+            storage.arrivals[device]!.look = union
+            switch arrival.state {
+            case .queued: break
+            case .loading: if union != arrival.look { storage.arrivals[device]!.looksAgain = true }
+            case .loaded: if mustLoad(device, look, storage) { storage.arrivals[device]!.looksAgain = true }
             }
             storage.arrivals[device]!.waiting.append(event())
             return true
         }
-        guard mustWait || mustLoad(device, partitionSlot, needsPresence: needsPresence, storage) else {
-            return false
-        }
-        var arrival = ShardStore.Arrival(partitionSlot: partitionSlot)
+        guard mustWait || mustLoad(device, look, storage) else { return false }
+        var arrival = ShardStore.Arrival(look: look)
         arrival.waiting.append(event())
         storage.arrivals[device] = arrival
         storage.loadQueue.append(device)
         return true
     }
 
-    private func mustLoad(
-        _ device: DeviceKey, _ partitionSlot: UInt16, needsPresence: Bool, _ storage: ShardStore
+    func mustLoad(
+        _ device: DeviceKey, _ look: ShardStore.PresenceLook, _ storage: ShardStore
     ) -> Bool {
         if !storage.cold.isEmpty, storage.cold.contains(device) { return true }
-        guard needsPresence, !machine.knowsPresence(of: device) else { return false }
-        return storage[partitionSlot]?.hasDevices ?? false
+        return look != .nowhere && !machine.knowsPresence(of: device)
     }
 
     /// Items of a partition are due, all of whose records up to `readThrough` have been handed to the shards. `taken` is
@@ -61,7 +57,7 @@ extension Shard {
                 storage.arrivals[key.device]!.looksAgain = true
                 continue
             }
-            storage.arrivals[key.device] = ShardStore.Arrival(partitionSlot: partitionSlot)
+            storage.arrivals[key.device] = ShardStore.Arrival(look: .partition(partitionSlot))
             storage.loadQueue.append(key.device)
         }
         storage.whenShort.append(taken)
@@ -78,15 +74,17 @@ extension Shard {
 
     // MARK: Loads
 
-    /// Asks for as many of the devices in line as may come now.
+    /// Asks for as many of the devices in line as may come now. None as long as it isn't known of a partition which devices
+    /// it has items of: after new tokens these needn't be the partitions that bring the devices' events.
     func askForLoads(_ storage: ShardStore) {
-        while storage.loadQueueHead < storage.loadQueue.count,
+        var idle = 0
+        while storage.loadQueueHead < storage.loadQueue.count, storage.cold.scansUnderWay == 0,
             storage.loadsUnderWay < ShardStore.mostLoads, storage.restored < ShardStore.mostRestored,
-            loop.now >= storage.noLoadsBefore
+            loop.now >= storage.noLoadsBefore, idle < ShardStore.mostIdle
         {
             let device = storage.loadQueue[storage.loadQueueHead]
             storage.loadQueueHead += 1
-            ask(for: device, storage)
+            if !ask(for: device, storage) { idle += 1 }
         }
         if storage.loadQueueHead == storage.loadQueue.count {
             storage.loadQueue.removeAll(keepingCapacity: true)
@@ -96,14 +94,21 @@ extension Shard {
             for taken in storage.whenShort { taken() }
             storage.whenShort.removeAll(keepingCapacity: true)
         }
+        // What has gone on is sent, and the next ones follow, when others have had their turn.
+        if idle > 0 { wakeup.signal() }
     }
 
-    private func ask(for device: DeviceKey, _ storage: ShardStore) {
-        guard var arrival = storage.arrivals[device] else { return }
-        var slots: [UInt16] = [arrival.partitionSlot]
-        storage.cold.forEachPartition(of: device) { slot in
-            // Of those that are being scanned nothing is known, and a device has one partition but for new tokens.
-            if !slots.contains(slot), !storage.cold.isScanned(slot) { slots.append(slot) }
+    /// Asks for what the store has of a device. False when that is nothing, and what has waited for it has gone on.
+    private func ask(for device: DeviceKey, _ storage: ShardStore) -> Bool {
+        guard var arrival = storage.arrivals[device] else { return true }
+        var slots: [UInt16] = []
+        storage.cold.forEachPartition(of: device) { slots.append($0) }
+        if !machine.knowsPresence(of: device) {
+            switch arrival.look {
+            case .nowhere: break
+            case .partition(let slot): if !slots.contains(slot) { slots.append(slot) }
+            case .everywhere: slots = storage.partitionSlots
+            }
         }
         for slot in slots where storage[slot].map({ !$0.isEnding }) ?? false {
             storage.load(ShardStore.Load(device: device, partitionSlot: slot))
@@ -112,8 +117,11 @@ extension Shard {
         storage.loadsUnderWay += arrival.awaited
         arrival.state = .loading
         arrival.looksAgain = false
+        arrival.skipped = [:]
         storage.arrivals[device] = arrival
-        if arrival.awaited == 0 { arrived(device, storage) }
+        if arrival.awaited > 0 { return true }
+        arrived(device, storage)
+        return false
     }
 
     /// What one load has brought.
@@ -147,6 +155,8 @@ extension Shard {
             act()
         }
         var isAllHere = true
+        let last = result.items[loaded.items].last?.offset ?? .min
+        var first = firstWaiting(load, through: last, storage)
         for item in result.items[loaded.items] {
             let place = ShardStore.Place(partitionSlot: slot, offset: item.offset)
             if isStale(place, of: load.device, storage) { continue }
@@ -154,6 +164,18 @@ extension Shard {
             guard item.offset <= storage.readThrough[Int(slot)] else {
                 isAllHere = false
                 continue
+            }
+            if let waiting = first, item.offset > waiting {
+                // Were it in memory, it could be sent before what is older.
+                let before = storage.arrivals[load.device]?.skipped[slot] ?? .max
+                storage.arrivals[load.device]?.skipped[slot] = min(before, item.offset)
+                isAllHere = false
+                continue
+            }
+            if item.offset == first {
+                // It comes again, and the store has had it since before: it needs no place of its own.
+                dropWaiting(place, load.device, storage)
+                first = firstWaiting(load, through: last, storage)
             }
             if !restore(item, load, result.push(item), storage) {
                 isAllHere = false
@@ -166,6 +188,41 @@ extension Shard {
             storage.cold.remove(load.device, slot)
         } else {
             storage.cold.insert(load.device, slot)
+        }
+    }
+
+    /// The offset of the first push of the load's partition, up to an offset, that waits for the device. There are such
+    /// after a crash only: what the store has came before what is read.
+    private func firstWaiting(_ load: ShardStore.Load, through last: Int64, _ storage: ShardStore) -> Int64? {
+        guard let waiting = storage.arrivals[load.device]?.waiting else { return nil }
+        for case .record(let incoming) in waiting
+        where incoming.partitionSlot == load.partitionSlot && incoming.record.offset <= last {
+            if isPush(incoming) { return incoming.record.offset }
+        }
+        return nil
+    }
+
+    private func isPush(_ incoming: IncomingRecord) -> Bool {
+        switch try? decoder.decode(jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds) {
+        case .push(let push)?:
+            push.release()
+            return true
+        case .control(let control)?:
+            control.release()
+            return false
+        case nil: return false
+        }
+    }
+
+    /// A waiting record is complete, as the store has its item.
+    private func dropWaiting(_ place: ShardStore.Place, _ device: DeviceKey, _ storage: ShardStore) {
+        storage.arrivals[device]?.waiting.removeAll { event in
+            guard case .record(let incoming) = event, incoming.partitionSlot == place.partitionSlot,
+                incoming.record.offset == place.offset
+            else { return false }
+            complete(place.partitionSlot, place.offset, isRepeated: true)
+            free(incoming.record)
+            return true
         }
     }
 
@@ -235,129 +292,5 @@ extension Shard {
             storedUnder: load.device, due: item.due, of: load.device, storage)
         write(outcome, source: OutcomeSource(storedIn: load.partitionSlot, offset: item.offset))
         stored.push.release()
-    }
-
-    // MARK: What has waited
-
-    /// All of a device is in memory: what has waited for it goes on.
-    private func arrived(_ device: DeviceKey, _ storage: ShardStore) {
-        storage.arrivals[device]?.state = .loaded
-        resume(device, storage)
-    }
-
-    /// Departures of this device may be taken over.
-    func goOn(_ device: DeviceKey) {
-        guard let storage, storage.arrivals[device]?.state == .loaded else { return }
-        wallMilliseconds = wallClockMilliseconds()
-        resume(device, storage)
-        askForTurnEnd()
-    }
-
-    private func lookAgain(_ device: DeviceKey, _ storage: ShardStore) {
-        storage.arrivals[device]?.state = .queued
-        storage.loadQueue.append(device)
-        askForTurnEnd()
-    }
-
-    private func resume(_ device: DeviceKey, _ storage: ShardStore) {
-        var next = 0
-        while let arrival = storage.arrivals[device], arrival.state == .loaded {
-            if arrival.looksAgain {
-                lookAgain(device, storage)
-                break
-            }
-            guard next < arrival.waiting.count else {
-                resumeDependents(of: device, storage)
-                guard let left = storage.arrivals[device], left.state == .loaded, !left.looksAgain else {
-                    continue
-                }
-                storage.arrivals[device] = nil
-                return
-            }
-            let event = arrival.waiting[next]
-            if case .record(let incoming) = event, let other = otherDevice(of: incoming),
-                waits(for: other, incoming, storage)
-            {
-                break
-            }
-            if case .departure(let departure) = event, !departure.isReleased {
-                resumeDependents(of: device, storage)
-                break
-            }
-            next += 1
-            switch event {
-            case .record(let incoming): take(incoming, isLoaded: true)
-            case .departure(let departure): takeOver(departure)
-            }
-        }
-        if next > 0 { storage.arrivals[device]?.waiting.removeFirst(next) }
-    }
-
-    /// While a device is here, it counts as loaded for those that need it as well.
-    private func resumeDependents(of device: DeviceKey, _ storage: ShardStore) {
-        let dependents = storage.arrivals[device]!.dependents
-        storage.arrivals[device]!.dependents = []
-        for dependent in dependents where storage.arrivals[dependent]?.state == .loaded {
-            resume(dependent, storage)
-        }
-    }
-
-    /// The device of the new token of a token change, where it is another and this shard's.
-    private func otherDevice(of incoming: IncomingRecord) -> DeviceKey? {
-        guard
-            case .control(let control)? = try? decoder.decode(
-                jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds)
-        else { return nil }
-        defer { control.release() }
-        return otherDevice(of: control, incoming)
-    }
-
-    private func otherDevice(of control: ControlJob, _ incoming: IncomingRecord) -> DeviceKey? {
-        guard case .tokenChanged(let token) = control.detail else { return nil }
-        let other = plan.hasher.device(token)
-        return other != incoming.device && shardIndex(of: other, shards: plan.shards) == plan.index
-            ? other : nil
-    }
-
-    /// Puts a cancel or device event aside whose device isn't in memory, or the one that its token changes to.
-    func putAside(_ control: ControlJob, _ incoming: IncomingRecord) -> Bool {
-        guard let storage else { return false }
-        if putAside(
-            .record(incoming), for: incoming.device, incoming.partitionSlot,
-            needsPresence: control.detail.concernsPresence)
-        {
-            return true
-        }
-        guard let other = otherDevice(of: control, incoming), waits(for: other, incoming, storage) else {
-            return false
-        }
-        var arrival = ShardStore.Arrival(partitionSlot: incoming.partitionSlot)
-        arrival.state = .loaded
-        arrival.waiting.append(.record(incoming))
-        storage.arrivals[incoming.device] = arrival
-        return true
-    }
-
-    /// True when an event has to wait for another device as well.
-    private func waits(for other: DeviceKey, _ incoming: IncomingRecord, _ storage: ShardStore) -> Bool {
-        if let arrival = storage.arrivals[other] {
-            if arrival.state == .loaded { return false }
-        } else {
-            guard mustLoad(other, incoming.partitionSlot, needsPresence: true, storage) else { return false }
-            storage.arrivals[other] = ShardStore.Arrival(partitionSlot: incoming.partitionSlot)
-            storage.loadQueue.append(other)
-        }
-        storage.arrivals[other]!.dependents.append(incoming.device)
-        return true
-    }
-}
-
-extension ControlJob.Detail {
-    /// What it says about its device is compared with what is known.
-    var concernsPresence: Bool {
-        switch self {
-        case .online, .offline, .receipt: true
-        default: false
-        }
     }
 }

@@ -33,6 +33,7 @@ extension Shard {
     /// All that the store has of a partition was told by `found`.
     func scanned(_ partitionSlot: UInt16) {
         storage?.cold.endScan(partitionSlot)
+        askForTurnEnd()
     }
 
     /// Nothing more of a partition goes to the store, or comes from it.
@@ -47,6 +48,7 @@ extension Shard {
         storage[partitionSlot] = nil
         storage.ended = storage.ended.filter { $0.key.partitionSlot != partitionSlot }
         unsettled.removeAll { $0.partitionSlot == partitionSlot }
+        askForTurnEnd()
     }
 
     /// Lets go of what waits for devices to come from the store. Returns how many records that are.
@@ -169,27 +171,43 @@ extension Shard {
         storage.produced += 1
     }
 
+    /// In the partition that brought it, and in those of the device's items: after a new token they can be others.
     func keepPresence(_ number: UInt32, _ context: ActionContext) {
+        guard let storage else { return }
         let known = machine.presence(number)
-        guard let storage, let partition = storage[known.partition] else { return }
+        // What is presumed was not reported just now, or never was.
+        let noted = known.presence == .presumedOffline ? wallMilliseconds : known.learnedMilliseconds
         let state = DeviceState(
             presence: known.presence.rawValue, learnedMilliseconds: known.learnedMilliseconds,
-            expiryMilliseconds: known.learnedMilliseconds + plan.limits.maximumExpirationMilliseconds)
-        storage.batch.put(partition.handle, device: known.device, state)
-        if outcomes.hasChangelog, let token = token(ofPresence: number, context) {
-            storage.keyWriter.removeAll()
-            ChangelogKey.device(deviceToken: token).encode(into: &storage.keyWriter)
-            storage.valueWriter.removeAll()
-            ChangelogKey.encode(state, into: &storage.valueWriter)
-            change(partition.handle, known.partition, value: storage.valueWriter.bytes, storage)
+            expiryMilliseconds: noted + plan.limits.maximumExpirationMilliseconds)
+        keep(state, of: known.device, in: known.partition, number, context, storage)
+        var last = known.partition
+        machine.forEachPartition(ofPresence: number) { partition in
+            guard partition != last else { return }
+            last = partition
+            keep(state, of: known.device, in: partition, number, context, storage)
         }
-        storage[known.partition]?.hasDevices = true
         askForTurnEnd()
     }
 
-    /// Presences come from device events, and from items whose receipts don't come.
+    private func keep(
+        _ state: DeviceState, of device: DeviceKey, in partitionSlot: UInt16, _ number: UInt32,
+        _ context: ActionContext, _ storage: ShardStore
+    ) {
+        guard let partition = storage[partitionSlot] else { return }
+        storage.batch.put(partition.handle, device: device, state)
+        guard outcomes.hasChangelog, let token = token(ofPresence: number, context) else { return }
+        storage.keyWriter.removeAll()
+        ChangelogKey.device(deviceToken: token).encode(into: &storage.keyWriter)
+        storage.valueWriter.removeAll()
+        ChangelogKey.encode(state, into: &storage.valueWriter)
+        change(partition.handle, partitionSlot, value: storage.valueWriter.bytes, storage)
+    }
+
+    /// Presences come from device events, from items whose receipts don't come, and with items that come to a device: then
+    /// the event's token is the old one.
     private func token(ofPresence number: UInt32, _ context: ActionContext) -> UnsafeRawBufferPointer? {
-        if let token = context.deviceToken { return token }
+        if context.newToken == nil, let token = context.deviceToken { return token }
         let slot = machine.item(ofPresence: number)
         return slot == DeliveryMachine.noSlot ? nil : jobs[slot].pointee.push.deviceToken
     }

@@ -60,15 +60,29 @@ final class ShardStore: TimerHandler {
         var loads: [Load] = []
     }
 
+    /// Where to look for what is known of a device, besides the partitions that have items of it.
+    enum PresenceLook: Equatable {
+        case nowhere
+        case partition(UInt16)
+        /// The device's own partition isn't known: what concerns it comes from another device's.
+        case everywhere
+
+        func union(_ other: PresenceLook) -> PresenceLook {
+            if self == other || other == .nowhere { return self }
+            return self == .nowhere ? other : .everywhere
+        }
+    }
+
     /// A device whose items are on their way from the store, or that has to wait for that, with what is for it
     /// meanwhile, in order.
     struct Arrival {
-        /// Where to look besides the partitions that are known to have something.
-        var partitionSlot: UInt16
+        var look: PresenceLook
         var waiting: [Event] = []
         var state = State.queued
         /// What was asked for doesn't cover all: once more before anything that waits goes on.
         var looksAgain = false
+        /// By partition: the first item that was left in the store, as an older push waits here.
+        var skipped: [UInt16: Int64] = [:]
         /// Loads that were asked for and haven't come.
         var awaited = 0
         /// Devices whose first event needs this one as well.
@@ -95,8 +109,6 @@ final class ShardStore: TimerHandler {
         let committed: CommittedOffset
         /// It goes away: nothing of it comes back to memory.
         var isEnding = false
-        /// The store may know something of devices.
-        var hasDevices = true
     }
 
     let store: RetryStore
@@ -148,6 +160,8 @@ final class ShardStore: TimerHandler {
     /// Loads under way at once, and items from the store at once before no more are loaded.
     static let mostLoads = 256
     static let mostRestored = 8192
+    /// Devices in line of which the store has nothing, and that go on in one turn.
+    static let mostIdle = 1024
     /// More room than the intake hands out records: for items that come back.
     static let room = 2 * mostRestored
 
