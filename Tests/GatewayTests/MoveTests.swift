@@ -20,12 +20,12 @@ struct MoveTests {
     }
 
     /// Produces in one partition, so that the order is known.
-    private func produce(_ bed: WorkerBed, _ jobs: [EncodedJob]) throws {
+    private func produce(_ bed: WorkerBed, _ jobs: [EncodedJob], in partition: Int32 = 1) throws {
         try bed.kafka.produce(
             to: "jobs",
             jobs.map {
                 var record = NewRecord($0)
-                record.partition = 1
+                record.partition = partition
                 return record
             })
     }
@@ -166,6 +166,42 @@ struct MoveTests {
         #expect(try report(bed, "left").marks == 16)
         // When both changes of a device are done again at once, the second may overtake what the first one moves.
         try takeOver(bed, records: 32 + 16 + 32, items: 16, online: old + new)
+    }
+
+    /// The items are in the partition of the old token, and the new token's events in another.
+    @Test func theFirstEventsAfterAStartFindWhatIsInAnotherPartition() throws {
+        let bed = try WorkerBed()
+        let first = try worker(bed)
+        let (old, new) = (devices(40, seed: 971), devices(40, seed: 972))
+        let third = devices(40, seed: 973)
+        try produce(
+            bed, try old.map { try event("offline", of: $0) } + old.map { held("for \($0)", to: $0) })
+        try produce(bed, try new.map { try event("offline", of: $0) }, in: 2)
+        try bed.waitForOutcomes(80)
+        try first.waitUntilEvicted(devices: 40)
+        try produce(bed, try zip(old, new).map { try change($0, to: $1) })
+        try bed.waitForOutcomes(120)
+        try eventually("all is committed") { try bed.committed() == 160 }
+        #expect(bed.stop(first).failure == nil)
+        #expect(
+            try items(bed, "store", of: old + new) == Dictionary(uniqueKeysWithValues: new.map { ($0, 1) }))
+
+        // A cancel brings items to memory, and doesn't ask where the device is.
+        let cancels = new.map { device in
+            var job = ControlDescription(.cancel, deviceToken: device)
+            job.apnsID = "00000000-0000-0000-0000-000000000001"
+            return JobEncoder.binary(job)
+        }
+        try produce(bed, cancels + zip(new, third).map { try change($0, to: $1) }, in: 2)
+        let second = try worker(bed)
+        // Nothing is known of their third tokens, so they are sent.
+        let outcomes = try bed.waitForOutcomes(240).dropFirst(120)
+        #expect(outcomes.count { $0.kind == .notFound } == 40)
+        #expect(outcomes.filter { $0.kind == .applied }.map(\.count) == Array(repeating: 1, count: 40))
+        #expect(outcomes.filter { $0.kind == .accepted }.map(\.deviceToken).sorted() == third.sorted())
+        #expect(bed.stop(second).failure == nil)
+        #expect(bed.simulator.summary.requests == 40)
+        bed.simulator.stop()
     }
 
     /// Each shard has to look for the new devices first, as nothing is known of them.

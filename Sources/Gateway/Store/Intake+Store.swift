@@ -71,7 +71,8 @@ extension Intake {
                 guard error.isTransient else { return }
                 loop.execute { [self] in
                     logger.error(
-                        "the store's items can't be looked through; tried again", metadata: ["error": "\(error)"])
+                        "the store can't be looked through; nothing is sent until it can",
+                        metadata: ["error": "\(error)"])
                     failedScans.append(slot)
                 }
             } else {
@@ -82,7 +83,9 @@ extension Intake {
 
     private func scanAgain(in store: RetryStore) {
         for slot in exchange(&failedScans, with: []) {
-            guard let place = partitions.place(ofSlot: slot), let part = partitions[place].store else { continue }
+            guard let place = partitions.place(ofSlot: slot), let part = partitions[place].store else {
+                continue
+            }
             scanItems(slot, part.handle, in: store)
         }
     }
