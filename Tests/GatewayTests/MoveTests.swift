@@ -10,8 +10,9 @@ import Testing
 
 /// What the store has moves to the new token of its device, once, whatever happens to the worker.
 struct MoveTests {
-    private func change(_ device: String, to new: String) throws -> EncodedJob {
-        try event("token-changed", of: device, #","new-device-token":"\#(new)""#)
+    private func change(_ device: String, to new: String, at time: Int64? = nil) throws -> EncodedJob {
+        let occurred = time.map { #","occurred-at":\#($0)"# } ?? ""
+        return try event("token-changed", of: device, #","new-device-token":"\#(new)"\#(occurred)"#)
     }
 
     private func devices(_ count: Int, seed: UInt64) -> [String] {
@@ -166,6 +167,32 @@ struct MoveTests {
         #expect(try report(bed, "left").marks == 16)
         // When both changes of a device are done again at once, the second may overtake what the first one moves.
         try takeOver(bed, records: 32 + 16 + 32, items: 16, online: old + new)
+    }
+
+    /// The change of the new token is read before the one that it follows.
+    @Test func aTokenThatHasChangedOnceMoreIsFollowed() throws {
+        let bed = try WorkerBed()
+        let worker = try worker(bed)
+        let (old, new) = (devices(40, seed: 974), devices(40, seed: 975))
+        let third = devices(40, seed: 976)
+        let time = Int64(Date().timeIntervalSince1970 * 1000)
+        try produce(
+            bed, try old.map { try event("offline", of: $0) } + old.map { held("for \($0)", to: $0) })
+        try bed.waitForOutcomes(40)
+        try worker.waitUntilEvicted(devices: 40)
+        try produce(bed, try zip(new, third).map { try change($0, to: $1, at: time + 2) }, in: 2)
+        // Earlier changes are none that what comes later would follow.
+        try produce(bed, try zip(third, old).map { try change($0, to: $1, at: time) }, in: 0)
+        try bed.waitForOutcomes(120)
+        try produce(bed, try zip(old, new).map { try change($0, to: $1, at: time + 1) })
+        let outcomes = try bed.waitForOutcomes(200)
+        #expect(outcomes.filter { $0.kind == .accepted }.map(\.deviceToken).sorted() == third.sorted())
+        #expect(worker.snapshot().shards.unaccounted == 0)
+        #expect(bed.stop(worker).failure == nil)
+        #expect(bed.simulator.summary.requests == 40)
+        let left = try report(bed, "store")
+        #expect(left.isSound && left.items == 0)
+        bed.simulator.stop()
     }
 
     /// The items are in the partition of the old token, and the new token's events in another.

@@ -20,6 +20,8 @@ struct ActionContext {
     var stored = DeliveryMachine.noSlot
     /// The record of a token change that isn't complete yet.
     var change: ShardStore.Place?
+    /// When the token was changed.
+    var movedAtMilliseconds: Int64?
 
     static var none: ActionContext { ActionContext() }
 }
@@ -30,6 +32,8 @@ struct Departure: @unchecked Sendable {
     var job: Job
     var facts: PushFacts
     var progress: ItemProgress
+    /// When its token was changed; nil: some time before.
+    var movedAtMilliseconds: Int64?
     /// Nil: it may be taken over at once.
     var release: DepartureRelease?
 
@@ -229,7 +233,8 @@ extension Shard {
         machine.release(slot)
         if job.isRestored { storage?.restored -= 1 }
         let shard = shardIndex(of: job.device, shards: plan.shards)
-        var departure = Departure(job: job, facts: facts, progress: progress)
+        var departure = Departure(
+            job: job, facts: facts, progress: progress, movedAtMilliseconds: context.movedAtMilliseconds)
         guard mustMove else { return handOver(shard, departure) }
         if outcomes.hasChangelog {
             let release = DepartureRelease()
@@ -272,7 +277,9 @@ extension Shard {
         var facts = departure.facts
         facts.topic = route.number
         job.topic = route.topic
+        let device = job.device
         settle(job, machine.adopt(facts, departure.progress, at: now), departure.progress)
+        if let movedAt = departure.movedAtMilliseconds { moveOn(device, after: movedAt) }
         askForTurnEnd()
     }
 

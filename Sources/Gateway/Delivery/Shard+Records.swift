@@ -259,6 +259,7 @@ extension Shard {
         case .tokenChanged(let token):
             context.newToken = token
             context.change = ShardStore.Place(partitionSlot: partition, offset: origin.offset)
+            context.movedAtMilliseconds = occurred
             let new = plan.hasher.device(token)
             count = machine.tokenChanged(
                 device, to: new, isElsewhere: shardIndex(of: new, shards: plan.shards) != plan.index,
@@ -266,6 +267,11 @@ extension Shard {
         case .broadcast: return (.undeliverable, nil)
         }
         act(context)
+        if case .tokenChanged(let token) = control.detail, let storage {
+            storage.remember(
+                .init(token: Array(token), occurredMilliseconds: occurred, origin: origin), of: device)
+            moveOn(plan.hasher.device(token), after: occurred)
+        }
         return (.applied, UInt32(clamping: count))
     }
 

@@ -99,6 +99,23 @@ extension Shard {
         } ?? false
     }
 
+    // MARK: Token changes in a row
+
+    /// What has come to a device by a token change goes on where the device's own token has been changed to after that:
+    /// the two events come through two partitions, the later one perhaps first.
+    func moveOn(_ device: DeviceKey, after occurredMilliseconds: Int64) {
+        guard let change = storage?.pastChanges[device], change.occurredMilliseconds > occurredMilliseconds
+        else { return }
+        change.token.withUnsafeBytes { token in
+            var context = ActionContext(newToken: token)
+            context.movedAtMilliseconds = change.occurredMilliseconds
+            // Also where it is this shard: as a departure it waits until all of that device is in memory.
+            _ = machine.tokenChanged(
+                device, to: plan.hasher.device(token), isElsewhere: true, origin: change.origin, at: now)
+            act(context)
+        }
+    }
+
     // MARK: Token changes that wait
 
     /// An item in flight takes a new token over when it is tried again. When the store has it, it does so under the old

@@ -44,6 +44,13 @@ final class ShardStore: TimerHandler {
         var items = 0
     }
 
+    /// What a device's token was changed to.
+    struct PastChange {
+        var token: [UInt8]
+        var occurredMilliseconds: Int64
+        var origin: RecordOrigin
+    }
+
     struct Load: BitwiseCopyable {
         var device: DeviceKey
         var partitionSlot: UInt16
@@ -139,6 +146,10 @@ final class ShardStore: TimerHandler {
     var changes: [Place: TokenChange] = [:]
     /// Those that wait no more.
     var changesDone: [TokenChange] = []
+    /// The latest token changes, by the device of the old token, and in the order in which they came.
+    private(set) var pastChanges: [DeviceKey: PastChange] = [:]
+    private var pastDevices: [DeviceKey] = []
+    private var oldestPast = 0
     /// Told when the line for loads is short.
     var whenShort: [@Sendable () -> Void] = []
     /// Items in memory that came from the store: they take room that the intake doesn't know of.
@@ -162,6 +173,8 @@ final class ShardStore: TimerHandler {
     static let mostRestored = 8192
     /// Devices in line of which the store has nothing, and that go on in one turn.
     static let mostIdle = 1024
+    /// Token changes that are remembered.
+    static let mostPastChanges = 4096
     /// More room than the intake hands out records: for items that come back.
     static let room = 2 * mostRestored
 
@@ -206,6 +219,19 @@ final class ShardStore: TimerHandler {
     }
 
     func timerFired(_ timer: TimerID) { wake() }
+
+    /// Remembers a token change; the oldest gives way.
+    func remember(_ change: PastChange, of device: DeviceKey) {
+        if let known = pastChanges[device] {
+            if known.occurredMilliseconds <= change.occurredMilliseconds { pastChanges[device] = change }
+            return
+        }
+        pastChanges[device] = change
+        guard pastDevices.count == Self.mostPastChanges else { return pastDevices.append(device) }
+        pastChanges[pastDevices[oldestPast]] = nil
+        pastDevices[oldestPast] = device
+        oldestPast = (oldestPast + 1) % Self.mostPastChanges
+    }
 
     // MARK: Requests
 
