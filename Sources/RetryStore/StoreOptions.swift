@@ -59,8 +59,10 @@ final class StoreOptions: @unchecked Sendable {
         // A column family that is written rarely would keep old logs alive: beyond this its memtable is written out.
         // It bounds what an opening after a crash has to read again.
         rocksdb_options_set_max_total_wal_size(options, 256 << 20)
-        // Flushes and compactions: one of each at a time, so that on two cores the store's own thread gets its share.
-        rocksdb_options_set_max_background_jobs(options, 2)
+        // Writing memtables out takes as long as filling them, so two threads do that; one compacts, so that the store's own
+        // thread gets its share.
+        rocksdb_options_set_max_background_flushes(options, 2)
+        rocksdb_options_set_max_background_compactions(options, 1)
         // Open files: RocksDB closes the one that was used least recently, and opening it again costs a load some 50 µs. The
         // default never closes one; a third of what the process may have leaves the rest for connections.
         rocksdb_options_set_max_open_files(options, fileLimit())
@@ -99,7 +101,9 @@ final class StoreOptions: @unchecked Sendable {
         setTables(options, cache, bloomOfPrefixes: false)
         // Keys come into a memtable in any order: it is to fit into the processor's cache when it is put in order.
         rocksdb_options_set_write_buffer_size(options, memtableBytes / 32)
-        rocksdb_options_set_max_write_buffer_number(options, 4)
+        // Of each column family one is filled while one is written out. With more of them, and two threads that write out, this
+        // version of RocksDB could take them in a wrong order after one has failed (its release notes, 7.9.0).
+        rocksdb_options_set_max_write_buffer_number(options, 2)
         // Counted in full from the first entry on: with three memtables for each of many partitions small blocks matter.
         // Large enough that the system gets each back when its memtable has been written out.
         rocksdb_options_set_arena_block_size(options, max(4 << 10, min(256 << 10, memtableBytes / 256)))
