@@ -139,6 +139,14 @@ extension World {
         broken(.waits, "push \(copy.job) is sent while its device is offline, as an earlier worker has heard")
     }
 
+    /// What a device has reported isn't outweighed by what was only presumed of it.
+    func checkReported(_ record: Record, _ shard: ShardModel) {
+        guard scenario.limits.storeIsDurable, scenario.limits.knownDevices >= scenario.tokens else { return }
+        let known = shard.lastPresence[record.token]
+        if known?.presence == .offline, known?.learnedMilliseconds == record.occurred { return }
+        broken(.waits, "token \(record.token) has reported that it is offline, and isn't taken for it")
+    }
+
     /// Sent again only for a reason.
     private func checkRepetition(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
         let facts = jobs[copy.job].facts

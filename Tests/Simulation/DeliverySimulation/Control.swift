@@ -32,9 +32,11 @@ extension World {
             drain(worker, shard)
         case .offline:
             note(worker, shard, "hears that token # is offline", record.token)
+            let isNews = record.occurred >= shard.presenceAt[record.token]
             learn(record, isOffline: true, shard)
             _ = shard.machine.offline(key, occurredMilliseconds: record.occurred, partition: slot, at: now)
             drain(worker, shard)
+            if isNews { checkReported(record, shard) }
         case .receipt: receipt(record, key, worker, shard)
         case .tokenChanged: changeToken(record, key, origin, worker, shard)
         case .unregistered:
