@@ -53,6 +53,7 @@ extension Database {
         let copies = names.map { strdup($0) }
         defer { for copy in copies { free(copy) } }
         let constant = copies.map { UnsafePointer($0) }
+        BackgroundThreads.start()
         let opened: OpaquePointer?
         do throws(RocksFailure) {
             opened = try rocks { failure in

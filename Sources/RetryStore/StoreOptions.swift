@@ -61,8 +61,8 @@ final class StoreOptions: @unchecked Sendable {
         rocksdb_options_set_max_total_wal_size(options, 256 << 20)
         // Writing memtables out takes as long as filling them, so two threads do that; one compacts, so that the store's own
         // thread gets its share.
-        rocksdb_options_set_max_background_flushes(options, 2)
-        rocksdb_options_set_max_background_compactions(options, 1)
+        rocksdb_options_set_max_background_flushes(options, BackgroundThreads.flushes)
+        rocksdb_options_set_max_background_compactions(options, BackgroundThreads.compactions)
         // Open files: RocksDB closes the one that was used least recently, and opening it again costs a load some 50 µs. The
         // default never closes one; a third of what the process may have leaves the rest for connections.
         rocksdb_options_set_max_open_files(options, fileLimit())

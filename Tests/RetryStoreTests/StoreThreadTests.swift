@@ -1,9 +1,11 @@
 import Dispatch
-import RetryStore
+import Foundation
 import SluiceModel
 import Synchronization
 import TestSupport
 import Testing
+
+@testable import RetryStore
 
 @Suite struct StoreThreadTests {
     /// Each thread replaces the items of its own devices, and must always load what it put last.
@@ -52,6 +54,26 @@ import Testing
                 try store.due(partition).entries.map(\.due)
                     == Array(repeating: (rounds - 1) * 10 + Int64(number), count: threads))
         }
+    }
+
+    /// Or the store's thread, which hands each batch to the log, would share its core with them.
+    @Test func whatRocksDBDoesInTheBackgroundHasALowerPriority() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        var niceness: [String: [Int32]] = [:]
+        for thread in try FileManager.default.contentsOfDirectory(atPath: "/proc/self/task") {
+            // A thread of another test may have ended meanwhile.
+            guard let line = try? String(contentsOfFile: "/proc/self/task/\(thread)/stat", encoding: .utf8),
+                let name = line.firstIndex(of: "("), let end = line.lastIndex(of: ")")
+            else { continue }
+            let fields = line[line.index(after: end)...].split(separator: " ")
+            niceness[String(line[line.index(after: name)..<end]), default: []].append(
+                try #require(Int32(fields[16])))
+        }
+        let own = try #require(niceness["store"]?.first)
+        #expect(niceness["rocksdb:high"] == [own + 8, own + 8])
+        #expect(niceness["rocksdb:low"] == [own + 8])
     }
 
     @Test func completionsComeInTheOrderOfTheCalls() throws {
