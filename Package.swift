@@ -54,6 +54,9 @@ let package = Package(
         // RocksDB's checksums with the processor's instruction.
         .target(name: "CChecksum"),
 
+        // RocksDB's memtables on huge pages.
+        .target(name: "CMemtableMemory"),
+
         .systemLibrary(name: "CEpoll"),
 
         // Effects.
@@ -66,7 +69,7 @@ let package = Package(
             swiftSettings: hot),
         .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: strict),
         .target(
-            name: "RetryStore", dependencies: ["CChecksum", "CRocksDB", "EventLoop", "SluiceModel"],
+            name: "RetryStore", dependencies: ["CChecksum", "CMemtableMemory", "CRocksDB", "EventLoop", "SluiceModel"],
             swiftSettings: hot),
         .target(
             name: "Gateway",
@@ -147,7 +150,8 @@ let package = Package(
         .testTarget(
             name: "RetryStoreTests",
             dependencies: [
-                "RetryStore", "CChecksum", "CRocksDB", "SluiceModel", "TestSupport", "sluice-store-writer",
+                "RetryStore", "CChecksum", "CMemtableMemory", "CRocksDB", "SluiceModel", "TestSupport",
+                "sluice-store-writer",
             ],
             swiftSettings: strict),
         .executableTarget(

@@ -10,8 +10,8 @@
 // known here, RocksDB is too old: Debian 12, Ubuntu 24.04 and later have one that is new enough.
 enum { sluice_needs_rocksdb_7_7_or_later = rocksdb_prepopulate_blob_flush_only };
 
-// Memtables come and go in blocks of 256 KiB. Allocated apart from everything else, each goes back to the system when it
-// is freed; from the heap, what is allocated between them would keep twice their size resident.
+// Large blocks, as those of memtables that aren't on huge pages, come and go. Allocated apart from everything else, each goes
+// back to the system when it is freed; from the heap, what is allocated between them would keep twice their size resident.
 static inline void sluice_return_large_blocks(void) {
 #ifdef M_MMAP_THRESHOLD
     mallopt(M_MMAP_THRESHOLD, 256 << 10);

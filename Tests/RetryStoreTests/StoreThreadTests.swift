@@ -72,8 +72,9 @@ import Testing
                 try #require(Int32(fields[16])))
         }
         let own = try #require(niceness["store"]?.first)
-        #expect(niceness["rocksdb:high"] == [own + 8, own + 8])
-        #expect(niceness["rocksdb:low"] == [own + 8])
+        for name in ["rocksdb:high", "rocksdb:low"] {
+            #expect(Set(niceness[name] ?? []) == [own + 8], "\(name)")
+        }
     }
 
     @Test func completionsComeInTheOrderOfTheCalls() throws {

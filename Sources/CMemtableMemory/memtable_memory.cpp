@@ -1,0 +1,158 @@
+// A put goes through its memtable in no order, and so through the processor's table of pages, which is too small for tens of
+// megabytes of small pages. On a virtual machine, where each miss goes through two such tables, that was a quarter of all that
+// storing a push costs. RocksDB can use huge pages only if the machine's administrator has set some apart. It gets a
+// memtable's blocks from `new char[]`, which a program may replace (C++ standard, [replacement.functions]): here blocks of
+// that one size come from a region whose huge pages the system makes when it has them, and all else from where it came
+// before. Blocks are used again without going back to the system each time.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "memtable_memory.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <new>
+
+namespace {
+
+constexpr size_t block_bytes = sluice_memtable_block_bytes;
+/// As huge as pages are on x86-64 and, with small pages of 4 KiB, on ARM.
+constexpr size_t slab_bytes = 2 << 20;
+constexpr size_t slab_count = 256;
+constexpr size_t region_bytes = slab_count * slab_bytes;
+constexpr uint8_t all_free = 0xff;
+static_assert(slab_bytes / block_bytes == 8, "one bit for each block");
+/// Slabs without a block in use that keep their memory for the next memtable.
+constexpr size_t most_spare = 8;
+
+std::mutex lock;
+/// Where the region begins; null before its first use, and where there is none. Once set it stays.
+std::atomic<char *> region;
+bool was_tried;
+/// By slab: a bit for each block that is free, and whether it may have memory.
+uint8_t free_blocks[slab_count];
+bool has_memory[slab_count];
+size_t used;
+size_t backed;
+size_t spare;
+
+bool is_in_region(const void *address) {
+    char *begin = region.load(std::memory_order_relaxed);
+    return begin && static_cast<const char *>(address) >= begin && static_cast<const char *>(address) < begin + region_bytes;
+}
+
+/// Only addresses: no memory counts before it is used.
+void reserve() {
+    was_tried = true;
+    void *mapped = mmap(nullptr, region_bytes + slab_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) return;
+    auto begin = (reinterpret_cast<uintptr_t>(mapped) + slab_bytes - 1) & ~(slab_bytes - 1);
+    for (uint8_t &blocks : free_blocks) blocks = all_free;
+    region.store(reinterpret_cast<char *>(begin), std::memory_order_relaxed);
+}
+
+/// One that is in use as well, so that others get free; else one that has memory; else any. `slab_count`: none is free.
+size_t slab_for_next() {
+    size_t with_memory = slab_count, other = slab_count;
+    for (size_t slab = 0; slab < slab_count; slab++) {
+        if (free_blocks[slab] == 0) continue;
+        if (free_blocks[slab] != all_free) return slab;
+        size_t &first = has_memory[slab] ? with_memory : other;
+        if (first == slab_count) first = slab;
+    }
+    return with_memory != slab_count ? with_memory : other;
+}
+
+/// Null where there is no region, no room in it, or no memory.
+void *take() {
+    std::lock_guard<std::mutex> guard(lock);
+    if (!was_tried) reserve();
+    char *begin = region.load(std::memory_order_relaxed);
+    if (!begin) return nullptr;
+    size_t slab = slab_for_next();
+    if (slab == slab_count) return nullptr;
+    char *memory = begin + slab * slab_bytes;
+    if (!has_memory[slab]) {
+        if (mprotect(memory, slab_bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
+        // Where the system has no huge pages, or is not to make any, small ones do.
+        madvise(memory, slab_bytes, MADV_HUGEPAGE);
+        has_memory[slab] = true;
+        backed++;
+    } else if (free_blocks[slab] == all_free) {
+        spare--;
+    }
+    int block = __builtin_ctz(free_blocks[slab]);
+    free_blocks[slab] &= ~(1u << block);
+    used++;
+    return memory + block * block_bytes;
+}
+
+void give(void *address) {
+    std::lock_guard<std::mutex> guard(lock);
+    char *begin = region.load(std::memory_order_relaxed);
+    size_t offset = static_cast<char *>(address) - begin;
+    size_t slab = offset / slab_bytes;
+    free_blocks[slab] |= 1u << (offset % slab_bytes / block_bytes);
+    used--;
+    if (free_blocks[slab] != all_free) return;
+    if (spare < most_spare) {
+        spare++;
+        return;
+    }
+    // Without leave to use it, it doesn't count as the process's memory.
+    char *memory = begin + slab * slab_bytes;
+    madvise(memory, slab_bytes, MADV_DONTNEED);
+    mprotect(memory, slab_bytes, PROT_NONE);
+    has_memory[slab] = false;
+    backed--;
+}
+
+}  // namespace
+
+void *operator new[](size_t bytes) {
+    if (bytes == block_bytes) {
+        if (void *block = take()) return block;
+    }
+    return ::operator new(bytes);
+}
+
+void operator delete[](void *address) noexcept {
+    if (is_in_region(address)) return give(address);
+    ::operator delete(address);
+}
+
+void operator delete[](void *address, size_t) noexcept { operator delete[](address); }
+
+// RocksDB asks how large a block is to know how much memory a memtable takes.
+extern "C" size_t malloc_usable_size(void *address) noexcept {
+    using function = size_t(void *);
+    if (is_in_region(address)) return block_bytes;
+    // The C library's. Two threads that look for it at once find the same.
+    static std::atomic<function *> found;
+    function *library = found.load(std::memory_order_relaxed);
+    if (!library) {
+        library = reinterpret_cast<function *>(dlsym(RTLD_NEXT, "malloc_usable_size"));
+        if (!library) return 0;
+        found.store(library, std::memory_order_relaxed);
+    }
+    return library(address);
+}
+
+size_t sluice_memtable_blocks(void) {
+    std::lock_guard<std::mutex> guard(lock);
+    return used;
+}
+
+size_t sluice_memtable_bytes(void) {
+    std::lock_guard<std::mutex> guard(lock);
+    return backed * slab_bytes;
+}
+
+void *sluice_memtable_new(size_t bytes) { return new char[bytes]; }
+
+void sluice_memtable_delete(void *block) { delete[] static_cast<char *>(block); }
