@@ -69,7 +69,8 @@ let package = Package(
             swiftSettings: hot),
         .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: strict),
         .target(
-            name: "RetryStore", dependencies: ["CChecksum", "CMemtableMemory", "CRocksDB", "EventLoop", "SluiceModel"],
+            name: "RetryStore",
+            dependencies: ["CChecksum", "CMemtableMemory", "CRocksDB", "EventLoop", "SluiceModel"],
             swiftSettings: hot),
         .target(
             name: "Gateway",
