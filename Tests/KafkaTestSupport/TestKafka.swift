@@ -60,7 +60,7 @@ public final class TestKafka {
     /// From now on Kafka takes what is sent to it and answers nothing. Only where it is the test's own.
     public func suspend() {
         precondition(cluster != nil, "other tests need these brokers")
-        cluster?.signal(SIGSTOP)
+        cluster?.suspend()
     }
 
     /// Properties of a client with short waits.

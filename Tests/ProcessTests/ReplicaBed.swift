@@ -259,7 +259,7 @@ final class ReplicaBed {
     func suspend(_ name: String) throws {
         let replica = replicas[name]!
         try poll()
-        replica.process.signal(SIGSTOP)
+        replica.process.suspend()
         replica.isActive = false
         isDisturbed.formUnion(replica.owned)
     }

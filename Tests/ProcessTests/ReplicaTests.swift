@@ -132,7 +132,7 @@ struct ReplicaTests {
         let ended = Set(bed.history.outcomes[..<outcomes].map(\.place))
         // What ended before it was stopped may be in its producer's queue still; only transactions fence that.
         let repeated = bed.history.outcomes[outcomes...].filter {
-            ended.contains($0.place) && (ReplicaBed.hasTransactions || $0.finished >= stopped)
+            ended.contains($0.place) && (ReplicaBed.hasTransactions || $0.finished > stopped)
         }
         print(
             """

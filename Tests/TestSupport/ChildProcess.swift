@@ -158,6 +158,14 @@ public final class ChildProcess {
         if exitIfEnded() == nil { kill(identifier, signal) }
     }
 
+    /// SIGSTOP, then waits until none of the child's threads runs any more: those on other cores go on for a moment.
+    public func suspend() {
+        signal(SIGSTOP)
+        var information = siginfo_t()
+        while waitid(P_PID, id_t(identifier), &information, WSTOPPED | WEXITED | WNOWAIT) != 0, errno == EINTR
+        {}
+    }
+
     /// SIGTERM, then waits.
     @discardableResult
     public func stop(timeout: Duration = .seconds(120)) throws -> Exit {
