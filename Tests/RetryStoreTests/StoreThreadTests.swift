@@ -73,7 +73,7 @@ import Testing
         }
         let own = try #require(niceness["store"]?.first)
         for name in ["rocksdb:high", "rocksdb:low"] {
-            #expect(Set(niceness[name] ?? []) == [own + 8], "\(name)")
+            #expect(Set(niceness[name] ?? []) == [own + BackgroundThreads.niceness], "\(name)")
         }
     }
 

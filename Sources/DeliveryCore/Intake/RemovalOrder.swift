@@ -64,8 +64,8 @@ public struct RemovalOrder: Sendable {
 
     public init() {}
 
-    /// Nothing awaits its removal: there is no chain. From what other modules can read without a copy of all.
-    public var isEmpty: Bool { removals == 0 && completions == 0 }
+    /// Nothing awaits its removal: there is no chain. Inlined, as it is asked of each outcome: a call would need a copy of all.
+    @inlinable public var isEmpty: Bool { removals == 0 && completions == 0 }
 
     /// A removal waits for a commit that isn't issued yet: one has to be, also if no offset has changed.
     public var needsCommit: Bool {

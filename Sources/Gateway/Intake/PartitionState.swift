@@ -89,7 +89,7 @@ struct PartitionSlots: ~Copyable {
     /// Whether something at a place waits for removals. Asked of each outcome: the subscript would copy all of the state.
     func awaitsRemovals(_ place: Int) -> Bool {
         precondition(isUsed[place])
-        return states[place].removals.removals > 0 || states[place].removals.completions > 0
+        return !states[place].removals.isEmpty
     }
 
     func place(ofSlot slot: UInt16) -> Int? { Self.place(placeBySlot, Int(slot)) }
