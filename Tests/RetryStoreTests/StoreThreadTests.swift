@@ -61,6 +61,8 @@ import Testing
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
+        // A thread gives itself its name when it begins.
+        #expect(try store.synced() == nil)
         var niceness: [String: [Int32]] = [:]
         for thread in try FileManager.default.contentsOfDirectory(atPath: "/proc/self/task") {
             // A thread of another test may have ended meanwhile.
