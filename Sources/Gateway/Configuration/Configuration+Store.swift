@@ -26,7 +26,7 @@ extension Configuration {
 
         public init(
             directory: String, after: Duration = .seconds(30), cacheBytes: Int = 64 << 20,
-            writeBufferBytes: Int = 96 << 20, changelog: Switch = .on, transactions: Switch = .on,
+            writeBufferBytes: Int = 128 << 20, changelog: Switch = .on, transactions: Switch = .on,
             transactionInterval: Duration = .milliseconds(200)
         ) {
             self.directory = directory
