@@ -7,7 +7,7 @@ import RetryStore
 struct StoreCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "store", abstract: "The retry store by itself; prints one line of JSON per figure.",
-        subcommands: [Run.self, Reopen.self])
+        subcommands: [Run.self, Reopen.self, Restore.self])
 
     struct Shape: ParsableArguments {
         @Option(help: "Items to put.") var items = 10_000_000
@@ -106,6 +106,29 @@ struct StoreCommand: ParsableCommand {
                 throw LoadError(description: "\(items) items of \(shape.items) are there")
             }
             store.close()
+        }
+    }
+
+    struct Restore: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Fill a changelog, and let a worker without a copy of it take all of it over.")
+
+        @Option(
+            help: "Kafka's bootstrap servers, with sluice.jobs and sluice.changelog of as many partitions.")
+        var bootstrapServers: String
+        @Option(help: "Port of the APNs simulator.") var port: UInt16
+        @Option(help: "PEM file of the simulator's authority.") var caFile: String
+        @Option(help: "A .p8 key.") var keyFile: String
+        @OptionGroup var shape: Shape
+
+        func run() throws {
+            defer { removeDirectory(shape.directory) }
+            let (seconds, cpuSeconds) = try RestoreLoad(
+                bootstrapServers: bootstrapServers, port: port, caFile: caFile, keyFile: keyFile,
+                directory: shape.directory, items: shape.items, partitions: shape.partitions
+            ).run()
+            figure("restore_items_per_s", Double(shape.items) / seconds, "1/s")
+            figure("restore_cpu_s", cpuSeconds, "s")
         }
     }
 }

@@ -26,8 +26,6 @@ final class ReplicaBed {
     private let group: KafkaConsumer
     private var commits: [(time: Int64, offsets: [Int64])] = []
     private var lastLook = ContinuousClock.now
-    /// Another `sluice` than the one that was built with the tests.
-    var executable: String?
     /// More of the workers' settings.
     var environment: [String: String] = [:]
     /// Partitions whose worker has not ended in order, so that whoever has them next does some things again.
@@ -200,7 +198,7 @@ final class ReplicaBed {
         let path = try installation.directory.write(
             installation.configuration(delivery: delivery), to: "\(name).yaml")
         let process = try ChildProcess(
-            executable ?? Executables.sluice, ["run", "-c", path, "--stop-with-input"],
+            Executables.sluice, ["run", "-c", path, "--stop-with-input"],
             environment: [
                 "SLUICE_LOG__FORMAT": "json",
                 "SLUICE_STORE__DIRECTORY": installation.directory.file("store-\(name)"),

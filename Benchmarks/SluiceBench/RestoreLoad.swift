@@ -1,0 +1,138 @@
+import EventLoop
+import Gateway
+import Glibc
+import Kafka
+import Logging
+import RetryStore
+import SluiceModel
+import Synchronization
+
+/// A changelog full of held pushes, and a worker without a copy of it that takes all of its partitions over.
+struct RestoreLoad {
+    var bootstrapServers: String
+    var port: UInt16
+    var caFile: String
+    var keyFile: String
+    var directory: String
+    var items: Int
+    var partitions: Int
+
+    private static let longestWait: Int64 = 120_000_000_000
+
+    /// Fills the changelog and restores it.
+    /// - Returns: from the partitions' assignment until the last of them is restored, their opening included.
+    func run() throws -> (seconds: Double, cpuSeconds: Double) {
+        try fill()
+        var configuration = Configuration(
+            kafka: .init(bootstrapServers: bootstrapServers, groupID: "benchmark"),
+            apns: .init(
+                environment: .custom, host: "localhost", port: Int(port), caFile: caFile, connections: 1),
+            credentials: [
+                .init(name: "team", kind: .token(keyFile: keyFile, keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
+            ],
+            apps: [.init(name: "app", topics: ["com.example.app0"], credential: "team")])
+        // The embedded cluster of the measurement has no transactions to speak of.
+        configuration.store = .init(directory: directory, changelog: .on, transactions: .off)
+        let watch = RestoreWatch()
+        let logger = Logger(label: "bench", factory: { _ in watch })
+        let worker = try Worker(configuration: configuration, logger: logger)
+        worker.start()
+        let from = MonotonicTime.read()
+        while watch.seen.restored < partitions,
+            MonotonicTime.read().nanoseconds(since: from) < Self.longestWait
+        {
+            usleep(1000)
+        }
+        let seen = watch.seen
+        // Exact where nothing was replaced or removed.
+        let stored = worker.store?.statistics().estimatedItems ?? 0
+        worker.requestStop()
+        _ = worker.waitUntilStopped()
+        guard let begin = seen.begin, let end = seen.end, seen.restored == partitions else {
+            throw LoadError(description: "\(seen.restored) of \(partitions) partitions are restored")
+        }
+        guard stored == items else {
+            throw LoadError(description: "\(stored) of \(items) items are restored")
+        }
+        return (Double(end.time.nanoseconds(since: begin.time)) / 1e9, end.cpuSeconds - begin.cpuSeconds)
+    }
+
+    private func fill() throws {
+        var properties = KafkaProperties(bootstrapServers: bootstrapServers)
+        // The embedded cluster keeps 5 MB of a partition.
+        properties["compression.type"] = "lz4"
+        properties["linger.ms"] = "50"
+        properties["batch.size"] = "1000000"
+        let producer = try KafkaProducer(properties: properties)
+        let topic = try producer.topic("sluice.changelog")
+        let jobs = StoreJobs(items: items, partitions: partitions, hasher: IdentityHasher(key0: 1, key1: 2))
+        var failure: KafkaError?
+        for number in 0..<items {
+            let identity = jobs.key(number)
+            // So few different payloads that a batch has room for all of them and lz4 finds them again.
+            jobs.withPush(number % 64, identity, attempts: 1) { push in
+                var key = ByteWriter()
+                var value = ByteWriter(minimumCapacity: 1024)
+                ChangelogKey.item(offset: identity.offset, deviceToken: push.push.deviceToken).encode(
+                    into: &key)
+                _ = ChangelogKey.encode(push, due: jobs.due(number, state: 0), into: &value)
+                while failure == nil {
+                    let result = producer.produce(
+                        topic, key: key.bytes, value: value.bytes, opaque: 0,
+                        partition: Int32(identity.partition))
+                    if case .queued = result { break }
+                    if case .failed(let error) = result { failure = error }
+                    producer.pollDeliveryReports(timeoutMilliseconds: 10) { failure = $0.error ?? failure }
+                }
+            }
+            if number % 1000 == 0 { producer.pollDeliveryReports { failure = $0.error ?? failure } }
+            if let failure { throw failure }
+        }
+        try producer.flush(timeoutMilliseconds: 120_000) { failure = $0.error ?? failure }
+        producer.close()
+        if let failure { throw failure }
+    }
+}
+
+/// What a worker's log tells of restoring.
+private final class RestoreWatch: LogHandler, Sendable {
+    struct Moment: Sendable {
+        var time = MonotonicTime.read()
+        var cpuSeconds = ProcessUsage.read().cpuSeconds
+    }
+
+    struct Seen: Sendable {
+        var begin: Moment?
+        var end: Moment?
+        /// Partitions.
+        var restored = 0
+    }
+
+    private let state = Mutex(Seen())
+
+    var seen: Seen { state.withLock { $0 } }
+
+    func log(event: LogEvent) {
+        state.withLock { seen in
+            if "\(event.message)".hasPrefix("partitions come") {
+                seen.begin = seen.begin ?? Moment()
+            } else if "\(event.message)" == "restored" {
+                seen.end = Moment()
+                seen.restored += 1
+            }
+        }
+    }
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+        get { nil }
+        set {}
+    }
+    var metadata: Logger.Metadata {
+        get { [:] }
+        set {}
+    }
+    var logLevel: Logger.Level {
+        get { .info }
+        set {}
+    }
+}
