@@ -15,25 +15,17 @@ struct BenchCommand: ParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Take a backlog of jobs from Kafka to outcomes with a worker; prints one line of JSON.")
 
-        @Option(
-            help:
-                "Kafka's bootstrap servers, with the topics sluice.jobs, sluice.outcomes, sluice.dead-letters."
-        )
-        var bootstrapServers: String
-        @Option(help: "Port of the APNs simulator.") var port: UInt16
-        @Option(help: "PEM file of the simulator's authority.") var caFile: String
-        @Option(help: "A .p8 key.") var keyFile: String
+        @OptionGroup var surroundings: WorkerSurroundings
         @Option(help: "Jobs.") var jobs = 100_000
         @Option(help: "Payload bytes.") var payload = 250
         @Option(help: "Connections to APNs.") var connections = 2
-        @Option(help: "A store's directory, made by `store run --keep` or empty.") var store: String?
+        @Option(help: "A store's directory, left by `store run --crash`, or empty.") var store: String?
         @Option(help: "So many of a hundred jobs go through the store.") var storedPercent = 0
         @Flag(help: "The jobs come when the worker has its partitions and the store's scans have ended.")
         var settled = false
 
         func run() throws {
-            var load = GatewayLoad(
-                bootstrapServers: bootstrapServers, port: port, caFile: caFile, keyFile: keyFile)
+            var load = GatewayLoad(surroundings: surroundings)
             load.jobs = jobs
             load.payloadBytes = payload
             load.connections = connections

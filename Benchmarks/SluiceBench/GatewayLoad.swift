@@ -7,10 +7,7 @@ import SluiceModel
 
 /// The whole gateway: a backlog of jobs is put into Kafka, then a worker in this process takes it to outcomes.
 struct GatewayLoad {
-    var bootstrapServers: String
-    var port: UInt16
-    var caFile: String
-    var keyFile: String
+    var surroundings: WorkerSurroundings
     var jobs = 100_000
     var payloadBytes = 250
     var connections = 2
@@ -46,17 +43,7 @@ struct GatewayLoad {
         let producer = try makeProducer()
         try produce(producer)
         if !isSettled { try producer.flush(timeoutMilliseconds: 60_000) }
-        var configuration = Configuration(
-            kafka: .init(bootstrapServers: bootstrapServers, groupID: "benchmark"),
-            apns: .init(
-                environment: .custom, host: "localhost", port: Int(port), caFile: caFile,
-                connections: connections),
-            credentials: [
-                .init(name: "team", kind: .token(keyFile: keyFile, keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
-            ],
-            apps: (0..<4).map {
-                .init(name: "app\($0)", topics: ["com.example.app\($0)"], credential: "team")
-            })
+        var configuration = surroundings.configuration(connections: connections)
         if let storeDirectory {
             configuration.store = .init(directory: storeDirectory, after: .seconds(5), changelog: .off)
         }
@@ -133,7 +120,7 @@ struct GatewayLoad {
 
     /// What it sends lies in its queue until it is flushed, so that all jobs can come at once.
     private func makeProducer() throws -> KafkaProducer {
-        var properties = KafkaProperties(bootstrapServers: bootstrapServers)
+        var properties = KafkaProperties(bootstrapServers: surroundings.bootstrapServers)
         if isSettled {
             properties["linger.ms"] = "250000"
             properties["queue.buffering.max.messages"] = "\(jobs + 1)"

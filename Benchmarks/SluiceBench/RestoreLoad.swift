@@ -9,11 +9,8 @@ import Synchronization
 
 /// A changelog full of held pushes, and a worker without a copy of it that takes all of its partitions over.
 struct RestoreLoad {
-    var bootstrapServers: String
-    var port: UInt16
-    var caFile: String
-    var keyFile: String
-    var directory: String
+    var surroundings: WorkerSurroundings
+    var settings: RetryStore.Settings
     var items: Int
     var partitions: Int
 
@@ -23,16 +20,11 @@ struct RestoreLoad {
     /// - Returns: from the partitions' assignment until the last of them is restored, their opening included.
     func run() throws -> (seconds: Double, cpuSeconds: Double) {
         try fill()
-        var configuration = Configuration(
-            kafka: .init(bootstrapServers: bootstrapServers, groupID: "benchmark"),
-            apns: .init(
-                environment: .custom, host: "localhost", port: Int(port), caFile: caFile, connections: 1),
-            credentials: [
-                .init(name: "team", kind: .token(keyFile: keyFile, keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
-            ],
-            apps: [.init(name: "app", topics: ["com.example.app0"], credential: "team")])
-        // The embedded cluster of the measurement has no transactions to speak of.
-        configuration.store = .init(directory: directory, changelog: .on, transactions: .off)
+        var configuration = surroundings.configuration(connections: 1)
+        // Without transactions: the embedded cluster only pretends to have them.
+        configuration.store = .init(
+            directory: settings.directory, cacheBytes: settings.blockCacheBytes,
+            writeBufferBytes: settings.memtableBytes, changelog: .on, transactions: .off)
         let watch = RestoreWatch()
         let logger = Logger(label: "bench", factory: { _ in watch })
         let worker = try Worker(configuration: configuration, logger: logger)
@@ -58,7 +50,7 @@ struct RestoreLoad {
     }
 
     private func fill() throws {
-        var properties = KafkaProperties(bootstrapServers: bootstrapServers)
+        var properties = KafkaProperties(bootstrapServers: surroundings.bootstrapServers)
         // The embedded cluster keeps 5 MB of a partition.
         properties["compression.type"] = "lz4"
         properties["linger.ms"] = "50"

@@ -22,6 +22,13 @@ struct StoreCommand: ParsableCommand {
             }
         }
 
+        /// All that is in it is removed at the end.
+        func requireNewDirectory() throws {
+            guard access(directory, F_OK) != 0 else {
+                throw ValidationError("--directory: \(directory) exists already")
+            }
+        }
+
         var settings: RetryStore.Settings {
             var settings = RetryStore.Settings(directory: directory, sourceTopic: "sluice.jobs")
             if let memtables { settings.memtableBytes = memtables << 20 }
@@ -47,9 +54,7 @@ struct StoreCommand: ParsableCommand {
             false
 
         func validate() throws {
-            guard access(shape.directory, F_OK) != 0 else {
-                throw ValidationError("--directory: \(shape.directory) exists already")
-            }
+            try shape.requireNewDirectory()
             guard loads > 0, replaces >= 0, deletes >= 0 else {
                 throw ValidationError("--loads must be at least 1, --replaces and --deletes at least 0")
             }
@@ -111,21 +116,19 @@ struct StoreCommand: ParsableCommand {
 
     struct Restore: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Fill a changelog, and let a worker without a copy of it take all of it over.")
+            abstract: "Fill a changelog, and let a worker without a copy of it take all of it over.",
+            discussion: "Needs a topic sluice.changelog with as many partitions as sluice.jobs.")
 
-        @Option(
-            help: "Kafka's bootstrap servers, with sluice.jobs and sluice.changelog of as many partitions.")
-        var bootstrapServers: String
-        @Option(help: "Port of the APNs simulator.") var port: UInt16
-        @Option(help: "PEM file of the simulator's authority.") var caFile: String
-        @Option(help: "A .p8 key.") var keyFile: String
+        @OptionGroup var surroundings: WorkerSurroundings
         @OptionGroup var shape: Shape
+
+        func validate() throws { try shape.requireNewDirectory() }
 
         func run() throws {
             defer { removeDirectory(shape.directory) }
             let (seconds, cpuSeconds) = try RestoreLoad(
-                bootstrapServers: bootstrapServers, port: port, caFile: caFile, keyFile: keyFile,
-                directory: shape.directory, items: shape.items, partitions: shape.partitions
+                surroundings: surroundings, settings: shape.settings, items: shape.items,
+                partitions: shape.partitions
             ).run()
             figure("restore_items_per_s", Double(shape.items) / seconds, "1/s")
             figure("restore_cpu_s", cpuSeconds, "s")
