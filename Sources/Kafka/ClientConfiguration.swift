@@ -93,8 +93,10 @@ final class ClientConfiguration {
                 // The end of a log is told by a fetch that finds nothing for so long: 500 ms unless told.
                 ("fetch.wait.max.ms", "20"),
                 // At this many librdkafka 2.0.2 stops fetching and looks again a second later (its CHANGELOG, 2.2.0:
-                // `fetch.queue.backoff.ms`). With its own 100,000 a fast restore would mostly wait.
+                // `fetch.queue.backoff.ms`). With its own 100,000 and 64 MB a fast restore would mostly wait: it reads
+                // more than 100 MB in a second.
                 ("queued.min.messages", "400000"),
+                ("queued.max.messages.kbytes", "131072"),
             ]
         case .admin:
             // Only a client of the consumer type heeds this.

@@ -50,6 +50,28 @@ extension KafkaConsumer {
         if let error = context.answer(unassign: partitions) { throw error }
     }
 
+    /// In a consumer without topics: reads these partitions as well. What is fetched ahead of others is kept.
+    func add(_ partitions: [TopicPartitionOffset]) throws(KafkaError) {
+        guard !isClosed else { throw .invalid("assign: the consumer is closed") }
+        guard !partitions.isEmpty else { return }
+        let list = PartitionList(partitions)
+        if let error = rd_kafka_incremental_assign(client, list.pointer) {
+            throw KafkaError(consuming: error, "assign partitions")
+        }
+        for partition in partitions { context.table.assign(partition.topicPartition) }
+    }
+
+    /// In a consumer without topics: reads these partitions no more. What is fetched ahead of others is kept.
+    func remove(_ partitions: [TopicPartition]) throws(KafkaError) {
+        guard !isClosed else { throw .invalid("unassign: the consumer is closed") }
+        guard !partitions.isEmpty else { return }
+        let list = PartitionList(partitions)
+        if let error = rd_kafka_incremental_unassign(client, list.pointer) {
+            throw KafkaError(consuming: error, "unassign partitions")
+        }
+        for partition in partitions { context.table.unassign(partition) }
+    }
+
     // MARK: Pausing
 
     /// Stops handing out records of these partitions; those already returned are unaffected. What librdkafka

@@ -43,12 +43,7 @@ extension Database {
         }
         var handles = [OpaquePointer?](repeating: nil, count: names.count)
         let familyOptions: [OpaquePointer?] = names.map { name in
-            switch StorePartition.Family(name)?.kind {
-            case .items: options.items
-            case .due: options.due
-            case .devices: options.devices
-            case nil: options.database
-            }
+            StorePartition.Family(name).map { options.options(of: $0.kind) } ?? options.database
         }
         let copies = names.map { strdup($0) }
         defer { for copy in copies { free(copy) } }

@@ -113,11 +113,6 @@ final class ColumnFamily: Sendable {
         return body(UnsafeRawBufferPointer(start: value, count: count))
     }
 
-    /// Removes all of it; the files go when the last handle does.
-    func drop() throws(RetryStoreError) {
-        try database.call { rocksdb_drop_column_family(database.handle, handle, $0) }
-    }
-
     /// Writes its memtable out, or (without waiting) has a thread of RocksDB's do that.
     func flush(waits: Bool = true) throws(RetryStoreError) {
         let options: OpaquePointer = rocksdb_flushoptions_create()

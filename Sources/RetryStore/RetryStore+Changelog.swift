@@ -4,17 +4,16 @@ import SluiceModel
 
 /// The store as a copy of the changelog topic.
 extension RetryStore {
-    /// Does what records of the changelog say, in their order. Tried again like ``submit(_:completion:)``.
+    /// Does what records of the changelog say, in their order. Tried again like ``submit(_:completion:)``. The chunk is the
+    /// store's until the completion is called.
     public func restore(
-        _ partition: StorePartition, _ chunk: consuming ChangelogChunk,
-        completion: @escaping @Sendable (RetryStoreError?) -> Void
+        _ chunk: ChangelogChunk, completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
-        var sorted = chunk
-        sorted.sort()
-        let chunk = sorted
+        chunk.sort()
         let step = StoreStep {
-            () throws(RetryStoreError) in
-            try chunk.apply(to: partition)
+            [self] () throws(RetryStoreError) in
+            try chunk.apply()
+            memory.written(chunk.bytes, opened)
             completion(nil)
         } fail: {
             completion($0)
@@ -22,29 +21,39 @@ extension RetryStore {
         if !line.take(step) { completion(.closed) }
     }
 
-    /// Gives a partition with the position up to which it has everything that is in the changelog. Without one, or with one
-    /// that was reached too long ago, it is given empty: all of it has to be restored.
+    /// Gives partitions, in the order in which they are named, each with the position up to which it has everything that is in
+    /// the changelog. Without one, or with one that was reached too long ago, it is given empty: all of it has to be restored.
     ///
-    /// Once given, the position isn't known any more until ``checkpoint(_:position:completion:)``: what is written from here
-    /// on outlives an orderly end only. So whoever has the partition must not ask for it once more.
-    /// - Parameter reachedAfter: in milliseconds since the epoch; an earlier position doesn't count.
-    public func openCopy(
-        partition number: Int32, reachedAfter: Int64,
-        completion: @escaping @Sendable (Result<PartitionCopy, RetryStoreError>) -> Void
+    /// Once given, a position isn't known any more until ``checkpoint(_:position:completion:)``: what is written from here on
+    /// outlives an orderly end only. So whoever has a partition must not ask for it once more.
+    /// - Parameters:
+    ///   - numbers: each once. What the store does else waits until all of them are opened.
+    ///   - reachedAfter: in milliseconds since the epoch; an earlier position doesn't count.
+    public func openCopies(
+        partitions numbers: [Int32], reachedAfter: Int64,
+        completion: @escaping @Sendable (Result<[PartitionCopy], RetryStoreError>) -> Void
     ) {
         run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
-            let (key, meta) = (PositionKey(number), try metaFamily())
-            let found = try key.value(in: meta)
-            if found != nil { try key.write(nil, to: meta) }
-            if let existing = partition(thatIsOpen: number) {
-                if let position = found.flatMap({ ChangelogPosition($0) }),
+            let meta = try metaFamily()
+            var (kept, useless): ([Int32: PartitionCopy], [Int32]) = ([:], [])
+            for number in numbers {
+                guard let found = try PositionKey(number).value(in: meta) else { continue }
+                if let existing = partition(thatIsOpen: number), let position = ChangelogPosition(found),
                     position.reachedMilliseconds > reachedAfter
                 {
-                    return PartitionCopy(handle: existing, position: position)
+                    kept[number] = PartitionCopy(handle: existing, position: position)
+                } else {
+                    useless.append(number)
                 }
-                try remove(existing)
             }
-            return PartitionCopy(handle: try partition(number), position: nil)
+            // Before their partitions are made anew: an empty one must never be found with a position.
+            try PositionKey.remove(useless, from: meta)
+            let anew = numbers.filter { kept[$0] == nil }
+            try remove(anew.compactMap { partition(thatIsOpen: $0) })
+            let empty = try make(anew).map { PartitionCopy(handle: $0, position: nil) }
+            try PositionKey.remove(Array(kept.keys), from: meta)
+            let copies = Dictionary(uniqueKeysWithValues: empty.map { ($0.handle.number, $0) })
+            return numbers.compactMap { kept[$0] ?? copies[$0] }
         }
     }
 
@@ -113,19 +122,29 @@ private struct PositionKey {
         }.get()
     }
 
-    /// Nil removes it. It is on the disk when this returns.
-    func write(_ value: [UInt8]?, to family: ColumnFamily) throws(RetryStoreError) {
+    /// It is on the disk when this returns.
+    func write(_ value: [UInt8], to family: ColumnFamily) throws(RetryStoreError) {
         let batch: OpaquePointer = rocksdb_writebatch_create()
         defer { rocksdb_writebatch_destroy(batch) }
         bytes.withUnsafeBytes { key in
-            let start = key.baseAddress!.assumingMemoryBound(to: CChar.self)
-            guard let value else {
-                return rocksdb_writebatch_delete_cf(batch, family.handle, start, key.count)
-            }
             value.withUnsafeBytes {
                 rocksdb_writebatch_put_cf(
-                    batch, family.handle, start, key.count,
+                    batch, family.handle, key.baseAddress!.assumingMemoryBound(to: CChar.self), key.count,
                     $0.baseAddress!.assumingMemoryBound(to: CChar.self), $0.count)
+            }
+        }
+        try family.database.writeSynced(batch)
+    }
+
+    /// They are gone from the disk when this returns.
+    static func remove(_ partitions: [Int32], from family: ColumnFamily) throws(RetryStoreError) {
+        guard !partitions.isEmpty else { return }
+        let batch: OpaquePointer = rocksdb_writebatch_create()
+        defer { rocksdb_writebatch_destroy(batch) }
+        for partition in partitions {
+            Self(partition).bytes.withUnsafeBytes { key in
+                rocksdb_writebatch_delete_cf(
+                    batch, family.handle, key.baseAddress!.assumingMemoryBound(to: CChar.self), key.count)
             }
         }
         try family.database.writeSynced(batch)

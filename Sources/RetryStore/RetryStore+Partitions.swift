@@ -23,39 +23,40 @@ extension RetryStore {
     func partition(thatIsOpen number: Int32) -> StorePartition? { opened.withLock { $0?.partitions[number] } }
 
     /// Store's thread.
-    func remove(_ partition: StorePartition) throws(RetryStoreError) {
-        // Out of the table first: whatever fails, it isn't given out again before an opening has cleared it up.
-        opened.withLock { opened in
-            if opened?.partitions[partition.number] === partition {
+    func remove(_ partition: StorePartition) throws(RetryStoreError) { try remove([partition]) }
+
+    /// Store's thread.
+    func remove(_ partitions: [StorePartition]) throws(RetryStoreError) {
+        // Out of the table first: whatever fails, none is given out again before an opening has cleared it up.
+        let database = opened.withLock { opened in
+            for partition in partitions where opened?.partitions[partition.number] === partition {
                 opened?.partitions[partition.number] = nil
             }
+            return opened?.database
         }
-        for family in partition.families { try family.drop() }
+        guard let database else { throw .closed }
+        try database.drop(partitions.flatMap(\.families))
     }
 
     /// Store's thread. Makes it when it isn't there.
     func partition(_ number: Int32) throws(RetryStoreError) -> StorePartition {
         if let existing = partition(thatIsOpen: number) { return existing }
+        return try make([number])[0]
+    }
+
+    /// Store's thread. Makes partitions that aren't there, all or none.
+    func make(_ numbers: [Int32]) throws(RetryStoreError) -> [StorePartition] {
         guard let database = opened.withLock({ $0?.database }) else { throw .closed }
-        let options = database.options
-        var made: [ColumnFamily] = []
-        do throws(RetryStoreError) {
-            for (kind, options) in [
-                (StorePartition.Kind.items, options.items), (.due, options.due), (.devices, options.devices),
-            ] {
-                let name = StorePartition.Family(kind, number).name
-                let handle = try database.call {
-                    rocksdb_create_column_family(database.handle, options, name, $0)
-                }
-                made.append(ColumnFamily(handle: handle!, name: name, database: database))
-            }
-        } catch {
-            // So that the next attempt can make them all.
-            for family in made { try? family.drop() }
-            throw error
+        let families = try database.make(
+            numbers.flatMap { number in [.items, .due, .devices].map { StorePartition.Family($0, number) } })
+        let made = numbers.enumerated().map { index, number in
+            StorePartition(
+                number: number, items: families[3 * index], due: families[3 * index + 1],
+                devices: families[3 * index + 2])
         }
-        let partition = StorePartition(number: number, items: made[0], due: made[1], devices: made[2])
-        opened.withLock { $0?.partitions[number] = partition }
-        return partition
+        opened.withLock { opened in
+            for partition in made { opened?.partitions[partition.number] = partition }
+        }
+        return made
     }
 }

@@ -58,7 +58,7 @@ public final class RetryStore: Sendable {
     let scanLoop: EventLoop
     private let pool = Mutex<[BatchStorage]>([])
     private let queued = Atomic<Int>(0)
-    private let memory: MemtableBound
+    let memory: MemtableBound
     let line: StoreLine
     private let syncRequests = Mutex<[@Sendable (RetryStoreError?) -> Void]>([])
     private let logFiles: Mutex<LogFiles>
@@ -82,7 +82,7 @@ public final class RetryStore: Sendable {
             throw .wrongTopic(
                 directory: settings.directory, found: opened.meta.topic, expected: settings.sourceTopic)
         }
-        for family in opened.remains { try family.drop() }
+        try database.drop(opened.remains)
         opened.remains = []
         hasher = IdentityHasher(key0: opened.meta.hasher.0, key1: opened.meta.hasher.1)
         do throws(SystemError) {

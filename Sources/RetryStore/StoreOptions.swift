@@ -38,6 +38,14 @@ final class StoreOptions: @unchecked Sendable {
         rocksdb_cache_destroy(cache)
     }
 
+    func options(of kind: StorePartition.Kind) -> OpaquePointer {
+        switch kind {
+        case .items: items
+        case .due: due
+        case .devices: devices
+        }
+    }
+
     private static func makeDatabase(_ memtableBytes: Int) -> OpaquePointer {
         let plain: OpaquePointer = rocksdb_options_create()
         defer { rocksdb_options_destroy(plain) }

@@ -223,6 +223,37 @@ private final class Restore {
         restore.reader.close()
     }
 
+    @Test func moreThanAreReadAtOnceAreReadOneAfterAnother() throws {
+        let count = 3 * Int32(ChangelogReader.mostAtOnce)
+        let bed = try KafkaTestBed(partitions: Int(count) + 1)
+        for partition in 0..<count { try bed.fill(partition, with: values(partition, 0..<5)) }
+        let restore = try Restore(bed)
+        try restore.reader.read((0..<count).map { TopicPartitionOffset(bed.partition($0), .beginning) })
+        #expect(restore.reader.remaining == 5 * Int64(count))
+        #expect(restore.reader.progress(of: bed.partition(count - 1))?.remaining == 5)
+        // Two that wait for their turn: one is taken away, one begins anew further behind.
+        try restore.reader.stop([bed.partition(count - 2)])
+        try restore.reader.read([TopicPartitionOffset(bed.partition(count - 1), .offset(3))])
+        // One that is being read begins anew.
+        try eventually("some of it") {
+            restore.poll(limit: 2)
+            return !restore.records.isEmpty
+        }
+        let again = try #require(restore.records.first?.partition)
+        let before = restore.texts(again).count
+        try restore.reader.read([TopicPartitionOffset(bed.partition(again), .beginning)])
+        try restore.finish()
+        for partition in 0..<count - 2 where partition != again {
+            #expect(restore.texts(partition) == values(partition, 0..<5))
+        }
+        #expect(Array(restore.texts(again).dropFirst(before)) == values(again, 0..<5))
+        #expect(restore.texts(count - 2).isEmpty)
+        #expect(restore.texts(count - 1) == values(count - 1, 3..<5))
+        #expect(restore.complete.count == Int(count) - 1)
+        #expect(restore.reader.remaining == 0)
+        restore.reader.close()
+    }
+
     @Test func badStartsAndPropertiesAreRefused() throws {
         let bed = try KafkaTestBed()
         let restore = try Restore(bed)

@@ -86,13 +86,11 @@ import Testing
         defer { store.close() }
         let partition = try store.partition(0)
         #expect(try store.due(partition).entries.isEmpty)
-        var chunk = ChangelogChunk(hasher: store.hasher)
-        var key = ByteWriter(minimumCapacity: 64)
-        Array("0a".utf8).withUnsafeBytes { ChangelogKey.item(offset: 3, deviceToken: $0).encode(into: &key) }
-        let value = withUnsafeBytes(of: Int64(30).bigEndian) { Array($0) } + [1, 2, 3]
-        value.withUnsafeBytes { chunk.append(key: key.bytes, value: $0) }
-        chunk.sort()
-        try chunk.apply(to: partition)
+        let chunk = ChangelogChunk(of: store)
+        chunk.begin(partition)
+        var keys: RestoredKeys? = RestoredKeys(records: 1, mostBytes: 1024)
+        chunk.append(.push(3, due: 30), among: &keys)
+        try store.restored(chunk)
         #expect(try store.due(partition).entries.map(\.due) == [30])
     }
 

@@ -75,42 +75,52 @@ import Testing
         #expect(try store.loaded(copy.handle, store.device(token)).items.map(\.offset) == [3])
     }
 
-    /// A record of the changelog: a push by its offset, or (nil) that it is gone.
-    private func push(_ offset: Int64, due: Int64?) -> (key: [UInt8], value: [UInt8]?) {
-        let push = TestPush(token: String(repeating: "a1", count: 32), payload: "{}", offset: offset)
-        var key = ByteWriter()
-        var token = push.token
-        token.withUTF8 {
-            ChangelogKey.item(offset: offset, deviceToken: UnsafeRawBufferPointer($0)).encode(into: &key)
+    @Test func manyAreOpenedAtOnceEachWithItsPosition() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try makeStore(directory)
+        defer { store.close() }
+        // With a position, with one of long ago, without one, and not there.
+        for number in [0, 1, 2] as [Int32] {
+            let copy = try store.copy(of: number)
+            try store.restored(copy.handle, [push(Int64(number), due: 50)])
+            guard number < 2 else { continue }
+            let position = ChangelogPosition(offset: 17, reachedMilliseconds: number == 0 ? 1000 : 10)
+            try store.checkpointed(copy.handle, position)
         }
-        let value = due.map { due in withUnsafeBytes(of: due.bigEndian) { Array($0) } + push.encoded() }
-        return (Array(key.bytes), value)
+        let copies = try store.copies(of: [3, 2, 0, 1], reachedAfter: 100)
+        #expect(copies.map(\.handle.number) == [3, 2, 0, 1])
+        #expect(copies.map(\.position) == [nil, nil, Self.position, nil])
+        let due = try copies.map { try store.due($0.handle).entries.map(\.key.offset) }
+        #expect(due == [[], [], [0], []])
+        #expect(store.partitions.map(\.number) == [0, 1, 2, 3])
+        #expect(try store.copies(of: []).isEmpty)
+        // All positions are gone, the useless ones as well.
+        let again = try store.copies(of: [0, 1, 2, 3])
+        #expect(again.allSatisfy { $0.position == nil })
     }
+
+    private func push(_ offset: Int64, due: Int64?) -> ChangelogRecord { .push(offset, due: due) }
 }
 
 extension RetryStore {
     fileprivate func copy(of number: Int32, reachedAfter: Int64 = 0) throws -> PartitionCopy {
-        let awaited = Awaited<Result<PartitionCopy, RetryStoreError>>()
-        openCopy(partition: number, reachedAfter: reachedAfter) { awaited.set($0) }
-        return try awaited.wait("a copy").get()
+        try copies(of: [number], reachedAfter: reachedAfter)[0]
+    }
+
+    fileprivate func copies(of numbers: [Int32], reachedAfter: Int64 = 0) throws -> [PartitionCopy] {
+        let awaited = Awaited<Result<[PartitionCopy], RetryStoreError>>()
+        openCopies(partitions: numbers, reachedAfter: reachedAfter) { awaited.set($0) }
+        return try awaited.wait("copies").get()
     }
 
     fileprivate func restored(
-        _ partition: StorePartition, _ records: [(key: [UInt8], value: [UInt8]?)]
+        _ partition: StorePartition, _ records: [ChangelogRecord]
     ) throws {
-        var chunk = ChangelogChunk(hasher: hasher)
-        for record in records {
-            record.key.withUnsafeBytes { key in
-                if let value = record.value {
-                    value.withUnsafeBytes { chunk.append(key: key, value: $0) }
-                } else {
-                    chunk.append(key: key, value: nil)
-                }
-            }
-        }
-        let awaited = Awaited<RetryStoreError??>()
-        restore(partition, chunk) { awaited.set(.some($0)) }
-        if let error = try awaited.wait("a chunk") ?? nil { throw error }
+        let chunk = ChangelogChunk(of: self)
+        chunk.begin(partition)
+        var keys: RestoredKeys?
+        for record in records { chunk.append(record, among: &keys) }
+        try restored(chunk)
     }
 
     fileprivate func checkpointed(_ partition: StorePartition, _ position: ChangelogPosition) throws {

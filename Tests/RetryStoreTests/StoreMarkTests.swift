@@ -16,14 +16,6 @@ import Testing
         return try awaited.wait("marks").get()
     }
 
-    private func restored(
-        _ store: RetryStore, _ partition: StorePartition, _ chunk: consuming ChangelogChunk
-    ) throws {
-        let awaited = Awaited<RetryStoreError??>()
-        store.restore(partition, chunk) { awaited.set(.some($0)) }
-        #expect(try awaited.wait("a chunk") ?? nil == nil)
-    }
-
     /// What `body` does with a store, whose directory is free after it.
     private func with(
         _ directory: TemporaryDirectory, _ body: (RetryStore, StorePartition) throws -> Void
@@ -110,27 +102,28 @@ import Testing
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(2)
-        func append(_ offset: Int64, _ value: [UInt8]?, _ chunk: inout ChangelogChunk) {
+        var keys: RestoredKeys?
+        func append(_ offset: Int64, _ value: [UInt8]?, _ chunk: ChangelogChunk) {
             var key = ByteWriter()
             ChangelogKey.mark(offset: offset).encode(into: &key)
-            guard let value else { return chunk.append(key: key.bytes, value: nil) }
-            value.withUnsafeBytes { chunk.append(key: key.bytes, value: $0) }
+            chunk.append(ChangelogRecord(key: Array(key.bytes), value: value), among: &keys)
         }
         func value(_ offset: Int64) -> [UInt8] {
             var value = ByteWriter()
             ChangelogKey.encode(mark(offset), into: &value)
             return Array(value.bytes)
         }
-        var first = ChangelogChunk(hasher: store.hasher)
-        for offset in [4, 5, 6] as [Int64] { append(offset, value(offset), &first) }
-        append(5, nil, &first)
-        append(8, Array(value(8).dropLast()), &first)
-        #expect((first.count, first.unknown) == (4, 1))
-        try restored(store, partition, first)
+        let chunk = ChangelogChunk(of: store)
+        chunk.begin(partition)
+        for offset in [4, 5, 6] as [Int64] { append(offset, value(offset), chunk) }
+        append(5, nil, chunk)
+        append(8, Array(value(8).dropLast()), chunk)
+        #expect((chunk.count, chunk.unknown) == (4, 1))
+        try store.restored(chunk)
         #expect(try marks(store, partition) == [mark(4), mark(6)])
-        var second = ChangelogChunk(hasher: store.hasher)
-        append(4, nil, &second)
-        try restored(store, partition, second)
+        chunk.begin(partition)
+        append(4, nil, chunk)
+        try store.restored(chunk)
         #expect(try marks(store, partition) == [mark(6)])
         #expect(try store.due(partition).entries.isEmpty)
     }

@@ -154,3 +154,40 @@ extension RetryStore {
         return found.withLock { $0 }
     }
 }
+
+/// A record of the changelog.
+struct ChangelogRecord {
+    var key: [UInt8]
+    var value: [UInt8]?
+
+    /// A push by its offset, or (nil) that it is gone.
+    static func push(
+        _ offset: Int64, token: String = String(repeating: "a1", count: 32), due: Int64?
+    ) -> ChangelogRecord {
+        let push = TestPush(token: token, payload: "{}", offset: offset)
+        var key = ByteWriter()
+        var token = push.token
+        token.withUTF8 {
+            ChangelogKey.item(offset: offset, deviceToken: UnsafeRawBufferPointer($0)).encode(into: &key)
+        }
+        let value = due.map { due in withUnsafeBytes(of: due.bigEndian) { Array($0) } + push.encoded() }
+        return ChangelogRecord(key: Array(key.bytes), value: value)
+    }
+}
+
+extension ChangelogChunk {
+    func append(_ record: ChangelogRecord, among keys: inout RestoredKeys?) {
+        record.key.withUnsafeBytes { key in
+            guard let value = record.value else { return append(key: key, value: nil, among: &keys) }
+            value.withUnsafeBytes { append(key: key, value: $0, among: &keys) }
+        }
+    }
+}
+
+extension RetryStore {
+    func restored(_ chunk: ChangelogChunk) throws {
+        let awaited = Awaited<RetryStoreError??>()
+        restore(chunk) { awaited.set(.some($0)) }
+        if let error = try awaited.wait("a chunk") ?? nil { throw error }
+    }
+}

@@ -21,16 +21,16 @@ struct HandOff {
     var stages: [Int32: Stage] = [:]
     /// Of those that are ready.
     var marks: [Int32: [StoreMark]] = [:]
-    /// To be opened one after another, so that what is restored is written in between.
+    /// To be opened, some at once.
     var line: [Int32] = []
-    /// Of these partitions, the one that the store is opening. It outlives a hand-off that is given up.
-    var openingNow: Int32?
-    /// Opened, and to be restored together: each time that the reader begins with more partitions it fetches anew.
-    var opened: [ChangelogRestorer.Start] = []
-    /// So many partitions are restored together next.
-    var together = 2
+    /// The store is opening partitions. It outlives a hand-off that is given up.
+    var isOpening = false
 
-    init(openingNow: Int32? = nil) { self.openingNow = openingNow }
+    /// Of partitions that are opened, and then restored, together: the store's thread does nothing else while it opens them,
+    /// and each time that the reader begins with more it fetches anew.
+    static let mostAtOnce = 32
+
+    init(isOpening: Bool = false) { self.isOpening = isOpening }
 
     var isReady: Bool {
         stages.values.allSatisfy { if case .ready = $0 { true } else { false } }
@@ -68,7 +68,7 @@ extension Intake {
             handOff.stages[partition] = .opening
             if restorer == nil { open(partition, store) } else { handOff.line.append(partition) }
         }
-        openNextCopy()
+        openCopies()
         answerWhenReady()
     }
 
@@ -84,7 +84,7 @@ extension Intake {
         for (partition, stage) in handOff.stages {
             if case .ready(let position) = stage { changelogEnds[partition] = position }
         }
-        handOff = HandOff(openingNow: handOff.openingNow)
+        handOff = HandOff(isOpening: handOff.isOpening)
     }
 
     private func open(_ partition: Int32, _ store: RetryStore) {
@@ -105,61 +105,61 @@ extension Intake {
         }
     }
 
-    private func openNextCopy() {
-        guard let store, handOff.openingNow == nil else { return }
-        while let partition = handOff.line.first {
-            handOff.line.removeFirst()
-            guard handOff.stages[partition] == .opening else { continue }
-            handOff.openingNow = partition
-            openedStores[partition] = nil
-            let oldest = wallClockMilliseconds() - HandOff.longestAbsence
-            store.openCopy(partition: partition, reachedAfter: oldest) { [self] result in
-                loop.execute { [self] in openedCopy(partition, result) }
-            }
-            return
+    private func openCopies() {
+        guard let store, !handOff.isOpening else { return }
+        // A partition can be in line more than once.
+        let wanted = Set(handOff.line.filter { handOff.stages[$0] == .opening }).sorted()
+        let next = Array(wanted.prefix(HandOff.mostAtOnce))
+        handOff.line = Array(wanted.dropFirst(HandOff.mostAtOnce))
+        guard !next.isEmpty else { return }
+        handOff.isOpening = true
+        for partition in next { openedStores[partition] = nil }
+        let oldest = wallClockMilliseconds() - HandOff.longestAbsence
+        store.openCopies(partitions: next, reachedAfter: oldest) { [self] result in
+            loop.execute { [self] in openedCopies(next, result) }
         }
     }
 
-    private func openedCopy(_ partition: Int32, _ result: Result<PartitionCopy, RetryStoreError>) {
-        handOff.openingNow = nil
-        if handOff.stages[partition] == .opening {
-            switch result {
-            case .failure:
-                // The timer tries again.
+    private func openedCopies(_ partitions: [Int32], _ result: Result<[PartitionCopy], RetryStoreError>) {
+        handOff.isOpening = false
+        switch result {
+        case .failure:
+            // The timer tries again.
+            for partition in partitions where handOff.stages[partition] == .opening {
                 handOff.stages[partition] = nil
-            case .success(let copy):
-                openedStores[partition] = copy.handle
-                handOff.stages[partition] = .restoring
-                handOff.opened.append(.init(handle: copy.handle, position: copy.position?.offset))
-                if let position = copy.position {
-                    logger.info(
-                        "restoring from the local copy on",
-                        metadata: ["partition": "\(partition)", "position": "\(position.offset)"])
-                }
             }
-        }
-        openNextCopy()
-        if handOff.openingNow == nil || handOff.opened.count >= handOff.together {
-            let starts = handOff.opened.filter { handOff.stages[$0.handle.number] == .restoring }
-            handOff.opened = []
-            handOff.together *= 4
+        case .success(let copies):
+            let starts = copies.filter { handOff.stages[$0.handle.number] == .opening }.map(begin)
             if !starts.isEmpty { restorer?.restore(starts) }
         }
+        openCopies()
+    }
+
+    private func begin(_ copy: PartitionCopy) -> ChangelogRestorer.Start {
+        let partition = copy.handle.number
+        openedStores[partition] = copy.handle
+        handOff.stages[partition] = .restoring
+        if let position = copy.position {
+            logger.info(
+                "restoring from the local copy on",
+                metadata: ["partition": "\(partition)", "position": "\(position.offset)"])
+        }
+        return ChangelogRestorer.Start(handle: copy.handle, position: copy.position?.offset)
     }
 
     /// The local copy is of no use: an empty one takes its place, as its position is taken.
     private func beginAnew(_ partition: Int32) {
         handOff.stages[partition] = .opening
         handOff.line.append(partition)
-        openNextCopy()
+        openCopies()
     }
 
     func take(_ news: ChangelogRestorer.News) {
         switch news {
-        case .restored(let partition, let position):
-            guard handOff.stages[partition] == .restoring, let handle = openedStores[partition] else {
-                return
-            }
+        case .restored(let handle, let position):
+            let partition = handle.number
+            // It may have been taken away meanwhile, and come again.
+            guard handOff.stages[partition] == .restoring, openedStores[partition] === handle else { return }
             logger.info("restored", metadata: ["partition": "\(partition)", "position": "\(position)"])
             loadMarks(handle, position: position)
         case .outOfRange(let partition):
@@ -200,7 +200,7 @@ extension Intake {
     func cancelHandOff() {
         guard !handOff.stages.isEmpty else { return }
         restorer?.cancel(Array(handOff.stages.keys))
-        handOff = HandOff(openingNow: handOff.openingNow)
+        handOff = HandOff(isOpening: handOff.isOpening)
     }
 
     /// What is here of these partitions is up to date with the changelog: whoever gets them back here needs only what

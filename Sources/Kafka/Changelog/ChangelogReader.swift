@@ -27,6 +27,8 @@ public enum ChangelogEvent: Sendable {
 /// (`waitingForTransaction`). Ask for the group's committed offsets first (librdkafka waits for pending ones there), then
 /// call `read`.
 ///
+/// Partitions are read some at a time, in their order, each to its end.
+///
 /// **A start in the middle**, from a local checkpoint: valid only as long as the topic keeps tombstones
 /// (`delete.retention.ms`, Kafka's default 24 hours). From an older one, deleted keys come back to life: begin anew.
 ///
@@ -43,6 +45,13 @@ public final class ChangelogReader {
     private var currentTopic: OpaquePointer?
     /// What came between the records of the poll that runs.
     private var news: [News] = []
+    private var knowsLeaders = false
+    /// What the client reads isn't what is to be read.
+    private var isOutdated = false
+
+    /// Of partitions that are read at the same time, besides those that wait for a transaction. Enough for several brokers;
+    /// whoever stores the records has that many ends to write at.
+    static let mostAtOnce = 8
 
     private enum News {
         case end(TopicPartition, Int64)
@@ -84,6 +93,8 @@ public final class ChangelogReader {
         putBack()
         let answers = try LogEnds(properties).query(
             starts.map(\.topicPartition), timeoutMilliseconds: timeoutMilliseconds)
+        learnLeaders(answers)
+        try consumer.remove(starts.map(\.topicPartition).filter(Set(consumer.assignment).contains))
         for start in starts {
             let partition = start.topicPartition
             switch answers[partition] {
@@ -105,6 +116,17 @@ public final class ChangelogReader {
         }
     }
 
+    /// What is assigned before the client knows of any leader often waits for the next time that it looks for those that are
+    /// missing, which it does once a second. So it is asked something; its answer, the last stable offset, is of no use here.
+    private func learnLeaders(_ answers: [TopicPartition: Result<Watermarks, KafkaError>]) {
+        guard !knowsLeaders else { return }
+        for case (let partition, .success) in answers {
+            _ = try? consumer.queryWatermarks(of: partition, timeoutMilliseconds: 1_000)
+            knowsLeaders = true
+            return
+        }
+    }
+
     /// Forgets partitions, for example because they were taken away. No record of them comes any more.
     public func stop(_ partitions: [TopicPartition]) throws(KafkaError) {
         putBack()
@@ -112,13 +134,17 @@ public final class ChangelogReader {
         try assign()
     }
 
-    /// Reads exactly what is not complete, from where it is.
+    /// Reads what is not complete, from where it is: as much of it as may be read at the same time.
     private func assign() throws(KafkaError) {
-        try consumer.resume(Array(consumer.pausedPartitions))
-        try consumer.assign(
-            table.values.filter(\.isReading).map {
+        let assigned = Set(consumer.assignment)
+        try consumer.remove(assigned.filter { table[$0]?.isReading != true })
+        let busy = assigned.filter { table[$0]?.state == .reading }.count
+        let next = progress.filter { $0.isReading && !assigned.contains($0.topicPartition) }
+        try consumer.add(
+            next.prefix(max(0, Self.mostAtOnce - busy)).map {
                 TopicPartitionOffset($0.topicPartition, .offset($0.position))
             })
+        isOutdated = false
     }
 
     // MARK: Records
@@ -142,7 +168,7 @@ public final class ChangelogReader {
         }
         putBack()
         takeNews()
-        stopComplete()
+        goOn()
         return count
     }
 
@@ -165,15 +191,14 @@ public final class ChangelogReader {
         if before?.isComplete == false, progress.isComplete { tell(progress) }
     }
 
-    private func stopComplete() {
-        let done = table.values.filter { !$0.isReading }.map(\.topicPartition)
-        let wasteful = Set(done).intersection(consumer.assignment).subtracting(consumer.pausedPartitions)
-        guard !wasteful.isEmpty else { return }
-        // What fails here only costs fetches: records of a complete partition are not handed over.
-        do { try consumer.pause(Array(wasteful)) } catch { events(.client(.error(error))) }
+    private func goOn() {
+        guard isOutdated else { return }
+        // Tried again with the next poll.
+        do { try assign() } catch { events(.client(.error(error))) }
     }
 
     private func tell(_ progress: ChangelogProgress) {
+        isOutdated = true
         switch progress.state {
         case .complete: events(.complete(progress))
         case .waitingForTransaction: events(.waitingForTransaction(progress))
@@ -224,6 +249,11 @@ public final class ChangelogReader {
     public var progress: [ChangelogProgress] {
         table.values.sorted { $0.topicPartition < $1.topicPartition }
     }
+
+    /// Offsets before the ends of all partitions; an upper bound for the records to come.
+    public var remaining: Int64 { table.values.reduce(0) { $0 + $1.remaining } }
+
+    public func progress(of partition: TopicPartition) -> ChangelogProgress? { table[partition] }
 
     public var isComplete: Bool { table.values.allSatisfy(\.isComplete) }
 

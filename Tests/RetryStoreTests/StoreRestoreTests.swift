@@ -1,0 +1,214 @@
+import SluiceModel
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import RetryStore
+
+/// What a changelog says, in the store.
+@Suite struct StoreRestoreTests {
+    private struct Stored: Equatable {
+        var key: ItemKey
+        var due: Int64
+    }
+
+    /// Records of few items, again and again: in chunks of any size, with filters that are exact, far too small, or missing.
+    @Test(arguments: 1...12 as ClosedRange<UInt64>)
+    func theStoreHasWhatTheLastRecordsSay(seed: UInt64) throws {
+        var random = SeededRandom(seed: seed)
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory, memtableBytes: 256 << 10)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        let tokens = (0..<6).map { String(repeating: "\($0)a", count: 32) }
+        var keys: RestoredKeys? =
+            switch seed % 3 {
+            case 0: nil
+            case 1: RestoredKeys(records: 2000, mostBytes: 1 << 20)
+            default: RestoredKeys(records: 2000, mostBytes: 16)
+            }
+        var expected: [ItemKey: Int64] = [:]
+        let chunks = [ChangelogChunk(of: store), ChangelogChunk(of: store)]
+        for number in 0..<40 {
+            let chunk = chunks[number % 2]
+            chunk.begin(partition)
+            for _ in 0..<Int.random(in: 0...60, using: &random) {
+                let token = tokens.randomElement(using: &random)!
+                let offset = Int64.random(in: 0..<Int64(4 * number + 4), using: &random)
+                let due = Bool.random(using: &random) ? Int64.random(in: 0...300, using: &random) : nil
+                chunk.append(.push(offset, token: token, due: due), among: &keys)
+                expected[ItemKey(device: store.device(token), offset: offset)] = due
+            }
+            try store.restored(chunk)
+            let due = try store.due(partition).entries.map { Stored(key: $0.key, due: $0.due) }
+            guard Set(due.map(\.key)).count == due.count, due.count == expected.count,
+                due.allSatisfy({ expected[$0.key] == $0.due })
+            else {
+                Issue.record("seed \(seed), chunk \(number): \(due) instead of \(expected)")
+                return
+            }
+        }
+        for token in tokens {
+            let device = store.device(token)
+            let items = try store.loaded(partition, device).items
+            let offsets = expected.keys.filter { $0.device == device }.map(\.offset).sorted()
+            guard items.map(\.offset) == offsets,
+                items.allSatisfy({ expected[ItemKey(device: device, offset: $0.offset)] == $0.due })
+            else {
+                Issue.record("seed \(seed): \(items) of \(token)")
+                return
+            }
+        }
+    }
+
+    @Test func aChunkCanBeUsedAgainForAnotherPartition() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let (one, other) = (try store.partition(1), try store.partition(2))
+        let chunk = ChangelogChunk(of: store)
+        var keys: RestoredKeys?
+        chunk.begin(one)
+        chunk.append(.push(1, due: 10), among: &keys)
+        chunk.append(ChangelogRecord(key: [99], value: [1]), among: &keys)
+        #expect((chunk.count, chunk.unknown) == (1, 1))
+        #expect(chunk.bytes > 0)
+        try store.restored(chunk)
+        chunk.begin(other)
+        #expect((chunk.count, chunk.bytes, chunk.unknown) == (0, 0, 0))
+        keys = RestoredKeys(records: 1, mostBytes: 64)
+        chunk.append(.push(2, due: 20), among: &keys)
+        try store.restored(chunk)
+        // Nothing in it, and for nobody.
+        chunk.begin(nil)
+        try store.restored(chunk)
+        #expect(try store.due(one).entries.map(\.due) == [10])
+        #expect(try store.due(other).entries.map(\.due) == [20])
+    }
+
+    /// A worker has three memtables for each of its partitions, and all of them fill at the same time.
+    @Test func memtablesStayBoundedWhileMuchIsRestored() throws {
+        let directory = try TemporaryDirectory("store")
+        let limit = 4 << 20
+        let store = try RetryStore.make(directory, memtableBytes: limit)
+        defer { store.close() }
+        let partitions = try (0..<8).map { try store.partition($0) }
+        let record = ChangelogRecord.push(0, due: 5)
+        let value = record.value! + Array(repeating: 7, count: 2000)
+        // Filled before, so that they are written as fast as can be.
+        let chunks = (0..<12).flatMap { round in
+            partitions.map { partition in
+                let chunk = ChangelogChunk(of: store)
+                chunk.begin(partition)
+                var keys: RestoredKeys? = RestoredKeys(records: 100, mostBytes: 1024)
+                for index in 0..<100 {
+                    var new = ChangelogRecord.push(Int64(round * 100 + index), due: nil)
+                    new.value = value
+                    chunk.append(new, among: &keys)
+                }
+                return chunk
+            }
+        }
+        let families = partitions.flatMap(\.families)
+        let most = Mutex(0)
+        let last = Awaited<RetryStoreError?>()
+        for (index, chunk) in chunks.enumerated() {
+            store.restore(chunk) { error in
+                let size = families.reduce(0) { $0 + $1.number("rocksdb.cur-size-all-mem-tables") }
+                most.withLock { $0 = max($0, size) }
+                if index == chunks.count - 1 { last.set(error) }
+            }
+        }
+        #expect(try last.wait("all of it") == nil)
+        // Between two looks a sixteenth of the bound is written, and a chunk.
+        let size = most.withLock { $0 }
+        #expect(size < limit + limit / 16 + (512 << 10), "\(size >> 10) KiB of memtables")
+        #expect(size > limit / 4)
+    }
+}
+
+@Suite struct RestoredKeysTests {
+    private func key(_ device: Int, _ offset: Int) -> ItemKey {
+        let hasher = IdentityHasher(key0: 7, key1: 8)
+        let device = withUnsafeBytes(of: device) { hasher.device($0) }
+        return ItemKey(device: device, offset: Int64(offset))
+    }
+
+    @Test func whatWasPutIsNeverNewAndHardlyAnythingElseIsOld() {
+        var keys = RestoredKeys(records: 20_000, mostBytes: 1 << 20)
+        #expect(keys.bytes < 26_000)
+        var mistaken = 0
+        // Ten of each device, as of one after another.
+        for number in 0..<20_000 {
+            let key = key(number / 10, 1_000_000 + number)
+            if keys.mayContain(key) { mistaken += 1 }
+            if !keys.insert(key) { mistaken += 1 }
+            #expect(keys.mayContain(key))
+            let isNew = keys.insert(key)
+            #expect(!isNew)
+        }
+        #expect(mistaken < 20_000 / 100, "\(mistaken) of 20,000 are taken for old ones on the way")
+        let others = (0..<20_000).filter { keys.mayContain(key($0 / 10, 2_000_000 + $0)) }.count
+        #expect(others < 20_000 / 40, "\(others) of 20,000 others")
+        #expect(others > 0)
+    }
+
+    @Test(arguments: [0, 1, 1000, Int.max])
+    func itsSizeIsBounded(records: Int) {
+        var keys = RestoredKeys(records: records, mostBytes: 64)
+        #expect((8...64).contains(keys.bytes))
+        for number in 0..<100 {
+            _ = keys.insert(key(number, number))
+            #expect(keys.mayContain(key(number, number)))
+        }
+    }
+}
+
+@Suite struct ColumnFamilyTests {
+    @Test func whatFailsMakesNone() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let existing = try store.partition(4)
+        let database = existing.items.database
+        // The third is there already.
+        let families: [StorePartition.Family] = [
+            .init(.items, 9), .init(.due, 9), .init(.due, 4), .init(.devices, 9),
+        ]
+        #expect(throws: RetryStoreError.self) { try database.make(families) }
+        let made = try database.make(families.filter { $0.partition == 9 })
+        #expect(made.map(\.name) == ["items-9", "due-9", "devices-9"])
+        try database.drop(made)
+        // Again: they are gone.
+        #expect(throws: RetryStoreError.self) { try database.drop(made) }
+        #expect(try database.make([]).isEmpty)
+        try database.drop([])
+        #expect(try store.due(existing).entries.isEmpty)
+    }
+
+    @Test func manyAreMadeAndFoundAgain() throws {
+        let directory = try TemporaryDirectory("store")
+        do {
+            let store = try RetryStore.make(directory)
+            defer { store.close() }
+            let made = try store.make(Array(0..<100))
+            #expect(made.map(\.number) == Array(0..<100))
+            #expect(
+                made[57].items.name == "items-57" && made[57].due.name == "due-57"
+                    && made[57].devices.name == "devices-57")
+            try store.remove(made.filter { $0.number % 2 == 1 })
+        }
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        #expect(store.partitions.map(\.number) == Array(stride(from: 0, to: 100, by: 2)))
+        // Of their kinds: due entries are in their order, devices' states read.
+        try store.submitted { batch in
+            for due in [3, 1, 2] as [Int64] {
+                batch.put(
+                    store.partitions[7], ItemKey(device: DeviceKey(high: 1, low: 1), offset: due), due: due,
+                    replacingDue: nil, value: UnsafeRawBufferPointer(start: nil, count: 0))
+            }
+        }
+        #expect(try store.due(store.partitions[7]).entries.map(\.due) == [1, 2, 3])
+    }
+}
