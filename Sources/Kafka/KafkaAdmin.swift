@@ -167,7 +167,7 @@ public final class KafkaAdmin {
     public func watermarks(
         of partition: TopicPartition, timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> Watermarks {
-        try queryWatermarkOffsets(client, partition, timeoutMilliseconds)
+        try logEnds(client, partition, timeoutMilliseconds)
     }
 
     private static func handle(for topic: NewTopic) throws(KafkaError) -> OpaquePointer? {

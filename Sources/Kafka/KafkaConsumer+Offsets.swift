@@ -99,21 +99,17 @@ extension KafkaConsumer {
     public func queryWatermarks(
         of partition: TopicPartition, timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> Watermarks {
-        try queryWatermarkOffsets(client, partition, timeoutMilliseconds)
+        try logEnds(client, partition, timeoutMilliseconds)
     }
 }
 
-func queryWatermarkOffsets(
+func logEnds(
     _ client: OpaquePointer, _ partition: TopicPartition, _ timeoutMilliseconds: Int32
 ) throws(KafkaError) -> Watermarks {
-    var low: Int64 = 0
-    var high: Int64 = 0
-    let code = rd_kafka_query_watermark_offsets(
-        client, partition.topic, partition.partition, &low, &high, timeoutMilliseconds)
-    guard code == RD_KAFKA_RESP_ERR_NO_ERROR else {
-        throw KafkaError(code, "read the watermarks of \(partition)")
+    guard let answer = try logEnds(client, [partition], timeoutMilliseconds)[partition] else {
+        throw .system("read the watermarks of \(partition): the brokers left it out")
     }
-    return Watermarks(low: low, high: high)
+    return try answer.get()
 }
 
 extension CommitResult {

@@ -46,8 +46,8 @@ final class ChangelogRestorer: @unchecked Sendable {
 
     private var reader: ChangelogReader?
     private var restoring: [Int32: Restoring] = [:]
-    /// With memory from their last use, as fresh memory takes a tenth of all the time. Back from the store's thread.
-    private let spare = Mutex<[ChangelogChunk]>([])
+    /// With memory from their last use, as fresh memory takes a tenth of all the time.
+    private var spare: [ChangelogChunk] = []
     private let batch = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1024)
     private var isStepping = false
     private var told: MonotonicTime
@@ -96,7 +96,7 @@ final class ChangelogRestorer: @unchecked Sendable {
     /// Ends the thread.
     func close() {
         loop.execute { [self] in
-            restoring = [:]
+            (restoring, spare) = ([:], [])
             reader?.close()
             reader = nil
         }
@@ -108,7 +108,7 @@ final class ChangelogRestorer: @unchecked Sendable {
 
     private func forget(_ partition: Int32) {
         restoring[partition] = nil
-        if restoring.isEmpty { spare.withLock { $0 = [] } }
+        if restoring.isEmpty { spare = [] }
     }
 
     private func begin(_ starts: [Start]) {
@@ -166,7 +166,7 @@ final class ChangelogRestorer: @unchecked Sendable {
     }
 
     private func makeChunk(_ handle: StorePartition) -> ChangelogChunk {
-        let chunk = spare.withLock { $0.popLast() } ?? ChangelogChunk(of: store)
+        let chunk = spare.popLast() ?? ChangelogChunk(of: store)
         chunk.begin(handle)
         return chunk
     }
@@ -184,10 +184,14 @@ final class ChangelogRestorer: @unchecked Sendable {
             underWay.subtract(1, ordering: .relaxed)
             restored.add(chunk.count, ordering: .relaxed)
             chunk.begin(nil)
-            spare.withLock { if $0.count < Self.mostChunks { $0.append(chunk) } }
+            loop.execute { [self] in takeBack(chunk) }
             if let error { return news(.failed("restoring from the changelog: \(error)", isFatal: true)) }
             then()
         }
+    }
+
+    private func takeBack(_ chunk: ChangelogChunk) {
+        if !restoring.isEmpty, spare.count < Self.mostChunks { spare.append(chunk) }
     }
 
     private func handle(_ event: ChangelogEvent) {

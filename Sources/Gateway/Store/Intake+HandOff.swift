@@ -26,8 +26,7 @@ struct HandOff {
     /// The store is opening partitions. It outlives a hand-off that is given up.
     var isOpening = false
 
-    /// Of partitions that are opened, and then restored, together: the store's thread does nothing else while it opens them,
-    /// and each time that the reader begins with more it fetches anew.
+    /// Of partitions that are opened together: the store's thread does nothing else meanwhile, a tenth of a second for so many.
     static let mostAtOnce = 32
 
     init(isOpening: Bool = false) { self.isOpening = isOpening }

@@ -40,39 +40,50 @@ struct LogEnds: ~Copyable {
     private func ask(
         _ partitions: [TopicPartition], _ timeoutMilliseconds: Int32
     ) throws(KafkaError) -> [TopicPartition: Result<Watermarks, KafkaError>] {
-        let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
-        let low = try offsets(partitions, .beginning, timeoutMilliseconds)
-        let high = try offsets(partitions, .end, max(1_000, deadline.remainingMilliseconds))
-        return Dictionary(
-            uniqueKeysWithValues: partitions.map { partition in
-                (partition, Self.watermarks(partition, low[partition], high[partition]))
-            })
+        try logEnds(client, partitions, timeoutMilliseconds)
     }
+}
 
-    private static func watermarks(
-        _ partition: TopicPartition, _ low: Result<Int64, KafkaError>?, _ high: Result<Int64, KafkaError>?
-    ) -> Result<Watermarks, KafkaError> {
-        guard let low, let high else {
-            return .failure(.system("read the watermarks of \(partition): the brokers left it out"))
-        }
-        return low.flatMap { low in high.map { Watermarks(low: low, high: $0) } }
-    }
+/// Each partition's watermarks, or why there are none. By `rd_kafka_offsets_for_times`, which asks all leaders at the same
+/// time and ends in time: before librdkafka 2.3.0 `rd_kafka_query_watermark_offsets` waits for as long as a leader is away (its
+/// issue 2588).
+func logEnds(
+    _ client: OpaquePointer, _ partitions: [TopicPartition], _ timeoutMilliseconds: Int32
+) throws(KafkaError) -> [TopicPartition: Result<Watermarks, KafkaError>] {
+    let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
+    let low = try queryOffsets(client, partitions, .beginning, timeoutMilliseconds)
+    let high = try queryOffsets(client, partitions, .end, max(1_000, deadline.remainingMilliseconds))
+    return Dictionary(
+        uniqueKeysWithValues: partitions.map { partition in
+            (partition, watermarks(partition, low[partition], high[partition]))
+        })
+}
 
-    private func offsets(
-        _ partitions: [TopicPartition], _ place: StartOffset, _ timeoutMilliseconds: Int32
-    ) throws(KafkaError) -> [TopicPartition: Result<Int64, KafkaError>] {
-        // The offset stands for a time here, and -2 and -1 for the log's two ends (Kafka protocol, ListOffsets).
-        let list = PartitionList(partitions.map { TopicPartitionOffset($0, place) })
-        let code = rd_kafka_offsets_for_times(client, list.pointer, timeoutMilliseconds)
-        guard code == RD_KAFKA_RESP_ERR_NO_ERROR else { throw KafkaError(code, "read the watermarks") }
-        var result: [TopicPartition: Result<Int64, KafkaError>] = [:]
-        for element in list.elements {
-            let partition = TopicPartition(element)
-            result[partition] =
-                element.err == RD_KAFKA_RESP_ERR_NO_ERROR && element.offset >= 0
-                ? .success(element.offset)
-                : .failure(KafkaError(element.err, "read the watermarks of \(partition)"))
-        }
-        return result
+private func watermarks(
+    _ partition: TopicPartition, _ low: Result<Int64, KafkaError>?, _ high: Result<Int64, KafkaError>?
+) -> Result<Watermarks, KafkaError> {
+    guard let low, let high else {
+        return .failure(.system("read the watermarks of \(partition): the brokers left it out"))
     }
+    return low.flatMap { low in high.map { Watermarks(low: low, high: $0) } }
+}
+
+/// - Parameter place: `.beginning` or `.end`.
+private func queryOffsets(
+    _ client: OpaquePointer, _ partitions: [TopicPartition], _ place: StartOffset,
+    _ timeoutMilliseconds: Int32
+) throws(KafkaError) -> [TopicPartition: Result<Int64, KafkaError>] {
+    // The offset stands for a time here, and -2 and -1 for the log's two ends (Kafka protocol, ListOffsets).
+    let list = PartitionList(partitions.map { TopicPartitionOffset($0, place) })
+    let code = rd_kafka_offsets_for_times(client, list.pointer, timeoutMilliseconds)
+    guard code == RD_KAFKA_RESP_ERR_NO_ERROR else { throw KafkaError(code, "read the watermarks") }
+    var result: [TopicPartition: Result<Int64, KafkaError>] = [:]
+    for element in list.elements {
+        let partition = TopicPartition(element)
+        result[partition] =
+            element.err == RD_KAFKA_RESP_ERR_NO_ERROR && element.offset >= 0
+            ? .success(element.offset)
+            : .failure(KafkaError(element.err, "read the watermarks of \(partition)"))
+    }
+    return result
 }
