@@ -5,6 +5,7 @@
 #include "column_families.h"
 
 #include <rocksdb/db.h>
+#include <rocksdb/version.h>
 
 #include <cstring>
 #include <vector>
@@ -19,8 +20,10 @@ struct rocksdb_options_t {
 };
 struct rocksdb_column_family_handle_t {
     rocksdb::ColumnFamilyHandle *rep;
-    // Later versions have a flag here: not to be destroyed.
-    bool later = false;
+#if ROCKSDB_MAJOR > 9 || (ROCKSDB_MAJOR == 9 && ROCKSDB_MINOR > 1)
+    // Of the default column family's handle, which is not to be destroyed (RocksDB's pull request 12514).
+    bool immortal = false;
+#endif
 };
 
 namespace {
@@ -44,8 +47,19 @@ void sluice_create_column_families(
 }
 
 void sluice_drop_column_families(
-    rocksdb_t *database, size_t count, rocksdb_column_family_handle_t *const *handles, char **failure) {
+    rocksdb_t *database, size_t count, rocksdb_column_family_handle_t *const *handles, bool *left, char **failure) {
     std::vector<rocksdb::ColumnFamilyHandle *> dropped;
     for (size_t index = 0; index < count; index++) dropped.push_back(handles[index]->rep);
-    tell(database->rep->DropColumnFamilies(dropped), failure);
+    rocksdb::Status status = database->rep->DropColumnFamilies(dropped);
+    // It ends with the first that can't be dropped.
+    bool is_any_left = false;
+    for (size_t index = 0; index < count; index++) {
+        left[index] = false;
+        if (status.ok()) continue;
+        rocksdb::Status one = database->rep->DropColumnFamily(dropped[index]);
+        // One that was dropped before is an invalid argument.
+        left[index] = !one.ok() && !one.IsInvalidArgument();
+        is_any_left = is_any_left || left[index];
+    }
+    if (is_any_left) tell(status, failure);
 }

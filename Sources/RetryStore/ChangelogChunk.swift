@@ -128,7 +128,8 @@ public final class ChangelogChunk: @unchecked Sendable {
     /// Nothing is appended any more. In the order of their keys, what is read of the store on the way lies together.
     func sort() { replacements.sort(by: Replacement.precedes) }
 
-    /// Store's thread. What is new comes first: a replacement may be of something that is in the same chunk.
+    /// Store's thread. What is new comes first: a replacement may be of something that is in the same chunk. Where only that
+    /// was written, doing all of it again makes it good: what is new is as it was, and replaced after that.
     func apply() throws(RetryStoreError) {
         guard let partition else { return }
         let database = partition.items.database

@@ -6,7 +6,11 @@ import Glibc
 /// options of all of them to a file and to check it.
 extension Database {
     /// Makes column families that aren't there, all of them or none.
-    func make(_ families: [StorePartition.Family]) throws(RetryStoreError) -> [ColumnFamily] {
+    /// - Parameter left: where that fails, those that were made and could not be removed again: to be dropped before the
+    ///   next attempt.
+    func make(
+        _ families: [StorePartition.Family], left: inout [ColumnFamily]
+    ) throws(RetryStoreError) -> [ColumnFamily] {
         guard !families.isEmpty else { return [] }
         let names = families.map { strdup($0.name) }
         defer { for name in names { free(name) } }
@@ -25,15 +29,19 @@ extension Database {
             handle.map { ColumnFamily(handle: $0, name: family.name, database: self) }
         }
         guard let failure else { return made }
-        // So that the next attempt can make them all.
-        try? drop(made)
+        do throws(RetryStoreError) { try drop(made, left: &left) } catch {}
         throw failure
     }
 
-    /// Removes column families with all that is in them; the files go when the last handle does.
-    func drop(_ families: [ColumnFamily]) throws(RetryStoreError) {
+    /// Removes column families with all that is in them; the files go when the last handle does. Nothing happens to one that was
+    /// removed before.
+    /// - Parameter left: where that fails, those that are still there.
+    func drop(_ families: [ColumnFamily], left: inout [ColumnFamily]) throws(RetryStoreError) {
+        left = []
         guard !families.isEmpty else { return }
         let handles: [OpaquePointer?] = families.map(\.handle)
-        try call { sluice_drop_column_families(handle, families.count, handles, $0) }
+        var isLeft = [Bool](repeating: true, count: families.count)
+        defer { left = zip(families, isLeft).filter(\.1).map(\.0) }
+        try call { sluice_drop_column_families(handle, families.count, handles, &isLeft, $0) }
     }
 }

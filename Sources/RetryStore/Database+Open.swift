@@ -7,7 +7,7 @@ struct OpenedDatabase {
     var meta: StoreMeta
     var metaFamily: ColumnFamily
     var partitions: [Int32: StorePartition]
-    /// Column families of partitions that lack others: what a crash has left of making or dropping one.
+    /// Column families of partitions that lack others: what a crash or a failure has left of making or dropping one.
     var remains: [ColumnFamily]
 
     /// Of all that is known and complete.

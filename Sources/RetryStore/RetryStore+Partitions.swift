@@ -27,15 +27,23 @@ extension RetryStore {
 
     /// Store's thread.
     func remove(_ partitions: [StorePartition]) throws(RetryStoreError) {
-        // Out of the table first: whatever fails, none is given out again before an opening has cleared it up.
-        let database = opened.withLock { opened in
+        // Out of the table first: whatever fails, none is given out again before it is gone.
+        opened.withLock { opened in
             for partition in partitions where opened?.partitions[partition.number] === partition {
                 opened?.partitions[partition.number] = nil
             }
-            return opened?.database
         }
-        guard let database else { throw .closed }
-        try database.drop(partitions.flatMap(\.families))
+        try removeRemains(and: partitions.flatMap(\.families))
+    }
+
+    /// Store's thread. What can't be removed now is tried again before partitions are made.
+    private func removeRemains(and families: [ColumnFamily] = []) throws(RetryStoreError) {
+        guard let (database, remains) = opened.withLock({ $0.map { ($0.database, $0.remains) } }) else {
+            throw .closed
+        }
+        var left: [ColumnFamily] = []
+        defer { opened.withLock { $0?.remains = left } }
+        try database.drop(remains + families, left: &left)
     }
 
     /// Store's thread. Makes it when it isn't there.
@@ -46,9 +54,13 @@ extension RetryStore {
 
     /// Store's thread. Makes partitions that aren't there, all or none.
     func make(_ numbers: [Int32]) throws(RetryStoreError) -> [StorePartition] {
+        try removeRemains()
         guard let database = opened.withLock({ $0?.database }) else { throw .closed }
+        var left: [ColumnFamily] = []
+        defer { if !left.isEmpty { opened.withLock { $0?.remains += left } } }
         let families = try database.make(
-            numbers.flatMap { number in [.items, .due, .devices].map { StorePartition.Family($0, number) } })
+            numbers.flatMap { number in [.items, .due, .devices].map { StorePartition.Family($0, number) } },
+            left: &left)
         let made = numbers.enumerated().map { index, number in
             StorePartition(
                 number: number, items: families[3 * index], due: families[3 * index + 1],

@@ -82,8 +82,7 @@ public final class RetryStore: Sendable {
             throw .wrongTopic(
                 directory: settings.directory, found: opened.meta.topic, expected: settings.sourceTopic)
         }
-        try database.drop(opened.remains)
-        opened.remains = []
+        try database.drop(opened.remains, left: &opened.remains)
         hasher = IdentityHasher(key0: opened.meta.hasher.0, key1: opened.meta.hasher.1)
         do throws(SystemError) {
             storeLoop = try EventLoop(name: "store")

@@ -157,7 +157,7 @@ import Testing
             let partition = try store.partition(4)
             _ = try store.partition(5)
             #expect(try store.submitted { $0.remove(partition, device: device) }.error == nil)
-            try partition.items.database.drop([partition.items])
+            try partition.items.removed()
             store.close()
         }
         let store = try RetryStore.make(directory)

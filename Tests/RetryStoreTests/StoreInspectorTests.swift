@@ -250,7 +250,7 @@ import Testing
 
     @Test func anIncompletePartitionIsTold() throws {
         let directory = try TemporaryDirectory("store")
-        try made(directory) { store, partition in try partition.devices.database.drop([partition.devices]) }
+        try made(directory) { store, partition in try partition.devices.removed() }
         let report = try verified(directory)
         #expect(Set(report.problems.map(\.kind)) == [.incompletePartition])
         #expect(report.items == 0)

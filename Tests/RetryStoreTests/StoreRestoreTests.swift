@@ -175,15 +175,39 @@ import Testing
         let families: [StorePartition.Family] = [
             .init(.items, 9), .init(.due, 9), .init(.due, 4), .init(.devices, 9),
         ]
-        #expect(throws: RetryStoreError.self) { try database.make(families) }
-        let made = try database.make(families.filter { $0.partition == 9 })
+        var left: [ColumnFamily] = []
+        #expect(throws: RetryStoreError.self) { try database.make(families, left: &left) }
+        #expect(left.isEmpty)
+        let made = try database.make(families.filter { $0.partition == 9 }, left: &left)
         #expect(made.map(\.name) == ["items-9", "due-9", "devices-9"])
-        try database.drop(made)
-        // Again: they are gone.
-        #expect(throws: RetryStoreError.self) { try database.drop(made) }
-        #expect(try database.make([]).isEmpty)
-        try database.drop([])
+        // Again, and some of them again.
+        for part in [[made[1]], made, made] {
+            try database.drop(part, left: &left)
+            #expect(left.isEmpty)
+        }
+        #expect(try database.make([], left: &left).isEmpty)
+        try database.drop([], left: &left)
         #expect(try store.due(existing).entries.isEmpty)
+    }
+
+    @Test func whatCouldNotBeRemovedIsRemovedBeforeTheNextIsMade() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let old = try store.partition(4)
+        let key = ItemKey(device: DeviceKey(high: 1, low: 1), offset: 1)
+        try store.submitted { batch in
+            [1].withUnsafeBytes { batch.put(old, key, due: 5, replacingDue: nil, value: $0) }
+        }
+        // As after a removal that has failed.
+        store.opened.withLock { opened in
+            opened?.partitions[4] = nil
+            opened?.remains = old.families
+        }
+        let new = try store.partition(4)
+        #expect(new !== old)
+        #expect(try store.due(new).entries.isEmpty)
+        #expect(store.opened.withLock { $0?.remains.isEmpty } == true)
     }
 
     @Test func manyAreMadeAndFoundAgain() throws {
@@ -210,5 +234,12 @@ import Testing
             }
         }
         #expect(try store.due(store.partitions[7]).entries.map(\.due) == [1, 2, 3])
+    }
+}
+
+extension ColumnFamily {
+    func removed() throws {
+        var left: [ColumnFamily] = []
+        try database.drop([self], left: &left)
     }
 }

@@ -61,7 +61,7 @@ final class ChangelogRestorer: @unchecked Sendable {
     private static let chunkBytes = 1 << 20
     private static let chunkRecords = 8192
     private static let mostChunks = 4
-    /// Of each partition that is read; they are read some at a time. Ten bits each for 3.3 million items.
+    /// Of each partition that is read, and there are sixteen at the same time at most. Ten bits each for 3.3 million items.
     private static let mostKeyBytes = 4 << 20
 
     init(
@@ -155,14 +155,14 @@ final class ChangelogRestorer: @unchecked Sendable {
     }
 
     private func take(_ record: ConsumedRecord) {
-        guard let restoring = restoring[record.partition] else { return }
-        let chunk = restoring.chunk ?? makeChunk(restoring.handle)
-        restoring.chunk = chunk
-        if restoring.keys == nil, let expected = restoring.expected {
-            restoring.keys = RestoredKeys(records: expected, mostBytes: Self.mostKeyBytes)
+        guard let target = restoring[record.partition] else { return }
+        let chunk = target.chunk ?? makeChunk(target.handle)
+        target.chunk = chunk
+        if target.keys == nil, let expected = target.expected {
+            target.keys = RestoredKeys(records: expected, mostBytes: Self.mostKeyBytes)
         }
-        chunk.append(key: record.key, value: record.value, among: &restoring.keys)
-        if chunk.bytes >= Self.chunkBytes || chunk.count >= Self.chunkRecords { submit(restoring) {} }
+        chunk.append(key: record.key, value: record.value, among: &target.keys)
+        if chunk.bytes >= Self.chunkBytes || chunk.count >= Self.chunkRecords { submit(target) {} }
     }
 
     private func makeChunk(_ handle: StorePartition) -> ChangelogChunk {
@@ -171,13 +171,13 @@ final class ChangelogRestorer: @unchecked Sendable {
         return chunk
     }
 
-    private func submit(_ restoring: Restoring, then: @escaping @Sendable () -> Void) {
-        let chunk = restoring.chunk ?? makeChunk(restoring.handle)
-        restoring.chunk = nil
+    private func submit(_ source: Restoring, then: @escaping @Sendable () -> Void) {
+        let chunk = source.chunk ?? makeChunk(source.handle)
+        source.chunk = nil
         if chunk.unknown > 0 {
             logger.warning(
                 "records of the changelog that aren't the store's are left out",
-                metadata: ["partition": "\(restoring.handle.number)", "records": "\(chunk.unknown)"])
+                metadata: ["partition": "\(source.handle.number)", "records": "\(chunk.unknown)"])
         }
         underWay.add(1, ordering: .relaxed)
         store.restore(chunk) { [self] error in
@@ -197,9 +197,13 @@ final class ChangelogRestorer: @unchecked Sendable {
     private func handle(_ event: ChangelogEvent) {
         switch event {
         case .complete(let progress):
+            guard let handle = restoring[progress.topicPartition.partition]?.handle else { return }
             // The last records are handed over by the same poll: after it.
-            loop.execute { [self] in complete(progress) }
+            loop.execute { [self] in complete(handle, position: progress.position) }
         case .waitingForTransaction(let progress):
+            if let handle = restoring[progress.topicPartition.partition]?.handle {
+                loop.execute { [self] in submitWaiting(handle) }
+            }
             logger.info(
                 "waiting for a transaction to end in the changelog",
                 metadata: ["partition": "\(progress.topicPartition.partition)"])
@@ -216,12 +220,21 @@ final class ChangelogRestorer: @unchecked Sendable {
         }
     }
 
-    private func complete(_ progress: ChangelogProgress) {
-        let partition = progress.topicPartition.partition
-        guard let restoring = restoring[partition] else { return }
-        let (news, handle, position) = (news, restoring.handle, progress.position)
-        submit(restoring) { news(.restored(handle, position: position)) }
-        forget(partition)
+    /// Nil: the partition was taken away meanwhile, and may have come again.
+    private func current(_ handle: StorePartition) -> Restoring? {
+        restoring[handle.number].flatMap { $0.handle === handle ? $0 : nil }
+    }
+
+    private func complete(_ handle: StorePartition, position: Int64) {
+        guard let ended = current(handle) else { return }
+        submit(ended) { [news] in news(.restored(handle, position: position)) }
+        forget(handle.number)
+    }
+
+    /// Its memory is of use to others meanwhile.
+    private func submitWaiting(_ handle: StorePartition) {
+        guard let waiting = current(handle), waiting.chunk != nil else { return }
+        submit(waiting) {}
     }
 
     private func tellProgress() {

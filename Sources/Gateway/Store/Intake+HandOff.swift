@@ -26,7 +26,7 @@ struct HandOff {
     /// The store is opening partitions. It outlives a hand-off that is given up.
     var isOpening = false
 
-    /// Of partitions that are opened together: the store's thread does nothing else meanwhile, a tenth of a second for so many.
+    /// Of partitions that are opened together: the store's thread does nothing else meanwhile, for a tenth of a second.
     static let mostAtOnce = 32
 
     init(isOpening: Bool = false) { self.isOpening = isOpening }
@@ -44,9 +44,9 @@ extension Intake {
         guard let store else { return answerAssignment() }
         guard let pendingAssignment else { return }
         let assigned = Set(pendingAssignment.map(\.partition))
-        for partition in handOff.stages.keys where !assigned.contains(partition) {
-            handOff.stages[partition] = nil
-        }
+        let gone = handOff.stages.keys.filter { !assigned.contains($0) }
+        for partition in gone { handOff.stages[partition] = nil }
+        if !gone.isEmpty { restorer?.cancel(gone) }
         if restorer != nil, !handOff.isReady || handOff.stages.isEmpty {
             // Kafka waits there for the transactions of those who had the partitions: what they changed counts.
             do throws(KafkaError) {
@@ -183,7 +183,10 @@ extension Intake {
     private func tookMarks(
         _ handle: StorePartition, position: Int64, _ result: Result<[StoreMark], RetryStoreError>
     ) {
-        guard [.opening, .restoring].contains(handOff.stages[handle.number]) else { return }
+        // It may have been taken away meanwhile, and come again.
+        guard handOff.stages[handle.number] == (restorer == nil ? .opening : .restoring),
+            openedStores[handle.number] === handle
+        else { return }
         switch result {
         case .failure: handOff.stages[handle.number] = nil
         case .success(let marks):

@@ -48,10 +48,14 @@ public final class ChangelogReader {
     private var knowsLeaders = false
     /// What the client reads isn't what is to be read.
     private var isOutdated = false
+    /// That this can't be changed; once until it can.
+    private var hasTold = false
 
     /// Of partitions that are read at the same time, besides those that wait for a transaction. Enough for several brokers;
     /// whoever stores the records has that many ends to write at.
     static let mostAtOnce = 8
+    /// With those that wait for a transaction.
+    static let mostAssigned = 16
 
     private enum News {
         case end(TopicPartition, Int64)
@@ -75,7 +79,7 @@ public final class ChangelogReader {
     // MARK: Partitions
 
     /// Asks for the partitions' ends and begins to read. Those that are being read go on; one that is named again begins
-    /// anew. Blocks for the time of a round trip, or little more than the given time.
+    /// anew. Blocks for the time of a round trip, or a few seconds more than the given time.
     ///
     /// A partition with nothing to read is complete at once, and told so.
     /// - Parameter starts: `.offset` or `.beginning`.
@@ -121,8 +125,7 @@ public final class ChangelogReader {
     private func learnLeaders(_ answers: [TopicPartition: Result<Watermarks, KafkaError>]) {
         guard !knowsLeaders else { return }
         for case (let partition, .success) in answers {
-            _ = try? consumer.queryWatermarks(of: partition, timeoutMilliseconds: 1_000)
-            knowsLeaders = true
+            knowsLeaders = (try? consumer.queryWatermarks(of: partition, timeoutMilliseconds: 1_000)) != nil
             return
         }
     }
@@ -136,15 +139,17 @@ public final class ChangelogReader {
 
     /// Reads what is not complete, from where it is: as much of it as may be read at the same time.
     private func assign() throws(KafkaError) {
+        isOutdated = true
+        try consumer.remove(consumer.assignment.filter { table[$0]?.isReading != true })
         let assigned = Set(consumer.assignment)
-        try consumer.remove(assigned.filter { table[$0]?.isReading != true })
         let busy = assigned.filter { table[$0]?.state == .reading }.count
+        let room = min(Self.mostAtOnce - busy, Self.mostAssigned - assigned.count)
         let next = progress.filter { $0.isReading && !assigned.contains($0.topicPartition) }
         try consumer.add(
-            next.prefix(max(0, Self.mostAtOnce - busy)).map {
+            next.prefix(max(0, room)).map {
                 TopicPartitionOffset($0.topicPartition, .offset($0.position))
             })
-        isOutdated = false
+        (isOutdated, hasTold) = (false, false)
     }
 
     // MARK: Records
@@ -194,7 +199,12 @@ public final class ChangelogReader {
     private func goOn() {
         guard isOutdated else { return }
         // Tried again with the next poll.
-        do { try assign() } catch { events(.client(.error(error))) }
+        do {
+            try assign()
+        } catch {
+            if !hasTold { events(.client(.error(error))) }
+            hasTold = true
+        }
     }
 
     private func tell(_ progress: ChangelogProgress) {

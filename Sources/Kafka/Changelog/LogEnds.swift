@@ -44,7 +44,8 @@ struct LogEnds: ~Copyable {
     }
 }
 
-/// Each partition's watermarks, or why there are none. By `rd_kafka_offsets_for_times`, which asks all leaders at the same
+/// The first offset of each partition and its end, or why there are none; the end is the last stable offset where the client
+/// reads committed records only, else the high watermark. Takes a second more than the given time at most. By `rd_kafka_offsets_for_times`, which asks all leaders at the same
 /// time and ends in time: before librdkafka 2.3.0 `rd_kafka_query_watermark_offsets` waits for as long as a leader is away (its
 /// issue 2588).
 func logEnds(
