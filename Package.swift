@@ -57,6 +57,9 @@ let package = Package(
         // What RocksDB's C interface lacks: many column families made or dropped at once.
         .target(name: "CColumnFamilies", dependencies: ["CRocksDB"]),
 
+        // RocksDB's own log, on a disk that may be full.
+        .target(name: "CInfoLog", dependencies: ["CRocksDB"]),
+
         // RocksDB's memtables on huge pages.
         .target(name: "CMemtableMemory"),
 
@@ -74,7 +77,8 @@ let package = Package(
         .target(
             name: "RetryStore",
             dependencies: [
-                "CChecksum", "CColumnFamilies", "CMemtableMemory", "CRocksDB", "EventLoop", "SluiceModel",
+                "CChecksum", "CColumnFamilies", "CInfoLog", "CMemtableMemory", "CRocksDB", "EventLoop",
+                "SluiceModel",
             ],
             swiftSettings: hot),
         .target(

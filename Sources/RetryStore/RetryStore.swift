@@ -75,7 +75,8 @@ public final class RetryStore: Sendable {
         isCopy = settings.isCopy
         try StoreDirectory(path: settings.directory).prepare()
         let options = StoreOptions(
-            blockCacheBytes: settings.blockCacheBytes, memtableBytes: settings.memtableBytes)
+            blockCacheBytes: settings.blockCacheBytes, memtableBytes: settings.memtableBytes,
+            logDirectory: settings.directory)
         let (database, families) = try Database.open(settings.directory, options: options, readOnly: false)
         var opened = try OpenedDatabase(database, families, making: .random(topic: settings.sourceTopic))
         guard opened.meta.topic == settings.sourceTopic else {

@@ -1,3 +1,4 @@
+import CInfoLog
 import CMemtableMemory
 import CRocksDB
 import EventLoop
@@ -19,11 +20,15 @@ final class StoreOptions: @unchecked Sendable {
     ///   - memtableBytes: of all column families together, at most: they are written out from half of it on, and what is
     ///     being written out counts.
     ///   - isReadOnly: single due entries are looked for as well, in memtables with all that the log has.
-    init(blockCacheBytes: Int, memtableBytes: Int, isReadOnly: Bool = false) {
+    ///   - logDirectory: where RocksDB tells of warnings and errors; nil: nowhere.
+    init(
+        blockCacheBytes: Int, memtableBytes: Int, isReadOnly: Bool = false, logDirectory: String? = nil
+    ) {
         sluice_return_large_blocks()
         cache = rocksdb_cache_create_lru(blockCacheBytes)
         expiry = Self.deviceExpiry()
         database = Self.makeDatabase(memtableBytes)
+        sluice_set_info_log(database, logDirectory)
         due = Self.makeDue(database, cache, memtableBytes, isReadOnly: isReadOnly)
         items = Self.makeItems(database, cache, memtableBytes)
         devices = Self.makeDevices(database, cache, memtableBytes, expiry)
@@ -84,10 +89,7 @@ final class StoreOptions: @unchecked Sendable {
         rocksdb_options_set_allow_concurrent_memtable_write(options, 0)
         // Files that are no longer needed are removed in the background, not by the thread that notices.
         rocksdb_options_set_avoid_unnecessary_blocking_io(options, 1)
-        // The info log tells of warnings and errors, in two files of a megabyte; no periodic statistics.
-        rocksdb_options_set_info_log_level(options, 2)
-        rocksdb_options_set_max_log_file_size(options, 1 << 20)
-        rocksdb_options_set_keep_log_file_num(options, 2)
+        // No periodic statistics.
         rocksdb_options_set_stats_dump_period_sec(options, 0)
         rocksdb_options_set_stats_persist_period_sec(options, 0)
         // The list of files is written anew when it has grown to this.
