@@ -32,3 +32,50 @@ public enum CommitMetadata {
         return hash
     }
 }
+
+extension CommitMetadata {
+    /// The finished offsets that fit into one commit's metadata, however the unfinished ones end.
+    ///
+    /// A run of finished offsets begins behind an unfinished one. No set that can still arise has more runs than there
+    /// are unfinished offsets now.
+    struct Capacity: Sendable, Equatable {
+        /// Offsets that the bitmap covers, from the committed one on. A window of this length always fits.
+        let offsets: Int64
+        /// Bytes for runs. Some bytes less than there are, for the run below the watermark and lengths that grow by a digit.
+        private let runBytes: Int
+
+        private static let longestNumber = 9
+        private static let spareRunBytes = 16
+
+        init(maximumBytes: Int) {
+            let budget =
+                Base64Text.capacity(characters: maximumBytes - prefixLength) - Self.longestNumber
+                - checksumLength
+            offsets = Int64(max(0, budget)) * 8
+            runBytes = max(0, budget - Self.spareRunBytes)
+        }
+
+        /// Whether at most so many runs within so many offsets fit. O(1).
+        ///
+        /// - Parameter part: divisor of the capacity; 2 asks for half of it.
+        @inline(__always)
+        func holds(runs: Int, span: Int64, part: Int = 1) -> Bool {
+            span <= offsets / Int64(part) || Self.mostBytes(runs: runs, span: span) <= runBytes / part
+        }
+
+        /// The length of a run body is two LEB128 numbers for each run. So many of them can take a second, third or fourth
+        /// byte as their sum, the span, allows.
+        private static func mostBytes(runs: Int, span: Int64) -> Int {
+            let numbers = 2 * runs
+            var bytes = numbers
+            var least: Int64 = 1 << 7
+            while least <= span {
+                bytes += min(numbers, Int(span / least))
+                let (next, overflow) = least.multipliedReportingOverflow(by: 1 << 7)
+                if overflow { break }
+                least = next
+            }
+            return bytes
+        }
+    }
+}

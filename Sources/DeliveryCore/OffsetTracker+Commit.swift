@@ -6,18 +6,27 @@ extension OffsetTracker {
     /// Finished offsets between the one to commit and the end: what a restart without metadata would repeat.
     public var completedInWindow: Int64 { end - committable - Int64(outstanding) }
 
-    /// What to commit: the offset, and the metadata that keeps a restart from repeating what is finished
-    /// above it. Allocates; meant for the commit interval, not for each record.
-    public func commitPoint(
-        maximumBytes: Int = CommitMetadata.maximumBytes
-    ) -> (
-        offset: Int64, metadata: String
-    ) {
+    /// The offset to commit, and the metadata that keeps a restart from repeating what is finished above it: finished in
+    /// this run, or in an earlier one whose commit said so. All of it, as ``begin(_:bytes:)`` takes no record with which that
+    /// could not be. Allocates; meant for the commit interval, not for each record.
+    public func commitPoint() -> (offset: Int64, metadata: String) {
         let offset = committable
         return (
             offset,
-            CommitMetadata.encode(watermark: offset, completed: completedAbove, maximumBytes: maximumBytes)
+            CommitMetadata.encode(watermark: offset, completed: completedAbove, maximumBytes: metadataBytes)
         )
+    }
+
+    /// Whether the owner should free the watermark, by putting the oldest unfinished records where they count as finished:
+    /// the window has grown to half of what the metadata holds in any case. Asked at most once for each eighth by which it
+    /// grows.
+    /// - Parameter again: the window doesn't grow any more: asks without regard to when that was done last.
+    /// - Returns: the records below this offset should go; nil: none needs to.
+    public mutating func askRelief(again: Bool = false) -> Int64? {
+        let length = end - committable
+        guard outstanding > 0, length > capacity.offsets / 2, again || end >= nextRelief else { return nil }
+        nextRelief = end + max(1, capacity.offsets / 8)
+        return committable + length / 2
     }
 
     /// Walks the ring run by run; lazy, because the metadata rarely has room for all.

@@ -54,6 +54,12 @@ public struct OffsetTracker: Sendable {
     public private(set) var outstandingBytes = 0
     /// Offsets from watermark to end at which ``isFull`` asks for a pause.
     public let spanLimit: Int
+    /// Characters that the metadata of one commit may have.
+    let metadataBytes: Int
+    /// The finished offsets above the committed one always fit into this, so that no commit forgets one.
+    let capacity: CommitMetadata.Capacity
+    /// From this end on, the owner is asked once more to free the watermark; see ``askRelief()``.
+    var nextRelief = Int64.min
 
     /// Below this nothing was ever tracked.
     let start: Int64
@@ -79,9 +85,10 @@ public struct OffsetTracker: Sendable {
     ///   - spanLimit: window in offsets at which the partition should pause, at least 1. The ring takes
     ///     three to six eighths of it in bytes when it is full.
     ///   - initialCapacity: offsets that fit before the ring first grows.
+    ///   - metadataBytes: characters that the broker takes as a commit's metadata (`offset.metadata.max.bytes`).
     public init(
         nextOffset: Int64, completedAbove: CompletedOffsets = .none, spanLimit: Int = 1 << 20,
-        initialCapacity: Int = 4096
+        initialCapacity: Int = 4096, metadataBytes: Int = CommitMetadata.maximumBytes
     ) {
         let next = max(0, nextOffset)
         start = next
@@ -89,6 +96,8 @@ public struct OffsetTracker: Sendable {
         end = next
         outstanding = 0
         self.spanLimit = min(max(1, spanLimit), 1 << 40)
+        self.metadataBytes = metadataBytes
+        capacity = CommitMetadata.Capacity(maximumBytes: metadataBytes)
         restored = completedAbove.from(next)
         let most = Self.capacity(for: 2 * self.spanLimit - Self.slack)
         largestSpan = Int64(most - Self.slack)
@@ -104,12 +113,12 @@ public struct OffsetTracker: Sendable {
     public var oldestOutstanding: Int64? { outstanding == 0 ? nil : watermark }
 
     /// The window reached its limit: pause the partition. Records that were polled before the pause still
-    /// fit, up to about twice the limit.
-    public var isFull: Bool { span >= Int64(spanLimit) }
+    /// fit, up to about twice the limit, unless the metadata could not hold them.
+    public var isFull: Bool { span >= Int64(spanLimit) || !metadataHolds(through: end) }
 
     /// The window is down to half of its limit: a paused partition can resume (apart from ``isFull`` so that it
     /// doesn't pause and resume with every record).
-    public var hasRoom: Bool { span <= Int64(spanLimit / 2) }
+    public var hasRoom: Bool { span <= Int64(spanLimit / 2) && metadataHolds(through: end, part: 2) }
 
     /// Whether `offset` was begun and is not complete.
     public func isOutstanding(_ offset: Int64) -> Bool {
@@ -121,7 +130,9 @@ public struct OffsetTracker: Sendable {
     /// gaps of the log.
     public mutating func begin(_ offset: Int64, bytes: Int = 0) -> Begin {
         guard offset >= end, offset < Int64.max else { return .outOfOrder }
-        guard outstanding == 0 || makeRoom(through: offset) else { return .full }
+        guard outstanding == 0 || (metadataHolds(through: offset) && makeRoom(through: offset)) else {
+            return .full
+        }
         let finished = takeRestored(offset)
         end = offset + 1
         if outstanding == 0 { watermark = finished ? end : offset }
@@ -159,7 +170,7 @@ public struct OffsetTracker: Sendable {
         guard offset > end else { return }
         if outstanding == 0 {
             watermark = offset
-        } else if !makeRoom(through: offset - 1) {
+        } else if !metadataHolds(through: offset - 1) || !makeRoom(through: offset - 1) {
             return
         }
         end = offset
@@ -218,6 +229,17 @@ public struct OffsetTracker: Sendable {
         }
         words = larger
         sizes = largerSizes
+    }
+
+    /// Whether a commit's metadata could hold all that may be finished above the committed offset once `offset` is begun. With
+    /// nothing outstanding it always can: the record holds the watermark then, and adds no run.
+    @inline(__always)
+    private func metadataHolds(through offset: Int64, part: Int = 1) -> Bool {
+        guard outstanding > 0 else { return true }
+        let last = max(offset + 1, restored.ranges.last?.upperBound ?? 0)
+        return capacity.holds(
+            runs: outstanding + restored.ranges.count - restoredIndex + 2, span: last - committable,
+            part: part)
     }
 
     private mutating func takeRestored(_ offset: Int64) -> Bool {

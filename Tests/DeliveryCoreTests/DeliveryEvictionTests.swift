@@ -42,6 +42,27 @@ struct DeliveryEvictionTests {
         return admission
     }
 
+    /// After a token change a device's items can be in another partition than what is known of the device.
+    @Test func anItemThatComesBeforeItsDevicesPresenceHeedsIt() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        let device = DeliveryHarness.device("d")
+        var progress = ItemProgress()
+        (progress.isStored, progress.isOffsetDone, progress.attempts) = (true, true, 1)
+        progress.expiryMilliseconds = harness.now.wallMilliseconds + hour
+        // It was held without news of its device, and is to be tried again.
+        (progress.wait, progress.wakeMilliseconds) = (.held, harness.now.wallMilliseconds - 1)
+        let facts = harness.facts("a") { $0.delivery = .confirm }
+        harness.note(harness.machine.restore(facts, progress, at: harness.now), "a")
+        #expect(harness.waiting == ["a"])
+        let known = KnownPresence(
+            device: device, presence: .offline, learnedMilliseconds: harness.now.wallMilliseconds - 10,
+            partition: 1)
+        harness.machine.restore(known, at: harness.now)
+        harness.drain()
+        #expect(harness.begin() == nil)
+        #expect(harness.state("a") == .held)
+    }
+
     @Test func whatIsStoredLeavesWithinASecond() {
         var harness = held(["a", "b"])
         #expect(harness.state("a") == .held, "while there is room, it stays for a moment")

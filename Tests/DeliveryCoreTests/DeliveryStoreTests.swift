@@ -51,6 +51,46 @@ struct DeliveryStoreTests {
         #expect(versions == versions.sorted() && Set(versions).count == 5, "versions grow")
     }
 
+    @Test func whatHoldsTheWatermarkIsStoredAtOnceWhenItMustGo() {
+        var harness = DeliveryHarness {
+            $0.storeAfterMilliseconds = 30_000
+            $0.storeIsDurable = true
+        }
+        let soon = { (facts: inout PushFacts) in
+            facts.deliverAtMilliseconds = facts.createdMilliseconds + 10_000
+        }
+        harness.push("flies")
+        let flying = harness.begin()!
+        harness.push("fails")
+        harness.answer(harness.begin()!, .internalServerError)
+        harness.push("waits")
+        harness.push("soon", soon)
+        harness.push("elsewhere") {
+            soon(&$0)
+            $0.partition = 1
+        }
+        harness.push("above", soon)
+        harness.machine.relieve(partition: 0, below: 5, at: harness.now)
+        harness.drain()
+        #expect(Set(harness.stored.keys) == ["fails", "soon"])
+        harness.allStored()
+        #expect(offsetsDone(harness).sorted() == [1, 3])
+        harness.machine.relieve(partition: 0, below: 5, at: harness.now)
+        harness.drain()
+        #expect(harness.stores.count == 2, "the store has them")
+        harness.accept(flying)
+        harness.pass(milliseconds: 10_000)
+        #expect(harness.waiting.contains("soon"), "its time has come as if nothing had happened")
+    }
+
+    @Test func withoutADurableStoreNothingIsRelieved() {
+        var harness = DeliveryHarness { $0.storeAfterMilliseconds = 30_000 }
+        harness.push("soon") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 10_000 }
+        harness.machine.relieve(partition: 0, below: 100, at: harness.now)
+        harness.drain()
+        #expect(harness.stores.isEmpty)
+    }
+
     @Test func whatIsDurableCompletesItsOffsetOnce() {
         var harness = stored()
         let (slot, version) = harness.stores[0]

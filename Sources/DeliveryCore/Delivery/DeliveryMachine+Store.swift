@@ -31,6 +31,24 @@ extension DeliveryMachine {
         askStore(slot)
     }
 
+    /// Hands the items that wait to the store now, however soon their waits end: those of a partition's records below
+    /// `offset`. They hold the watermark, and the commit's metadata has little room left for what is finished above it. What
+    /// is in flight or has its turn soon ends by itself. O(slots).
+    public mutating func relieve(partition: UInt16, below offset: Int64, at now: DeliveryTime) {
+        guard limits.storeIsDurable, !isEnding(partition) else { return }
+        for index in 0..<highWater {
+            let item = items + index
+            guard item.pointee.offset < offset, item.pointee.partition == partition,
+                item.pointee.flags.isDisjoint(with: [.offsetDone, .stored])
+            else { continue }
+            switch item.pointee.state {
+            case .scheduled, .retrying, .coalescing, .confirming, .held, .parked, .stalled:
+                askStore(UInt32(index))
+            default: break
+            }
+        }
+    }
+
     /// What the store has to keep of an item, for a ``DeliveryAction/store(_:version:)`` that is carried out now.
     public mutating func progressToStore(_ slot: UInt32, at now: DeliveryTime) -> ItemProgress {
         var progress = items[Int(slot)].progress
@@ -198,7 +216,9 @@ extension DeliveryMachine {
     public mutating func restore(_ known: KnownPresence, at now: DeliveryTime) {
         guard let device = devices.find(known.device), devices.entries[Int(device)].presence != Self.noSlot
         else {
-            remember(known.device, known.presence, known.learnedMilliseconds, known.partition, at: now)
+            let entry = remember(
+                known.device, known.presence, known.learnedMilliseconds, known.partition, at: now)
+            if known.presence == .offline { heedPresence(entry) }
             return
         }
         let number = devices.entries[Int(device)].presence
@@ -206,6 +226,16 @@ extension DeliveryMachine {
         presences.update(
             number, known.presence, learned: known.learnedMilliseconds, partition: known.partition)
         if known.presence == .online { _ = letReturn(device, at: now) }
+        if known.presence == .offline { heedPresence(device) }
+    }
+
+    /// Items that came from another partition before this was known were to be tried without news of their device.
+    private mutating func heedPresence(_ device: UInt32) {
+        var slot = devices.entries[Int(device)].first
+        while slot != Self.noSlot {
+            if items[Int(slot)].state != .inFlight { items[Int(slot)].flags.remove(.ignoresPresence) }
+            slot = items[Int(slot)].next
+        }
     }
 }
 

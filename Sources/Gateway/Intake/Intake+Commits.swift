@@ -20,7 +20,7 @@ extension Intake {
         let (offset, metadata) = partitions[place].tracker.commitPoint()
         return OffsetCommit(
             topic: topicPartition.topic, partition: topicPartition.partition, offset: offset,
-            metadata: partitions[place].tracker.completedInWindow > 0 ? metadata : "")
+            metadata: metadata)
     }
 
     /// Commits what has moved since the last time; the result comes as an event.

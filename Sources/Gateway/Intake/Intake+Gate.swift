@@ -88,8 +88,26 @@ extension Intake {
 
     /// Tells the gate when a partition's window is full.
     func checkWindow(_ place: Int) {
+        relieve(place)
         guard partitions[place].tracker.isFull || !partitions[place].held.isEmpty else { return }
         gate.window(place, isFull: true, hasRoom: false)
+    }
+
+    /// Has the shards put what holds the watermark into the store, when the commit's metadata runs out of room.
+    private func relieve(_ place: Int, again: Bool = false) {
+        guard store != nil, let offset = partitions[place].tracker.askRelief(again: again) else { return }
+        let slot = partitions[place].slot
+        for shard in shards {
+            shard.loop.execute { shard.relieve(partitionSlot: slot, below: offset) }
+        }
+    }
+
+    /// The same for partitions that are paused until their watermark moves: what was in flight may wait by now.
+    func relieveFullWindows() {
+        guard store != nil else { return }
+        for place in partitions.places where gate.reasons(place).contains(.window) {
+            relieve(place, again: true)
+        }
     }
 
     /// Takes the records that the window could not hold, when it has room for them again.

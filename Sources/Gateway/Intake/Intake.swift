@@ -382,6 +382,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
         guard phase == .running else { return }
         advanceGate()
+        relieveFullWindows()
         lookForDue()
         if !gate.isStalled { pollRecords() }
         if pendingAssignment != nil, loop.now >= lastAssignmentTry + .seconds(1) {

@@ -135,6 +135,7 @@ extension Intake {
             guard let place = partitions.place(ofSlot: replayed.partitionSlot) else { continue }
             partitions[place].tracker.release(replayed.offset)
             partitions[place].isDirty = true
+            reopenWindow(place)
         }
         for completion in news.completed {
             let place = partitions.place(ofSlot: completion.place.partitionSlot)

@@ -86,6 +86,15 @@ extension Shard {
 
     // MARK: Puts
 
+    /// Has the store take what waits of a partition's records below `offset`, so that their offsets are complete.
+    func relieve(partitionSlot: UInt16, below offset: Int64) {
+        guard !hasEnded, storage?[partitionSlot] != nil else { return }
+        // Records that are still in the ring may be among them.
+        takeRecords()
+        machine.relieve(partition: partitionSlot, below: offset, at: now)
+        act()
+    }
+
     /// Has the store take an item as it is.
     func put(_ slot: UInt32, version: UInt64) {
         guard let storage else {

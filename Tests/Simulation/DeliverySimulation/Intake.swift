@@ -52,7 +52,19 @@ extension World {
         log.records[number].takenEpoch = state.epoch
         happened(.polled)
         hand(number, to: worker, partition)
+        relieve(partition, worker)
         return true
+    }
+
+    /// What holds the watermark goes to the store, when the commit's metadata runs out of room.
+    func relieve(_ partition: Int, _ worker: WorkerModel, again: Bool = false) {
+        guard let offset = worker.partitions[partition].tracker.askRelief(again: again) else { return }
+        counts[.relieved] += 1
+        for shard in worker.shards {
+            shard.machine.relieve(
+                partition: worker.partitions[partition].slot, below: offset, at: now(worker))
+            drain(worker, shard)
+        }
     }
 
     private func refusesRecords(_ what: Happening) -> Bool {
@@ -151,6 +163,9 @@ extension World {
         let partition = log.records[record].partition
         if !worker.partitions[partition].tracker.release(log.records[record].offset) {
             broken(.sound, "record \(record) has had its effect once more, and that wasn't awaited")
+        }
+        if worker.partitions[partition].isPaused, worker.partitions[partition].tracker.hasRoom {
+            worker.partitions[partition].isPaused = false
         }
         worker.partitions[partition].isDirty = true
     }
@@ -270,7 +285,7 @@ extension World {
         state.tracker = OffsetTracker(
             nextOffset: committed.offset,
             completedAbove: CompletedOffsets(decoded.completed.ranges + marked),
-            spanLimit: scenario.spanLimit, initialCapacity: 1)
+            spanLimit: scenario.spanLimit, initialCapacity: 1, metadataBytes: scenario.metadataBytes)
         worker.partitions[partition] = state
         owner[partition] = worker.number
         for shard in worker.shards { shard.machine.begin(partition: state.slot) }

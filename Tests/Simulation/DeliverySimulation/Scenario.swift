@@ -30,6 +30,8 @@ struct Scenario {
     var connections: Int
     var streams: Int
     var spanLimit: Int
+    /// Characters that Kafka takes as a commit's metadata.
+    var metadataBytes: Int
     var hasGaps: Bool
     /// How likely an answer is anything but 200, per mille.
     var badAnswerPerMille: Int
@@ -72,6 +74,7 @@ struct Scenario {
         connections = draw.among(1...3)
         streams = draw.spread(1...12)
         spanLimit = draw.chance(400) ? draw.among(64...200) : 4096
+        metadataBytes = draw.chance(300) ? draw.among(40...120) : CommitMetadata.maximumBytes
         hasGaps = draw.chance(150)
         badAnswerPerMille = draw.chance(300) ? draw.among(200...700) : draw.among(10...200)
         limits = Self.limits(&draw, tokens: tokens)

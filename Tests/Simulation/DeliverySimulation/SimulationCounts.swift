@@ -5,7 +5,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     // Kafka and the service.
     case push, cancel, online, offline, receipt, tokenChanged, unregistered
     case polled, skippedAsComplete, pausedForSpan, pausedForCapacity, gap
-    case commit, commitLost, acknowledged, offsetReset
+    case commit, commitLost, acknowledged, offsetReset, relieved
     // Admissions.
     case placed, replaced, obsolete, deviceFull, expiredOnArrival, restored, adopted
     // Of these, pushes that had expired when they came: in the place of an older one, among them some that their device

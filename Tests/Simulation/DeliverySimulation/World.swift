@@ -220,6 +220,10 @@ final class World {
             shard.lastAdvance = monotonic
             drain(worker, shard)
         }
+        for partition in owner.indices
+        where owner[partition] == worker.number && worker.partitions[partition].isPaused {
+            relieve(partition, worker, again: true)
+        }
         lookForDue(worker)
     }
 }
