@@ -37,6 +37,25 @@ extension KafkaConsumer {
         }
     }
 
+    /// Gives up the subscription, and serves events until the leader of the group is told, or the deadline has passed.
+    ///
+    /// librdkafka puts this off while a rebalance is under way. Closing doesn't: a LeaveGroup request would wait behind the
+    /// JoinGroup request that the broker has not answered, and end unanswered after five seconds. Also a static member
+    /// (`group.instance.id`) leaves so; by closing alone it never does (KIP-345).
+    /// - Returns: whether the request to leave was sent, or there was no membership.
+    func unsubscribe(until deadline: MonotonicDeadline) -> Bool {
+        guard subscribes, let queue, memberID != nil else { return true }
+        guard rd_kafka_unsubscribe(client) == RD_KAFKA_RESP_ERR_NO_ERROR else { return false }
+        // Not before: the assignment that follows would be answered with another JoinGroup request.
+        if case .revoke(let partitions) = context.pending { _ = context.answer(unassign: Array(partitions)) }
+        // librdkafka forgets its member identifier with the request to leave.
+        while memberID != nil {
+            if deadline.hasPassed { return false }
+            Self.serve(queue, context, 10, atMost: 1_000)
+        }
+        return true
+    }
+
     /// Leaves the group, serving the rebalance that this brings. `rd_kafka_consumer_close` would do the same
     /// without a limit of time.
     func leaveGroup(until deadline: MonotonicDeadline) -> Bool {

@@ -153,8 +153,8 @@ public final class KafkaConsumer {
 
     // MARK: End
 
-    /// Leaves the group and stops the client. A rebalance that waits for its answer is answered here: what is
-    /// assigned is given back. Commit before, nothing is committed by closing. Commits under way are waited
+    /// Leaves the group and stops the client. A rebalance that is under way ends first, as far as there is time: its
+    /// assignment is accepted, and what is assigned is given back. Commit before, nothing is committed by closing. Commits under way are waited
     /// for and reported as events.
     ///
     /// Records stay valid; the client's memory is freed when the consumer is let go of, which waits for all
@@ -171,13 +171,14 @@ public final class KafkaConsumer {
         context.isClosing = true
         let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         settleBeforeClose()
+        let hasUnsubscribed = unsubscribe(until: deadline)
         var joining = mayBeInFirstJoin
         if let queue {
             rd_kafka_queue_io_event_enable(queue, -1, nil, 0)
             rd_kafka_queue_destroy(queue)
         }
         queue = nil
-        hasLeft = leaveGroup(until: deadline)
+        hasLeft = leaveGroup(until: deadline) && hasUnsubscribed
         joining = joining || mayBeInFirstJoin
         mustKeepClient = !hasLeft || (joining && !context.hasRebalanced)
         context.table.removeAll()
