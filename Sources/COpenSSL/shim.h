@@ -1,4 +1,7 @@
 #pragma once
+#include <errno.h>
+#include <stdint.h>
+#include <time.h>
 #include <openssl/bn.h>
 #include <openssl/bio.h>
 #include <openssl/ec.h>
@@ -45,9 +48,24 @@ static inline uint64_t sluice_SSL_CTX_prefer_server_ciphers(SSL_CTX *context) {
 static inline long sluice_BIO_get_mem_data(BIO *bio, char **data) {
   return BIO_get_mem_data(bio, data);
 }
-// A write BIO that collects up to `size` bytes before it writes to the socket. The caller owns one reference, to be
-// given back with BIO_free_all. NULL without memory.
-static inline BIO *sluice_SSL_gather_output(SSL *ssl, int descriptor, long size) {
+// Refuses a write to the socket from the moment on that the callback's argument names: nanoseconds of CLOCK_MONOTONIC,
+// UINT64_MAX for never. The clock is read right before the system call, as the process may have been stopped.
+static inline long sluice_BIO_check_deadline(
+    BIO *bio, int operation, const char *bytes, size_t length, int argument, long more, int result, size_t *done) {
+  (void)bytes, (void)length, (void)argument, (void)more, (void)done;
+  if (operation != BIO_CB_WRITE) return result;
+  const uint64_t *deadline = (const uint64_t *)(const void *)BIO_get_callback_arg(bio);
+  if (*deadline == UINT64_MAX) return 1;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < *deadline) return 1;
+  BIO_clear_retry_flags(bio);
+  errno = ETIME;
+  return 0;
+}
+// A write BIO that collects up to `size` bytes before it writes to the socket, and writes nothing after `deadline`, which
+// outlives it. The caller owns one reference, to be given back with BIO_free_all. NULL without memory.
+static inline BIO *sluice_SSL_gather_output(SSL *ssl, int descriptor, long size, const uint64_t *deadline) {
   BIO *plain = BIO_new_socket(descriptor, BIO_NOCLOSE);
   BIO *buffer = BIO_new(BIO_f_buffer());
   if (plain == NULL || buffer == NULL || BIO_set_write_buffer_size(buffer, size) != 1) {
@@ -55,6 +73,8 @@ static inline BIO *sluice_SSL_gather_output(SSL *ssl, int descriptor, long size)
     BIO_free(buffer);
     return NULL;
   }
+  BIO_set_callback_arg(plain, (char *)(void *)deadline);
+  BIO_set_callback_ex(plain, sluice_BIO_check_deadline);
   SSL_set0_wbio(ssl, BIO_push(buffer, plain));
   BIO_up_ref(buffer);
   return buffer;

@@ -14,11 +14,17 @@ struct KafkaSetup {
             (name: "bootstrap.servers", value: configuration.bootstrapServers),
             (name: "client.id", value: "sluice"),
         ]).overridden(by: KafkaProperties(configuration.properties.map { ($0.name, $0.value) }))
-        consumer = KafkaProperties([
+        var own = [
             (name: "group.id", value: configuration.groupID),
             // What librdkafka fetches ahead; its own default is 64 MiB.
             (name: "queued.max.messages.kbytes", value: "16384"),
-        ]).overridden(by: common)
+            // For so long the partitions of a worker that has died stand still; librdkafka's own default is 45 s.
+            (name: "session.timeout.ms", value: "10000"),
+            // For so long at most the others don't know that one has left; librdkafka's own default is 3 s.
+            (name: "heartbeat.interval.ms", value: "1000"),
+        ]
+        if let name = configuration.instanceID { own.append((name: "group.instance.id", value: name)) }
+        consumer = KafkaProperties(own).overridden(by: common)
             .overridden(by: KafkaProperties(configuration.consumerProperties.map { ($0.name, $0.value) }))
         producer = KafkaProperties([(name: "linger.ms", value: "5")])
             .overridden(by: common)
@@ -114,6 +120,11 @@ struct KafkaSetup {
         }
         let differences = found?.differences(from: Self.requirements) ?? []
         return differences.isEmpty ? nil : differences.map(\.description).joined(separator: "; ")
+    }
+
+    /// After so long without a heartbeat the group gives a worker's partitions to others.
+    var sessionTimeout: Duration {
+        .milliseconds(consumer["session.timeout.ms"].flatMap(Int.init) ?? 10_000)
     }
 
     /// Of a reader that belongs to no group.

@@ -1,5 +1,6 @@
 import APNS
 import DeliveryCore
+import EventLoop
 import Foundation
 import HTTP2
 import SluiceModel
@@ -7,9 +8,12 @@ import SluiceModel
 /// Turns the configuration's credentials and apps into lanes, and checks files on the way.
 struct LanePlanner {
     private let configuration: Configuration
+    private let permit: SendPermit?
 
-    init(_ configuration: Configuration) {
+    /// - Parameter permit: of all pushes; nil where none are sent.
+    init(_ configuration: Configuration, permit: SendPermit? = nil) {
         self.configuration = configuration
+        self.permit = permit
     }
 
     /// The lanes, and which of them an app's bundle identifiers take.
@@ -75,6 +79,7 @@ struct LanePlanner {
             pool.growthInterval = apns.growthInterval
             pool.idleTimeout = apns.idleTimeout
             pool.maximumAge = apns.maxConnectionAge
+            pool.connection.permit = permit
             pool.connection.proxy = try proxy()
             pool.connection.connectTimeout = apns.connectTimeout
             pool.connection.requestTimeout = apns.requestTimeout

@@ -84,7 +84,8 @@ public final class Worker: Sendable {
         self.failure = failure
         self.bytesInFlight = bytesInFlight
 
-        let planner = LanePlanner(configuration)
+        let permit = SendPermit(until: MonotonicTime(nanoseconds: 0))
+        let planner = LanePlanner(configuration, permit: permit)
         let (lanes, routes) = try planner.plan()
         let properties = KafkaSetup(configuration.kafka)
         try properties.prepareTopics(changelog: configuration.store?.hasChangelog == true, logger: logger)
@@ -127,10 +128,11 @@ public final class Worker: Sendable {
                     })
                 let writer = OutcomeWriter(
                     producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
-                    isTransactional: transactional != nil, logger: logger
+                    isTransactional: transactional != nil, permit: permit, logger: logger
                 ) { weakIntake.fail($0) }
                 return try Shard(
-                    plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, store: store, logger: logger)
+                    plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, permit: permit, store: store,
+                    logger: logger)
             }
             let stopped = stopped
             intake = try Intake(
@@ -139,12 +141,10 @@ public final class Worker: Sendable {
                     commitInterval: delivery.commitInterval, drainDeadline: delivery.drainDeadline,
                     revokeDeadline: min(delivery.drainDeadline, .seconds(10)),
                     partitionShare: delivery.partitionShare,
-                    sessionTimeout: properties.consumer["session.timeout.ms"].flatMap(Int.init).map {
-                        .milliseconds($0)
-                    } ?? .seconds(45)),
+                    sessionTimeout: properties.sessionTimeout),
                 consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
                 deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer, shards: shards,
-                bytesInFlight: bytesInFlight, hasher: hasher, store: store,
+                bytesInFlight: bytesInFlight, permit: permit, hasher: hasher, store: store,
                 loop: EventLoop(name: "kafka"), logger: logger
             ) { reason in
                 failure.text.withLock { $0 = reason }

@@ -102,7 +102,7 @@ extension Intake {
             observation.changelog = changelog
         }
         observation.isStoreFailing = gate.isHeld
-        observation.isMembershipInDoubt = isDoubtful
+        observation.isMembershipInDoubt = lease.isDoubtful && partitions.count > 0
         observation.partitions = partitionReports()
         observation.counters = counters
         observation.outstanding = outstanding

@@ -43,7 +43,10 @@ extension Configuration {
         let file = try ConfigurationValue.parse(text, name: name)
         let (document, unknown) = EnvironmentOverrides.apply(
             environment, to: file, problems: &collector.problems)
-        let configuration = read(document, files: files, collector: collector)
+        var configuration = read(document, files: files, collector: collector)
+        if configuration.kafka.instanceID == nil, let pod = environment["POD_NAME"], !pod.isEmpty {
+            configuration.kafka.instanceID = pod
+        }
         let variables = collector.settings.map(\.environmentVariable)
         for variable in unknown {
             let hint = Suggestion.hint(for: variable, among: variables)

@@ -38,6 +38,11 @@ extension Configuration {
         let groupID = section.text(
             "group-id", default: "sluice",
             help: "consumer group, the same for all workers of an installation")
+        let instanceID = section.text(
+            "instance-id",
+            help:
+                "this worker's own name in the group, the same after a restart; default: the variable `POD_NAME`, if it is set",
+            check: { $0.isEmpty || $0.utf8.count > 249 ? "has 1 to 249 bytes" : nil })
         let defaults = Kafka.Topics()
         let topics = section.section("topics") { section in
             Kafka.Topics(
@@ -73,7 +78,7 @@ extension Configuration {
         }
         return Kafka(
             bootstrapServers: bootstrapServers.joined(separator: ","), groupID: groupID ?? "",
-            topics: topics, createTopics: creates ? createTopics : nil,
+            instanceID: instanceID, topics: topics, createTopics: creates ? createTopics : nil,
             properties: section.properties(
                 "properties", help: "librdkafka properties, such as security.protocol",
                 check: checkProperty),

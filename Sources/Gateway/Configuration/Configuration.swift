@@ -44,6 +44,9 @@ extension Configuration {
         public var bootstrapServers: String
         /// All workers of one installation share it.
         public var groupID: String
+        /// This worker's name in the group, no other's (`group.instance.id`). Nil: Kafka gives it another at each start, and
+        /// waits for a session when it ends without a word.
+        public var instanceID: String?
         public var topics: Topics
         /// Present when the worker may create topics that don't exist.
         public var createTopics: CreateTopics?
@@ -55,12 +58,14 @@ extension Configuration {
         public var producerProperties: [Property]
 
         public init(
-            bootstrapServers: String, groupID: String = "sluice", topics: Topics = Topics(),
+            bootstrapServers: String, groupID: String = "sluice", instanceID: String? = nil,
+            topics: Topics = Topics(),
             createTopics: CreateTopics? = nil, properties: [Property] = [],
             consumerProperties: [Property] = [], producerProperties: [Property] = []
         ) {
             self.bootstrapServers = bootstrapServers
             self.groupID = groupID
+            self.instanceID = instanceID
             self.topics = topics
             self.createTopics = createTopics
             self.properties = properties

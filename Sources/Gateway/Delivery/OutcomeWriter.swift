@@ -17,9 +17,9 @@ final class OutcomeWriter: TimerHandler {
     private var writer = ByteWriter()
     private var timer: TimerID?
 
-    /// Of the intake. Without transactions, which fence a worker that was stopped for long, nothing is produced while it
-    /// isn't sure to have its partitions still: what it has to say may be another's to say by now.
-    var lease: MembershipLease?
+    /// Without transactions, which fence a worker that was stopped for long, nothing is produced while it isn't sure to have
+    /// its partitions still: what it has to say may be another's to say by now. Nil with transactions.
+    private let permit: SendPermit?
     /// Called for each outcome that is not produced, as its partition has gone and its offset with it.
     var gaveBack: (_ partitionSlot: UInt16) -> Void = { _ in }
     /// Called when a blocked writer has room again.
@@ -63,13 +63,15 @@ final class OutcomeWriter: TimerHandler {
 
     init(
         producer: KafkaProducer, outcomes: KafkaTopic, deadLetters: KafkaTopic, changelog: KafkaTopic? = nil,
-        isTransactional: Bool = false, logger: Logger, fail: @escaping @Sendable (String) -> Void
+        isTransactional: Bool = false, permit: SendPermit, logger: Logger,
+        fail: @escaping @Sendable (String) -> Void
     ) {
         self.producer = producer
         self.outcomes = outcomes
         self.deadLetters = deadLetters
         self.changelog = changelog
         if isTransactional { transaction = Transaction() }
+        self.permit = isTransactional ? nil : permit
         self.logger = logger
         self.fail = fail
     }
@@ -86,8 +88,8 @@ final class OutcomeWriter: TimerHandler {
     /// What is written waits until it is told otherwise.
     private var isHeld: Bool {
         if transaction != nil { return transaction!.isFrozen }
-        guard let lease else { return false }
-        return !lease.isValid(at: loop.now)
+        guard let permit else { return false }
+        return !permit.isValid
     }
 
     private var mayProduce: Bool { pending.isEmpty && !isHeld }

@@ -94,9 +94,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Tells another shard, by its index, that departures of a device may be taken over.
     var released: @Sendable (Int, DeviceKey) -> Void = { _, _ in }
     /// Of the intake; nothing is sent without it.
-    var lease: MembershipLease? {
-        didSet { outcomes.lease = lease }
-    }
+    private let permit: SendPermit
     /// What the intake has to hear at the end of the turn.
     var news = IntakeNews()
     var report: @Sendable (IntakeNews) -> Void = { _ in }
@@ -107,12 +105,13 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     static let recordsPerTurn = 2048
 
     init(
-        plan: ShardPlan, outcomes: OutcomeWriter, bytesInFlight: InFlightBytes, store: RetryStore? = nil,
-        logger: Logger
+        plan: ShardPlan, outcomes: OutcomeWriter, bytesInFlight: InFlightBytes, permit: SendPermit,
+        store: RetryStore? = nil, logger: Logger
     ) throws(SystemError) {
         self.plan = plan
         self.outcomes = outcomes
         self.bytesInFlight = bytesInFlight
+        self.permit = permit
         self.logger = logger
         loop = try EventLoop(name: "shard-\(plan.index)")
         storage = store.map { ShardStore($0) }
@@ -176,7 +175,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
         checkStalls()
-        if !isDraining, !outcomes.isBlocked, lease?.isValid(at: loop.now) ?? true { sendAll() }
+        if !isDraining, !outcomes.isBlocked, permit.isValid { sendAll() }
         submitToStore()
         tellSettled()
         if freedBytes != 0 {

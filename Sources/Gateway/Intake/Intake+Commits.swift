@@ -63,6 +63,7 @@ extension Intake {
         }
         guard !issued.commits.isEmpty else { return }
         attempt("commit") { () throws(KafkaError) in
+            issued.requestedAt = MonotonicTime.read().nanoseconds
             issued.reference = try consumer.commit(issued.commits)
             commitUnderWay = issued
         }
@@ -73,12 +74,14 @@ extension Intake {
     }
 
     func committed(_ result: CommitResult) {
+        var requestedAt: UInt64 = 0
         if let issued = commitUnderWay, result.reference == issued.reference {
             commitUnderWay = nil
+            requestedAt = issued.requestedAt
             ended(issued, isTaken: result.error == nil)
         }
         counters.commits += 1
-        guard let error = result.error else { return confirmMembership() }
+        guard let error = result.error else { return confirmMembership(requestedAt: requestedAt) }
         counters.commitErrors += 1
         logger.warning("offsets were not committed; tried again", metadata: ["error": "\(error)"])
         // librdkafka 2.0 takes all partitions for lost when it learns of a new generation by a commit (its issue 4059):
@@ -87,7 +90,7 @@ extension Intake {
         commitAllAgain()
     }
 
-    private func commitAllAgain() {
+    func commitAllAgain() {
         for place in partitions.places {
             partitions[place].committed = nil
             partitions[place].isDirty = true

@@ -36,7 +36,8 @@ extension Intake {
     func answerAssignment() {
         guard let assigned = pendingAssignment else { return }
         do throws(KafkaError) {
-            let committed = try consumer.committed(assigned)
+            let committed = try consumer.committed(assigned, timeoutMilliseconds: takeOverPatience)
+            takeOverPatience = Self.firstTakeOverPatience
             var begins: [TopicPartitionOffset] = []
             var states: [PartitionState] = []
             for offset in committed {
@@ -65,7 +66,7 @@ extension Intake {
             commitsWaitUntil = loop.now
             for state in states { begin(state) }
             handedOff()
-            confirmMembership()
+            if lease.isDoubtful { commitAllAgain() }
             followGate()
             logger.info(
                 "partitions assigned",
@@ -73,10 +74,20 @@ extension Intake {
                     "partitions": "\(assigned.sorted().map { "\($0.partition)" }.joined(separator: ","))"
                 ])
         } catch {
-            counters.kafkaErrors += 1
-            logger.error("taking partitions over", metadata: ["error": "\(error)"])
+            takeOverFailed(error)
         }
     }
+
+    /// Kafka doesn't answer, or waits for the transactions of those who had the partitions.
+    func takeOverFailed(_ error: KafkaError) {
+        takeOverPatience = min(takeOverPatience * 2, Self.longestTakeOverPatience)
+        counters.kafkaErrors += 1
+        logger.warning("taking partitions over; tried again", metadata: ["error": "\(error)"])
+    }
+
+    /// What is asked of Kafka on the way holds the loop up, and looks to the lease as if the process had been stopped.
+    static let firstTakeOverPatience: Int32 = 500
+    static let longestTakeOverPatience: Int32 = 4_000
 
     func begin(_ state: PartitionState) {
         let place = partitions.insert(state)

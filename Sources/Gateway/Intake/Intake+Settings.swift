@@ -9,6 +9,6 @@ extension Intake {
         /// Part of the limits that one partition's jobs may take when they are held for long.
         var partitionShare: Double
         /// Of the consumer.
-        var sessionTimeout: Duration = .seconds(45)
+        var sessionTimeout: Duration
     }
 }

@@ -50,9 +50,11 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var barrier: Barrier?
     /// Partitions on their way here.
     var handOff = HandOff()
-    let lease: MembershipLease
-    /// The lease had run out before it was renewed: only the group can say whether this worker is still a member.
-    var isDoubtful = false
+    /// For how long their committed offsets are waited for, in milliseconds; doubles with each failure.
+    var takeOverPatience = Intake.firstTakeOverPatience
+    /// Whether the partitions are still this worker's, and until when pushes may leave for that.
+    var lease: MembershipLease
+    let permit: SendPermit
     /// Nil without transactions. Set once, before the start.
     var transactions: WorkerTransactions?
     /// Nothing more is committed.
@@ -94,7 +96,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     init(
         settings: Settings, consumerProperties: KafkaProperties, jobsTopic: String, deadLettersTopic: String,
         producer: KafkaProducer,
-        shards: [Shard], bytesInFlight: InFlightBytes, hasher: IdentityHasher, store: RetryStore?,
+        shards: [Shard], bytesInFlight: InFlightBytes, permit: SendPermit, hasher: IdentityHasher,
+        store: RetryStore?,
         loop: EventLoop, logger: Logger,
         ended: @escaping (String?) -> Void
     ) throws {
@@ -114,7 +117,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
             limits: .init(
                 jobs: settings.maximumInFlight, bytes: settings.maximumBytes,
                 partitionShare: settings.partitionShare), now: loop.now.nanoseconds)
-        lease = MembershipLease(sessionTimeout: settings.sessionTimeout, now: loop.now)
+        self.permit = permit
+        lease = MembershipLease(
+            session: settings.sessionTimeout.wholeNanoseconds, now: MonotonicTime.read().nanoseconds)
         lastCommit = loop.now
         lastAssignmentTry = loop.now
         let events = EventRelay()
@@ -125,7 +130,6 @@ final class Intake: TimerHandler, @unchecked Sendable {
         recordsWakeup = try loop.makeWakeup { [unowned self] in pollRecords() }
         reportsWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
         for shard in shards {
-            shard.lease = lease
             shard.gaveBack = { [unowned self] slot in loop.execute { [self] in jobGaveBack(slot) } }
             shard.report = { [unowned self] news in loop.execute { [self] in take(news) } }
         }
@@ -154,7 +158,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 producer.notify(fileDescriptor: reportsWakeup.signalDescriptor)
             }
             loop.schedule(after: Self.tick, handler: self)
-            lease.renew(at: loop.now)
+            lease = MembershipLease(
+                session: settings.sessionTimeout.wholeNanoseconds, now: MonotonicTime.read().nanoseconds)
+            permit.extend(until: MonotonicTime(nanoseconds: lease.until))
             startTransactions()
             pollRecords()
             pollReports()

@@ -50,11 +50,9 @@ extension Intake {
         if restorer != nil, !handOff.isReady || handOff.stages.isEmpty {
             // Kafka waits there for the transactions of those who had the partitions: what they changed counts.
             do throws(KafkaError) {
-                _ = try consumer.committed(pendingAssignment)
+                _ = try consumer.committed(pendingAssignment, timeoutMilliseconds: takeOverPatience)
             } catch {
-                counters.kafkaErrors += 1
-                logger.warning("taking partitions over", metadata: ["error": "\(error)"])
-                return
+                return takeOverFailed(error)
             }
         }
         let new = assigned.filter { handOff.stages[$0] == nil }.sorted()

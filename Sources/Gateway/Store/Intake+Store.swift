@@ -27,6 +27,8 @@ struct IssuedCommit {
     /// By the slots of their partitions; the offset where it is among the commits.
     var serials: [(slot: UInt16, serial: UInt64, offset: Int64?)] = []
     var reference: UInt64 = 0
+    /// When Kafka was asked, on the monotonic clock.
+    var requestedAt: UInt64 = 0
 
     var isEmpty: Bool { commits.isEmpty && serials.isEmpty }
 }

@@ -25,6 +25,8 @@ final class WorkerTransactions: TimerHandler {
     var aborted = 0
     /// Offsets of the open transaction, by the slots of their partitions.
     var sent: [(slot: UInt16, offset: Int64)] = []
+    /// When these were handed over, on the monotonic clock. Nil: there were none, and Kafka checks no membership.
+    var sentAt: UInt64?
     private var timer: TimerID?
     private let woken: () -> Void
 
@@ -189,6 +191,7 @@ extension Intake {
             }
             lastCommit = loop.now
             finishedSinceCommit = 0
+            transactions.sentAt = places.isEmpty ? nil : MonotonicTime.read().nanoseconds
             try transactions.client.sendOffsets(commits, group: group)
         } catch {
             // The group has gone on without this worker, which will hear of it.
@@ -210,7 +213,7 @@ extension Intake {
         switch ended {
         case .committed:
             counters.commits += 1
-            confirmMembership()
+            if let sentAt = transactions.sentAt { confirmMembership(requestedAt: sentAt) }
             for (slot, offset) in transactions.sent {
                 guard let place = partitions.place(ofSlot: slot) else { continue }
                 partitions[place].store?.committed.advance(to: offset)

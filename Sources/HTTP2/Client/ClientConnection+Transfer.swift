@@ -99,6 +99,8 @@ extension ClientConnection {
 
     private func writeOutput() {
         guard let transport, state == .open || state == .negotiating else { return }
+        transport.sendDeadline =
+            hasUnsentRequests ? configuration.permit?.until.nanoseconds ?? .max : .max
         transport.willWrite(session.output.count)
         while !session.output.isEmpty {
             let waiting = session.output.readable
@@ -119,7 +121,9 @@ extension ClientConnection {
             }
         }
         switch transport.flushOutput() {
-        case .done, .wantRead: want(.read)
+        case .done, .wantRead:
+            hasUnsentRequests = false
+            want(.read)
         case .wantWrite: want([.read, .write])
         case .failed(let error): outputFailed(error, on: transport)
         }
@@ -128,7 +132,8 @@ extension ClientConnection {
     private func outputFailed(_ error: TLSError, on transport: TLSTransport) {
         // A server that closed may have said why, and which requests it has not processed.
         takeLastInput(from: transport)
-        close(.tls(error))
+        let isPermitted = !hasUnsentRequests || configuration.permit?.isValid ?? true
+        close(isPermitted ? .tls(error) : .permitEnded)
     }
 
     private func takeLastInput(from transport: TLSTransport) {

@@ -17,6 +17,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         /// A PING is sent when requests are open and not a byte was read for so long. A silent connection with open
         /// requests is given up after this and ``pingTimeout`` together.
         public var suspicionInterval: Duration = .seconds(2)
+        /// Without it, once it has ended, no request is sent; nil: always.
+        public var permit: SendPermit?
         /// The proxy to go through. The addresses to connect to are then its own.
         public var proxy: ProxyConfiguration?
 
@@ -71,6 +73,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     /// The output was at its limit, and the owner has not been told that it is not any more.
     var isOutputFull = false
     var unflushedRequests = 0
+    /// A request may be among what was framed and not sent.
+    var hasUnsentRequests = false
     var isDraining = false
     var health: ConnectionHealth
     var wasSuspended = false
@@ -182,6 +186,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         let result = session.submit(tag: tag, body: body, deadline: deadline, encode: encode)
         if result == .submitted {
             unflushedRequests += 1
+            hasUnsentRequests = true
             if session.openStreams == 1 { watchFirstStream() }
         }
         scheduleFlush()

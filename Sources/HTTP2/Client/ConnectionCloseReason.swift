@@ -28,6 +28,8 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
     case drained
     /// We ended it at once.
     case closed
+    /// Requests were to leave after the end of ``EventLoop/SendPermit``: this process was stopped for a while.
+    case permitEnded
 
     /// What an end calls for.
     public enum Kind: Sendable, Equatable {
@@ -66,7 +68,7 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
             }
         case .http2: .protocolBreach
         case .closedByServer(clean: true): .endedByServer
-        case .drained, .closed: .endedByUs
+        case .drained, .closed, .permitEnded: .endedByUs
         }
     }
 
@@ -85,6 +87,8 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
             "unresponsive: \(count) requests in a row had no answer in time"
         case .drained: "drained"
         case .closed: "closed"
+        case .permitEnded:
+            "closed with requests that were not sent, as this process was stopped for too long to be sure of them"
         }
     }
 }

@@ -51,6 +51,8 @@ public final class TLSTransport {
     /// Collects records for one system call; nil when each is sent at once. Freed after `ssl`, which has a reference
     /// of its own.
     private var gathering: OpaquePointer?
+    /// Of ``sendDeadline``. Owned; freed after `gathering`, whose callback reads it.
+    private let deadline: UnsafeMutablePointer<UInt64>
     /// Something may be in `gathering` that was not sent.
     private var hasGathered = false
     /// Records pass `gathering` by.
@@ -86,14 +88,17 @@ public final class TLSTransport {
         _ context: TLSContext, fileDescriptor: Int32, serverName: String?, gathersOutput: Bool
     ) throws(TLSError) {
         ERR_clear_error()
+        deadline = .allocate(capacity: 1)
+        deadline.initialize(to: .max)
         let created = SSL_new(context.pointer)
         var gathering: OpaquePointer?
         if let created, SSL_set_fd(created, fileDescriptor) == 1, gathersOutput {
-            gathering = sluice_SSL_gather_output(created, fileDescriptor, Self.gatherSize)
+            gathering = sluice_SSL_gather_output(created, fileDescriptor, Self.gatherSize, deadline)
         }
         guard let ssl = created, SSL_get_fd(ssl) == fileDescriptor, (gathering != nil) == gathersOutput
         else {
             SSL_free(created)
+            deadline.deallocate()
             _ = Glibc.close(fileDescriptor)
             throw .configuration("creating a TLS connection", hint: "the system may be out of memory")
         }
@@ -111,7 +116,17 @@ public final class TLSTransport {
         }
     }
 
-    deinit { close() }
+    deinit {
+        close()
+        deadline.deallocate()
+    }
+
+    /// From this moment of the monotonic clock on nothing leaves: a write or flush fails, and so does the connection. `.max`,
+    /// as at the beginning: never. Only for a transport that gathers.
+    public var sendDeadline: UInt64 {
+        get { deadline.pointee }
+        set { deadline.pointee = newValue }
+    }
 
     private static func expect(_ name: String, of ssl: OpaquePointer, verify: Bool) throws(TLSError) {
         let isAddress = SocketAddressText.isAddress(name)

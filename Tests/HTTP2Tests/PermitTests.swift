@@ -1,0 +1,84 @@
+import EventLoop
+import TestSupport
+import Testing
+
+@testable import HTTP2
+
+/// What a process that was stopped for long has framed leaves neither then nor later.
+@Suite struct PermitTests {
+    private let fixture: TLSFixture
+
+    init() throws { fixture = try TLSFixture() }
+
+    /// - Parameter bodies: enough of them for several records to be gathered.
+    @Test(arguments: [1, 400] as [UInt32])
+    func nothingLeavesAfterThePermitsEnd(requests: UInt32) throws {
+        let loop = try EventLoop(name: "test-server")
+        let log = ServerLog()
+        let listener = try ServerListener(
+            loop: loop, address: "127.0.0.1", port: 0, tls: .server(fixture.serverOptions),
+            options: ServerOptions()
+        ) { _ in RecordingHandler(log: log) { $1.respond(stream: $0.stream, status: 200) } }
+        try listener.start()
+        loop.start()
+        defer {
+            loop.stop()
+            loop.join()
+        }
+        let permit = SendPermit(until: .distantFuture)
+        let connection = try ConnectionClient(
+            addresses: [SocketAddress("127.0.0.1", port: listener.port)!],
+            context: .client(fixture.clientOptions)
+        ) { $0.permit = permit }
+        defer { connection.stop() }
+        try connection.waitUntilOpen()
+        let first = connection.send(0..<3)
+        #expect(first.allSatisfy { $0 == .submitted })
+        try eventually("three answers") { connection.read { $0.ends.count } == 3 }
+
+        permit.extend(until: MonotonicTime.read())
+        _ = connection.send(3..<3 + requests)
+        let reason = try connection.waitUntilClosed()
+        guard case .permitEnded = reason else {
+            Issue.record("\(reason)")
+            return
+        }
+        #expect(reason.kind == .endedByUs)
+        try eventually("the server sees the end") { !log.closed.isEmpty }
+        #expect(log.requests.count == 3)
+        let ends = connection.read { $0.ends }
+        #expect((3..<3 + requests).allSatisfy { ends[$0] == [0] })
+    }
+
+    /// Without requests among it, what is written keeps the connection alive.
+    @Test func aConnectionWithoutRequestsStays() throws {
+        let loop = try EventLoop(name: "test-server")
+        let log = ServerLog()
+        let listener = try ServerListener(
+            loop: loop, address: "127.0.0.1", port: 0, tls: .server(fixture.serverOptions),
+            options: ServerOptions()
+        ) { _ in RecordingHandler(log: log) { $1.respond(stream: $0.stream, status: 200) } }
+        try listener.start()
+        loop.start()
+        defer {
+            loop.stop()
+            loop.join()
+        }
+        let permit = SendPermit(until: MonotonicTime(nanoseconds: 0))
+        let connection = try ConnectionClient(
+            addresses: [SocketAddress("127.0.0.1", port: listener.port)!],
+            context: .client(fixture.clientOptions)
+        ) {
+            $0.permit = permit
+            $0.pingInterval = .milliseconds(20)
+        }
+        defer { connection.stop() }
+        try connection.waitUntilOpen()
+        try eventually("PINGs") { connection.statistics.pings >= 3 }
+        #expect(connection.read { $0.closed.isEmpty })
+        permit.extend(until: .distantFuture)
+        let sent = connection.send(0..<1)
+        #expect(sent == [.submitted])
+        try eventually("an answer") { connection.read { $0.ends[0] } == [200] }
+    }
+}
