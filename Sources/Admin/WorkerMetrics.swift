@@ -47,6 +47,9 @@ enum WorkerMetrics {
             "head_of_line_seconds", "Age of the oldest unfinished job that holds a committed offset back.",
             oldest / .seconds(1))
         let counters = intake.counters
+        metrics.counter(
+            "worker_restarts", "Workers of this process that failed, so that another one has started.",
+            counters.restarts)
         metrics.counter("jobs", "Records taken from the jobs topic.", counters.records)
         metrics.counter(
             "jobs_finished", "Records whose outcome or dead letter is in Kafka.", counters.finished)

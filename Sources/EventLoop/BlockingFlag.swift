@@ -33,10 +33,15 @@ public final class BlockingFlag: @unchecked Sendable {
     }
 
     /// Waits at most `seconds`; true if the flag was set by then.
-    public func wait(seconds: Int) -> Bool {
+    public func wait(seconds: Int) -> Bool { wait(milliseconds: seconds * 1000) }
+
+    /// Waits at most so long; true if the flag was set by then.
+    public func wait(milliseconds: Int) -> Bool {
         var deadline = timespec()
         clock_gettime(CLOCK_REALTIME, &deadline)
-        deadline.tv_sec += seconds
+        let nanoseconds = deadline.tv_nsec + milliseconds % 1000 * 1_000_000
+        deadline.tv_sec += milliseconds / 1000 + nanoseconds / 1_000_000_000
+        deadline.tv_nsec = nanoseconds % 1_000_000_000
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         while !isSet {

@@ -29,7 +29,7 @@ public enum WorkerError: Error, Sendable, CustomStringConvertible {
 /// How a worker ended.
 public struct WorkerResult: Sendable {
     /// Nil after an orderly stop; else why the worker had to stop.
-    public var failure: String?
+    public var failure: WorkerFailure?
     public var totals: WorkerSnapshot
 }
 
@@ -71,12 +71,14 @@ public final class Worker: Sendable {
     }
 
     private final class FailureBox: Sendable {
-        let text = Mutex<String?>(nil)
+        let failure = Mutex<WorkerFailure?>(nil)
     }
 
     /// Makes everything and checks it: keys, certificates, Kafka and its topics. Blocks for as long as Kafka takes to
     /// answer, at most some ten seconds.
-    public init(configuration: Configuration, logger: Logger) throws {
+    ///
+    /// - Parameter restarts: workers that have failed in this process before.
+    public init(configuration: Configuration, logger: Logger, restarts: Int = 0) throws {
         self.configuration = configuration
         self.logger = logger
         let failure = FailureBox()
@@ -94,7 +96,7 @@ public final class Worker: Sendable {
         do {
             let log = logger
             let events: @Sendable (KafkaProducerEvent) -> Void = { event in
-                Worker.log(event, log) { weakIntake.fail($0) }
+                Worker.log(event, log) { weakIntake.fail($0, $1) }
             }
             let store = try Self.openStore(configuration, logger: logger)
             self.store = store
@@ -129,7 +131,7 @@ public final class Worker: Sendable {
                 let writer = OutcomeWriter(
                     producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
                     isTransactional: transactional != nil, permit: permit, logger: logger
-                ) { weakIntake.fail($0) }
+                ) { weakIntake.fail($0, $1) }
                 return try Shard(
                     plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, permit: permit, store: store,
                     logger: logger)
@@ -147,7 +149,7 @@ public final class Worker: Sendable {
                 bytesInFlight: bytesInFlight, permit: permit, hasher: hasher, store: store,
                 loop: EventLoop(name: "kafka"), logger: logger
             ) { reason in
-                failure.text.withLock { $0 = reason }
+                failure.failure.withLock { $0 = reason }
                 stopped.set()
             }
             if let store, changelog != nil {
@@ -162,6 +164,7 @@ public final class Worker: Sendable {
                     intake.wakeTransactions()
                 }
             }
+            intake.counters.restarts = restarts
             weakIntake.set(intake)
             let siblings = shards.map { ShardReference(shard: $0) }
             for shard in shards {
@@ -212,7 +215,7 @@ public final class Worker: Sendable {
         intake.loop.stop()
         intake.loop.join()
         closeStore()
-        return WorkerResult(failure: failure.text.withLock { $0 }, totals: totals)
+        return WorkerResult(failure: failure.failure.withLock { $0 }, totals: totals)
     }
 
     private static func openStore(
@@ -287,11 +290,13 @@ public final class Worker: Sendable {
         return totals
     }
 
-    private static func log(_ event: KafkaProducerEvent, _ logger: Logger, fail: (String) -> Void) {
+    private static func log(
+        _ event: KafkaProducerEvent, _ logger: Logger, fail: (String, KafkaError) -> Void
+    ) {
         switch event {
         case .error(let error):
             if error.isFatal {
-                fail("the producer has failed: \(error)")
+                fail("the producer has failed: \(error)", error)
             } else {
                 logger.warning("Kafka producer", metadata: ["error": "\(error)"])
             }
@@ -327,8 +332,8 @@ private final class IntakeReference: Sendable {
         intake.loop.execute { intake.take(news) }
     }
 
-    func fail(_ reason: String) {
+    func fail(_ reason: String, _ error: KafkaError) {
         guard let intake = reference.withLock({ $0.intake }) else { return }
-        intake.loop.execute { intake.fail(reason) }
+        intake.loop.execute { intake.fail(reason, error) }
     }
 }

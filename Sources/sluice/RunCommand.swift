@@ -18,6 +18,9 @@ struct RunCommand: ParsableCommand {
             finish, outcomes are flushed, offsets committed, and the group is left. A second signal ends it at once; \
             what was in flight is then done again by another worker.
 
+            When Kafka has locked the worker out, as a broker was away for long, say, it starts over in the same process: \
+            with new clients of Kafka and what is committed.
+
             Logs go to standard error (log.level, log.format), never with device tokens, provider tokens or payloads.
 
             The admin endpoint (admin.listen) answers /livez, /readyz, /metrics and /store over HTTP, from before Kafka is \
@@ -25,7 +28,8 @@ struct RunCommand: ParsableCommand {
 
             EXIT STATUS
               0   stopped on request, nothing left in flight
-              69  Kafka can't be reached, lacks a topic, or failed for good; or admin.listen is taken
+              69  Kafka can't be reached at the start, lacks a topic, or refuses something that a fresh start doesn't \
+            mend; or admin.listen is taken
               70  the system refused something
               75  stopped on request, and the drain deadline came first
               78  the configuration is wrong, or a key or certificate it names is
@@ -54,30 +58,29 @@ struct RunCommand: ParsableCommand {
         let endpoints = AdminEndpoints()
         let admin = try startAdmin(configuration, endpoints, logger)
         defer { admin?.stop() }
-        let worker: Worker
+        let reporting = Reporting(logger, configuration.metrics.statsInterval, readyFile: readyFile)
+        let supervisor = WorkerSupervisor(configuration: configuration, logger: logger) { worker in
+            endpoints.attach(AdminSource(worker))
+            reporting.begin(worker)
+        } ended: { result in
+            reporting.end()
+            endpoints.detach()
+            logger.notice("worker stopped", metadata: WorkerReporter.metadata(result.totals))
+        }
+        stop.onRequest {
+            // No snapshot may be under way when the worker ends.
+            reporting.end()
+            supervisor.requestStop()
+        }
+        let result: WorkerResult
         do {
-            worker = try Worker(configuration: configuration, logger: logger)
+            result = try supervisor.run()
         } catch let error as WorkerError {
             throw CommandFailure(error)
         } catch {
             throw CommandFailure(.internalError, "\(error)")
         }
-        worker.start()
-        endpoints.attach(AdminSource(worker))
-        let reporter = WorkerReporter(
-            worker: worker, logger: logger, interval: configuration.metrics.statsInterval,
-            readyFile: readyFile)
-        stop.onRequest {
-            // No snapshot may be under way when the worker ends.
-            reporter.stop()
-            worker.requestStop()
-        }
-        let result = worker.waitUntilStopped()
-        reporter.stop()
-        endpoints.detach()
-        if let readyFile { ReadyFile.remove(readyFile) }
-        logger.notice("worker stopped", metadata: WorkerReporter.metadata(result.totals))
-        if let failure = result.failure { throw CommandFailure(.unavailable, failure) }
+        if let failure = result.failure { throw CommandFailure(.unavailable, failure.reason) }
         if result.totals.outstanding > 0 {
             throw CommandFailure(
                 .unfinished,
@@ -109,6 +112,30 @@ extension CommandFailure {
         case .kafka(let text), .store(let text): self.init(.unavailable, text)
         case .system(let text): self.init(.internalError, text)
         }
+    }
+}
+
+/// The report of the worker that runs at the moment, if one does.
+private final class Reporting: Sendable {
+    private let reporter = Mutex<WorkerReporter?>(nil)
+    private let logger: Logger
+    private let interval: Duration
+    private let readyFile: String?
+
+    init(_ logger: Logger, _ interval: Duration, readyFile: String?) {
+        self.logger = logger
+        self.interval = interval
+        self.readyFile = readyFile
+    }
+
+    func begin(_ worker: Worker) {
+        let new = WorkerReporter(worker: worker, logger: logger, interval: interval, readyFile: readyFile)
+        reporter.withLock { $0 = new }
+    }
+
+    func end() {
+        reporter.withLock { $0 }?.stop()
+        if let readyFile { ReadyFile.remove(readyFile) }
     }
 }
 

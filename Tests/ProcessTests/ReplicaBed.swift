@@ -119,6 +119,8 @@ final class ReplicaBed {
             for line in replica.read() where line.message == "partitions assigned" {
                 for partition in line.partitions { take(partition, at: line.time) }
             }
+            isDisturbed.formUnion(replica.givenUp)
+            replica.givenUp = []
         }
         history.unreadable = tail.unreadable + letters.records.count + log.unreadable
     }
@@ -271,27 +273,17 @@ final class ReplicaBed {
 
     /// Waits until a worker that was resumed has its share and does its work. Kafka aborts a transaction that is open for
     /// longer than `transaction.timeout.ms` and locks its producer out, of which the worker learns when it ends the
-    /// transaction, be it before it has partitions again or after: then it ends at once, and another takes its place.
-    func startAgainIfFenced(_ name: String, meanwhile: () throws -> Void) throws {
+    /// transaction: then it starts over.
+    func waitUntilItGoesOn(_ name: String, meanwhile: () throws -> Void) throws {
         let replica = replicas[name]!
-        replica.mayEnd = Self.hasTransactions
         var shared: Int64?
-        try wait(for: "\(name) goes on, or has ended", meanwhile: meanwhile) {
+        try wait(for: "\(name) goes on", meanwhile: meanwhile) {
             if isShared, shared == nil { shared = now }
-            guard replica.process.isRunning else { return true }
             guard Self.hasTransactions, let shared else { return shared != nil }
             return history.outcomes.contains {
                 $0.finished > shared && replica.owned.contains($0.place.partition)
             }
         }
-        replica.mayEnd = false
-        guard !replica.process.isRunning else { return }
-        try poll()
-        #expect(try replica.process.wait() == .status(69), "\(replica.process.standardError.suffix(2_000))")
-        #expect(replica.lines.contains { $0.message == "the worker stops at once" })
-        isDisturbed.formUnion(replica.owned)
-        replicas[name] = nil
-        try start([name])
     }
 
     /// Throws away what a worker that has ended had.

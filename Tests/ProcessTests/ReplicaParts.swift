@@ -16,9 +16,11 @@ final class Replica {
     private var log: LineTail
     /// It is expected to have partitions.
     var isActive = true
-    /// It may end by itself.
-    var mayEnd = false
     var owned: Set<Int32> = []
+    /// Partitions that it had when it started over.
+    var givenUp: Set<Int32> = []
+    /// How often it has started over.
+    var restarts: Int { lines.count { $0.message == "the worker starts over" } }
     private(set) var lines: [Line] = []
 
     struct Line {
@@ -37,7 +39,7 @@ final class Replica {
         log = LineTail(process.standardErrorFile)
     }
 
-    var endedEarly: ChildProcess.Exit? { isActive && !mayEnd ? process.exitIfEnded() : nil }
+    var endedEarly: ChildProcess.Exit? { isActive ? process.exitIfEnded() : nil }
 
     private static let style = Date.ISO8601FormatStyle(includingFractionalSeconds: true)
 
@@ -55,6 +57,9 @@ final class Replica {
             switch line.message {
             case "partitions assigned": owned.formUnion(line.partitions)
             case "partitions revoked", "partitions lost": owned.subtract(line.partitions)
+            case "the worker stops at once":
+                givenUp.formUnion(owned)
+                owned = []
             default: break
             }
         }

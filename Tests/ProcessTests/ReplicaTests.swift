@@ -53,6 +53,9 @@ struct ReplicaTests {
         let pauses = bed.longestPauses(from: start, until: bed.now)
         print("rolling restart, \(bed.now - start) ms: partitions without progress for \(pauses) ms at most")
         try end(&load, bed, "rolling restart of three", seed: seed)
+        if ReplicaBed.hasTransactions {
+            #expect(bed.history.outcomes.count == bed.history.jobs.count, "seed \(seed): one outcome each")
+        }
     }
 
     @Test("what a worker held that is gone for good is restored by another, and is in time")
@@ -125,7 +128,7 @@ struct ReplicaTests {
         let outcomes = bed.history.outcomes.count
         let arrivals = bed.history.arrivals.count
         bed.resume("one")
-        try bed.startAgainIfFenced("one") { try load.tick(bed, jobs: 1) }
+        try bed.waitUntilItGoesOn("one") { try load.tick(bed, jobs: 1) }
         try bed.waitForShares()
         try bed.poll()
         let stale = bed.history.arrivals[arrivals...]
@@ -143,6 +146,10 @@ struct ReplicaTests {
             \(repeated.map { $0.finished - resumed }) ms later
             """)
         #expect(repeated.isEmpty, "seed \(seed)")
+        let pushedAgain = stale.filter { arrival in
+            bed.history.outcomes[..<outcomes].contains { $0.apnsID == arrival.apnsID }
+        }
+        #expect(pushedAgain.isEmpty, "seed \(seed): pushes of what the other had ended")
         try end(&load, bed, "one of two stopped past its session", seed: seed)
     }
 

@@ -80,7 +80,7 @@ extension Intake {
             case .draining: .draining
             case .ended: .ended
             }
-        observation.failure = failure
+        observation.failure = failure?.reason
         observation.isAssigned = isAssigned
         observation.arriving = pendingAssignment?.count
         for (partition, stage) in handOff.stages {

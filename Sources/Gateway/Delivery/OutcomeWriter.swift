@@ -12,7 +12,7 @@ final class OutcomeWriter: TimerHandler {
     private let changelog: KafkaTopic?
     private let logger: Logger
     /// A produce call that can't succeed ends the worker: an outcome must not be lost.
-    private let fail: @Sendable (String) -> Void
+    private let fail: @Sendable (String, KafkaError) -> Void
     private unowned var loop: EventLoop!
     private var writer = ByteWriter()
     private var timer: TimerID?
@@ -64,7 +64,7 @@ final class OutcomeWriter: TimerHandler {
     init(
         producer: KafkaProducer, outcomes: KafkaTopic, deadLetters: KafkaTopic, changelog: KafkaTopic? = nil,
         isTransactional: Bool = false, permit: SendPermit, logger: Logger,
-        fail: @escaping @Sendable (String) -> Void
+        fail: @escaping @Sendable (String, KafkaError) -> Void
     ) {
         self.producer = producer
         self.outcomes = outcomes
@@ -138,7 +138,8 @@ final class OutcomeWriter: TimerHandler {
                 return retain(
                     topic, partition, key: key, value: value, opaque: opaque, partitionSlot: partitionSlot)
             case .queueFull, .noTransaction: break
-            case .failed(let error): return fail("a record for \(topic.name) can't be produced: \(error)")
+            case .failed(let error):
+                return fail("a record for \(topic.name) can't be produced: \(error)", error)
             }
         }
         wait(
@@ -178,7 +179,7 @@ final class OutcomeWriter: TimerHandler {
         switch produce(letter) {
         case .queued: return
         case .queueFull, .noTransaction: wait(letter)
-        case .failed(let error): fail("a dead letter can't be produced: \(error)")
+        case .failed(let error): fail("a dead letter can't be produced: \(error)", error)
         }
     }
 
@@ -249,7 +250,7 @@ final class OutcomeWriter: TimerHandler {
             case .queued: done += 1
             case .queueFull, .noTransaction: break loop
             case .failed(let error):
-                fail("a record for \(letter.topic.name) can't be produced: \(error)")
+                fail("a record for \(letter.topic.name) can't be produced: \(error)", error)
                 break loop
             }
         }

@@ -228,6 +228,7 @@ extension Intake {
     func beginDrain() {
         guard phase == .running else { return }
         phase = .draining
+        stopsAt = loop.now + settings.drainDeadline
         // A part of the time is for outcomes, offsets and leaving the group.
         let forTheEnd = min(settings.drainDeadline / 5, .seconds(5))
         drain = Drain(
@@ -295,6 +296,12 @@ extension Intake {
         return transactions.map { $0.cycle.state == .stopped } ?? isSettled(partitions.places)
     }
 
+    /// What is left of the drain deadline, as a rebalance that is under way has to end first; three seconds at least.
+    private var timeToLeave: Int32 {
+        let left = (stopsAt ?? loop.now).nanoseconds(since: MonotonicTime.read()) / 1_000_000
+        return max(3_000, Int32(clamping: left))
+    }
+
     private func endKafka() {
         endTransactions()
         do throws(KafkaError) {
@@ -308,8 +315,12 @@ extension Intake {
         }
         if syncStore() { commitNow(partitions.places) }
         if hasEndedWell { checkpoint(partitions.places) }
-        if !consumer.close(timeoutMilliseconds: 3_000) {
-            logger.warning("the group could not be left in time; it notices by the session timeout")
+        if !consumer.close(timeoutMilliseconds: timeToLeave) {
+            logger.warning(
+                "the group could not be left in time; it notices by the session timeout",
+                metadata: [
+                    "session-timeout-milliseconds": "\(settings.sessionTimeout.wholeNanoseconds / 1_000_000)"
+                ])
         }
         if let transactions { transactions.client.close() } else { producer.close() }
         logger.info(

@@ -11,7 +11,10 @@ extension Intake {
         case .error(let error):
             counters.kafkaErrors += 1
             if error.isFatal {
-                fail("the consumer has failed: \(error)")
+                fail(
+                    error.isInstanceTaken
+                        ? "another worker of the group has this one's kafka.instance-id (or POD_NAME); give each its own: \(error)"
+                        : "the consumer has failed: \(error)", error)
             } else {
                 logger.warning("Kafka", metadata: ["error": "\(error)"])
             }
@@ -27,10 +30,12 @@ extension Intake {
         }
     }
 
-    /// The worker can't go on: it stops in an orderly way, and says why.
-    func fail(_ reason: String) {
+    /// The worker can't go on: it stops in an orderly way, and says why. After an error of Kafka that a fresh start mends it
+    /// stops at once: nothing that it could still do in order would get through.
+    func fail(_ reason: String, _ error: KafkaError? = nil) {
         guard failure == nil else { return }
-        failure = reason
+        if let error, error.isMendedByStartingOver { return failAtOnce(reason, error) }
+        failure = WorkerFailure(reason: reason, startsOver: false)
         logger.critical("the worker stops", metadata: ["reason": "\(reason)"])
         beginDrain()
     }
@@ -65,6 +70,8 @@ public struct IntakeCounters: Sendable, Equatable {
     /// Pauses of one partition alone: its jobs were held for long and took too much room, or its window was full.
     public var partitionPauses = 0
     public var kafkaErrors = 0
+    /// Workers of this process that have failed, so that another one has started in their place.
+    public var restarts = 0
 
     public init() {}
 }

@@ -28,7 +28,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     let logger: Logger
     private let deadLettersTopic: String
     /// Called once, on the loop's thread, when the intake has ended.
-    let ended: (String?) -> Void
+    let ended: (WorkerFailure?) -> Void
 
     var phase = Phase.running
     var partitions = PartitionSlots()
@@ -37,7 +37,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Jobs that the shards gave back at the end, of whatever partition.
     var drained = 0
     var counters = IntakeCounters()
-    var failure: String?
+    var failure: WorkerFailure?
 
     /// Has to be answered, also when it is empty: until then librdkafka hands out no record of any partition.
     var pendingAssignment: [TopicPartition]?
@@ -45,6 +45,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var isAssigned = false
     var revocation: Revocation?
     var drain: Drain?
+    /// By then the group has been left, or can't be. Nil while the worker runs.
+    var stopsAt: MonotonicTime?
     var commitUnderWay: IssuedCommit?
     /// Commits that wait for the disk.
     var barrier: Barrier?
@@ -99,7 +101,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         shards: [Shard], bytesInFlight: InFlightBytes, permit: SendPermit, hasher: IdentityHasher,
         store: RetryStore?,
         loop: EventLoop, logger: Logger,
-        ended: @escaping (String?) -> Void
+        ended: @escaping (WorkerFailure?) -> Void
     ) throws {
         self.settings = settings
         self.producer = producer
@@ -291,7 +293,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if let error = report.error {
             counters.undelivered += 1
             if error.isFatal {
-                fail("the producer has failed: \(error)")
+                fail("the producer has failed: \(error)", error)
             } else {
                 produceAgain(report, error)
             }
@@ -315,7 +317,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if !error.isRetriable {
             // Larger with its headers than the broker takes: a dead letter goes without its value then.
             guard report.topic == deadLettersTopic, value != nil else {
-                return fail("Kafka refuses an outcome or dead letter: \(error)")
+                return fail("Kafka refuses an outcome or dead letter: \(error)", error)
             }
             value = nil
             headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8)))
@@ -324,11 +326,14 @@ final class Intake: TimerHandler, @unchecked Sendable {
             let topic = try producer.topic(report.topic)
             let result = producer.produce(
                 topic, key: report.key, value: value, headers: headers, opaque: report.opaque)
-            if case .queued = result { return }
-            // Its offset stays uncommitted, so a restart brings it again.
-            fail("an outcome can't be produced again")
+            // Otherwise its offset stays uncommitted, so a fresh start brings it again.
+            switch result {
+            case .queued: return
+            case .failed(let error): fail("an outcome can't be produced again: \(error)", error)
+            case .queueFull, .noTransaction: fail("an outcome can't be produced again: \(error)", error)
+            }
         } catch {
-            fail("an outcome can't be produced again: \(error)")
+            fail("an outcome can't be produced again: \(error)", error)
         }
     }
 

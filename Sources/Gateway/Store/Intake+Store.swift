@@ -271,7 +271,7 @@ extension Intake {
     func acknowledged(_ change: ChangeSource, _ report: borrowing DeliveryReport) {
         if let error = report.error, transactions == nil {
             // In another order than they were made, changes can't be repeated.
-            return fail("a change of the store did not reach the changelog: \(error)")
+            return fail("a change of the store did not reach the changelog: \(error)", error)
         }
         changelogEnds[report.partition] = max(changelogEnds[report.partition] ?? 0, report.offset + 1)
         guard transactions == nil else { return }

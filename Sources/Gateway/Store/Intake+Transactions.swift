@@ -90,8 +90,8 @@ extension Intake {
             return failAtOnce(
                 failure.isFenced
                     ? "another worker has this one's transactional identifier, or Kafka has aborted a transaction that "
-                        + "was open for longer than transaction.timeout.ms; start it again: \(failure)"
-                    : "transactions have failed: \(failure)")
+                        + "was open for longer than transaction.timeout.ms: \(failure)"
+                    : "transactions have failed: \(failure)", failure)
         }
         guard let step = turn.step else { return transactions.arm(loop) }
         start(step)
@@ -111,14 +111,14 @@ extension Intake {
                 try transactions.client.abort()
             }
         } catch {
-            failAtOnce("transactions have failed: \(error)")
+            failAtOnce("transactions have failed: \(error)", error)
         }
     }
 
     /// A record did not reach Kafka.
     func lost(_ error: KafkaError) {
         guard let transactions, !hasFailedAtOnce else { return }
-        if error.isFatal { return failAtOnce("the producer has failed: \(error)") }
+        if error.isFatal { return failAtOnce("the producer has failed: \(error)", error) }
         follow(transactions.cycle.recordLost(error))
     }
 
@@ -196,7 +196,7 @@ extension Intake {
         } catch {
             // The group has gone on without this worker, which will hear of it.
             if error.isGroupMembershipLost { return lostPartitions(error) }
-            failAtOnce("transactions have failed: \(error)")
+            failAtOnce("transactions have failed: \(error)", error)
         }
     }
 
@@ -243,15 +243,19 @@ extension Intake {
 
     /// State that is not known to be committed is dropped, and nothing more is said: whoever starts next begins with what
     /// is committed.
-    func failAtOnce(_ reason: String) {
+    func failAtOnce(_ reason: String, _ error: KafkaError) {
         guard phase != .ended else { return }
-        failure = failure ?? reason
+        failure = failure ?? WorkerFailure(reason: reason, startsOver: error.isMendedByStartingOver)
         logger.critical("the worker stops at once", metadata: ["reason": "\(reason)"])
+        stopsAt = min(stopsAt ?? .distantFuture, MonotonicTime.read() + Self.timeToFail)
         hasFailedAtOnce = true
         phase = .ended
         drain = nil
         endShards()
     }
+
+    /// For leaving the group, when Kafka may not answer.
+    private static let timeToFail: Duration = .seconds(5)
 
     /// What the shards have said last is committed as well, within a few seconds. Blocks.
     func endTransactions() {
