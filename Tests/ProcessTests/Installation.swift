@@ -56,8 +56,13 @@ final class Installation {
     ///
     /// - Parameters:
     ///   - group: of the workers, if it is not the one of all.
+    ///   - consumer: properties of the consumer.
     ///   - more: further sections.
-    func configuration(delivery: String = "{}", group: String? = nil, more: String = "") -> String {
+    func configuration(
+        delivery: String = "{}", group: String? = nil,
+        consumer: String = "{fetch.wait.max.ms: 10, session.timeout.ms: 6000, heartbeat.interval.ms: 500}",
+        more: String = ""
+    ) -> String {
         """
         kafka:
           bootstrap-servers: "\(kafka.bootstrapServers)"
@@ -66,7 +71,7 @@ final class Installation {
             jobs: \(kafka.topic("jobs"))
             outcomes: \(kafka.topic("outcomes"))
             dead-letters: \(kafka.topic("dead-letters"))
-          consumer-properties: {fetch.wait.max.ms: 10, session.timeout.ms: 6000, heartbeat.interval.ms: 500}
+          consumer-properties: \(consumer)
         apns: {environment: custom, host: localhost, port: \(simulatorPort), ca-file: ca.pem}
         apps:
           - name: news

@@ -6,7 +6,7 @@ import Logging
 /// Offsets on their way to Kafka, without transactions.
 extension Intake {
     /// Without news of a rebalance for so long, commits go on.
-    private static let longestRebalance: Duration = .seconds(5)
+    static let longestRebalance: Duration = .seconds(5)
 
     private func pendingCommit(_ place: Int) -> OffsetCommit? {
         guard partitions[place].isDirty else { return nil }
@@ -25,7 +25,7 @@ extension Intake {
 
     /// Commits what has moved since the last time; the result comes as an event.
     func commitDirty() {
-        guard transactions == nil, commitUnderWay == nil, barrier == nil else { return }
+        guard transactions == nil, commitUnderWay == nil, barrier == nil, inquiry == nil else { return }
         guard loop.now >= commitsWaitUntil || phase == .draining else { return }
         lastCommit = loop.now
         finishedSinceCommit = 0
@@ -74,10 +74,12 @@ extension Intake {
     }
 
     func committed(_ result: CommitResult) {
+        if let inquiry, inquiry.reference == result.reference { return answered(inquiry, result) }
         var requestedAt: UInt64 = 0
         if let issued = commitUnderWay, result.reference == issued.reference {
             commitUnderWay = nil
             requestedAt = issued.requestedAt
+            if result.error == nil { note(issued.commits) }
             ended(issued, isTaken: result.error == nil)
         }
         counters.commits += 1
@@ -88,6 +90,14 @@ extension Intake {
         // the next one waits for what the rebalance brings.
         if error.isOfRebalance { commitsWaitUntil = loop.now + Self.longestRebalance }
         commitAllAgain()
+    }
+
+    /// The group has these.
+    private func note(_ commits: [OffsetCommit]) {
+        for commit in commits {
+            guard let place = partitions.place(ofPartition: commit.partition) else { continue }
+            partitions[place].taken = commit
+        }
     }
 
     func commitAllAgain() {

@@ -50,6 +50,12 @@ extension Intake {
                 var state = PartitionState(
                     topicPartition: offset.topicPartition,
                     tracker: OffsetTracker(nextOffset: offset.offset ?? 0, completedAbove: decoded.completed))
+                state.taken = offset.offset.map {
+                    OffsetCommit(
+                        topic: offset.topicPartition.topic, partition: offset.topicPartition.partition,
+                        offset: $0,
+                        metadata: offset.metadata)
+                }
                 state.store = openedStores[offset.topicPartition.partition].map { handle in
                     PartitionStore(
                         handle: handle, committed: CommittedOffset(offset.offset ?? 0),

@@ -1,19 +1,28 @@
 import DeliveryCore
 import EventLoop
+import Kafka
 import Logging
+
+/// A commit of what is committed already: it changes nothing, and only a member can make it.
+struct MembershipInquiry {
+    var reference: UInt64
+    /// On the monotonic clock.
+    var requestedAt: UInt64
+}
 
 /// What the lease decides is done here.
 extension Intake {
     /// Each tick.
     func renewLease() {
         follow(lease.tick(at: MonotonicTime.read().nanoseconds))
+        inquire()
     }
 
     /// The group has taken a commit that was asked for at this moment, as only a member can commit.
     func confirmMembership(requestedAt: UInt64) {
         follow(lease.confirmed(requestedAt: requestedAt))
         // It was on its way before the process was stopped: once more.
-        if lease.isDoubtful, !lease.awaitsShards { commitAllAgain() }
+        if lease.isDoubtful, !lease.awaitsShards, transactions != nil { commitAllAgain() }
     }
 
     private func follow(_ action: MembershipLease.Action?) {
@@ -27,10 +36,39 @@ extension Intake {
             logger.warning(
                 "this process was stopped for a while: nothing is sent until the group confirms its partitions",
                 metadata: ["partitions": "\(partitions.count)"])
-            commitAllAgain()
-            if transactions == nil { commitDirty() }
+            // The next transaction asks.
+            if transactions != nil { commitAllAgain() }
+            inquire()
         case .askShards(let number): askShards(number)
         }
+    }
+
+    /// Without transactions the group is asked by a commit of what is committed: what isn't yet may wait for changes of the
+    /// store, and these for the group's answer.
+    private func inquire() {
+        guard lease.isDoubtful, !lease.awaitsShards, transactions == nil, inquiry == nil,
+            commitUnderWay == nil,
+            loop.now >= commitsWaitUntil
+        else { return }
+        // With nothing committed as yet, the beginning is.
+        let commits = partitions.places.map { place in
+            let topicPartition = partitions[place].topicPartition
+            return partitions[place].taken
+                ?? OffsetCommit(
+                    topic: topicPartition.topic, partition: topicPartition.partition, offset: 0, metadata: "")
+        }
+        guard !commits.isEmpty else { return }
+        let requestedAt = MonotonicTime.read().nanoseconds
+        attempt("ask the group") { () throws(KafkaError) in
+            inquiry = MembershipInquiry(reference: try consumer.commit(commits), requestedAt: requestedAt)
+        }
+    }
+
+    /// The group has answered, or hasn't: then it is asked again with the next tick.
+    func answered(_ inquiry: MembershipInquiry, _ result: CommitResult) {
+        self.inquiry = nil
+        guard let error = result.error else { return confirmMembership(requestedAt: inquiry.requestedAt) }
+        if error.isOfRebalance { commitsWaitUntil = loop.now + Self.longestRebalance }
     }
 
     /// Shards do what they are told in its order: when all have answered, they have let go of what was lost before.

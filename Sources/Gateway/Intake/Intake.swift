@@ -57,6 +57,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Whether the partitions are still this worker's, and until when pushes may leave for that.
     var lease: MembershipLease
     let permit: SendPermit
+    /// The group is being asked whether this worker is a member still.
+    var inquiry: MembershipInquiry?
     /// Nil without transactions. Set once, before the start.
     var transactions: WorkerTransactions?
     /// Nothing more is committed.

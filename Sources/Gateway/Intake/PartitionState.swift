@@ -19,6 +19,8 @@ struct PartitionState {
     var isDirty = false
     /// What was committed last.
     var committed: OffsetCommit?
+    /// What the group has for sure. Nil: nothing is known to be committed.
+    var taken: OffsetCommit?
     /// Nil without a store.
     var store: PartitionStore?
     /// Of items that are to leave the store.
