@@ -305,7 +305,7 @@ public final class Worker: Sendable {
                 level: line.level <= 3
                     ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
                 "librdkafka producer",
-                metadata: ["facility": "\(line.facility)", "message": "\(line.message)"])
+                metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
         case .statistics: break
         }
     }

@@ -9,6 +9,8 @@ import SluiceModel
 /// 2026-11-21T03:12:45.123Z info    worker started apns=api.push.apple.com:443 shards=1
 /// {"time":"2026-11-21T03:12:45.123Z","level":"info","message":"worker started","apns":"…","shards":"1"}
 /// ```
+///
+/// JSON lines have no key twice. Fields with a key of the line's own get a prefix, as in `field.message`.
 struct LineLogHandler: LogHandler {
     let format: Configuration.Log.Format
     var logLevel: Logger.Level
@@ -26,13 +28,17 @@ struct LineLogHandler: LogHandler {
     }
 
     func log(event: LogEvent) {
+        // A single write keeps the lines of several threads apart.
+        Terminal.error(line(event, at: LineLogHandler.timestamp()))
+    }
+
+    /// The line of an event, without its end.
+    func line(_ event: LogEvent, at time: String) -> String {
         var fields = metadata
         if let provided = metadataProvider?.get() { fields.merge(provided) { $1 } }
         if let own = event.metadata { fields.merge(own) { $1 } }
         if let error = event.error { fields["error"] = "\(error)" }
-        let time = LineLogHandler.timestamp()
         let sorted = fields.sorted { $0.key < $1.key }
-        // One write for each line, so that lines of several threads don't mix.
         switch format {
         case .text:
             var line = "\(time) \(event.level.rawValue)"
@@ -40,20 +46,28 @@ struct LineLogHandler: LogHandler {
                 String(repeating: " ", count: max(1, 8 - event.level.rawValue.count))
                 + event.message.description
             for (key, value) in sorted { line += " \(key)=\(LineLogHandler.quoted(value.description))" }
-            Terminal.error(line)
+            return line
         case .json:
             var writer = ByteWriter()
             writer.append(text: "{\"time\":\"\(time)\",\"level\":\"\(event.level.rawValue)\",\"message\":")
             LineLogHandler.append(event.message.description, to: &writer)
             for (key, value) in sorted {
                 writer.append(",")
-                LineLogHandler.append(key, to: &writer)
+                LineLogHandler.append(LineLogHandler.fieldName(key), to: &writer)
                 writer.append(":")
                 LineLogHandler.append(value.description, to: &writer)
             }
             writer.append("}")
-            Terminal.error(String(decoding: writer.bytes, as: UTF8.self))
+            return String(decoding: writer.bytes, as: UTF8.self)
         }
+    }
+
+    private static let ownKeys: Set<String> = ["time", "level", "message"]
+    private static let fieldPrefix = "field."
+
+    /// Key of a field in JSON. Keys that begin with the prefix get another prefix, so that two keys stay two.
+    private static func fieldName(_ key: String) -> String {
+        ownKeys.contains(key) || key.hasPrefix(fieldPrefix) ? fieldPrefix + key : key
     }
 
     private static func append(_ text: String, to writer: inout ByteWriter) {

@@ -25,7 +25,7 @@ extension Intake {
             logger.log(
                 level: line.level <= 3
                     ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
-                "librdkafka", metadata: ["facility": "\(line.facility)", "message": "\(line.message)"])
+                "librdkafka", metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
         case .endOfPartition, .statistics: break
         }
     }

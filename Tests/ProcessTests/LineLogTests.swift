@@ -1,0 +1,64 @@
+import Foundation
+import Gateway
+import Logging
+import Testing
+
+@testable import SluiceModel
+@testable import sluice
+
+/// Lines of a worker's log.
+@Suite("Log lines")
+struct LineLogTests {
+    private static let time = "2026-11-21T03:12:45.123Z"
+
+    private func line(
+        _ format: Configuration.Log.Format, _ metadata: Logger.Metadata, own: Logger.Metadata = [:]
+    ) -> String {
+        var handler = LineLogHandler(Configuration.Log(level: .info, format: format))
+        handler.metadata = own
+        let event = LogEvent(
+            level: .info, message: "librdkafka", metadata: metadata, source: nil, file: "", function: "",
+            line: 1)
+        return handler.line(event, at: Self.time)
+    }
+
+    /// Keys of an object in their order. JSONSerialization would keep only one of two equal keys.
+    private func keys(_ json: String) -> [String] {
+        Array(json.utf8).withUnsafeBytes { bytes in
+            var members = JSONMembers(bytes)
+            var keys: [String] = []
+            while let member = members.next() { keys.append(String(decoding: member.name, as: UTF8.self)) }
+            return keys
+        }
+    }
+
+    private func object(_ json: String) throws -> [String: String] {
+        try #require(JSONSerialization.jsonObject(with: Data(json.utf8)) as? [String: String], "\(json)")
+    }
+
+    @Test("fields can't take the place of the line's own keys")
+    func collisions() throws {
+        let line = line(
+            .json, ["message": "m", "time": "t", "level": "l", "field.message": "f", "text": "x"])
+        let keys = keys(line)
+        #expect(Set(keys).count == keys.count, "\(line)")
+        #expect(
+            try object(line) == [
+                "time": Self.time, "level": "info", "message": "librdkafka", "field.message": "m",
+                "field.time": "t", "field.level": "l", "field.field.message": "f", "text": "x",
+            ])
+    }
+
+    @Test("fields of the logger with such a key are renamed as well")
+    func ownMetadata() throws {
+        let line = line(.json, ["shard": "1"], own: ["message": "m"])
+        #expect(keys(line) == ["time", "level", "message", "field.message", "shard"])
+    }
+
+    @Test("lines for people keep the names of fields")
+    func text() {
+        #expect(
+            line(.text, ["message": "a b", "text": "x"])
+                == #"\#(Self.time) info    librdkafka message="a b" text=x"#)
+    }
+}
