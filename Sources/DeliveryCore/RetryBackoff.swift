@@ -13,6 +13,9 @@ import SluiceModel
 /// | later                        | back-off, `Retry-After` honoured                                |
 /// | configuration                | long back-off: only an operator can help                        |
 ///
+/// A push with expiration 0 has one attempt. All of these but the first two give it up: unknown outcome, or attempts
+/// exhausted.
+///
 /// Every retry is bounded by the expiration, every counted one by the maximum of attempts.
 ///
 /// A value without state: attempts are counted by whoever owns the notification.
@@ -30,7 +33,8 @@ public struct RetryBackoff: Sendable, Equatable {
     public var refusalsAtOnce: UInt32
     /// A longer `Retry-After` is shortened to this, in milliseconds.
     public var retryAfterLimitMilliseconds: Int64
-    /// How long after its first attempt a push with expiration 0 (now or never) may be tried again, in milliseconds.
+    /// How long a push with expiration 0 (now or never) may be tried again that APNs didn't process, in milliseconds from its
+    /// first try.
     public var onceMilliseconds: Int64
 
     public init(
@@ -65,12 +69,13 @@ public struct RetryBackoff: Sendable, Equatable {
     ///   - failure: how the attempt failed; never `.answered(.accepted)` (which is given up as rejected).
     ///   - attempt: counted attempts so far, from 1; this one is included if it counts.
     ///   - refusals: attempts in a row that weren't processed, this one included.
+    ///   - isOnce: the push has expiration 0.
     ///   - retryAfterMilliseconds: the answer's `Retry-After`, where it had one.
     ///   - expirationMilliseconds: nothing is sent from this moment on; nil = never expires.
     ///   - nowMilliseconds: on the same clock as the expiration (wall clock, since 1970).
     ///   - generator: the source of jitter.
     public func decide(
-        _ failure: AttemptFailure, attempt: UInt32, refusals: UInt32 = 0,
+        _ failure: AttemptFailure, attempt: UInt32, refusals: UInt32 = 0, isOnce: Bool = false,
         retryAfterMilliseconds: Int64? = nil,
         expirationMilliseconds: Int64?, nowMilliseconds: Int64, using generator: inout SeededGenerator
     ) -> RetryDecision {
@@ -80,6 +85,10 @@ public struct RetryBackoff: Sendable, Equatable {
             return .giveUp(.rejected)
         case .unknownOutcome(.avoid):
             return .giveUp(.unknownOutcome)
+        case .unknownOutcome(.allow) where isOnce:
+            return .giveUp(.unknownOutcome)
+        case .answered where isOnce:
+            return .giveUp(.attemptsExhausted)
         case .notProcessed:
             plan = Plan(backoff: later, step: refusals, atOnce: refusalsAtOnce, counted: false)
         case .unknownOutcome(.allow):

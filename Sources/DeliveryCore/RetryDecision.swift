@@ -27,9 +27,9 @@ public enum GiveUp: UInt8, Sendable, Equatable, CaseIterable {
     case rejected
     /// Its expiration has passed, or will have before a retry may be made; outcome `expired`.
     case expired
-    /// The maximum of attempts is used up; outcome `undeliverable`.
+    /// The maximum of attempts is used up, or the one attempt of a push with expiration 0; outcome `undeliverable`.
     case attemptsExhausted
-    /// It may have been delivered and must not be doubled; outcome `undeliverable`.
+    /// It may have been delivered, and must not be doubled or has one attempt only; outcome `undeliverable`.
     case unknownOutcome
 
     /// The kind of the terminal outcome.

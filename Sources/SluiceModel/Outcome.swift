@@ -41,9 +41,9 @@ public enum OutcomeKind: UInt8, CaseIterable, Sendable {
 public enum OutcomeCause: UInt8, CaseIterable, Sendable {
     /// The job asks for something that this version can't do.
     case notSupported
-    /// As many attempts as configured, and none was accepted.
+    /// As many attempts as configured, or as expiration 0 allows, and none was accepted.
     case attemptsExhausted
-    /// The connection was lost before the answer, and the job says `duplicates: avoid`.
+    /// The connection was lost before the answer, and the job says `duplicates: avoid` or has expiration 0.
     case answerLost
     /// No credential is configured for the job's topic.
     case noCredential
@@ -69,7 +69,7 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
         switch self {
         case .notSupported: "not supported yet"
         case .attemptsExhausted: "no attempt was accepted"
-        case .answerLost: "the connection was lost before the answer, and duplicates are to be avoided"
+        case .answerLost: "the connection was lost before the answer, and the job allows no second attempt"
         case .noCredential: "no credential is configured for this topic"
         case .deviceLimit: "too many pushes are pending for this device"
         case .deviceUnregistered: "the device token is no longer registered"

@@ -121,31 +121,6 @@ struct DeliveryTimeTests {
         #expect(harness.waiting == ["a", "b"], "found by the sweep")
     }
 
-    // MARK: Expiration 0
-
-    @Test func onceHasNoLimitUntilItWasSent() {
-        var harness = DeliveryHarness { $0.retry.onceMilliseconds = 30_000 }
-        harness.push("a") { $0.isOnce = true }
-        harness.pass(milliseconds: 24 * 3_600_000)
-        #expect(harness.waiting == ["a"])
-        let slot = harness.begin()!
-        harness.pass(milliseconds: 29_999)
-        harness.fail(slot, processed: false)
-        #expect(harness.waiting == ["a"], "it may be tried again for a while")
-        harness.pass(milliseconds: 1)
-        harness.pass(milliseconds: 1000)
-        #expect(harness.ended == ["a expired"])
-    }
-
-    @Test func onceEndsWhenItFailsLater() {
-        var harness = DeliveryHarness { $0.retry.onceMilliseconds = 30_000 }
-        harness.push("a") { $0.isOnce = true }
-        let slot = harness.begin()!
-        harness.pass(milliseconds: 30_000)
-        harness.fail(slot, processed: true)
-        #expect(harness.ended == ["a expired"])
-    }
-
     // MARK: The longest life
 
     @Test func noExpirationIsFurtherThanTheMaximum() {

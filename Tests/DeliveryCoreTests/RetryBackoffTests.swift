@@ -6,12 +6,12 @@ import Testing
     let policy = RetryBackoff()
 
     func decide(
-        _ failure: AttemptFailure, attempt: UInt32 = 1, refusals: UInt32 = 0, retryAfter: Int64? = nil,
-        expiration: Int64? = nil, seed: UInt64 = 1
+        _ failure: AttemptFailure, attempt: UInt32 = 1, refusals: UInt32 = 0, isOnce: Bool = false,
+        retryAfter: Int64? = nil, expiration: Int64? = nil, seed: UInt64 = 1
     ) -> RetryDecision {
         var generator = SeededGenerator(seed: seed)
         return policy.decide(
-            failure, attempt: attempt, refusals: refusals, retryAfterMilliseconds: retryAfter,
+            failure, attempt: attempt, refusals: refusals, isOnce: isOnce, retryAfterMilliseconds: retryAfter,
             expirationMilliseconds: expiration, nowMilliseconds: 1_000_000, using: &generator)
     }
 
@@ -36,6 +36,20 @@ import Testing
         #expect(decide(.unknownOutcome(.allow)) == .now)
         #expect(GiveUp.unknownOutcome.outcome == .undeliverable)
         #expect(GiveUp.unknownOutcome.cause == .answerLost)
+    }
+
+    @Test func expirationZeroHasOneAttempt() {
+        for reasonClass in [ReasonClass.authentication, .connection, .later, .configuration] {
+            let decision = decide(.answered(reasonClass), isOnce: true, retryAfter: 1000, expiration: 5)
+            #expect(decision == .giveUp(.attemptsExhausted))
+        }
+        #expect(decide(.answered(.token), isOnce: true) == .giveUp(.rejected))
+        #expect(decide(.answered(.job), isOnce: true) == .giveUp(.rejected))
+        for duplicates in [DuplicatePolicy.allow, .avoid] {
+            #expect(
+                decide(.unknownOutcome(duplicates), isOnce: true, expiration: 5) == .giveUp(.unknownOutcome))
+        }
+        #expect(decide(.notProcessed, refusals: 1, isOnce: true) == .now)
     }
 
     @Test func authenticationAndConnectionGoAgainAtOnceAtFirst() {

@@ -18,7 +18,7 @@ import Testing
             $0.apps[0].ratePerSecond = 0.001
             $0.apps[0].burst = 1
         }
-        try bed.produce(1, seed: 201) { push, _ in push.expiration = 0 }
+        try bed.produce(1, seed: 201)
         try eventually("it is tried once") { worker.snapshot().shards.sent == 1 }
         // These ask for one attempt, whenever it is their turn.
         try bed.produce(3, seed: 202) { push, _ in push.expiration = 0 }
@@ -29,6 +29,33 @@ import Testing
         try eventually("the others wait") { worker.snapshot().shards.waiting == 3 }
         #expect(bed.stop(worker).failure == nil)
         #expect(bed.readOutcomes().count == 1)
+        bed.simulator.stop()
+    }
+
+    @Test func anAnswerEndsAPushWithExpirationZero() throws {
+        let bed = try WorkerBed { options in
+            options.deviceRules = [
+                .init(prefix: "0429", reason: .tooManyRequests),
+                .init(prefix: "0500", reason: .internalServerError),
+                .init(prefix: "0503", reason: .serviceUnavailable),
+                .init(prefix: "0403", reason: .expiredProviderToken),
+            ]
+        }
+        let worker = try bed.worker()
+        let prefixes = ["0429", "0500", "0503", "0403"]
+        try bed.produce(8, seed: 231) { push, number in
+            push.deviceToken = prefixes[number % 4] + push.deviceToken.dropFirst(4)
+            if number < 4 { push.expiration = 0 } else { push.ttl = 0 }
+        }
+        let outcomes = try bed.waitForOutcomes(8)
+        #expect(outcomes.allSatisfy { $0.kind == .undeliverable && $0.cause == "attempts-exhausted" })
+        #expect(outcomes.allSatisfy { $0.attempts == 1 })
+        #expect(
+            Set(outcomes.compactMap(\.reason)) == [
+                "TooManyRequests", "InternalServerError", "ServiceUnavailable", "ExpiredProviderToken",
+            ])
+        #expect(bed.stop(worker).failure == nil)
+        #expect(bed.simulator.summary.requests == 8)
         bed.simulator.stop()
     }
 

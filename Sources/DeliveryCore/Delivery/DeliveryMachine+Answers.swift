@@ -44,7 +44,11 @@ extension DeliveryMachine {
         if answer.class == .configuration {
             // The topic's pushes stop, this one as well: it isn't counted as an attempt that failed.
             circuitFailed(slot, at: now)
-            again(slot, inMilliseconds: 0, at: now)
+            if item.pointee.flags.contains(.isOnce) {
+                retry(slot, .answered(answer.class), at: now)
+            } else {
+                again(slot, inMilliseconds: 0, at: now)
+            }
         } else {
             // What a server in trouble answers says nothing about the credential.
             let recovers =
@@ -56,7 +60,7 @@ extension DeliveryMachine {
                 // First, so that what is blocked behind this one ends with the others.
                 endPending(of: device, since: answer.invalidSinceMilliseconds, at: now)
             }
-            if endsToken, item.pointee.flags.contains(.moves) {
+            if endsToken, item.pointee.flags.contains(.moves), !item.pointee.flags.contains(.isOnce) {
                 // Its device has a new token, as it was told meanwhile: there it goes.
                 again(slot, inMilliseconds: 0, at: now)
             } else {
@@ -129,6 +133,7 @@ extension DeliveryMachine {
         if mustWait { policy.attemptsAtOnce = 0 }
         let decision = policy.decide(
             failure, attempt: UInt32(item.pointee.failures), refusals: UInt32(item.pointee.refusals),
+            isOnce: item.pointee.flags.contains(.isOnce),
             retryAfterMilliseconds: retryAfterMilliseconds > 0 ? retryAfterMilliseconds : nil,
             expirationMilliseconds: lastMoment(slot), nowMilliseconds: now.wallMilliseconds,
             using: &generator)

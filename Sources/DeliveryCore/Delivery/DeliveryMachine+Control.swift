@@ -71,6 +71,8 @@ extension DeliveryMachine {
         forEachItem(ofEntry: entry) { machine, slot in
             let item = machine.items + Int(slot)
             guard item.pointee.delivery != .accept else { return }
+            // The one attempt of a push with expiration 0 may still be confirmed.
+            if item.pointee.state == .confirming, item.pointee.flags.contains(.isOnce) { return }
             switch item.pointee.state {
             case .waiting, .returning, .confirming, .held:
                 machine.withdraw(slot)

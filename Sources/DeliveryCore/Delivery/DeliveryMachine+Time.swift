@@ -42,6 +42,7 @@ extension DeliveryMachine {
         case .confirming:
             setState(slot, .unplaced)
             presumeOffline(slot, at: now)
+            if item.pointee.flags.contains(.isOnce) { return end(slot, .expired, at: now) }
             // A device that comes and goes doesn't get it each time.
             let pause = limits.retry.later.wait(
                 attempt: UInt32(max(1, item.pointee.attempts)), using: &generator)

@@ -230,12 +230,15 @@ public struct DeliveryMachine: ~Copyable {
     }
 
     /// From when on an item isn't sent any more. A push that APNs must not keep (expiration 0) asks for one attempt, as
-    /// late as it may be; once it was sent, it is tried again for a short while only.
+    /// late as it may be. A push that APNs didn't process is tried again for a short while. A push that APNs processed
+    /// has only its receipt to wait for.
     func lastMoment(_ slot: UInt32) -> Int64 {
         let item = items + Int(slot)
-        guard item.pointee.flags.contains(.isOnce), item.pointee.firstSent > 0 else {
-            return item.pointee.expiry
-        }
+        guard item.pointee.flags.contains(.isOnce), item.pointee.firstSent > 0,
+            !item.pointee.flags.contains(.accepted)
+        else { return item.pointee.expiry }
+        // Whatever the clock says now.
+        if item.pointee.attempts > 0, item.pointee.state != .inFlight { return 0 }
         return min(item.pointee.expiry, item.pointee.firstSent + limits.retry.onceMilliseconds)
     }
 

@@ -266,7 +266,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         giveBackChanges(partitionSlot: nil)
         for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) && machine.state(slot) == .inFlight {
             // Kafka would bring it again, and APNs may have it.
-            guard jobs[slot].pointee.push.duplicates == .avoid else { continue }
+            guard
+                jobs[slot].pointee.push.duplicates == .avoid || jobs[slot].pointee.push.expiration == .once
+            else { continue }
             machine.giveUp(slot, .undeliverable, .answerLost, at: now)
             act()
         }
