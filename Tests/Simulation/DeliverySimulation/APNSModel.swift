@@ -173,7 +173,7 @@ extension World {
         _ slot: UInt32, processed: Bool, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel
     ) {
         let copy = shard.copies[Int(slot)]
-        let avoids = jobs[copy.job].facts.duplicates == .avoid
+        let avoids = jobs[copy.job].facts.duplicates == .avoid || jobs[copy.job].facts.isOnce
         happened(processed ? (avoids ? .unknownAvoided : .unknown) : .unprocessed)
         note(
             worker, shard, processed ? "push # is lost with its connection" : "push # isn't processed",

@@ -21,6 +21,8 @@ extension World {
                 broken(.rightOutcome, "push \(copy.job) ends as confirmed without a receipt")
             }
         case .rejected: checkRejected(copy, why, facts)
+        case .expired where facts.isOnce && copy.last != .none && copy.last != .unprocessed:
+            checkExpiredOnce(copy, facts)
         case .expired:
             let wall = now(worker).wallMilliseconds
             // With a millisecond left there is no time for another attempt.
@@ -62,14 +64,24 @@ extension World {
         }
     }
 
+    /// A push with expiration 0 that had its attempt has nothing to wait for but its receipt.
+    private func checkExpiredOnce(_ copy: Copy, _ facts: PushFacts) {
+        if copy.isRestored || copy.hasMoved || copy.noted >= 0 { return }
+        let timeout = UInt64(facts.receiptTimeoutSeconds) * 1_000_000_000
+        if copy.last != .accepted || facts.delivery != .confirm || monotonic < copy.acceptedAt + timeout {
+            broken(.rightOutcome, "push \(copy.job) has expiration 0, and expires with its attempt")
+        }
+    }
+
     private func checkUndeliverable(_ copy: Copy, _ why: OutcomeCause?, _ facts: PushFacts) {
         switch why {
         case .answerLost:
-            if copy.last != .unknown || facts.duplicates != .avoid {
+            if copy.last != .unknown || facts.duplicates != .avoid && !facts.isOnce {
                 broken(.rightOutcome, "push \(copy.job) ends as if its answer had been lost")
             }
         case .attemptsExhausted:
-            if copy.failures < Int(scenario.limits.retry.maximumAttempts) {
+            let wasOnce = facts.isOnce && (copy.last == .retriable || copy.last == .configuration)
+            if !wasOnce, copy.failures < Int(scenario.limits.retry.maximumAttempts) {
                 broken(.rightOutcome, "push \(copy.job) ends after \(copy.failures) failures")
             }
         default: broken(.rightOutcome, "push \(copy.job) ends as undeliverable")

@@ -115,6 +115,12 @@ extension World {
         // A hold of its device has become its own.
         if worker.shards[shard(of: entry.token)].wasBusy[entry.token] { copy.waitsUntil = .max }
         copy.epoch = epoch
+        // It was in flight when the store was asked.
+        if jobs[entry.job].facts.isOnce, entry.progress.attempts > 0,
+            copy.last == .none || copy.last == .unprocessed
+        {
+            copy.last = .unknown
+        }
         copy.hasMoved = copy.hasMoved || entry.token != jobs[entry.job].token
         let isSent = entry.progress.wait == .confirming
         if copy.last == .accepted, !isSent { copy.hasNews = true }

@@ -34,7 +34,9 @@ extension World {
 
     /// Nothing is sent from this moment on.
     func lastMoment(_ copy: Copy) -> Int64 {
-        guard jobs[copy.job].facts.isOnce, copy.firstSent > 0 else { return copy.expiry }
+        guard jobs[copy.job].facts.isOnce, copy.firstSent > 0, copy.last != .accepted else {
+            return copy.expiry
+        }
         return min(copy.expiry, copy.firstSent + scenario.limits.retry.onceMilliseconds)
     }
 
@@ -157,6 +159,9 @@ extension World {
         if copy.isConfirmed { broken(.noDuplicate, "push \(copy.job) is sent again though it was confirmed") }
         if copy.failures >= Int(scenario.limits.retry.maximumAttempts) {
             broken(.noDuplicate, "push \(copy.job) is sent after \(copy.failures) failures")
+        }
+        if facts.isOnce, copy.last != .none, copy.last != .unprocessed {
+            broken(.noDuplicate, "push \(copy.job) has expiration 0, and is sent again after its attempt")
         }
         switch copy.last {
         case .none, .unprocessed, .retriable, .configuration: break
@@ -285,9 +290,10 @@ extension World {
         }
     }
 
-    /// Its token is gone, and it has a new one.
+    /// Its token is gone, and it has a new one and an attempt left.
     private func movesOn(_ copy: Copy, _ answer: AttemptAnswer) -> Bool {
-        copy.noted >= 0 && (answer.reason == .unregistered || answer.reason == .expiredToken)
+        copy.noted >= 0 && !jobs[copy.job].facts.isOnce
+            && (answer.reason == .unregistered || answer.reason == .expiredToken)
     }
 
     func afterRefusal(
@@ -298,6 +304,8 @@ extension World {
         switch answer.class {
         case .token where movesOn(copy, answer): break
         case .token, .job: checkEnded(slot, copy, shard, "was refused for good")
+        case _ where jobs[copy.job].facts.isOnce:
+            checkEnded(slot, copy, shard, "has expiration 0 and was answered")
         case .configuration: break
         default:
             waits(
