@@ -34,6 +34,8 @@ public final class AdminEndpoints: Sendable {
 
     private func live() async -> AdminResponse {
         guard let source else { return Liveness.starting }
+        // Loops may block meanwhile, so they aren't asked.
+        if source.stop()?.isInTime == true { return Liveness.stopping }
         return Liveness(await source.observe(for: patience), loops: source.loops).response
     }
 
@@ -65,7 +67,7 @@ public final class AdminEndpoints: Sendable {
     private func withWorker(_ body: (AdminSource, Observation) -> AdminResponse) async -> AdminResponse {
         guard let source else { return Self.starting }
         let observation = await source.observe(for: patience)
-        let missing = Liveness(observation, loops: source.loops).reasons
+        let missing = observation.missing(of: source.loops)
         guard missing.isEmpty else { return .error(503, missing.joined(separator: "; ")) }
         return body(source, observation)
     }

@@ -1,14 +1,19 @@
 import Gateway
 
-/// Whether all of a worker's loops turn.
+/// Tells whether all of a worker's loops turn. Loops block for seconds in a stop, and end: a stop in time counts as alive.
 struct Liveness {
     /// What doesn't, in words.
     var reasons: [String]
 
     init(_ observation: Observation, loops: [String]) {
-        reasons =
-            observation.silent(of: loops).map { "the thread `\($0)` does not answer" }
-            + observation.ended.map { "the thread `\($0)` has ended" }
+        if let stop = observation.stop, stop.isInTime {
+            reasons = []
+            return
+        }
+        reasons = observation.missing(of: loops)
+        if let stop = observation.stop {
+            reasons.append("the stop takes longer than \(stop.limit.components.seconds) s")
+        }
     }
 
     var response: AdminResponse {
@@ -16,6 +21,7 @@ struct Liveness {
     }
 
     static let starting = AdminResponse.json(200, ["live": true, "reasons": [], "starting": true])
+    static let stopping = AdminResponse.json(200, ["live": true, "reasons": [], "stopping": true])
 }
 
 /// Whether a worker does its part: it has partitions, or knows that there are none for it, has all that is held for
@@ -28,12 +34,12 @@ struct Readiness {
     init(_ observation: Observation, loops: [String]) {
         reasons = Liveness(observation, loops: loops).reasons
         intake = observation.intake
-        guard let intake else { return }
-        switch intake.phase {
-        case .running: break
-        case .draining: reasons.append("the worker stops: it takes no new jobs")
+        switch intake?.phase {
         case .ended: reasons.append("the worker has stopped")
+        case .running, nil: if observation.stop != nil { reasons.append(Self.stopping) }
+        case .draining: reasons.append(Self.stopping)
         }
+        guard let intake else { return }
         if let failure = intake.failure { reasons.append("the worker has failed: \(failure)") }
         if !intake.isAssigned, intake.arriving == nil {
             reasons.append("the group has not assigned partitions yet")
@@ -48,6 +54,8 @@ struct Readiness {
                 "the process was stopped for long; nothing is sent until the group confirms its partitions")
         }
     }
+
+    private static let stopping = "the worker stops: it takes no new jobs"
 
     private static func describe(_ intake: IntakeObservation, _ arriving: Int) -> String {
         if !intake.restoring.isEmpty {

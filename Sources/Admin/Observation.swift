@@ -10,18 +10,21 @@ public struct AdminSource: Sendable {
     public var ask: @Sendable (@escaping @Sendable (LoopAnswer) -> Void) -> Void
     /// Nil: the worker has none.
     public var store: RetryStore?
+    /// Tells of an orderly stop that is under way or done. Any thread.
+    public var stop: @Sendable () -> WorkerStop?
 
     public init(
-        loops: [String], store: RetryStore? = nil,
+        loops: [String], store: RetryStore? = nil, stop: @escaping @Sendable () -> WorkerStop? = { nil },
         ask: @escaping @Sendable (@escaping @Sendable (LoopAnswer) -> Void) -> Void
     ) {
         self.loops = loops
         self.store = store
+        self.stop = stop
         self.ask = ask
     }
 
     public init(_ worker: Worker) {
-        self.init(loops: worker.loopNames, store: worker.store) { worker.ask($0) }
+        self.init(loops: worker.loopNames, store: worker.store, stop: { worker.stop }) { worker.ask($0) }
     }
 }
 
@@ -32,6 +35,8 @@ public struct Observation: Sendable {
     public var shards: [Int: ShardCounters] = [:]
     /// Loops that have ended.
     public var ended: [String] = []
+    /// State after the loops had answered, or had not in time.
+    public var stop: WorkerStop?
 
     public init() {}
 
@@ -52,6 +57,12 @@ public struct Observation: Sendable {
         }.map(\.element)
     }
 
+    /// Loops whose part is missing, and why.
+    func missing(of loops: [String]) -> [String] {
+        silent(of: loops).map { "the thread `\($0)` does not answer" }
+            + ended.map { "the thread `\($0)` has ended" }
+    }
+
     var totals: ShardCounters { shards.values.reduce(ShardCounters()) { $0 + $1 } }
 }
 
@@ -61,7 +72,9 @@ extension AdminSource {
         let gathered = Gathered(count: loops.count)
         ask { gathered.take($0) }
         _ = await gathered.isComplete.wait(for: patience)
-        return gathered.observation
+        var observation = gathered.observation
+        observation.stop = stop()
+        return observation
     }
 
     private final class Gathered: Sendable {

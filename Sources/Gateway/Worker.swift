@@ -200,6 +200,7 @@ public final class Worker: Sendable {
     /// Asks for an orderly stop: what is in flight ends within the drain deadline, offsets are committed, the group
     /// is left. Any thread; returns at once.
     public func requestStop() {
+        intake.stopNote.note(at: .read())
         intake.loop.execute { [intake] in intake.beginDrain() }
     }
 

@@ -15,6 +15,8 @@ struct AdminEndpointTests {
     private final class Stand: Sendable {
         let intake: Mutex<IntakeObservation?>
         let shards = Mutex<[Int: ShardCounters]>([0: ShardCounters(), 1: ShardCounters()])
+        let ended = Mutex<[String]>([])
+        let stop = Mutex<WorkerStop?>(nil)
         let endpoints: AdminEndpoints
         let server: AdminServer
 
@@ -26,9 +28,13 @@ struct AdminEndpointTests {
             server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
             server.start(endpoints.routes)
             endpoints.attach(
-                AdminSource(loops: ["kafka", "shard-0", "shard-1"], store: store) { [unowned self] answer in
+                AdminSource(
+                    loops: ["kafka", "shard-0", "shard-1"], store: store,
+                    stop: { [unowned self] in stop.withLock { $0 } }
+                ) { [unowned self] answer in
                     if let intake = intake.withLock({ $0 }) { answer(.intake(intake)) }
                     for (index, counters) in shards.withLock({ $0 }) { answer(.shard(index, counters)) }
+                    for loop in ended.withLock({ $0 }) { answer(.ended(loop)) }
                 })
         }
 
@@ -139,6 +145,44 @@ struct AdminEndpointTests {
         // Sums without it would be too small.
         #expect(try stand.get("/metrics").status == 503)
         #expect(try stand.get("/store").status == 503)
+    }
+
+    // MARK: A stop
+
+    /// Loops block while they close what they have, and end in turn.
+    @Test func aliveInAStopThatIsInTime() throws {
+        let stand = try Stand(patience: .milliseconds(50))
+        stand.stop.withLock { $0 = WorkerStop(elapsed: .seconds(39), limit: .seconds(40)) }
+        let stopping = ["the worker stops: it takes no new jobs"]
+        #expect(try stand.get("/livez").status == 200)
+        #expect(try stand.get("/livez").json["stopping"] as? Bool == true)
+        #expect(try stand.get("/readyz").reasons == stopping)
+        stand.intake.withLock { $0 = nil }
+        _ = stand.shards.withLock { $0.removeValue(forKey: 1) }
+        #expect(try stand.get("/livez").status == 200)
+        let ready = try stand.get("/readyz")
+        #expect(ready.status == 503)
+        #expect(ready.reasons == stopping)
+        stand.ended.withLock { $0 = ["kafka", "shard-1"] }
+        #expect(try stand.get("/livez").status == 200)
+        #expect(try stand.get("/readyz").reasons == stopping)
+        // Sums without them would be too small.
+        for path in ["/metrics", "/store"] {
+            let answer = try stand.get(path)
+            #expect(answer.status == 503)
+            #expect("\(answer.json["error"] ?? "")".contains("the thread `kafka` has ended"))
+        }
+    }
+
+    @Test func notAliveInAStopThatTakesTooLong() throws {
+        let stand = try Stand(patience: .milliseconds(50))
+        stand.stop.withLock { $0 = WorkerStop(elapsed: .seconds(41), limit: .seconds(40)) }
+        let reason = "the stop takes longer than 40 s"
+        #expect(try stand.get("/livez").status == 503)
+        #expect(try stand.get("/livez").reasons == [reason])
+        stand.intake.withLock { $0 = nil }
+        #expect(try stand.get("/livez").reasons == ["the thread `kafka` does not answer", reason])
+        #expect(try stand.get("/readyz").status == 503)
     }
 
     // MARK: Metrics

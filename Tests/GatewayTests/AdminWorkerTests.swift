@@ -1,6 +1,6 @@
 import APNSSimulator
+import EventLoop
 import Foundation
-import Gateway
 import KafkaTestSupport
 import SluiceModel
 import Synchronization
@@ -8,14 +8,16 @@ import TestSupport
 import Testing
 
 @testable import Admin
+@testable import Gateway
 
 /// The admin endpoint of a running worker.
 struct AdminWorkerTests {
     private final class Endpoint: Sendable {
-        let endpoints = AdminEndpoints(patience: .seconds(60))
+        let endpoints: AdminEndpoints
         let server: AdminServer
 
-        init(_ worker: Worker) throws {
+        init(_ worker: Worker, patience: Duration = .seconds(60)) throws {
+            endpoints = AdminEndpoints(patience: patience)
             server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
             server.start(endpoints.routes)
             endpoints.attach(AdminSource(worker))
@@ -88,7 +90,8 @@ struct AdminWorkerTests {
         #expect(try endpoint.get("/readyz").status == 200)
 
         #expect(bed.stop(worker).failure == nil)
-        // Its loops have ended, and say so.
+        // Loops have ended, as they should.
+        #expect(try endpoint.get("/livez").status == 200)
         #expect(try endpoint.get("/readyz").status == 503)
         #expect(try endpoint.get("/store").status == 503)
         #expect(try endpoint.get("/store/summary").status == 503)
@@ -129,5 +132,49 @@ struct AdminWorkerTests {
         #expect(try endpoint.get("/livez").status == 200)
         #expect(worker.waitUntilStopped().failure == nil)
         bed.simulator.stop()
+    }
+
+    @Test func aWorkerIsAliveWhileItsEndBlocks() throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker { $0.delivery.drainDeadline = .seconds(600) }
+        let endpoint = try Endpoint(worker, patience: .milliseconds(50))
+        // Stands for what blocks the Kafka thread at the end.
+        let release = BlockingFlag()
+        worker.intake.loop.execute { release.wait() }
+        #expect(try endpoint.get("/livez").reasons == ["the thread `kafka` does not answer"])
+        worker.requestStop()
+        #expect(try endpoint.get("/livez").status == 200)
+        let ready = try endpoint.get("/readyz")
+        #expect(ready.status == 503)
+        #expect(ready.reasons == ["the worker stops: it takes no new jobs"])
+        release.set()
+        #expect(worker.waitUntilStopped().failure == nil)
+        #expect(try endpoint.get("/livez").status == 200)
+        #expect(try endpoint.get("/readyz").status == 503)
+        bed.simulator.stop()
+    }
+
+    @Test(arguments: [false, true]) func aWorkerThatHasFailedIsAliveWhileItStops(_ isAtOnce: Bool) throws {
+        let bed = try WorkerBed()
+        let worker = try bed.worker()
+        let endpoint = try Endpoint(worker)
+        worker.intake.loop.execute {
+            if isAtOnce { worker.intake.failAtOnce("a test") } else { worker.intake.fail("a test") }
+        }
+        #expect(worker.waitUntilStopped().failure == "a test")
+        #expect(try endpoint.get("/livez").status == 200)
+        #expect(try endpoint.get("/readyz").status == 503)
+        bed.simulator.stop()
+    }
+
+    @Test func theTimeOfAStopIsThatOfTheFirstRequest() {
+        let note = StopNote()
+        let begin = MonotonicTime(nanoseconds: 1_000_000_000)
+        #expect(note.elapsed(at: begin) == nil)
+        note.note(at: begin)
+        note.note(at: begin + .seconds(5))
+        #expect(note.elapsed(at: begin + .seconds(7)) == .seconds(7))
+        #expect(WorkerStop(elapsed: .seconds(7), limit: .seconds(7)).isInTime)
+        #expect(!WorkerStop(elapsed: .seconds(8), limit: .seconds(7)).isInTime)
     }
 }

@@ -95,7 +95,7 @@ extension Intake {
     /// The group has these.
     private func note(_ commits: [OffsetCommit]) {
         for commit in commits {
-            guard let place = partitions.place(ofPartition: commit.partition) else { continue }
+            guard let place = partitions.place(of: commit.topicPartition) else { continue }
             partitions[place].taken = commit
         }
     }

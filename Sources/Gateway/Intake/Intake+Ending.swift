@@ -235,6 +235,7 @@ extension Intake {
         guard phase == .running else { return }
         phase = .draining
         stopsAt = loop.now + settings.drainDeadline
+        stopNote.note(at: .read())
         // A part of the time is for outcomes, offsets and leaving the group.
         let forTheEnd = min(settings.drainDeadline / 5, .seconds(5))
         drain = Drain(
@@ -281,6 +282,7 @@ extension Intake {
 
     /// Ends the shards; when the last has ended, the outcomes of what was cut off are awaited, and all is committed.
     func endShards() {
+        stopNote.note(at: .read())
         let count = shards.count
         var awaited = count
         let finished = LoopCallback { [self] in

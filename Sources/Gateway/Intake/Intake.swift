@@ -47,6 +47,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var drain: Drain?
     /// By then the group has been left, or can't be. Nil while the worker runs.
     var stopsAt: MonotonicTime?
+    /// Read by threads that must not wait for this loop.
+    let stopNote = StopNote()
     var commitUnderWay: IssuedCommit?
     /// Commits that wait for the disk.
     var barrier: Barrier?
