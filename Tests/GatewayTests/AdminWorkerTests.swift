@@ -1,6 +1,7 @@
 import APNSSimulator
 import EventLoop
 import Foundation
+import Kafka
 import KafkaTestSupport
 import SluiceModel
 import Synchronization
@@ -159,9 +160,9 @@ struct AdminWorkerTests {
         let worker = try bed.worker()
         let endpoint = try Endpoint(worker)
         worker.intake.loop.execute {
-            if isAtOnce { worker.intake.failAtOnce("a test") } else { worker.intake.fail("a test") }
+            if isAtOnce { worker.intake.failAtOnce("a test", .partitionsLost) } else { worker.intake.fail("a test") }
         }
-        #expect(worker.waitUntilStopped().failure == "a test")
+        #expect(worker.waitUntilStopped().failure?.reason == "a test")
         #expect(try endpoint.get("/livez").status == 200)
         #expect(try endpoint.get("/readyz").status == 503)
         bed.simulator.stop()
