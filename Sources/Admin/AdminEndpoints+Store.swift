@@ -25,7 +25,7 @@ extension AdminEndpoints {
         }
         defer { isSummarizing.store(false, ordering: .relaxed) }
         do {
-            return try await summarize(store, wanted)
+            return try await summarize(store, wanted, counted: try await counted(source, store))
         } catch {
             return Self.failure(error)
         }
@@ -34,12 +34,31 @@ extension AdminEndpoints {
     /// Entries that are read before the scan thread is given to others.
     private static let chunk = 4096
 
-    private func summarize(_ store: RetryStore, _ wanted: Int32?) async throws -> AdminResponse {
-        let (topic, partitions) = try await store.reading { ($0.sourceTopic, $0.partitions) }
+    /// See ``Observation/counted(in:)``. Asks the loops only where copies may be among the store's partitions.
+    private func counted(_ source: AdminSource, _ store: RetryStore) async throws -> Set<Int32>? {
+        guard store.isCopy else { return nil }
+        let observation = await source.observe(for: patience)
+        guard observation.intake != nil else {
+            throw NoAnswer(text: observation.missing(of: source.loops).joined(separator: "; "))
+        }
+        return observation.counted(in: store)
+    }
+
+    /// Failure of a worker that doesn't say which partitions it has.
+    private struct NoAnswer: Error, CustomStringConvertible {
+        var text: String
+        var description: String { text }
+    }
+
+    private func summarize(
+        _ store: RetryStore, _ wanted: Int32?, counted: Set<Int32>?
+    ) async throws -> AdminResponse {
+        let (topic, present) = try await store.reading { ($0.sourceTopic, $0.partitions) }
+        let partitions = present.filter { counted?.contains($0) != false }
         if let wanted, !partitions.contains(wanted) {
             return .json(
                 404,
-                ["error": "the store has no partition \(wanted)", "partitions": partitions.map { Int($0) }])
+                ["error": "the worker has no partition \(wanted)", "partitions": partitions.map { Int($0) }])
         }
         let chosen = wanted.map { [$0] } ?? partitions
         var summary = StoreSummary(now: Int64(Date().timeIntervalSince1970 * 1000))
@@ -61,9 +80,10 @@ extension AdminEndpoints {
             return .error(400, "the only parameter is `token`, a device token in hexadecimal digits")
         }
         do {
+            let counted = try await counted(source, store)
             let device = try await store.reading { reader throws(RetryStoreError) in
                 var device = StoredDevice()
-                try device.read(token, from: reader)
+                try device.read(token, from: reader, partitions: counted)
                 return device
             }
             return .json(200, device.document)

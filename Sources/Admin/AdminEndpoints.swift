@@ -48,14 +48,15 @@ public final class AdminEndpoints: Sendable {
         await withWorker { source, observation in
             WorkerMetrics.response(
                 observation, ready: Readiness(observation, loops: source.loops).reasons.isEmpty,
-                store: source.store?.statistics())
+                store: source.store.map { $0.statistics(of: observation.counted(in: $0)) })
         }
     }
 
     private func store() async -> AdminResponse {
         await withWorker { source, observation in
             guard let store = source.store else { return Self.noStore }
-            return StoreDocument.response(observation, store.statistics())
+            return StoreDocument.response(
+                observation, store.statistics(of: observation.counted(in: store)), isCopy: store.isCopy)
         }
     }
 

@@ -63,6 +63,12 @@ public struct Observation: Sendable {
             + ended.map { "the thread `\($0)` has ended" }
     }
 
+    /// Partitions whose part of the store counts: the worker's, as others are copies of the changelog. Nil: all count,
+    /// as without a changelog nothing else has what the store has.
+    func counted(in store: RetryStore) -> Set<Int32>? {
+        store.isCopy ? Set((intake?.partitions ?? []).map(\.partition)) : nil
+    }
+
     var totals: ShardCounters { shards.values.reduce(ShardCounters()) { $0 + $1 } }
 }
 

@@ -3,7 +3,9 @@ import RetryStore
 
 /// What `/store` says: counts that cost nothing to read.
 enum StoreDocument {
-    static func response(_ observation: Observation, _ statistics: StoreStatistics) -> AdminResponse {
+    static func response(
+        _ observation: Observation, _ statistics: StoreStatistics, isCopy: Bool
+    ) -> AdminResponse {
         let totals = observation.totals
         let intake = observation.intake ?? IntakeObservation()
         var document: [String: Any] = [
@@ -29,6 +31,12 @@ enum StoreDocument {
                 "failures": intake.counters.storeFailures,
             ],
         ]
+        if isCopy {
+            document["copies"] =
+                [
+                    "partitions": statistics.copies.map { Int($0) }, "disk-bytes": statistics.copyDiskBytes,
+                ] as [String: Any]
+        }
         if let changelog = intake.changelog {
             document["restore"] = RestoreDocument.of(intake)
             document["changelog"] =

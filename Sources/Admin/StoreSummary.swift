@@ -93,14 +93,37 @@ public struct StoreSummary: Sendable {
     }
 
     /// For scripts.
-    public func document(topic: String, partitions: [Int32]) -> [String: Any] {
-        [
+    /// - Parameter copies: partitions that were left, of a closed store.
+    public func document(topic: String, partitions: [Int32], copies: [LeftCopy] = []) -> [String: Any] {
+        var document: [String: Any] = [
             "topic": topic, "partitions": partitions.map { Int($0) }, "items": items, "push-bytes": bytes,
             "marks": marks, "unreadable": unreadable, "waits": waits, "app-topics": topics, "ages": ages,
             "due": due,
             "devices": Dictionary(
                 devices.map { (Self.presence($0.key), $0.value) }, uniquingKeysWith: +),
         ]
+        if !copies.isEmpty {
+            document["copies"] = copies.compactMap { copy in
+                copy.position.map { position in
+                    [
+                        "partition": Int(copy.partition), "changelog-offset": Int(position.offset),
+                        "age-seconds": age(of: position),
+                    ]
+                }
+            }
+        }
+        return document
+    }
+
+    /// Text for people about a copy that was left.
+    public func describe(_ copy: LeftCopy) -> String? {
+        copy.position.map {
+            "partition \(copy.partition): a copy of the changelog up to offset \($0.offset), \(age(of: $0)) seconds old"
+        }
+    }
+
+    private func age(of position: ChangelogPosition) -> Int {
+        Int(max(0, now - position.reachedMilliseconds) / 1000)
     }
 }
 
@@ -140,9 +163,12 @@ public struct StoredDevice: Sendable {
     }
 
     /// Reads all of a device token's.
-    public mutating func read(_ token: String, from reader: StoreReader) throws(RetryStoreError) {
+    /// - Parameter counted: partitions to look into; nil: all.
+    public mutating func read(
+        _ token: String, from reader: StoreReader, partitions counted: Set<Int32>? = nil
+    ) throws(RetryStoreError) {
         let token = Array(token.utf8)
-        for partition in reader.partitions {
+        for partition in reader.partitions where counted?.contains(partition) != false {
             let failure: RetryStoreError? = token.withUnsafeBytes { token in
                 do throws(RetryStoreError) {
                     try reader.visitItems(of: partition, token: token) { item in

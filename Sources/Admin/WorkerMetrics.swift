@@ -113,6 +113,9 @@ enum WorkerMetrics {
             "store_items", "Items in the store, estimated.", by: "partition",
             store.estimatedItemsByPartition.sorted { $0.key < $1.key }.map { ("\($0.key)", $0.value) })
         metrics.gauge(
+            "store_copies", "Partitions in the store that were given up, or are being restored.",
+            store.copies.count)
+        metrics.gauge(
             "store_resident_items", "Items in memory that came from the store.", totals.residentItems)
         metrics.gauge(
             "store_devices", "Devices that may have items in the store alone.", totals.coldDevices)

@@ -70,7 +70,7 @@ extension RetryStore {
         }
     }
 
-    private func metaFamily() throws(RetryStoreError) -> ColumnFamily {
+    func metaFamily() throws(RetryStoreError) -> ColumnFamily {
         guard let family = opened.withLock({ $0?.metaFamily }) else { throw .closed }
         return family
     }
@@ -111,7 +111,7 @@ public struct ChangelogPosition: Equatable, Sendable {
 }
 
 /// Where the default column family has a partition's position.
-private struct PositionKey {
+struct PositionKey {
     private let bytes: [UInt8]
 
     init(_ partition: Int32) { bytes = Array("position-\(partition)".utf8) }

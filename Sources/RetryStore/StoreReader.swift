@@ -10,15 +10,27 @@ public struct StoreReader {
     /// The jobs topic.
     public let sourceTopic: String
     let opened: [Int32: StorePartition]
+    private let meta: ColumnFamily
 
     init(_ database: OpenedDatabase) {
         hasher = IdentityHasher(key0: database.meta.hasher.0, key1: database.meta.hasher.1)
         sourceTopic = database.meta.topic
         opened = database.partitions
+        meta = database.metaFamily
     }
 
     /// By number, those that are complete.
     public var partitions: [Int32] { opened.keys.sorted() }
+
+    /// Copies of the changelog that were left in an orderly way, by partition.
+    public func leftCopies() throws(RetryStoreError) -> [LeftCopy] {
+        var copies: [LeftCopy] = []
+        for partition in partitions {
+            let copy = try meta.copy(of: partition)
+            if copy.position != nil { copies.append(copy) }
+        }
+        return copies
+    }
 
     /// An item as it is stored; its bytes live until the visitor returns.
     public struct Item {

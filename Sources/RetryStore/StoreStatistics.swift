@@ -2,9 +2,9 @@ import CRocksDB
 
 /// How large the store is, by RocksDB's own account. Estimates, all of them at slightly different moments.
 public struct StoreStatistics: Sendable {
-    /// Pushes that are stored. Off by what was removed or replaced recently.
+    /// Pushes in the partitions that count. Off by what was removed or replaced recently.
     public var estimatedItems = 0
-    /// The same by partition.
+    /// Estimated items by partition.
     public var estimatedItemsByPartition: [Int32: Int] = [:]
     /// Of keys and values on disk, without the log.
     public var diskBytes = 0
@@ -24,34 +24,48 @@ public struct StoreStatistics: Sendable {
     public var backgroundErrors = 0
     /// Writes wait for flushes or compactions.
     public var isWriteStopped = false
+    /// Number of partitions that count.
     public var partitions = 0
+    /// Partitions that don't count, in order: given up, or on their way.
+    public var copies: [Int32] = []
+    /// Part of `diskBytes` that the copies take.
+    public var copyDiskBytes = 0
     /// Submitted and not yet written.
     public var queuedBytes = 0
 }
 
 extension RetryStore {
     /// Takes locks of RocksDB: not for every push. Zeros when the store is closed.
-    public func statistics() -> StoreStatistics {
+    /// - Parameter counted: partitions whose items count; nil: all. Bytes are those of the whole database.
+    public func statistics(of counted: Set<Int32>? = nil) -> StoreStatistics {
         var statistics = StoreStatistics()
         statistics.queuedBytes = queuedBytes
         let (partitions, meta) = opened.withLock { opened in
             (opened.map { Array($0.partitions.values) } ?? [], opened?.metaFamily)
         }
         guard let meta else { return statistics }
-        statistics.partitions = partitions.count
         for partition in partitions {
-            let items = partition.due.number("rocksdb.estimate-num-keys")
-            statistics.estimatedItems += items
-            statistics.estimatedItemsByPartition[partition.number] = items
-            statistics.blobBytes += partition.items.number("rocksdb.live-blob-file-size")
+            let blobs = partition.items.number("rocksdb.live-blob-file-size")
+            let tables = partition.families.reduce(0) { $0 + $1.number("rocksdb.live-sst-files-size") }
+            statistics.blobBytes += blobs
+            statistics.diskBytes += tables
+            if counted?.contains(partition.number) == false {
+                statistics.copies.append(partition.number)
+                statistics.copyDiskBytes += tables + blobs
+            } else {
+                let items = partition.due.number("rocksdb.estimate-num-keys")
+                statistics.partitions += 1
+                statistics.estimatedItems += items
+                statistics.estimatedItemsByPartition[partition.number] = items
+            }
             for family in partition.families {
-                statistics.diskBytes += family.number("rocksdb.live-sst-files-size")
                 statistics.memtableBytes += family.number("rocksdb.cur-size-all-mem-tables")
                 statistics.tableBytes += family.number("rocksdb.estimate-table-readers-mem")
                 statistics.pendingCompactionBytes += family.number(
                     "rocksdb.estimate-pending-compaction-bytes")
             }
         }
+        statistics.copies.sort()
         statistics.diskBytes += statistics.blobBytes
         statistics.cacheBytes = rocksdb_cache_get_usage(meta.database.options.cache)
         statistics.backgroundErrors = meta.number("rocksdb.background-errors")

@@ -17,7 +17,7 @@ struct InspectStoreCommand: ParsableCommand {
         abstract: "Say what a worker's store has: counts, one device's items, whether all of it is sound.",
         discussion: """
             Reads the directory and changes nothing. Beside a worker that is running it sees what that has written out so \
-            far. Device tokens are shown by their first characters, payloads not at all.
+            far. Copies of the changelog that a worker has left are counted, and named with their age. Device tokens are shown by their first characters, payloads not at all.
             """)
 
     @Argument(help: "store.directory of the worker's configuration.")
@@ -78,13 +78,17 @@ struct InspectStoreCommand: ParsableCommand {
                 return true
             }
         }
+        let copies = try store.leftCopies()
         if json {
             Terminal.output(
-                JSONText.of(summary.document(topic: store.sourceTopic, partitions: store.partitions)))
+                JSONText.of(
+                    summary.document(
+                        topic: store.sourceTopic, partitions: store.partitions, copies: copies)))
             return
         }
         Terminal.output("topic       \(store.sourceTopic)")
         Terminal.output("partitions  \(store.partitions.map { "\($0)" }.joined(separator: " "))")
+        for copy in copies.compactMap(summary.describe) { Terminal.output("copy        \(copy)") }
         Terminal.output("items       \(summary.items), \(summary.bytes) bytes")
         if summary.marks > 0 {
             Terminal.output("marks       \(summary.marks), of records whose items have moved to other tokens")

@@ -67,6 +67,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var hasFailedAtOnce = false
     /// Nil without a changelog. Set once, before the start.
     var restorer: ChangelogRestorer?
+    /// Copies of partitions that went away.
+    var oldCopies = OldCopies()
     /// The store's part of each partition that was assigned once.
     var openedStores: [Int32: StorePartition] = [:]
     /// Changes by who made them and when, of which Kafka has not told yet; below 0 while it was faster than the shard.
@@ -399,6 +401,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         advanceGate()
         relieveFullWindows()
         lookForDue()
+        dropOldCopies()
         if !gate.isStalled { pollRecords() }
         if pendingAssignment != nil, loop.now >= lastAssignmentTry + .seconds(1) {
             lastAssignmentTry = loop.now

@@ -1,0 +1,55 @@
+/// Result of ``RetryStore/dropCopies(except:at:longestAbsence:atMost:completion:)``.
+public struct DroppedCopies: Equatable, Sendable {
+    /// Partitions whose copies are gone.
+    public var partitions: [Int32]
+    /// Says that other copies are to be dropped as well: ask again.
+    public var areMore: Bool
+}
+
+extension RetryStore {
+    /// Drops copies that are of no use any more. Files of a copy go with the last handle of its partition.
+    ///
+    /// Openings that are asked for after this call come after the drop.
+    /// - Parameters:
+    ///   - kept: partitions that the worker has, or that are on their way to it.
+    ///   - now: milliseconds since the epoch.
+    ///   - longestAbsence: see ``LeftCopy/isObsolete(at:longestAbsence:)``.
+    ///   - count: most partitions to drop at once, as the store's thread does nothing else meanwhile.
+    public func dropCopies(
+        except kept: Set<Int32>, at now: Int64, longestAbsence: Int64, atMost count: Int,
+        completion: @escaping @Sendable (Result<DroppedCopies, RetryStoreError>) -> Void
+    ) {
+        precondition(isCopy, "there is no other copy of what the store has")
+        run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
+            let meta = try metaFamily()
+            var copies: [LeftCopy] = []
+            for partition in partitions where !kept.contains(partition.number) {
+                copies.append(try meta.copy(of: partition.number))
+            }
+            let obsolete = LeftCopy.obsolete(
+                among: copies, kept: kept, at: now, longestAbsence: longestAbsence)
+            let dropped = Array(obsolete.prefix(count))
+            // Positions go first: an empty partition must never be found with a position.
+            try PositionKey.remove(
+                copies.filter { dropped.contains($0.partition) && $0.position != nil }.map(\.partition),
+                from: meta)
+            // Remains of earlier drops go as well.
+            if !dropped.isEmpty || hasRemains {
+                try remove(dropped.compactMap { partition(thatIsOpen: $0) })
+            }
+            return DroppedCopies(partitions: dropped, areMore: obsolete.count > dropped.count)
+        }
+    }
+
+    /// Says that column families are there that could not be dropped.
+    var hasRemains: Bool { opened.withLock { $0?.remains.isEmpty == false } }
+}
+
+extension ColumnFamily {
+    /// Reads in the default column family how a partition's copy was left.
+    func copy(of partition: Int32) throws(RetryStoreError) -> LeftCopy {
+        LeftCopy(
+            partition: partition,
+            position: try PositionKey(partition).value(in: self).flatMap { ChangelogPosition($0) })
+    }
+}

@@ -1,0 +1,197 @@
+import EventLoop
+import Foundation
+import Kafka
+import KafkaTestSupport
+import RetryStore
+import SluiceModel
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Admin
+@testable import Gateway
+
+/// Copies of partitions that a worker doesn't have go in time, and don't count.
+struct OldCopyTests {
+    private func worker(_ bed: WorkerBed, _ name: String) throws -> Worker {
+        try bed.worker {
+            $0.store = .init(
+                directory: bed.directory.file(name), after: .seconds(1), changelog: .on, transactions: .off)
+        }
+    }
+
+    /// Leaves partitions with an item each, as an earlier worker would.
+    private func leave(_ copies: [LeftCopy], in bed: WorkerBed) throws {
+        var settings = RetryStore.Settings(
+            directory: bed.directory.file("store"), sourceTopic: bed.kafka.topic("jobs"))
+        settings.isCopy = true
+        let store = try RetryStore(settings)
+        defer { store.close() }
+        for copy in copies {
+            let handle = try eventually("a partition", opened(copy.partition, in: store)).get()[0].handle
+            let isDone = BlockingFlag()
+            var batch = store.makeBatch()
+            let key = ItemKey(device: DeviceKey(high: 1, low: 2), offset: 3)
+            Array("secret \(copy.partition)".utf8).withUnsafeBytes {
+                batch.put(handle, key, due: 4, replacingDue: nil, value: $0)
+            }
+            store.submit(batch) { _ in isDone.set() }
+            isDone.wait()
+            guard let position = copy.position else { continue }
+            let isKept = BlockingFlag()
+            store.checkpoint(handle, position: position) { _ in isKept.set() }
+            isKept.wait()
+        }
+    }
+
+    private func opened(
+        _ partition: Int32, in store: RetryStore
+    ) -> () -> Result<[PartitionCopy], RetryStoreError>? {
+        let result = SharedResult()
+        store.openCopies(partitions: [partition], reachedAfter: 0) { opened in
+            result.value.withLock { $0 = opened }
+        }
+        return { result.value.withLock { $0 } }
+    }
+
+    private final class SharedResult: Sendable {
+        let value = Mutex<Result<[PartitionCopy], RetryStoreError>?>(nil)
+    }
+
+    private func numbers(_ worker: Worker) -> [Int32] { worker.store?.partitions.map(\.number) ?? [] }
+
+    private func hasFile(with text: String, in directory: String) -> Bool {
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+        return names.contains { name in
+            let data = try? Data(contentsOf: URL(filePath: "\(directory)/\(name)"))
+            return data?.range(of: Data(text.utf8)) != nil
+        }
+    }
+
+    @Test func copiesThatAStartFindsGoAndDoNotCount() throws {
+        let bed = try WorkerBed()
+        let now = wallClockMilliseconds()
+        func copy(_ partition: Int32, age: Int64?) -> LeftCopy {
+            LeftCopy(
+                partition: partition,
+                position: age.map { ChangelogPosition(offset: 0, reachedMilliseconds: now - $0) })
+        }
+        // Cases: left in disorder, lately, and long ago.
+        try leave(
+            [
+                copy(7, age: nil), copy(8, age: 60_000), copy(9, age: HandOff.longestAbsence),
+                copy(10, age: 60_000),
+            ], in: bed)
+        let directory = bed.directory.file("store")
+        #expect(hasFile(with: "secret 9", in: directory))
+        let worker = try worker(bed, "store")
+        let endpoints = AdminEndpoints(patience: .seconds(60))
+        let server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
+        server.start(endpoints.routes)
+        defer { server.stop() }
+        endpoints.attach(AdminSource(worker))
+        func get(_ path: String) throws -> AdminClient.Answer {
+            try AdminClient.get(path, server.address.port)
+        }
+        try eventually("the worker is ready") { try get("/readyz").status == 200 }
+        try eventually("copies of no use are dropped") { numbers(worker) == [0, 1, 2, 8, 10] }
+        try eventually("payloads are gone from the disk") {
+            !hasFile(with: "secret 7", in: directory) && !hasFile(with: "secret 9", in: directory)
+        }
+        #expect(hasFile(with: "secret 8", in: directory))
+
+        let counts = try get("/store").json
+        #expect(counts["estimated-items"] as? Int == 0)
+        #expect((counts["partitions"] as? [[String: Int]])?.compactMap { $0["partition"] } == [0, 1, 2])
+        let copies = try #require(counts["copies"] as? [String: Any])
+        #expect(copies["partitions"] as? [Int] == [8, 10])
+        #expect(copies["disk-bytes"] as? Int ?? 0 > 0)
+        let summary = try get("/store/summary").json
+        #expect(summary["items"] as? Int == 0)
+        #expect(summary["partitions"] as? [Int] == [0, 1, 2])
+        #expect(try get("/store/summary?partition=8").status == 404)
+        #expect(try get("/metrics").body.contains("\nsluice_store_copies 2\n"))
+
+        // Stands for a partition 8 that is being restored.
+        worker.intake.loop.execute {
+            worker.intake.handOff.stages[8] = .restoring
+            worker.intake.oldCopies.longestAbsence = 0
+        }
+        try eventually("the time of the other has come") { numbers(worker) == [0, 1, 2, 8] }
+        worker.intake.loop.execute { worker.intake.handOff.stages[8] = nil }
+        try eventually("its time has come") { numbers(worker) == [0, 1, 2] }
+        #expect(bed.stop(worker).failure == nil)
+
+        // Partitions of a closed store are copies, and said to be.
+        let arguments = ["inspect", "store", directory]
+        let json = try ChildProcess.run(Executables.sluice, arguments + ["--json"])
+        let document = try JSONSerialization.jsonObject(with: Data(json.standardOutput.utf8))
+        let left = try #require((document as? [String: Any])?["copies"] as? [[String: Int]])
+        #expect(left.map { $0["partition"] } == [0, 1, 2])
+        #expect(left.allSatisfy { ($0["age-seconds"] ?? -1) >= 0 && $0["changelog-offset"] != nil })
+        let text = try ChildProcess.run(Executables.sluice, arguments).standardOutput
+        #expect(
+            text.contains(#/copy +partition 1: a copy of the changelog up to offset \d+, \d+ seconds old/#))
+        bed.simulator.stop()
+    }
+
+    @Test func keptAreThoseOnTheirWayAndThoseThatAreHere() throws {
+        let bed = try WorkerBed()
+        let worker = try worker(bed, "store")
+        try eventually("partitions") { worker.snapshot().assignedPartitions == 3 }
+        let kept = worker.intake.loop.runBlockingIfRunning {
+            worker.intake.handOff.stages = [5: .opening, 6: .restoring, 7: .ready(1)]
+            worker.intake.pendingAssignment = [TopicPartition("jobs", 8)]
+            defer {
+                worker.intake.handOff.stages = [:]
+                worker.intake.pendingAssignment = nil
+            }
+            return worker.intake.keptPartitions
+        }
+        #expect(kept == [0, 1, 2, 5, 6, 7, 8])
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    /// Copies are of no use from the first moment here. Partitions come and go, and what is held stays.
+    @Test func partitionsOnTheirWayStay() throws {
+        let bed = try WorkerBed()
+        let first = try worker(bed, "first")
+        first.intake.loop.execute { first.intake.oldCopies.longestAbsence = 0 }
+        var random = SeededRandom(seed: 977)
+        let devices = (0..<60).map { _ in random.hexadecimal(bytes: 32) }
+        try bed.produce(
+            try devices.map { try event("offline", of: $0) } + devices.map { held("secret \($0)", to: $0) })
+        try bed.waitForOutcomes(60)
+        try first.waitUntilEvicted(devices: 60)
+        #expect(numbers(first) == [0, 1, 2])
+
+        let second = try worker(bed, "second")
+        second.intake.loop.execute { second.intake.oldCopies.longestAbsence = 0 }
+        try eventually("both have what is theirs, and nothing else") {
+            let counts = [first, second].map { $0.snapshot().assignedPartitions }
+            return counts.reduce(0, +) == 3 && counts.allSatisfy { $0 > 0 }
+                && numbers(first).count == counts[0] && numbers(second).count == counts[1]
+                && first.snapshot().shards.coldDevices + second.snapshot().shards.coldDevices == 60
+        }
+        try eventually("no payload of other partitions is on the first one's disk") {
+            let own = first.snapshot().shards.coldDevices
+            let directory = bed.directory.file("first")
+            return devices.count { hasFile(with: "secret \($0)", in: directory) } <= own
+        }
+        #expect(bed.stop(second).failure == nil)
+        try eventually("all is with the first one again") {
+            first.snapshot().assignedPartitions == 3 && numbers(first) == [0, 1, 2]
+                && first.snapshot().shards.coldDevices == 60
+        }
+        try bed.produce(try devices.map { try event("online", of: $0) })
+        let outcomes = try eventually("all are sent") {
+            bed.outcomes.poll()
+            let accepted = bed.readOutcomes().filter { $0.kind == .accepted }
+            return Set(accepted.map(\.deviceToken)).count == 60 ? accepted : nil
+        }
+        #expect(outcomes.count >= 60)
+        #expect(bed.stop(first).failure == nil)
+        bed.simulator.stop()
+    }
+}
