@@ -6,7 +6,7 @@ struct DeliverySimulationTests {
     /// many more.
     @Test func noPromiseIsBrokenWhateverHappens() throws {
         var counts = SimulationCounts()
-        for seed in UInt64(1)...60 {
+        for seed in UInt64(1)...100 {
             if let violation = Simulation.run(seed: seed, events: 4000, counts: &counts) {
                 let lines = violation.trace.joined(separator: "\n  ")
                 Issue.record(
