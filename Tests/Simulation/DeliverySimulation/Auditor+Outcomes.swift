@@ -22,7 +22,7 @@ extension World {
             }
         case .rejected: checkRejected(copy, why, facts)
         case .expired where facts.isOnce && copy.last != .none && copy.last != .unprocessed:
-            checkExpiredOnce(copy, facts)
+            checkExpiredOnce(copy, facts, worker)
         case .expired:
             let wall = now(worker).wallMilliseconds
             // With a millisecond left there is no time for another attempt.
@@ -64,9 +64,10 @@ extension World {
         }
     }
 
-    /// A push with expiration 0 that had its attempt has nothing to wait for but its receipt.
-    private func checkExpiredOnce(_ copy: Copy, _ facts: PushFacts) {
+    /// A push with expiration 0 that had its attempt has nothing to wait for but its receipt, until the longest life of all.
+    private func checkExpiredOnce(_ copy: Copy, _ facts: PushFacts, _ worker: WorkerModel) {
         if copy.isRestored || copy.hasMoved || copy.noted >= 0 { return }
+        if copy.last == .accepted, now(worker).wallMilliseconds >= copy.expiry { return }
         let timeout = UInt64(facts.receiptTimeoutSeconds) * 1_000_000_000
         if copy.last != .accepted || facts.delivery != .confirm || monotonic < copy.acceptedAt + timeout {
             broken(.rightOutcome, "push \(copy.job) has expiration 0, and expires with its attempt")
