@@ -160,7 +160,11 @@ struct AdminWorkerTests {
         let worker = try bed.worker()
         let endpoint = try Endpoint(worker)
         worker.intake.loop.execute {
-            if isAtOnce { worker.intake.failAtOnce("a test", .partitionsLost) } else { worker.intake.fail("a test") }
+            if isAtOnce {
+                worker.intake.failAtOnce("a test", .partitionsLost)
+            } else {
+                worker.intake.fail("a test")
+            }
         }
         #expect(worker.waitUntilStopped().failure?.reason == "a test")
         #expect(try endpoint.get("/livez").status == 200)
