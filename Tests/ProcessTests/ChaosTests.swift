@@ -132,6 +132,10 @@ struct ChaosTests {
         try bed.judge("chaos", seed: seed)
         let counts = Dictionary(grouping: bed.history.outcomes, by: \.place).mapValues(\.count)
         let several = counts.filter { $0.value != 1 }
+        for outcome in bed.history.outcomes where several[outcome.place] != nil {
+            print(
+                "\(outcome.place): \(outcome.kind.name), finished \(outcome.finished), read \(outcome.read)")
+        }
         #expect(
             several.isEmpty, "seed \(seed): \(several.count) of \(counts.count) jobs have several outcomes")
         #expect(counts.count == bed.history.jobs.count, "seed \(seed): each job has an outcome")

@@ -188,11 +188,16 @@ final class ReplicaBed {
 
     /// Where SLUICE_TEST_REPLICA_LOGS says.
     private func keepLogs() {
-        guard let directory = ProcessInfo.processInfo.environment["SLUICE_TEST_REPLICA_LOGS"] else { return }
-        for (name, replica) in replicas {
-            try? replica.process.standardError.write(
-                toFile: "\(directory)/\(name).log", atomically: false, encoding: .utf8)
-        }
+        for name in replicas.keys { keepLog(of: name) }
+    }
+
+    private func keepLog(of name: String) {
+        guard let directory = ProcessInfo.processInfo.environment["SLUICE_TEST_REPLICA_LOGS"],
+            let replica = replicas[name]
+        else { return }
+        let file = "\(directory)/\(name).log"
+        let before = (try? String(contentsOfFile: file, encoding: .utf8)) ?? ""
+        try? (before + replica.process.standardError).write(toFile: file, atomically: false, encoding: .utf8)
     }
 
     struct Trouble: Error, CustomStringConvertible {
@@ -253,6 +258,7 @@ final class ReplicaBed {
             exit == .status(0) || (mayBeLate && exit == .status(75)),
             "\(replica.process.standardError.suffix(2_000))")
         if exit != .status(0) { isDisturbed.formUnion(replica.owned) }
+        keepLog(of: name)
         replicas[name] = nil
     }
 
@@ -264,6 +270,7 @@ final class ReplicaBed {
         try #require(try replica.process.wait() == .signal(SIGKILL), "it ended by itself before")
         try poll()
         isDisturbed.formUnion(replica.owned)
+        keepLog(of: name)
         replicas[name] = nil
     }
 
