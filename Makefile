@@ -5,7 +5,7 @@ SWIFT ?= swift
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-connection bench-core bench-store fuzz fuzz-merge fuzz-build simulate simulate-mutations format lint clean dependencies test-dependencies toolchain
+.PHONY: help build demo test bench bench-connection bench-core bench-store fuzz fuzz-merge fuzz-build simulate simulate-mutations chaos format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -18,6 +18,7 @@ help:
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds something or is stopped'
 	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2'
 	@echo 'make simulate-mutations  deliberate mistakes in the core, each of which the simulation must catch'
+	@echo 'make chaos    workers on real brokers under faults, with an auditor: FAULTS=60 SECONDS=900 SEED=… (see CONTRIBUTING)'
 	@echo 'make format   formats the sources in place'
 	@echo 'make lint     checks the format'
 	@echo 'make clean    removes the build directory'
@@ -92,6 +93,17 @@ simulate: toolchain test-dependencies
 
 simulate-mutations: toolchain test-dependencies
 	@Tests/Simulation/mutations.py --swift $(SWIFT) $(ARGS)
+
+FAULTS ?= 60
+SECONDS ?= 900
+SEED ?=
+
+# Bounded by SECONDS, after which no further fault begins. Prints its seed.
+chaos: toolchain test-dependencies
+	@test -n "$(SLUICE_TEST_BOOTSTRAP_SERVERS)" || { \
+		echo 'make chaos: SLUICE_TEST_BOOTSTRAP_SERVERS must name real Kafka brokers: the embedded cluster has no transactions' >&2; exit 64; }
+	@SLUICE_TEST_CHAOS_FAULTS=$(FAULTS) SLUICE_TEST_CHAOS_SECONDS=$(SECONDS) \
+		$(if $(SEED),SLUICE_TEST_CHAOS_SEED=$(SEED)) $(SWIFT) test --filter ChaosTests $(ARGS)
 
 format: toolchain
 	@$(SWIFT) format --in-place --parallel --recursive Sources Tests Benchmarks Package.swift

@@ -171,8 +171,9 @@ public final class KafkaConsumer {
         context.isClosing = true
         let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         settleBeforeClose()
-        let hasUnsubscribed = unsubscribe(until: deadline)
+        // Asked first: with the request to leave, librdkafka forgets its member identifier.
         var joining = mayBeInFirstJoin
+        let hasUnsubscribed = unsubscribe(until: deadline)
         if let queue {
             rd_kafka_queue_io_event_enable(queue, -1, nil, 0)
             rd_kafka_queue_destroy(queue)
