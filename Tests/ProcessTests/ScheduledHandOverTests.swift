@@ -30,8 +30,8 @@ struct ScheduledHandOverTests {
         "thousands of jobs of one partition, of which a tenth is scheduled: one SIGTERM, one push and one outcome each",
         arguments: Store.allCases)
     func oneOutcomeEach(_ store: Store) throws {
-        let count =
-            ProcessInfo.processInfo.environment["SLUICE_TEST_SCHEDULED_JOBS"].flatMap { Int($0) } ?? 40_000
+        // The embedded cluster keeps five megabytes of a partition: a window that closes shows on real brokers alone.
+        let count = ReplicaBed.hasTransactions ? 40_000 : 10_000
         let installation = try Installation(partitions: 1)
         let path = try installation.directory.write(installation.configuration(), to: "worker.yaml")
         let start = {
