@@ -331,7 +331,14 @@ final class OutcomeWriter: TimerHandler {
     /// The transaction is about to end: nothing more is produced in it, as soon as all is that was written so far. What
     /// belongs together is written in one turn, and so is in one transaction. Then `done` is called with the number of
     /// records that this writer has produced in all transactions.
-    func freeze(_ done: @escaping @Sendable (Int) -> Void) {
+    ///
+    /// - Parameter atOnce: the transaction is about to be aborted: what isn't produced yet waits for the next one.
+    func freeze(atOnce: Bool, _ done: @escaping @Sendable (Int) -> Void) {
+        if atOnce, transaction != nil {
+            transaction!.whenFrozen = nil
+            transaction!.isFrozen = true
+            return done(transaction!.produced)
+        }
         transaction?.whenFrozen = done
         flushPending()
         if !pending.isEmpty { armTimer() }

@@ -76,15 +76,16 @@ struct PartitionSlots: ~Copyable {
 
     var topicPartitions: [TopicPartition] { places.map { self[$0].topicPartition } }
 
-    /// The partition at a place, which must be in use.
+    /// The partition at a place, which must be in use. By its address: a `_read` accessor yields a copy in builds without
+    /// optimisation, which Swift 6.3 frees before a call on a part of it has returned.
     subscript(place: Int) -> PartitionState {
-        @inline(__always) _read {
+        @inline(__always) unsafeAddress {
             precondition(isUsed[place])
-            yield states[place]
+            return UnsafePointer(states + place)
         }
-        @inline(__always) _modify {
+        @inline(__always) unsafeMutableAddress {
             precondition(isUsed[place])
-            yield &states[place]
+            return states + place
         }
     }
 

@@ -15,6 +15,11 @@ final class WorkerTransactions: TimerHandler {
     var awaitedShards = 0
     var isFreezing = false
     var isFrozen = true
+    /// Freezes asked for so far: answers to an earlier one are of no meaning.
+    var freezes: UInt64 = 0
+    /// The open transaction is to be aborted when the shards are frozen. What a shard produces after the abort, and before it
+    /// hears of it, would be in the next transaction, and be repeated there.
+    var abortWaits = false
     /// Records that the shards have produced, as they told when they stopped, and that reports have come for.
     var produced = 0
     var reported = 0
@@ -107,8 +112,12 @@ extension Intake {
             case .sendOffsets: if transactions.isFrozen { sendOffsets() } else { freezeShards() }
             case .commit: try transactions.client.commit()
             case .abort:
-                freezeShards()
-                try transactions.client.abort()
+                if transactions.isFrozen {
+                    try transactions.client.abort()
+                } else {
+                    transactions.abortWaits = true
+                    freezeShards(atOnce: true)
+                }
             }
         } catch {
             failAtOnce("transactions have failed: \(error)", error)
@@ -124,28 +133,35 @@ extension Intake {
 
     // MARK: Shards
 
-    private func freezeShards() {
-        guard let transactions, !transactions.isFreezing, !transactions.isFrozen else { return }
+    /// - Parameter atOnce: without waiting for what the producer takes no more.
+    private func freezeShards(atOnce: Bool = false) {
+        guard let transactions, !transactions.isFrozen, atOnce || !transactions.isFreezing else { return }
         transactions.isFreezing = true
+        transactions.freezes += 1
+        let number = transactions.freezes
         transactions.awaitedShards = shards.count
         transactions.produced = 0
         for shard in shards {
             shard.loop.execute { [self] in
                 shard.submitToStore()
-                shard.outcomes.freeze { [self] produced in
-                    loop.execute { [self] in frozen(produced) }
+                shard.outcomes.freeze(atOnce: atOnce) { [self] produced in
+                    loop.execute { [self] in frozen(number, produced) }
                 }
             }
         }
     }
 
-    private func frozen(_ produced: Int) {
-        guard let transactions else { return }
+    private func frozen(_ number: UInt64, _ produced: Int) {
+        guard let transactions, number == transactions.freezes, phase != .ended else { return }
         transactions.awaitedShards -= 1
         transactions.produced += produced
         guard transactions.awaitedShards == 0 else { return }
         transactions.isFreezing = false
         transactions.isFrozen = true
+        if transactions.abortWaits {
+            transactions.abortWaits = false
+            return start(.abort)
+        }
         sendOffsetsIfFrozen()
     }
 
