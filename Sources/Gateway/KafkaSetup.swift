@@ -21,7 +21,7 @@ struct KafkaSetup {
             // For so long the partitions of a worker that has died stand still; librdkafka's own default is 45 s.
             (name: "session.timeout.ms", value: "10000"),
             // For so long at most the others don't know that one has left; librdkafka's own default is 3 s.
-            (name: "heartbeat.interval.ms", value: "1000"),
+            (name: "heartbeat.interval.ms", value: "500"),
         ]
         if let name = configuration.instanceID { own.append((name: "group.instance.id", value: name)) }
         consumer = KafkaProperties(own).overridden(by: common)

@@ -16,7 +16,7 @@ struct OffsetTakeOverTests {
         #expect(kept.ranges == [50..<100])
     }
 
-    /// One partition, 40,000 jobs, of which each tenth waits: without a bound the commit forgot 13,968 of them.
+    /// Each tenth of a partition's jobs waits. Without a bound the commit of 40,000 forgot 13,968 of them.
     @Test func whatIsFinishedAlwaysFitsIntoTheCommit() {
         var tracker = OffsetTracker(nextOffset: 0)
         var finished: [Int64] = []

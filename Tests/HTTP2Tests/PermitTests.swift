@@ -4,7 +4,7 @@ import Testing
 
 @testable import HTTP2
 
-/// What a process that was stopped for long has framed leaves neither then nor later.
+/// Requests that were framed before the process was stopped for long leave neither then nor later.
 @Suite struct PermitTests {
     private let fixture: TLSFixture
 

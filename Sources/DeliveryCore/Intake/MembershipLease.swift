@@ -9,7 +9,7 @@
 ///
 /// Pure: times are nanoseconds of a monotonic clock.
 public struct MembershipLease: Sendable {
-    /// What the owner does.
+    /// Orders to the owner.
     public enum Action: Equatable, Sendable {
         /// Pushes and outcomes may leave until then.
         case extend(UInt64)

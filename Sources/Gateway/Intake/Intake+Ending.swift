@@ -91,7 +91,7 @@ extension Intake {
         logger.warning("taking partitions over; tried again", metadata: ["error": "\(error)"])
     }
 
-    /// What is asked of Kafka on the way holds the loop up, and looks to the lease as if the process had been stopped.
+    /// Bounds of a request to Kafka that holds the loop up: to the lease it looks as if the process had been stopped.
     static let firstTakeOverPatience: Int32 = 500
     static let longestTakeOverPatience: Int32 = 4_000
 
@@ -304,7 +304,7 @@ extension Intake {
         return transactions.map { $0.cycle.state == .stopped } ?? isSettled(partitions.places)
     }
 
-    /// What is left of the drain deadline, as a rebalance that is under way has to end first; three seconds at least.
+    /// Milliseconds left of the drain deadline, three seconds at least: a rebalance that is under way has to end first.
     private var timeToLeave: Int32 {
         let left = (stopsAt ?? loop.now).nanoseconds(since: MonotonicTime.read()) / 1_000_000
         return max(3_000, Int32(clamping: left))

@@ -10,7 +10,7 @@ struct MembershipInquiry {
     var requestedAt: UInt64
 }
 
-/// What the lease decides is done here.
+/// Carries out the lease's decisions.
 extension Intake {
     /// Each tick.
     func renewLease() {

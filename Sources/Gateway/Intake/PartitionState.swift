@@ -19,7 +19,7 @@ struct PartitionState {
     var isDirty = false
     /// What was committed last.
     var committed: OffsetCommit?
-    /// What the group has for sure. Nil: nothing is known to be committed.
+    /// The commit that the group has for sure. Nil: nothing is known to be committed.
     var taken: OffsetCommit?
     /// Nil without a store.
     var store: PartitionStore?

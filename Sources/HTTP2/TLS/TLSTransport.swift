@@ -51,7 +51,7 @@ public final class TLSTransport {
     /// Collects records for one system call; nil when each is sent at once. Freed after `ssl`, which has a reference
     /// of its own.
     private var gathering: OpaquePointer?
-    /// Of ``sendDeadline``. Owned; freed after `gathering`, whose callback reads it.
+    /// The value of ``sendDeadline``. Owned; freed after `gathering`, whose callback reads it.
     private let deadline: UnsafeMutablePointer<UInt64>
     /// Something may be in `gathering` that was not sent.
     private var hasGathered = false

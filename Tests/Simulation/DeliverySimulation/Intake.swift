@@ -56,7 +56,7 @@ extension World {
         return true
     }
 
-    /// What holds the watermark goes to the store, when the commit's metadata runs out of room.
+    /// Puts the holders of the watermark into the store, when the commit's metadata runs out of room.
     func relieve(_ partition: Int, _ worker: WorkerModel, again: Bool = false) {
         guard let offset = worker.partitions[partition].tracker.askRelief(again: again) else { return }
         counts[.relieved] += 1
