@@ -10,9 +10,8 @@ import Testing
 
     init() throws { fixture = try TLSFixture() }
 
-    /// - Parameter bodies: enough of them for several records to be gathered.
-    @Test(arguments: [1, 400] as [UInt32])
-    func nothingLeavesAfterThePermitsEnd(requests: UInt32) throws {
+    /// A server that answers everything with 200.
+    private func server() throws -> (EventLoop, ServerLog, ServerListener) {
         let loop = try EventLoop(name: "test-server")
         let log = ServerLog()
         let listener = try ServerListener(
@@ -21,6 +20,13 @@ import Testing
         ) { _ in RecordingHandler(log: log) { $1.respond(stream: $0.stream, status: 200) } }
         try listener.start()
         loop.start()
+        return (loop, log, listener)
+    }
+
+    /// - Parameter requests: 400 of them fill several TLS records, which are gathered.
+    @Test(arguments: [1, 400] as [UInt32])
+    func nothingLeavesAfterThePermitsEnd(requests: UInt32) throws {
+        let (loop, log, listener) = try server()
         defer {
             loop.stop()
             loop.join()
@@ -52,14 +58,7 @@ import Testing
 
     /// Without requests among it, what is written keeps the connection alive.
     @Test func aConnectionWithoutRequestsStays() throws {
-        let loop = try EventLoop(name: "test-server")
-        let log = ServerLog()
-        let listener = try ServerListener(
-            loop: loop, address: "127.0.0.1", port: 0, tls: .server(fixture.serverOptions),
-            options: ServerOptions()
-        ) { _ in RecordingHandler(log: log) { $1.respond(stream: $0.stream, status: 200) } }
-        try listener.start()
-        loop.start()
+        let (loop, log, listener) = try server()
         defer {
             loop.stop()
             loop.join()

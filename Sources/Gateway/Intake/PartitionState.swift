@@ -76,8 +76,8 @@ struct PartitionSlots: ~Copyable {
 
     var topicPartitions: [TopicPartition] { places.map { self[$0].topicPartition } }
 
-    /// The partition at a place, which must be in use. By its address: a `_read` accessor yields a copy in builds without
-    /// optimisation, which Swift 6.3 frees before a call on a part of it has returned.
+    /// The partition at a place, which must be in use. Accessed by its address, so that no copy is made. With `_read`, debug
+    /// builds crashed on a part of the state whose memory was in use again before the call on that part had returned.
     subscript(place: Int) -> PartitionState {
         @inline(__always) unsafeAddress {
             precondition(isUsed[place])
