@@ -19,13 +19,16 @@ public struct DeviceState: Equatable, BitwiseCopyable, Sendable {
     public var presence: UInt8
     /// Of what moment the device's last report told, in milliseconds since the epoch; 0: there was none, it is presumed.
     public var learnedMilliseconds: Int64
+    /// The offset of that report's record, which orders reports of one moment; -1 when there was none or it isn't known.
+    public var learnedOffset: Int64
     /// From when on it says nothing any more, in milliseconds since the epoch. The store forgets it some time later:
     /// a load can still bring one that has expired.
     public var expiryMilliseconds: Int64
 
-    public init(presence: UInt8, learnedMilliseconds: Int64, expiryMilliseconds: Int64) {
+    public init(presence: UInt8, learnedMilliseconds: Int64, learnedOffset: Int64 = -1, expiryMilliseconds: Int64) {
         self.presence = presence
         self.learnedMilliseconds = learnedMilliseconds
+        self.learnedOffset = learnedOffset
         self.expiryMilliseconds = expiryMilliseconds
     }
 }

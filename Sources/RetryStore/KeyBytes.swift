@@ -83,22 +83,33 @@ struct DueBytes: BitwiseCopyable {
 
 /// The value of `devices-<p>`.
 enum DeviceStateBytes {
-    static let version: UInt8 = 1
-    static let count = 18
+    static let version: UInt8 = 2
+    static let count = 26
+    /// Without the report's offset.
+    private static let version1Count = 18
 
     static func write(_ state: DeviceState, to target: UnsafeMutableRawPointer) {
         target.storeBytes(of: version, as: UInt8.self)
         target.storeBytes(of: state.presence, toByteOffset: 1, as: UInt8.self)
         target.storeBytes(of: state.learnedMilliseconds.bigEndian, toByteOffset: 2, as: Int64.self)
         target.storeBytes(of: state.expiryMilliseconds.bigEndian, toByteOffset: 10, as: Int64.self)
+        target.storeBytes(of: state.learnedOffset.bigEndian, toByteOffset: 18, as: Int64.self)
     }
 
     /// Nil for what isn't one.
     static func read(_ bytes: UnsafeRawBufferPointer) -> DeviceState? {
-        guard bytes.count == count, bytes[0] == version else { return nil }
+        guard bytes.count >= version1Count else { return nil }
+        let offset: Int64
+        switch (bytes[0], bytes.count) {
+        case (1, version1Count): offset = -1
+        case (version, count):
+            offset = Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 18, as: Int64.self))
+        default: return nil
+        }
         return DeviceState(
             presence: bytes[1],
             learnedMilliseconds: Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 2, as: Int64.self)),
+            learnedOffset: offset,
             expiryMilliseconds: Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 10, as: Int64.self)))
     }
 }

@@ -132,7 +132,7 @@ struct DeliveryCircuitTests {
             harness.now.wallMilliseconds = end
             harness.begin()
         case .held:
-            _ = harness.machine.offline(device, occurredMilliseconds: 1, partition: 0, at: harness.now)
+            _ = harness.machine.offline(device, occurred: .at(1), partition: 0, at: harness.now)
         case .serverTrouble: harness.answer(harness.begin()!, .internalServerError)
         case .lost:
             let slot = harness.begin()!

@@ -46,7 +46,7 @@ struct DeliveryControlTests {
             $0.returnBurst = 2
         }
         let device = DeliveryHarness.device("d")
-        #expect(harness.machine.offline(device, occurredMilliseconds: 1, partition: 0, at: harness.now) == 0)
+        #expect(harness.machine.offline(device, occurred: .at(1), partition: 0, at: harness.now) == 0)
         for (name, priority) in [("low", Priority.powerAware), ("a", .immediate), ("b", .immediate)] {
             harness.push(name) {
                 $0.delivery = .holdWhileOffline
@@ -55,7 +55,7 @@ struct DeliveryControlTests {
         }
         harness.push("not held")
         #expect(harness.waiting == ["not held"])
-        #expect(harness.machine.online(device, occurredMilliseconds: 2, partition: 0, at: harness.now) == 3)
+        #expect(harness.machine.online(device, occurred: .at(2), partition: 0, at: harness.now) == 3)
         harness.pass(milliseconds: 0)
         #expect(harness.waiting == ["not held", "a", "b"])
         harness.pass(milliseconds: 99)
@@ -63,7 +63,7 @@ struct DeliveryControlTests {
         harness.pass(milliseconds: 2)
         #expect(harness.waiting.last == "low")
         // News that is older than what is known changes nothing.
-        #expect(harness.machine.offline(device, occurredMilliseconds: 1, partition: 0, at: harness.now) == 0)
+        #expect(harness.machine.offline(device, occurred: .at(1), partition: 0, at: harness.now) == 0)
         #expect(harness.waiting.count == 4)
     }
 
@@ -76,10 +76,10 @@ struct DeliveryControlTests {
             let occurred = Int64(index)
             if name == "b" {
                 _ = harness.machine.online(
-                    device, occurredMilliseconds: occurred, partition: 0, at: harness.now)
+                    device, occurred: .at(occurred), partition: 0, at: harness.now)
             } else {
                 _ = harness.machine.offline(
-                    device, occurredMilliseconds: occurred, partition: 0, at: harness.now)
+                    device, occurred: .at(occurred), partition: 0, at: harness.now)
             }
             harness.drain()
         }
@@ -94,7 +94,7 @@ struct DeliveryControlTests {
         harness.push("b")
         #expect(
             harness.machine.offline(
-                DeliveryHarness.device("d"), occurredMilliseconds: 1, partition: 0, at: harness.now) == 1)
+                DeliveryHarness.device("d"), occurred: .at(1), partition: 0, at: harness.now) == 1)
         harness.drain()
         #expect(harness.waiting == ["b"])
         #expect(harness.state("a") == .held)
@@ -111,7 +111,7 @@ struct DeliveryControlTests {
         for name in ["a", "b"] {
             #expect(
                 harness.machine.receipt(
-                    device, notificationKey: DeliveryHarness.key(name), occurredMilliseconds: 1, partition: 0,
+                    device, notificationKey: DeliveryHarness.key(name), occurred: .at(1), partition: 0,
                     at: harness.now) == 1)
         }
         harness.drain()
@@ -138,7 +138,7 @@ struct DeliveryControlTests {
         let admission = harness.machine.restore(facts, progress, at: harness.now)
         harness.note(admission, "new")
         let count = harness.machine.receipt(
-            DeliveryHarness.device("d"), notificationKey: DeliveryHarness.key("new"), occurredMilliseconds: 1,
+            DeliveryHarness.device("d"), notificationKey: DeliveryHarness.key("new"), occurred: .at(1),
             partition: 0, at: harness.now)
         harness.drain()
         #expect(count == 1)
@@ -199,7 +199,7 @@ struct DeliveryControlTests {
         #expect(harness.state("a") == .held)
         if isOffline {
             _ = harness.machine.offline(
-                device, occurredMilliseconds: before, partition: 0, at: harness.now)
+                device, occurred: .at(before), partition: 0, at: harness.now)
             harness.drain()
             // It is known now, and no more to be tried.
             for _ in 0..<5 { harness.pass(milliseconds: 61_000) }
@@ -209,10 +209,10 @@ struct DeliveryControlTests {
             #expect(harness.state("b") == .held)
         } else {
             let returning = harness.machine.online(
-                device, occurredMilliseconds: before, partition: 0, at: harness.now)
+                device, occurred: .at(before), partition: 0, at: harness.now)
             #expect(returning == 1)
         }
-        #expect(harness.machine.presence(0).learnedMilliseconds == before)
+        #expect(harness.machine.presence(0).learned == .at(before))
     }
 
     @Test func pendingPushesMoveToTheNewToken() {

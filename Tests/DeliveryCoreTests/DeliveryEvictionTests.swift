@@ -55,7 +55,7 @@ struct DeliveryEvictionTests {
         harness.note(harness.machine.restore(facts, progress, at: harness.now), "a")
         #expect(harness.waiting == ["a"])
         let known = KnownPresence(
-            device: device, presence: .offline, learnedMilliseconds: harness.now.wallMilliseconds - 10,
+            device: device, presence: .offline, learned: .at(harness.now.wallMilliseconds - 10),
             partition: 1)
         harness.machine.restore(known, at: harness.now)
         harness.drain()
@@ -244,9 +244,9 @@ struct DeliveryEvictionTests {
             let learned = harness.now.wallMilliseconds
             var known = [
                 KnownPresence(
-                    device: device, presence: .offline, learnedMilliseconds: learned - 2000, partition: 1),
+                    device: device, presence: .offline, learned: .at(learned - 2000), partition: 1),
                 KnownPresence(
-                    device: device, presence: .online, learnedMilliseconds: learned - 1000, partition: 2),
+                    device: device, presence: .online, learned: .at(learned - 1000), partition: 2),
             ]
             if newestFirst { known.reverse() }
             harness.machine.restore(known[0], at: harness.now)
@@ -256,10 +256,36 @@ struct DeliveryEvictionTests {
             #expect(harness.waiting == ["a"])
             // Older than what is known.
             _ = harness.machine.offline(
-                device, occurredMilliseconds: learned - 1500, partition: 0, at: harness.now)
+                device, occurred: .at(learned - 1500), partition: 0, at: harness.now)
             harness.drain()
             #expect(harness.waiting == ["a"])
         }
+    }
+
+    /// Services that report by seconds have reports of one moment.
+    @Test(arguments: [true, false]) func ofReportsOfOneMomentTheLastRecordCounts(isNewestFirst: Bool) {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        let device = DeliveryHarness.device("d")
+        let moment = harness.now.wallMilliseconds
+        var known = [
+            KnownPresence(
+                device: device, presence: .online, learned: .at(moment, offset: 327), partition: 2),
+            KnownPresence(
+                device: device, presence: .offline, learned: .at(moment, offset: 328), partition: 1),
+        ]
+        if isNewestFirst { known.reverse() }
+        for known in known { harness.machine.restore(known, at: harness.now) }
+        harness.push("a") { $0.delivery = .holdWhileOffline }
+        #expect(harness.state("a") == .held)
+        // The former record is read once more.
+        _ = harness.machine.receipt(
+            device, notificationKey: 1, occurred: .at(moment, offset: 326), partition: 1, at: harness.now)
+        harness.drain()
+        #expect(harness.state("a") == .held)
+        _ = harness.machine.online(
+            device, occurred: .at(moment, offset: 329), partition: 1, at: harness.now)
+        harness.pass(milliseconds: 1)
+        #expect(harness.waiting == ["a"])
     }
 
     @Test func presencesAreKept() {
@@ -269,7 +295,7 @@ struct DeliveryEvictionTests {
         }
         let device = DeliveryHarness.device("d")
         let expected = KnownPresence(
-            device: device, presence: .offline, learnedMilliseconds: harness.now.wallMilliseconds,
+            device: device, presence: .offline, learned: .at(harness.now.wallMilliseconds),
             partition: 0)
         #expect(kept == [expected])
         var other = DeliveryHarness { $0.storeIsDurable = true }

@@ -136,13 +136,13 @@ struct DeliveryHarness: ~Copyable {
 
     mutating func offline(_ device: String = "d") {
         _ = machine.offline(
-            Self.device(device), occurredMilliseconds: now.wallMilliseconds, partition: 0, at: now)
+            Self.device(device), occurred: .at(now.wallMilliseconds), partition: 0, at: now)
         drain()
     }
 
     mutating func online(_ device: String = "d") {
         _ = machine.online(
-            Self.device(device), occurredMilliseconds: now.wallMilliseconds, partition: 0, at: now)
+            Self.device(device), occurred: .at(now.wallMilliseconds), partition: 0, at: now)
         drain()
     }
 
@@ -170,4 +170,11 @@ struct DeliveryHarness: ~Copyable {
     }
 
     var waiting: [String] { queue.map { names[$0]! } }
+}
+
+extension ReportTime {
+    /// A report of a moment, by its record's offset.
+    static func at(_ milliseconds: Int64, offset: Int64 = 0) -> ReportTime {
+        ReportTime(milliseconds: milliseconds, offset: offset)
+    }
 }

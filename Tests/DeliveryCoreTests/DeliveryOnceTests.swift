@@ -190,7 +190,7 @@ extension DeliveryHarness {
 
     fileprivate mutating func receipt(_ name: String, device: String = "d") {
         _ = machine.receipt(
-            Self.device(device), notificationKey: Self.key(name), occurredMilliseconds: now.wallMilliseconds,
+            Self.device(device), notificationKey: Self.key(name), occurred: .at(now.wallMilliseconds),
             partition: 0, at: now)
         drain()
     }

@@ -7,7 +7,7 @@ struct DeliveryPartitionTests {
     @Test func aPartitionThatGoesTakesWhatIsNotInFlight() {
         var harness = DeliveryHarness { $0.inFlightPerDevice = 2 }
         _ = harness.machine.offline(
-            DeliveryHarness.device("off"), occurredMilliseconds: 1, partition: 0, at: harness.now)
+            DeliveryHarness.device("off"), occurred: .at(1), partition: 0, at: harness.now)
         for partition in UInt16(1)...2 {
             harness.push("flying \(partition)", collapse: "\(partition)") { $0.partition = partition }
             harness.begin()
@@ -158,7 +158,7 @@ struct DeliveryPartitionTests {
         harness.note(harness.machine.restore(facts, progress, at: harness.now), "a")
         #expect(harness.state("a") == .confirming)
         let confirmed = harness.machine.receipt(
-            facts.device, notificationKey: facts.notificationKey, occurredMilliseconds: 1, partition: 0,
+            facts.device, notificationKey: facts.notificationKey, occurred: .at(1), partition: 0,
             at: harness.now)
         #expect(confirmed == 1)
         harness.drain()

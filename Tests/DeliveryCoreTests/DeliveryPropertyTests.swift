@@ -234,13 +234,13 @@ private struct RandomLife: ~Copyable {
         let device = device()
         let occurred = now.wallMilliseconds - Int64(below(3000))
         switch below(7) {
-        case 0: _ = machine.online(device, occurredMilliseconds: occurred, partition: 0, at: now)
-        case 1: _ = machine.offline(device, occurredMilliseconds: occurred, partition: 0, at: now)
+        case 0: _ = machine.online(device, occurred: .at(occurred), partition: 0, at: now)
+        case 1: _ = machine.offline(device, occurred: .at(occurred), partition: 0, at: now)
         case 2: _ = machine.unregistered(device, occurredMilliseconds: occurred, at: now)
         case 3:
             let key = pushes.values.map(\.facts.notificationKey).max() ?? 1
             _ = machine.receipt(
-                device, notificationKey: key, occurredMilliseconds: occurred, partition: 0, at: now)
+                device, notificationKey: key, occurred: .at(occurred), partition: 0, at: now)
         case 4:
             let collapseKey = UInt64(1 + below(2))
             let topic = chance(50) ? UInt16(below(2)) : nil

@@ -21,7 +21,7 @@ struct DeliveryStoreTests {
             $0.inFlightPerDevice = 2
         }
         let device = DeliveryHarness.device("off")
-        _ = harness.machine.offline(device, occurredMilliseconds: 1, partition: 0, at: harness.now)
+        _ = harness.machine.offline(device, occurred: .at(1), partition: 0, at: harness.now)
         harness.push("waits")
         #expect(harness.stores.isEmpty)
         harness.push("soon") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 30_000 }

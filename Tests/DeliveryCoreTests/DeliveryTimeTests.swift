@@ -24,7 +24,7 @@ struct DeliveryTimeTests {
             harness.begin()
         }
         if state == .held || state == .returning {
-            _ = harness.machine.offline(device, occurredMilliseconds: 1, partition: 0, at: harness.now)
+            _ = harness.machine.offline(device, occurred: .at(1), partition: 0, at: harness.now)
             // Those before it use up what may return in the next minutes.
             for index in 0..<(state == .returning ? 62 : 0) {
                 harness.push("\(index)") { $0.delivery = .holdWhileOffline }
@@ -43,7 +43,7 @@ struct DeliveryTimeTests {
         }
         switch state {
         case .returning:
-            _ = harness.machine.online(device, occurredMilliseconds: 2, partition: 0, at: harness.now)
+            _ = harness.machine.online(device, occurred: .at(2), partition: 0, at: harness.now)
         case .confirming: harness.accept(harness.begin()!)
         case .retrying: harness.answer(harness.begin()!, .internalServerError, retryAfter: 50_000)
         case .parked: harness.answer(harness.begin()!, .topicDisallowed)

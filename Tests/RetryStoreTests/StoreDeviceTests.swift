@@ -51,15 +51,23 @@ import Testing
     }
 
     @Test func aStateIsWrittenAsItIsRead() throws {
-        let state = DeviceState(presence: 2, learnedMilliseconds: 0x0102_0304, expiryMilliseconds: -2)
+        let state = DeviceState(presence: 2, learnedMilliseconds: 0x0102_0304, learnedOffset: 5, expiryMilliseconds: -2)
         let bytes = withUnsafeTemporaryAllocation(byteCount: DeviceStateBytes.count, alignment: 1) { target in
             DeviceStateBytes.write(state, to: target.baseAddress!)
             return Array(UnsafeRawBufferPointer(target))
         }
         #expect(
-            bytes == [1, 2, 0, 0, 0, 0, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe])
+            bytes == [2, 2, 0, 0, 0, 0, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe]
+                + [0, 0, 0, 0, 0, 0, 0, 5])
         #expect(bytes.withUnsafeBytes { DeviceStateBytes.read($0) } == state)
         #expect(bytes.dropLast().withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
+        // Before reports had offsets.
+        let former = [1] + bytes[1..<18]
+        var older = state
+        older.learnedOffset = -1
+        #expect(former.withUnsafeBytes { DeviceStateBytes.read($0) } == older)
+        #expect(([2] + bytes[1..<18]).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
+        #expect(([1] + bytes[1...]).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
         #expect(([9] + bytes.dropFirst()).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
     }
 

@@ -49,24 +49,24 @@ extension DeliveryMachine {
     /// The device is online: what is held for it goes out, urgent pushes first and in the order of their creation, paced
     /// with those of other devices. Returns how many items that are.
     public mutating func online(
-        _ device: DeviceKey, occurredMilliseconds: Int64, partition: UInt16, at now: DeliveryTime
+        _ device: DeviceKey, occurred: ReportTime, partition: UInt16, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
-        return comesOnline(device, occurredMilliseconds, partition, at: now)
+        return comesOnline(device, occurred, partition, at: now)
     }
 
     private mutating func comesOnline(
-        _ device: DeviceKey, _ occurredMilliseconds: Int64, _ partition: UInt16, at now: DeliveryTime
+        _ device: DeviceKey, _ occurred: ReportTime, _ partition: UInt16, at now: DeliveryTime
     ) -> Int {
-        learn(device, .online, occurredMilliseconds, partition, at: now).map { letReturn($0, at: now) } ?? 0
+        learn(device, .online, occurred, partition, at: now).map { letReturn($0, at: now) } ?? 0
     }
 
     /// The device is offline: what is to be held then, is. Returns how many items that are.
     public mutating func offline(
-        _ device: DeviceKey, occurredMilliseconds: Int64, partition: UInt16, at now: DeliveryTime
+        _ device: DeviceKey, occurred: ReportTime, partition: UInt16, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
-        guard let entry = learn(device, .offline, occurredMilliseconds, partition, at: now) else { return 0 }
+        guard let entry = learn(device, .offline, occurred, partition, at: now) else { return 0 }
         var count = 0
         forEachItem(ofEntry: entry) { machine, slot in
             let item = machine.items + Int(slot)
@@ -86,7 +86,7 @@ extension DeliveryMachine {
 
     /// The device has shown the notification with this `apns-id`. Returns 1 when that confirms an item, 0 otherwise.
     public mutating func receipt(
-        _ device: DeviceKey, notificationKey: UInt64, occurredMilliseconds: Int64, partition: UInt16,
+        _ device: DeviceKey, notificationKey: UInt64, occurred: ReportTime, partition: UInt16,
         at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
@@ -105,14 +105,14 @@ extension DeliveryMachine {
                 machine.end(slot, .confirmed, at: now)
             }
         }
-        _ = comesOnline(device, occurredMilliseconds, partition, at: now)
+        _ = comesOnline(device, occurred, partition, at: now)
         return confirmed
     }
 
     /// Notes where a device is, unless something newer is known. Returns its entry then.
     @discardableResult
     private mutating func learn(
-        _ key: DeviceKey, _ presence: Presence, _ occurred: Int64, _ partition: UInt16, at now: DeliveryTime
+        _ key: DeviceKey, _ presence: Presence, _ occurred: ReportTime, _ partition: UInt16, at now: DeliveryTime
     ) -> UInt32? {
         let entry: UInt32
         if let device = devices.find(key), devices.entries[Int(device)].presence != Self.noSlot {
@@ -130,7 +130,7 @@ extension DeliveryMachine {
     /// Notes where a device is of which nothing is known. Returns its entry.
     @discardableResult
     mutating func remember(
-        _ key: DeviceKey, _ presence: Presence, _ occurred: Int64, _ partition: UInt16, at now: DeliveryTime
+        _ key: DeviceKey, _ presence: Presence, _ occurred: ReportTime, _ partition: UInt16, at now: DeliveryTime
     ) -> UInt32 {
         // Items have room in the table of devices, and so have known devices: one that is forgotten makes it. Before
         // the device is looked up: the one that goes from the table for it could be this very one, idle as yet.
@@ -166,7 +166,7 @@ extension DeliveryMachine {
         let key = devices.entries[Int(device)].key
         let known = devices.entries[Int(device)].presence
         if known != Self.noSlot, presences[known].presence == .offline { return }
-        let learned = known == Self.noSlot ? 0 : presences[known].learned
+        let learned = known == Self.noSlot ? ReportTime.none : presences[known].learned
         let partition = known == Self.noSlot ? items[Int(slot)].partition : presences[known].partition
         learn(key, .presumedOffline, learned, partition, at: now)
     }

@@ -185,7 +185,7 @@ extension DeliveryMachine {
         let entry = presences[number]
         return KnownPresence(
             device: devices.entries[Int(entry.device)].key, presence: entry.presence,
-            learnedMilliseconds: entry.learned, partition: entry.partition)
+            learned: entry.learned, partition: entry.partition)
     }
 
     /// The slot of an item of this device, ``noSlot`` when it has none here.
@@ -217,14 +217,14 @@ extension DeliveryMachine {
         guard let device = devices.find(known.device), devices.entries[Int(device)].presence != Self.noSlot
         else {
             let entry = remember(
-                known.device, known.presence, known.learnedMilliseconds, known.partition, at: now)
+                known.device, known.presence, known.learned, known.partition, at: now)
             if known.presence == .offline { heedPresence(entry) }
             return
         }
         let number = devices.entries[Int(device)].presence
-        guard known.learnedMilliseconds > presences[number].learned else { return }
+        guard known.learned > presences[number].learned else { return }
         presences.update(
-            number, known.presence, learned: known.learnedMilliseconds, partition: known.partition)
+            number, known.presence, learned: known.learned, partition: known.partition)
         if known.presence == .online { _ = letReturn(device, at: now) }
         if known.presence == .offline { heedPresence(device) }
     }
@@ -243,15 +243,15 @@ extension DeliveryMachine {
 public struct KnownPresence: Equatable, BitwiseCopyable, Sendable {
     public var device: DeviceKey
     public var presence: Presence
-    /// Of what moment the device's last report told, in milliseconds since the epoch; 0: there was none, it is presumed.
-    public var learnedMilliseconds: Int64
+    /// The time of the device's last report; ``ReportTime/none`` when there was none and its presence is presumed.
+    public var learned: ReportTime
     /// The owner's number of the Kafka partition that brought it.
     public var partition: UInt16
 
-    public init(device: DeviceKey, presence: Presence, learnedMilliseconds: Int64, partition: UInt16) {
+    public init(device: DeviceKey, presence: Presence, learned: ReportTime, partition: UInt16) {
         self.device = device
         self.presence = presence
-        self.learnedMilliseconds = learnedMilliseconds
+        self.learned = learned
         self.partition = partition
     }
 }

@@ -187,18 +187,38 @@ public enum Presence: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case presumedOffline
 }
 
+/// The moment a device's report is about. Reports of one moment count in the order of their records.
+public struct ReportTime: Comparable, BitwiseCopyable, Sendable {
+    /// In milliseconds since the epoch; 0 when there was no report.
+    public var milliseconds: Int64
+    /// The offset of the report's record; -1 when there was no report or its offset isn't known.
+    public var offset: Int64
+
+    public init(milliseconds: Int64, offset: Int64) {
+        self.milliseconds = milliseconds
+        self.offset = offset
+    }
+
+    /// The time of a device that has reported nothing.
+    public static let none = ReportTime(milliseconds: 0, offset: -1)
+
+    public static func < (one: Self, other: Self) -> Bool {
+        (one.milliseconds, one.offset) < (other.milliseconds, other.offset)
+    }
+}
+
 /// Presences of a bounded number of devices. Of those that are online the one heard of longest ago is forgotten first,
 /// as nothing is held for it; then of the others.
 struct PresenceTable: ~Copyable {
     struct Entry: BitwiseCopyable {
-        /// Of what moment the device's last report told, in milliseconds since the epoch; 0: there was none.
-        var learned: Int64 = 0
+        /// The time of the device's last report.
+        var learned = ReportTime.none
         /// The partition that brings the device's events.
         var partition: UInt16 = 0
+        var presence = Presence.online
         var device = DeliveryMachine.noSlot
         var next = DeliveryMachine.noSlot
         var previous = DeliveryMachine.noSlot
-        var presence = Presence.online
     }
 
     let capacity: Int
@@ -224,7 +244,7 @@ struct PresenceTable: ~Copyable {
     }
 
     mutating func insert(
-        device: UInt32, _ presence: Presence, learned: Int64, partition: UInt16
+        device: UInt32, _ presence: Presence, learned: ReportTime, partition: UInt16
     ) -> UInt32 {
         let index: UInt32
         if firstFree != DeliveryMachine.noSlot {
@@ -235,7 +255,7 @@ struct PresenceTable: ~Copyable {
             entries.append(Entry())
         }
         entries[Int(index)] = Entry(
-            learned: learned, partition: partition, device: device, presence: presence)
+            learned: learned, partition: partition, presence: presence, device: device)
         link(index)
         count += 1
         return index
@@ -254,7 +274,7 @@ struct PresenceTable: ~Copyable {
         return found
     }
 
-    mutating func update(_ index: UInt32, _ presence: Presence, learned: Int64, partition: UInt16) {
+    mutating func update(_ index: UInt32, _ presence: Presence, learned: ReportTime, partition: UInt16) {
         unlink(index)
         entries[Int(index)].presence = presence
         entries[Int(index)].partition = partition

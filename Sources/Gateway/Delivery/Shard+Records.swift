@@ -235,6 +235,7 @@ extension Shard {
     ) -> (OutcomeKind, UInt32?) {
         let partition = origin.partition
         let occurred = control.occurredMilliseconds
+        let time = ReportTime(milliseconds: occurred, offset: origin.offset)
         var context = ActionContext(deviceToken: control.address)
         let count: Int
         switch control.detail {
@@ -246,16 +247,15 @@ extension Shard {
         case .cancelNotification(let id):
             return cancel(device, .notificationKey(plan.hasher.notification(id)), origin)
         case .online:
-            count = machine.online(device, occurredMilliseconds: occurred, partition: partition, at: now)
+            count = machine.online(device, occurred: time, partition: partition, at: now)
         case .offline:
-            count = machine.offline(device, occurredMilliseconds: occurred, partition: partition, at: now)
+            count = machine.offline(device, occurred: time, partition: partition, at: now)
         case .unregistered:
             count = machine.unregistered(device, occurredMilliseconds: occurred, origin: origin, at: now)
         case .receipt(let id):
             count = machine.receipt(
-                device, notificationKey: plan.hasher.notification(id), occurredMilliseconds: occurred,
-                partition: partition, at: now
-            )
+                device, notificationKey: plan.hasher.notification(id), occurred: time, partition: partition,
+                at: now)
         case .tokenChanged(let token):
             context.newToken = token
             context.change = ShardStore.Place(partitionSlot: partition, offset: origin.offset)

@@ -150,7 +150,9 @@ extension Shard {
         {
             machine.restore(
                 KnownPresence(
-                    device: load.device, presence: presence, learnedMilliseconds: state.learnedMilliseconds,
+                    device: load.device, presence: presence,
+                    learned: ReportTime(
+                        milliseconds: state.learnedMilliseconds, offset: state.learnedOffset),
                     partition: slot), at: now)
             act()
         }

@@ -185,9 +185,10 @@ extension Shard {
         guard let storage else { return }
         let known = machine.presence(number)
         // What is presumed was not reported just now, or never was.
-        let noted = known.presence == .presumedOffline ? wallMilliseconds : known.learnedMilliseconds
+        let noted = known.presence == .presumedOffline ? wallMilliseconds : known.learned.milliseconds
         let state = DeviceState(
-            presence: known.presence.rawValue, learnedMilliseconds: known.learnedMilliseconds,
+            presence: known.presence.rawValue, learnedMilliseconds: known.learned.milliseconds,
+            learnedOffset: known.learned.offset,
             expiryMilliseconds: noted + plan.limits.maximumExpirationMilliseconds)
         keep(state, of: known.device, in: known.partition, number, context, storage)
         var last = known.partition

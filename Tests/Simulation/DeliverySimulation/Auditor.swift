@@ -131,12 +131,17 @@ extension World {
         }
     }
 
+    /// Whether a report is newer than another, judged without the core's own comparison.
+    static func isNewer(_ report: ReportTime, than other: ReportTime) -> Bool {
+        (report.milliseconds, report.offset) > (other.milliseconds, other.offset)
+    }
+
     /// What its device has said outlives the worker that has heard it.
     private func checkPresence(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
         let (occurred, isOffline) = told[copy.address]
-        guard isOffline, scenario.limits.storeIsDurable, occurred > shard.presenceAt[copy.address],
+        guard isOffline, scenario.limits.storeIsDurable, Self.isNewer(occurred, than: shard.presenceAt[copy.address]),
             !confirms[copy.address], scenario.limits.knownDevices >= scenario.tokens,
-            trueMilliseconds - occurred < scenario.limits.maximumExpirationMilliseconds - 300_000
+            trueMilliseconds - occurred.milliseconds < scenario.limits.maximumExpirationMilliseconds - 300_000
         else { return }
         broken(.waits, "push \(copy.job) is sent while its device is offline, as an earlier worker has heard")
     }
@@ -145,7 +150,7 @@ extension World {
     func checkReported(_ record: Record, _ shard: ShardModel) {
         guard scenario.limits.storeIsDurable, scenario.limits.knownDevices >= scenario.tokens else { return }
         let known = shard.lastPresence[record.token]
-        if known?.presence == .offline, known?.learnedMilliseconds == record.occurred { return }
+        if known?.presence == .offline, known?.learned == record.reportTime { return }
         broken(.waits, "token \(record.token) has reported that it is offline, and isn't taken for it")
     }
 

@@ -28,13 +28,13 @@ extension World {
         case .online:
             note(worker, shard, "hears that token # is online", record.token)
             learn(record, isOffline: false, shard)
-            _ = shard.machine.online(key, occurredMilliseconds: record.occurred, partition: slot, at: now)
+            _ = shard.machine.online(key, occurred: record.reportTime, partition: slot, at: now)
             drain(worker, shard)
         case .offline:
             note(worker, shard, "hears that token # is offline", record.token)
-            let isNews = record.occurred >= shard.presenceAt[record.token]
+            let isNews = record.isAsNew(as: shard.presenceAt[record.token])
             learn(record, isOffline: true, shard)
-            _ = shard.machine.offline(key, occurredMilliseconds: record.occurred, partition: slot, at: now)
+            _ = shard.machine.offline(key, occurred: record.reportTime, partition: slot, at: now)
             drain(worker, shard)
             if isNews { checkReported(record, shard) }
         case .receipt: receipt(record, key, worker, shard)
@@ -53,9 +53,9 @@ extension World {
 
     /// What the auditor takes the device's presence for.
     private func learn(_ record: Record, isOffline: Bool, _ shard: ShardModel) {
-        let isNews = record.occurred >= shard.presenceAt[record.token]
+        let isNews = record.isAsNew(as: shard.presenceAt[record.token])
         if isNews {
-            shard.presenceAt[record.token] = record.occurred
+            shard.presenceAt[record.token] = record.reportTime
             shard.isOffline[record.token] = isOffline
         } else if scenario.limits.knownDevices >= scenario.tokens {
             return
@@ -142,7 +142,7 @@ extension World {
         }
         learn(record, isOffline: false, shard)
         _ = shard.machine.receipt(
-            key, notificationKey: UInt64(apns + 1), occurredMilliseconds: record.occurred,
+            key, notificationKey: UInt64(apns + 1), occurred: record.reportTime,
             partition: worker.partitions[record.partition].slot, at: now(worker))
         drain(worker, shard)
         for (slot, job) in found where shard.copies[slot].isLive && shard.copies[slot].job == job {

@@ -119,7 +119,7 @@ extension World {
             drain(worker, shard)
             // What happens to its devices from here on, another one hears.
             for token in tokens.indices where self.partition(of: token) == partition {
-                (shard.presenceAt[token], shard.isOffline[token]) = (.min, false)
+                (shard.presenceAt[token], shard.isOffline[token]) = (.none, false)
             }
         }
         abandonWaiting(partition, worker)

@@ -254,9 +254,9 @@ extension World {
         let record = log.records[number]
         log.records[number].isCommitted = true
         guard [.online, .offline, .receipt].contains(record.kind),
-            record.occurred >= told[record.token].occurred
+            record.isAsNew(as: told[record.token].occurred)
         else { return }
-        told[record.token] = (record.occurred, record.kind == .offline)
+        told[record.token] = (record.reportTime, record.kind == .offline)
     }
 
     // MARK: Assignments

@@ -17,6 +17,10 @@ struct Record {
     var subject: Int
     /// When a device event happened, on the devices' own clock.
     var occurred: Int64 = 0
+    var reportTime: ReportTime { ReportTime(milliseconds: occurred, offset: offset) }
+
+    /// Whether a record reports something newer, or the same, judged without the core's own comparison.
+    func isAsNew(as other: ReportTime) -> Bool { (occurred, offset) >= (other.milliseconds, other.offset) }
     /// Of a cancel: what it names.
     var target = CancelTarget.notificationKey(0)
 

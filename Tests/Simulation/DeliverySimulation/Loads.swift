@@ -204,7 +204,7 @@ extension World {
         guard !worker.isEnding(load.partition) else { return true }
         let key = tokens[load.token].key
         let wall = now(worker).wallMilliseconds
-        if var known, known.learnedMilliseconds + scenario.limits.maximumExpirationMilliseconds > wall {
+        if var known, known.learned.milliseconds + scenario.limits.maximumExpirationMilliseconds > wall {
             known.partition = state.slot
             restore(known, load.token, worker, shard)
         }
@@ -281,14 +281,14 @@ extension World {
         _ known: KnownPresence, _ token: Int, _ worker: WorkerModel, _ shard: ShardModel
     ) {
         if shard.machine.knowsPresence(of: known.device),
-            known.learnedMilliseconds <= shard.lastPresence[token]?.learnedMilliseconds ?? .min
+            !Self.isNewer(known.learned, than: shard.lastPresence[token]?.learned ?? .none)
         {
             return
         }
         happened(.presenceRestored)
         note(worker, shard, "the store knows where token # is", token)
-        if known.learnedMilliseconds > shard.presenceAt[token] {
-            shard.presenceAt[token] = known.learnedMilliseconds
+        if Self.isNewer(known.learned, than: shard.presenceAt[token]) {
+            shard.presenceAt[token] = known.learned
             shard.isOffline[token] = known.presence != .online
         }
         if known.presence == .presumedOffline { shard.isPresumable[token] = true }

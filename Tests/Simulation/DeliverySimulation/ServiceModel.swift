@@ -46,9 +46,12 @@ extension World {
     {
         let gap = scenario.hasGaps && draw.chance(100) ? draw.among(1...40) : 0
         if gap > 0 { counts[.gap] += 1 }
+        // Some services report by seconds, so reports of one moment follow each other.
+        let isPresence = [.online, .offline, .receipt].contains(kind)
+        let occurred = isPresence && token % 2 == 0 ? trueMilliseconds / 1000 * 1000 : trueMilliseconds
         var record = Record(
             kind: kind, partition: partition(of: token), offset: 0, token: token, subject: subject,
-            occurred: trueMilliseconds)
+            occurred: occurred)
         if let target { record.target = target }
         return log.append(record, gap: gap)
     }

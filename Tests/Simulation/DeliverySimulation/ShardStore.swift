@@ -146,11 +146,15 @@ extension World {
 
     func keepPresence(_ number: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         let known = shard.machine.presence(number)
-        let partition = worker.partitionBySlot[Int(known.partition)]
-        let state = worker.partitions[partition]
-        guard state.isOwned, state.slot == known.partition else { return }
-        counts[.presenceKept] += 1
-        write(.presence(known, token: tokenByKey[known.device.low]!), partition, shard)
+        var slots = [known.partition]
+        shard.machine.forEachPartition(ofPresence: number) { if !slots.contains($0) { slots.append($0) } }
+        for slot in slots {
+            let partition = worker.partitionBySlot[Int(slot)]
+            let state = worker.partitions[partition]
+            guard state.isOwned, state.slot == slot else { continue }
+            counts[.presenceKept] += 1
+            write(.presence(known, token: tokenByKey[known.device.low]!), partition, shard)
+        }
     }
 
     /// An item leaves memory; the store has it.

@@ -165,7 +165,7 @@ final class ShardModel {
     /// By token: APNs has asked for a pause once.
     var wasBusy: [Bool]
     /// By token: when the last event of its presence happened, and whether it said offline.
-    var presenceAt: [Int64]
+    var presenceAt: [ReportTime]
     var isOffline: [Bool]
     /// The worker may think it knows better than the events: a receipt may be missing.
     var isPresumable: [Bool]
@@ -191,7 +191,7 @@ final class ShardModel {
         holdUntil = [UInt64](repeating: 0, count: scenario.tokens)
         wasBusy = [Bool](repeating: false, count: scenario.tokens)
         laneHold = [UInt64](repeating: 0, count: scenario.lanes)
-        presenceAt = [Int64](repeating: .min, count: scenario.tokens)
+        presenceAt = [ReportTime](repeating: .none, count: scenario.tokens)
         isOffline = [Bool](repeating: false, count: scenario.tokens)
         isPresumable = [Bool](repeating: false, count: scenario.tokens)
         isStopped = [Bool](repeating: false, count: scenario.topics)

@@ -41,7 +41,7 @@ final class World {
     /// By token: something for it is to be confirmed, so that its device may be presumed to be offline.
     var confirms: [Bool]
     /// What was said of a token's device by records that are committed as complete.
-    var told: [(occurred: Int64, isOffline: Bool)]
+    var told: [(occurred: ReportTime, isOffline: Bool)]
 
     /// By identity: the push that was begun last and its assignment, and likewise of what its device has seen.
     var begun: [Seen] = []
@@ -63,7 +63,8 @@ final class World {
         log = JobLog(partitions: scenario.partitions)
         store = StoreModel(partitions: scenario.partitions, tokens: scenario.tokens)
         confirms = [Bool](repeating: false, count: scenario.tokens)
-        told = [(Int64, Bool)](repeating: (.min, false), count: scenario.tokens)
+        told = [(occurred: ReportTime, isOffline: Bool)](
+            repeating: (.none, false), count: scenario.tokens)
         owner = [Int](repeating: -1, count: scenario.partitions)
         weather = Weather(scenario)
         begun = [Seen](repeating: Seen(), count: identities)
