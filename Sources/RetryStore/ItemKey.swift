@@ -25,7 +25,9 @@ public struct DeviceState: Equatable, BitwiseCopyable, Sendable {
     /// a load can still bring one that has expired.
     public var expiryMilliseconds: Int64
 
-    public init(presence: UInt8, learnedMilliseconds: Int64, learnedOffset: Int64 = -1, expiryMilliseconds: Int64) {
+    public init(
+        presence: UInt8, learnedMilliseconds: Int64, learnedOffset: Int64 = -1, expiryMilliseconds: Int64
+    ) {
         self.presence = presence
         self.learnedMilliseconds = learnedMilliseconds
         self.learnedOffset = learnedOffset

@@ -51,7 +51,8 @@ import Testing
     }
 
     @Test func aStateIsWrittenAsItIsRead() throws {
-        let state = DeviceState(presence: 2, learnedMilliseconds: 0x0102_0304, learnedOffset: 5, expiryMilliseconds: -2)
+        let state = DeviceState(
+            presence: 2, learnedMilliseconds: 0x0102_0304, learnedOffset: 5, expiryMilliseconds: -2)
         let bytes = withUnsafeTemporaryAllocation(byteCount: DeviceStateBytes.count, alignment: 1) { target in
             DeviceStateBytes.write(state, to: target.baseAddress!)
             return Array(UnsafeRawBufferPointer(target))

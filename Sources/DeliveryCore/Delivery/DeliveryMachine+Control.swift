@@ -112,7 +112,8 @@ extension DeliveryMachine {
     /// Notes where a device is, unless something newer is known. Returns its entry then.
     @discardableResult
     private mutating func learn(
-        _ key: DeviceKey, _ presence: Presence, _ occurred: ReportTime, _ partition: UInt16, at now: DeliveryTime
+        _ key: DeviceKey, _ presence: Presence, _ occurred: ReportTime, _ partition: UInt16,
+        at now: DeliveryTime
     ) -> UInt32? {
         let entry: UInt32
         if let device = devices.find(key), devices.entries[Int(device)].presence != Self.noSlot {
@@ -130,7 +131,8 @@ extension DeliveryMachine {
     /// Notes where a device is of which nothing is known. Returns its entry.
     @discardableResult
     mutating func remember(
-        _ key: DeviceKey, _ presence: Presence, _ occurred: ReportTime, _ partition: UInt16, at now: DeliveryTime
+        _ key: DeviceKey, _ presence: Presence, _ occurred: ReportTime, _ partition: UInt16,
+        at now: DeliveryTime
     ) -> UInt32 {
         // Items have room in the table of devices, and so have known devices: one that is forgotten makes it. Before
         // the device is looked up: the one that goes from the table for it could be this very one, idle as yet.

@@ -139,7 +139,8 @@ extension World {
     /// What its device has said outlives the worker that has heard it.
     private func checkPresence(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
         let (occurred, isOffline) = told[copy.address]
-        guard isOffline, scenario.limits.storeIsDurable, Self.isNewer(occurred, than: shard.presenceAt[copy.address]),
+        guard isOffline, scenario.limits.storeIsDurable,
+            Self.isNewer(occurred, than: shard.presenceAt[copy.address]),
             !confirms[copy.address], scenario.limits.knownDevices >= scenario.tokens,
             trueMilliseconds - occurred.milliseconds < scenario.limits.maximumExpirationMilliseconds - 300_000
         else { return }

@@ -118,7 +118,11 @@ extension World {
             shard.machine.abandon(partition: worker.partitions[partition].slot, at: now(worker))
             drain(worker, shard)
             // What happens to its devices from here on, another one hears.
-            for token in tokens.indices where self.partition(of: token) == partition {
+            // A partition that has items of a device, after a token change, keeps what is known of the device.
+            for token in tokens.indices
+            where self.partition(of: token) == partition
+                && !shard.machine.knowsPresence(of: tokens[token].key)
+            {
                 (shard.presenceAt[token], shard.isOffline[token]) = (.none, false)
             }
         }
