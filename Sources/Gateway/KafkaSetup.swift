@@ -127,6 +127,14 @@ struct KafkaSetup {
         .milliseconds(consumer["session.timeout.ms"].flatMap(Int.init) ?? 10_000)
     }
 
+    /// A partition that has no committed offset is read from its beginning.
+    var readsFromBeginning: Bool {
+        switch consumer["auto.offset.reset"] {
+        case nil, "earliest", "smallest", "beginning": true
+        default: false
+        }
+    }
+
     /// Of a reader that belongs to no group.
     var changelogReader: KafkaProperties {
         var properties = consumer

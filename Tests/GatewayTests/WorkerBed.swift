@@ -18,11 +18,13 @@ final class WorkerBed {
     let outcomes: TopicReader
     let deadLetters: TopicReader
 
-    init(_ change: (inout SimulatorOptions) -> Void = { _ in }) throws {
-        kafka = try TestKafka([
+    /// - Parameter embedsKafka: in this process, where it can be made to fail.
+    init(embedsKafka: Bool = false, _ change: (inout SimulatorOptions) -> Void = { _ in }) throws {
+        let topics = [
             ("jobs", Self.partitions), ("outcomes", Self.partitions), ("dead", 1),
             ("changelog", Self.partitions),
-        ])
+        ]
+        kafka = try embedsKafka ? TestKafka(embedding: topics) : TestKafka(topics)
         directory = try TemporaryDirectory("worker")
         try directory.write(CertificateAuthority(commonName: "key").privateKeyPEM, to: "key.p8")
         var options = SimulatorOptions()

@@ -9,6 +9,8 @@ public final class TestKafka {
     public let bootstrapServers: String
     public let suffix: String
     private let cluster: ChildProcess?
+    /// The embedded cluster of a test that has failures of its own; nil for all others.
+    public let embedded: EmbeddedCluster?
     private let topics: [String]
 
     public static var realBrokers: String? {
@@ -23,6 +25,7 @@ public final class TestKafka {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
         self.suffix = suffix
         self.topics = topics.map { "\($0.name)-\(suffix)" }
+        embedded = nil
         if !isOwn, let brokers = Self.realBrokers {
             bootstrapServers = brokers
             cluster = nil
@@ -46,8 +49,20 @@ public final class TestKafka {
         self.cluster = cluster
     }
 
+    /// An embedded cluster in this process, which can be made to fail. Never the brokers of the environment.
+    public init(embedding topics: [(name: String, partitions: Int)]) throws {
+        let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
+        self.suffix = suffix
+        self.topics = topics.map { "\($0.name)-\(suffix)" }
+        let embedded = try EmbeddedCluster(
+            brokers: 1, topics: topics.map { ("\($0.name)-\(suffix)", $0.partitions) })
+        self.embedded = embedded
+        bootstrapServers = embedded.bootstrapServers
+        cluster = nil
+    }
+
     deinit {
-        guard cluster == nil else { return }
+        guard cluster == nil, embedded == nil else { return }
         let admin = try? KafkaAdmin(properties: KafkaProperties(bootstrapServers: bootstrapServers))
         try? admin?.deleteTopics(topics)
     }

@@ -124,11 +124,12 @@ struct ChaosTests {
         }
         while isBusy { try pass(until: bed.now + 500) }
         try pass(until: bed.now + 15_000)
+        let loadEnd = bed.now
         try bed.produce(load.bringBack())
         try bed.finish(timeout: .seconds(180))
         let restarts = bed.replicas.values.reduce(0) { $0 + $1.restarts }
         try bed.stopAll()
-        report(bed, episodes, wakings, begun, restarts)
+        report(bed, episodes, loadEnd, wakings, begun, restarts)
         try bed.judge("chaos", seed: seed)
         let counts = Dictionary(grouping: bed.history.outcomes, by: \.place).mapValues(\.count)
         let several = counts.filter { $0.value != 1 }
@@ -159,7 +160,8 @@ struct ChaosTests {
     }
 
     private func report(
-        _ bed: ReplicaBed, _ episodes: [Episode], _ wakings: [Int64], _ begun: [Fault: Int], _ restarts: Int
+        _ bed: ReplicaBed, _ episodes: [Episode], _ loadEnd: Int64, _ wakings: [Int64],
+        _ begun: [Fault: Int], _ restarts: Int
     ) {
         print("faults: \(begun.map { "\($0.key) \($0.value)" }.sorted().joined(separator: ", "))")
         print("\(wakings.count) workers woke up; \(restarts) workers started over in their process")
@@ -174,7 +176,10 @@ struct ChaosTests {
             }
             let all = episodes.filter { $0.fault == fault }
             let pauses = { (some: [Episode]) in
-                some.map { bed.longestPauses(from: $0.start, until: $0.end + 20_000).max() ?? 0 }.sorted()
+                // Without load there is no progress either.
+                some.map {
+                    bed.longestPauses(from: $0.start, until: min($0.end + 20_000, loadEnd)).max() ?? 0
+                }.sorted()
             }
             guard !all.isEmpty else { continue }
             print("\(fault): partitions without progress for at most \(pauses(all)) ms")

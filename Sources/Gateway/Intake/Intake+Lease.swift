@@ -50,12 +50,13 @@ extension Intake {
             commitUnderWay == nil,
             loop.now >= commitsWaitUntil
         else { return }
-        // With nothing committed as yet, the beginning is.
-        let commits = partitions.places.map { place in
+        // With nothing committed as yet, the beginning is, where a group without offsets reads from there.
+        let commits = partitions.places.compactMap { place in
+            if let taken = partitions[place].taken { return taken }
+            guard settings.readsFromBeginning else { return nil }
             let topicPartition = partitions[place].topicPartition
-            return partitions[place].taken
-                ?? OffsetCommit(
-                    topic: topicPartition.topic, partition: topicPartition.partition, offset: 0, metadata: "")
+            return OffsetCommit(
+                topic: topicPartition.topic, partition: topicPartition.partition, offset: 0, metadata: "")
         }
         guard !commits.isEmpty else { return }
         let requestedAt = MonotonicTime.read().nanoseconds

@@ -10,5 +10,7 @@ extension Intake {
         var partitionShare: Double
         /// Of the consumer.
         var sessionTimeout: Duration
+        /// A partition that has no committed offset is read from its beginning: `auto.offset.reset` of the consumer.
+        var readsFromBeginning: Bool
     }
 }
