@@ -1,0 +1,128 @@
+import EventLoop
+import Foundation
+import Gateway
+import Kafka
+import KafkaTestSupport
+import Logging
+import SluiceModel
+import Synchronization
+import TestSupport
+import Testing
+
+/// Workers that fail, and those that take their places. Failures are injected into an embedded cluster.
+struct WorkerSupervisorTests {
+    /// Kafka protocol, error codes.
+    private enum Code {
+        static let invalidProducerEpoch: Int32 = 47
+        static let transactionalIDAuthorizationFailed: Int32 = 53
+    }
+
+    /// A supervisor that runs on a thread of its own.
+    private final class Run: Sendable {
+        private struct State {
+            var workers: [Worker] = []
+            var ended = 0
+            var result: Result<WorkerResult, any Error>?
+        }
+
+        let supervisor: WorkerSupervisor
+        private let state: Box
+
+        private final class Box: Sendable {
+            let state = Mutex(State())
+        }
+
+        init(_ configuration: Configuration) {
+            let box = Box()
+            state = box
+            let supervisor = WorkerSupervisor(
+                configuration: configuration,
+                logger: Logger(label: "worker", factory: { _ in SwiftLogNoOpLogHandler() })
+            ) { worker in
+                box.state.withLock { $0.workers.append(worker) }
+            } ended: { _ in
+                box.state.withLock { $0.ended += 1 }
+            }
+            self.supervisor = supervisor
+            Thread.detachNewThread {
+                let result = Result { try supervisor.run() }
+                box.state.withLock { $0.result = result }
+            }
+        }
+
+        /// How many workers have begun.
+        var begun: Int { state.state.withLock { $0.workers.count } }
+        /// How many workers have ended.
+        var ended: Int { state.state.withLock { $0.ended } }
+        var hasEnded: Bool { state.state.withLock { $0.result != nil } }
+        var newest: Worker? { state.state.withLock { $0.workers.last } }
+
+        func wait() throws -> WorkerResult {
+            try eventually("the supervisor has ended", timeout: .seconds(60)) { hasEnded }
+            return try state.state.withLock { try $0.result!.get() }
+        }
+    }
+
+    private func run(_ bed: WorkerBed) -> Run {
+        Run(
+            bed.configuration {
+                $0.store = .init(
+                    directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
+                    transactions: .on)
+            })
+    }
+
+    @Test func aWorkerThatIsLockedOutHasASuccessor() throws {
+        let bed = try WorkerBed(embedsKafka: true)
+        let run = run(bed)
+        try bed.produce(200, seed: 41)
+        try bed.waitForOutcomes(200)
+        for round in 1...2 {
+            // Whatever the transaction is at: the end of the next one is refused.
+            bed.kafka.embedded!.fail(.endTransaction, with: [Code.invalidProducerEpoch])
+            try bed.produce(200, seed: 41 + UInt64(round))
+            try eventually("a successor", timeout: .seconds(60)) { run.begun == 1 + round }
+            try eventually("an outcome of each job", timeout: .seconds(60)) {
+                bed.outcomes.poll()
+                return WorkerBed.places(bed.readOutcomes()).count == 200 * (1 + round)
+            }
+            #expect(run.ended == round, "the former one has ended before")
+            #expect(run.newest!.snapshot().intake.restarts == round)
+        }
+        run.supervisor.requestStop()
+        let result = try run.wait()
+        #expect(result.failure == nil)
+        #expect(result.totals.outstanding == 0)
+        #expect(run.begun == 3)
+        bed.simulator.stop()
+    }
+
+    @Test func whatARestartCantMendEndsTheProcess() throws {
+        let bed = try WorkerBed(embedsKafka: true)
+        bed.kafka.embedded!.fail(
+            .initProducerID, with: Array(repeating: Code.transactionalIDAuthorizationFailed, count: 50))
+        let run = run(bed)
+        let failure = try #require(try run.wait().failure)
+        #expect(!failure.startsOver)
+        #expect(failure.reason.contains("TRANSACTIONAL_ID_AUTHORIZATION_FAILED"), "\(failure.reason)")
+        #expect(run.begun == 1)
+        bed.simulator.stop()
+    }
+
+    @Test func aStopBetweenTwoWorkersIsNoFailure() throws {
+        let bed = try WorkerBed(embedsKafka: true)
+        let run = run(bed)
+        try bed.produce(50, seed: 48)
+        try bed.waitForOutcomes(50)
+        // No worker gets far enough to be well.
+        bed.kafka.embedded!.fail(
+            .endTransaction, with: Array(repeating: Code.invalidProducerEpoch, count: 50))
+        try bed.produce(50, seed: 49)
+        try eventually("three workers have failed", timeout: .seconds(60)) { run.ended >= 3 }
+        run.supervisor.requestStop()
+        let result = try run.wait()
+        #expect(result.failure == nil)
+        #expect(run.begun == run.ended)
+        bed.simulator.stop()
+    }
+}
