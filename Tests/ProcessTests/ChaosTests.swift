@@ -12,6 +12,8 @@ import Testing
 /// | `SLUICE_TEST_CHAOS_KINDS` | of `stop`, `kill`, `freeze` and `broker`; all unless told |
 /// | `SLUICE_TEST_CHAOS_WORKERS` | 3 unless told |
 /// | `SLUICE_TEST_CHAOS_SEED` | repeats kinds and times; moments are the machine's |
+/// | `SLUICE_TEST_CHAOS_PAUSE` | milliseconds between faults; 500 to 4000 unless told |
+/// | `SLUICE_TEST_CHAOS_NAMED` | 1: workers have a `POD_NAME` |
 /// | `SLUICE_TEST_CHAOS_SECONDS` | after so long no further fault begins; 600 unless told |
 /// | `SLUICE_TEST_BROKER_COMMAND` | called with `kill N` and `startone N` for broker N of 1 to 3; without it brokers stay |
 @Suite("Chaos")
@@ -58,6 +60,8 @@ struct ChaosTests {
         var load = ReplicaLoad(seed: seed, live: 300, absent: 60)
         let bed = try ReplicaBed(
             partitions: 6, simulatorOptions: ["--latency", "5", "--jitter", "20"], hasDefaults: true)
+        bed.hasPodNames = Self.text("CHAOS_NAMED") == "1"
+        let pause = Self.text("CHAOS_PAUSE").flatMap { Int64($0) }
         bed.brokersMayBeAway = Self.kinds.contains(.broker)
         let names = (1...(Self.text("CHAOS_WORKERS").flatMap { Int($0) } ?? 3)).map { "worker-\($0)" }
         try bed.start(names)
@@ -91,7 +95,8 @@ struct ChaosTests {
         }
 
         for number in 0..<(Self.faults ?? 0) where bed.now < deadline {
-            try pass(until: bed.now + .random(in: 500...4_000, using: &random))
+            let drawn = Int64.random(in: 500...4_000, using: &random)
+            try pass(until: bed.now + (pause ?? drawn))
             let fault = Self.kinds.randomElement(using: &random)!
             let awake = names.filter { name in !frozen.contains { $0.name == name } }
             let name = awake.randomElement(using: &random)!

@@ -42,6 +42,8 @@ final class ReplicaBed {
 
     /// Sessions, heartbeats and limits are those that a worker has without settings.
     let hasDefaults: Bool
+    /// Workers have their names as `POD_NAME`, so that the group knows them again after a restart.
+    var hasPodNames = false
 
     init(partitions: Int = 6, simulatorOptions: [String] = [], hasDefaults: Bool = false) throws {
         self.hasDefaults = hasDefaults
@@ -225,7 +227,8 @@ final class ReplicaBed {
                 "SLUICE_STORE__CHANGELOG": "on",
                 "SLUICE_STORE__TRANSACTIONS": Self.hasTransactions ? "on" : "off",
                 "SLUICE_KAFKA__TOPICS__CHANGELOG": installation.kafka.topic("changelog"),
-            ].merging(hasDefaults ? [:] : shortWaits) { $1 }.merging(environment) { $1 })
+            ].merging(hasDefaults ? [:] : shortWaits) { $1 }
+                .merging(hasPodNames ? ["POD_NAME": name] : [:]) { $1 }.merging(environment) { $1 })
         replicas[name] = Replica(name, process)
     }
 
