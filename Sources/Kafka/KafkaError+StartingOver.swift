@@ -17,8 +17,11 @@ extension KafkaError {
         RD_KAFKA_RESP_ERR_POLICY_VIOLATION, RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION,
         RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE,
         RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE, RD_KAFKA_RESP_ERR__INVALID_ARG,
-        RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID,
+        RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID, RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE,
     ]
+
+    /// A commit's metadata is longer than the brokers take.
+    public var isMetadataTooLarge: Bool { code == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE.rawValue }
 
     /// Another member of the group has this one's `group.instance.id`.
     public var isInstanceTaken: Bool { code == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID.rawValue }

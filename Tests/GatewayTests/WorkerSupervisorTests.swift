@@ -13,6 +13,7 @@ import Testing
 struct WorkerSupervisorTests {
     /// Kafka protocol, error codes.
     private enum Code {
+        static let offsetMetadataTooLarge: Int32 = 12
         static let invalidProducerEpoch: Int32 = 47
         static let transactionalIDAuthorizationFailed: Int32 = 53
     }
@@ -63,12 +64,13 @@ struct WorkerSupervisorTests {
         }
     }
 
-    private func run(_ bed: WorkerBed) -> Run {
+    private func run(_ bed: WorkerBed, transactions: Configuration.Store.Switch = .on) -> Run {
         Run(
             bed.configuration {
+                $0.delivery.drainDeadline = .seconds(3)
                 $0.store = .init(
                     directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
-                    transactions: .on)
+                    transactions: transactions)
             })
     }
 
@@ -105,6 +107,21 @@ struct WorkerSupervisorTests {
         let failure = try #require(try run.wait().failure)
         #expect(!failure.startsOver)
         #expect(failure.reason.contains("TRANSACTIONAL_ID_AUTHORIZATION_FAILED"), "\(failure.reason)")
+        #expect(run.begun == 1)
+        bed.simulator.stop()
+    }
+
+    @Test(arguments: [Configuration.Store.Switch.on, .off])
+    func brokersThatTakeLessMetadataAreNamed(transactions: Configuration.Store.Switch) throws {
+        let bed = try WorkerBed(embedsKafka: true)
+        for request in [EmbeddedCluster.Request.offsetCommit, .transactionOffsetCommit] {
+            bed.kafka.embedded!.fail(request, with: Array(repeating: Code.offsetMetadataTooLarge, count: 50))
+        }
+        let run = run(bed, transactions: transactions)
+        try bed.produce(50, seed: 47)
+        let failure = try #require(try run.wait().failure)
+        #expect(!failure.startsOver)
+        #expect(failure.reason.contains("offset.metadata.max.bytes"), "\(failure.reason)")
         #expect(run.begun == 1)
         bed.simulator.stop()
     }

@@ -90,6 +90,17 @@ extension Intake {
         // the next one waits for what the rebalance brings.
         if error.isOfRebalance { commitsWaitUntil = loop.now + Self.longestRebalance }
         commitAllAgain()
+        checkMetadata(error)
+    }
+
+    /// Without what is finished above the offsets, a successor would do it again: no commit goes without it.
+    func checkMetadata(_ error: KafkaError) {
+        guard error.isMetadataTooLarge else { return }
+        fail(
+            """
+            the brokers refuse the metadata of commits, which has up to \(CommitMetadata.maximumBytes) bytes; set \
+            offset.metadata.max.bytes of the brokers to at least that: \(error)
+            """)
     }
 
     /// The group has these.

@@ -245,6 +245,7 @@ extension Intake {
             for place in partitions.places { partitions[place].isDirty = true }
             logger.warning(
                 "a transaction was aborted; what it held is produced again", metadata: ["error": "\(error)"])
+            checkMetadata(error)
         }
     }
 
