@@ -58,9 +58,14 @@ struct AppQueues: ~Copyable {
         var slot: UInt32
         var app: UInt16
         var level: UInt8
+        /// Of a lower class, though something urgent waits: what the floor gives it.
+        var isFloor: Bool
         /// The credits as they are after this turn.
         var credits: (Int32, Int32)
     }
+
+    /// What the classes below 10 can be owed at most, in per mille of a turn, when their turns find no room.
+    static let mostCredit: Int32 = 16_000
 
     /// Kept alive for its nodes.
     private let table: NotificationTable
@@ -186,19 +191,26 @@ struct AppQueues: ~Copyable {
     func nextTurn() -> Turn {
         var credits = credits
         var level = 0
+        var isFloor = false
         if active & 1 == 0 || (active > 1 && Self.owed(&credits.0, floor)) {
             level = 1
+            isFloor = active & 1 != 0
             if active & 2 == 0 || (active & 4 != 0 && Self.owed(&credits.1, floor)) { level = 2 }
         }
         let app = rings[level].current
-        return Turn(slot: queue(app, level).pointee.head, app: app, level: UInt8(level), credits: credits)
+        return Turn(
+            slot: queue(app, level).pointee.head, app: app, level: UInt8(level), isFloor: isFloor,
+            credits: credits)
     }
 
-    /// The first of priority 10, out of turn; nil when none may go.
+    /// The first of priority 10, out of turn; nil when none may go. The lower classes go on earning their share, so that
+    /// the turn they are owed isn't lost.
     func urgentTurn() -> Turn? {
         guard active & 1 != 0 else { return nil }
         let app = rings[0].current
-        return Turn(slot: queue(app, 0).pointee.head, app: app, level: 0, credits: credits)
+        return Turn(
+            slot: queue(app, 0).pointee.head, app: app, level: 0, isFloor: false,
+            credits: (min(credits.0 + floor, Self.mostCredit), credits.1))
     }
 
     /// Takes the notification out and books it for its app.

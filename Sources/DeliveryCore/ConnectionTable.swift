@@ -6,7 +6,7 @@
 /// their number in flight, as they are filled one after another. Bitmaps tell which lists are in use.
 ///
 /// A ready connection with window for any body keeps a share of its streams for urgent notifications: when only those
-/// are free, it isn't roomy but *urgent*, in a list of its own.
+/// are free, it isn't roomy but *kept*, in a list of its own.
 ///
 /// The connection that has the run is roomy, ready, and in no list, so that its assignments move nothing.
 struct ConnectionTable: ~Copyable {
@@ -18,8 +18,8 @@ struct ConnectionTable: ~Copyable {
     private static let readyTight = buckets
     private static let reserveRoomy = readyTight + windows
     private static let reserveTight = reserveRoomy + 1
-    private static let urgent = reserveTight + windows
-    private static let lists = urgent + 1
+    private static let kept = reserveTight + windows
+    private static let lists = kept + 1
     private static let unlisted = UInt16.max
     /// Tight connections looked at per decision in the one list where the window fits some and not others.
     private static let tightTries = 16
@@ -118,9 +118,9 @@ struct ConnectionTable: ~Copyable {
 
     /// The connection for a body of `bytes`, with the notification booked on it; nil when none has room.
     @inline(__always)
-    mutating func take(bytes: Int64, isUrgent: Bool) -> UInt32? {
+    mutating func take(bytes: Int64, mayUseKept: Bool) -> UInt32? {
         if run == Self.none {
-            guard usedWords != 0 else { return takeElsewhere(bytes: bytes, isUrgent: isUrgent) }
+            guard usedWords != 0 else { return takeElsewhere(bytes: bytes, mayUseKept: mayUseKept) }
             run = lists[leastBucket].head
             runLeft = runLength
             unlink(run)
@@ -152,10 +152,10 @@ struct ConnectionTable: ~Copyable {
 
     /// When no ready connection has room for any body: one that has kept a stream for it, one whose window still does,
     /// else one of the reserve.
-    private mutating func takeElsewhere(bytes: Int64, isUrgent: Bool) -> UInt32? {
-        let kept = lists[Self.urgent].head
+    private mutating func takeElsewhere(bytes: Int64, mayUseKept: Bool) -> UInt32? {
+        let kept = lists[Self.kept].head
         let found =
-            (isUrgent && kept != Self.none ? kept : nil)
+            (mayUseKept && kept != Self.none ? kept : nil)
             ?? tight(from: Self.readyTight, used: readyTightUsed, bytes: bytes)
             ?? (lists[Self.reserveRoomy].head != Self.none
                 ? lists[Self.reserveRoomy].head
@@ -214,7 +214,7 @@ struct ConnectionTable: ~Copyable {
         }
         guard entry.windowFree < largestBody else {
             guard isReady else { return UInt16(Self.reserveRoomy) }
-            return UInt16(entry.streamsFree > entry.streamsKept ? bucket(entry) : Self.urgent)
+            return UInt16(entry.streamsFree > entry.streamsKept ? bucket(entry) : Self.kept)
         }
         return UInt16(
             (isReady ? Self.readyTight : Self.reserveTight) + Int((entry.windowFree - 1) / windowStep))
@@ -269,7 +269,7 @@ struct ConnectionTable: ~Copyable {
             Self.set(&used[word], list % 64, isUsed)
             Self.set(&usedWords, word, used[word] != 0)
         case ..<Self.reserveRoomy: Self.set(&readyTightUsed, list - Self.readyTight, isUsed)
-        case Self.reserveRoomy, Self.urgent: break
+        case Self.reserveRoomy, Self.kept: break
         default: Self.set(&reserveTightUsed, list - Self.reserveTight, isUsed)
         }
     }
@@ -302,7 +302,7 @@ struct ConnectionTable: ~Copyable {
                 switch list {
                 case ..<Self.readyTight: used[list / 64] & 1 << UInt64(list % 64) != 0
                 case ..<Self.reserveRoomy: readyTightUsed & 1 << UInt64(list - Self.readyTight) != 0
-                case Self.reserveRoomy, Self.urgent: lists[list].head != Self.none
+                case Self.reserveRoomy, Self.kept: lists[list].head != Self.none
                 default: reserveTightUsed & 1 << UInt64(list - Self.reserveTight) != 0
                 }
             guard isMarked == (lists[list].head != Self.none) else { return "list \(list) is marked wrongly" }

@@ -40,7 +40,7 @@ public struct StreamScheduler: ~Copyable {
         public var placementRun: Int
         /// Per mille of each connection's streams that are kept free for priority 10, 0 to 500, while the connection
         /// has window for any body. Without them an urgent notification waits behind a campaign that fills all
-        /// streams, for up to a round trip.
+        /// streams, for up to a round trip. While priority 10 waits, the floor's turns of lower classes use them too.
         public var urgentPerMille: Int
 
         public init(
@@ -115,7 +115,7 @@ public struct StreamScheduler: ~Copyable {
     }
 
     /// A waiting notification was replaced by another: it keeps its place in the queue, with another length, unless its
-    /// priority is more urgent now: then it goes to the end of that class. False when it doesn't wait.
+    /// priority is another now: then it goes to the end of that class. False when it doesn't wait.
     @discardableResult
     public mutating func replaced(slot: UInt32, priority: Priority, bytes: Int, now: UInt64) -> Bool {
         guard queues.state(of: slot) == .waiting, bytes >= 0, bytes <= configuration.largestBody else {
@@ -123,7 +123,7 @@ public struct StreamScheduler: ~Copyable {
         }
         let node = queues.nodes[Int(slot)]
         queues.nodes[Int(slot)].bytes = UInt32(truncatingIfNeeded: bytes)
-        guard Self.level(priority) < Int(node.level) else { return true }
+        guard Self.level(priority) != Int(node.level) else { return true }
         return queues.remove(slot: slot)
             && queues.insert(
                 slot: slot, app: UInt32(node.app), level: Self.level(priority),
@@ -140,15 +140,15 @@ public struct StreamScheduler: ~Copyable {
         guard queues.active != 0 else { return nil }
         let turn = queues.nextTurn()
         if let connection = connections.take(
-            bytes: Int64(queues.nodes[Int(turn.slot)].bytes), isUrgent: turn.level == 0)
+            bytes: Int64(queues.nodes[Int(turn.slot)].bytes), mayUseKept: turn.level == 0 || turn.isFloor)
         {
             commit(turn, now: now)
             return Assignment(slot: turn.slot, connection: connection)
         }
-        // A lower class whose turn it is does not keep priority 10 from the streams that are its own.
-        guard turn.level != 0, let urgent = queues.urgentTurn(),
+        // A large body of a lower class, whose turn it is, does not keep what is urgent and smaller from a small window.
+        guard turn.isFloor, let urgent = queues.urgentTurn(),
             let connection = connections.take(
-                bytes: Int64(queues.nodes[Int(urgent.slot)].bytes), isUrgent: true)
+                bytes: Int64(queues.nodes[Int(urgent.slot)].bytes), mayUseKept: true)
         else { return nil }
         commit(urgent, now: now)
         return Assignment(slot: urgent.slot, connection: connection)

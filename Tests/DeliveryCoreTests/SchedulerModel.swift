@@ -164,7 +164,9 @@ struct SchedulerModel {
         }
         var next = credits
         var level = 0
+        var isFloor = false
         if rings[0].isEmpty || (!(rings[1] + rings[2]).isEmpty && Self.earn(&next[0], floor)) {
+            isFloor = !rings[0].isEmpty
             level = rings[1].isEmpty || (!rings[2].isEmpty && Self.earn(&next[1], floor)) ? 2 : 1
         }
         var app = rings[level][0]
@@ -172,7 +174,8 @@ struct SchedulerModel {
         var size = bytes[slot] ?? 0
         func fittingConnections() -> [Connection] {
             connections.filter {
-                ($0.state == .ready || $0.state == .reserve) && $0.takes(size, isUrgent: level == 0)
+                ($0.state == .ready || $0.state == .reserve)
+                    && $0.takes(size, isUrgent: level == 0 || isFloor)
             }
         }
         var fitting = fittingConnections()
@@ -181,14 +184,15 @@ struct SchedulerModel {
             app = rings[0][0]
             slot = apps[app].queues[0][0]
             size = bytes[slot] ?? 0
-            next = credits
+            next = [min(credits[0] + floor, 16_000), credits[1]]
+            isFloor = false
             fitting = fittingConnections()
         }
         guard let assignment else {
             return fitting.isEmpty ? nil : "nothing assigned although slot \(slot) of app \(app) fits"
         }
         guard assignment.slot == slot else { return "slot \(assignment.slot) instead of \(slot)" }
-        if let problem = problem(with: Int(assignment.connection), size, isUrgent: level == 0) {
+        if let problem = problem(with: Int(assignment.connection), size, isUrgent: level == 0 || isFloor) {
             return problem
         }
 

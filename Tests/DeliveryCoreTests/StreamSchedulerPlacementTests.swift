@@ -49,8 +49,8 @@ import Testing
         #expect(inFlight == [100, 100])
     }
 
-    /// The floor's turn of a lower class that finds no room does not hold the urgent up.
-    @Test func theFloorDoesNotHoldUpTheUrgent() {
+    /// Streams that are kept for the urgent are the floor's too, while something urgent waits.
+    @Test func theFloorUsesKeptStreams() {
         var scheduler = StreamScheduler(
             .init(connections: 1, floorPerMille: 500, placementRun: 4, urgentPerMille: 100),
             notifications: NotificationTable(capacity: 1000))
@@ -60,7 +60,44 @@ import Testing
             scheduler.enqueue(slot: slot, app: 0, priority: priority, bytes: 1, now: 0)
         }
         let slots = drain(&scheduler, limit: 1000).map(\.slot)
-        #expect(slots == Array(10..<20))
+        #expect(slots == [10, 0, 11, 1, 12, 2, 13, 3, 14, 4])
+    }
+
+    /// The floor's turn of a body that finds no window does not hold up what is urgent and smaller, and isn't lost.
+    @Test func aTurnWithoutRoomIsOwed() {
+        var scheduler = StreamScheduler(
+            .init(connections: 1, floorPerMille: 250, placementRun: 4),
+            notifications: NotificationTable(capacity: 1000))
+        report(&scheduler, 0, window: 100)
+        for slot in 0..<UInt32(40) {
+            let isLow = slot < 20
+            scheduler.enqueue(
+                slot: slot, app: 0, priority: isLow ? .lowPower : .immediate, bytes: isLow ? 4000 : 10,
+                now: 0)
+        }
+        #expect(drain(&scheduler, limit: 8).map(\.slot) == Array(20..<28))
+        report(&scheduler, 0, inFlight: 8)
+        // A quarter of twelve turns.
+        #expect(drain(&scheduler, limit: 4).map(\.slot) == [0, 1, 28, 2])
+    }
+
+    /// It waits in its successor's class.
+    @Test func aPushIsReplacedByOneOfAnotherPriority() {
+        var scheduler = StreamScheduler(
+            .init(connections: 1, floorPerMille: 0, placementRun: 4),
+            notifications: NotificationTable(capacity: 1000))
+        for slot in 0..<UInt32(6) {
+            scheduler.enqueue(
+                slot: slot, app: 0, priority: slot < 3 ? .immediate : .powerAware, bytes: 1, now: 0)
+        }
+        for (slot, priority) in [(UInt32(0), Priority.powerAware), (3, .immediate), (4, .lowPower)] {
+            let isReplaced = scheduler.replaced(slot: slot, priority: priority, bytes: 2, now: 1)
+            #expect(isReplaced)
+        }
+        report(&scheduler, 0)
+        #expect(drain(&scheduler, limit: 10).map(\.slot) == [1, 2, 3, 5, 0, 4])
+        let problem = scheduler.checkInvariants()
+        #expect(problem == nil)
     }
 
     /// One stream, as a token connection begins with, is for whoever comes.

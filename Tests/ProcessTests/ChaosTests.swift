@@ -58,12 +58,13 @@ struct ChaosTests {
         print("chaos, seed \(seed)")
         var random = SeededRandom(seed: seed)
         var load = ReplicaLoad(seed: seed, live: 300, absent: 60)
+        let names = (1...(Self.text("CHAOS_WORKERS").flatMap { Int($0) } ?? 3)).map { "worker-\($0)" }
         let bed = try ReplicaBed(
-            partitions: 6, simulatorOptions: ["--latency", "5", "--jitter", "20"], hasDefaults: true)
+            partitions: 2 * names.count, simulatorOptions: ["--latency", "5", "--jitter", "20"],
+            hasDefaults: true)
         bed.hasPodNames = Self.text("CHAOS_NAMED") == "1"
         let pause = Self.text("CHAOS_PAUSE").flatMap { Int64($0) }
         bed.brokersMayBeAway = Self.kinds.contains(.broker)
-        let names = (1...(Self.text("CHAOS_WORKERS").flatMap { Int($0) } ?? 3)).map { "worker-\($0)" }
         try bed.start(names)
         try bed.produce(load.hold())
         let deadline = bed.now + 1_000 * (Self.text("CHAOS_SECONDS").flatMap { Int64($0) } ?? 600)
