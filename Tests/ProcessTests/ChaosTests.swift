@@ -50,6 +50,20 @@ struct ChaosTests {
         var end: Int64
     }
 
+    /// A broker that was killed, until it has caught up with the others.
+    private struct Absence {
+        var number: Int
+        var since: Int64
+        var until: Int64
+        /// Its start.
+        var process: Process?
+        /// When it has answered again.
+        var returned: Int64?
+    }
+
+    /// For replicas, once a broker answers again, in milliseconds.
+    private static let catchingUp: Int64 = 10_000
+
     @Test(
         "whatever befalls workers and brokers: one outcome for each job, and nothing is pushed that has ended",
         .enabled(if: faults != nil && ReplicaBed.hasTransactions, "make chaos"))
@@ -69,7 +83,7 @@ struct ChaosTests {
         try bed.produce(load.hold())
         let deadline = bed.now + 1_000 * (Self.text("CHAOS_SECONDS").flatMap { Int64($0) } ?? 600)
         var frozen: [(name: String, until: Int64, since: Int64)] = []
-        var broker: (number: Int, until: Int64, since: Int64)?
+        var broker: Absence?
         var episodes: [Episode] = []
         var wakings: [Int64] = []
         var begun: [Fault: Int] = [:]
@@ -86,16 +100,26 @@ struct ChaosTests {
                     episodes.append(Episode(fault: .freeze, start: item.since, end: bed.now))
                 }
                 frozen.removeAll { bed.now >= $0.until }
-                if let away = broker, bed.now >= away.until {
-                    try Self.broker("startone", away.number)
-                    episodes.append(Episode(fault: .broker, start: away.since, end: bed.now))
-                    broker = nil
+                if let away = broker, away.process == nil, bed.now >= away.until {
+                    broker!.process = try Self.broker("startone", away.number)
+                }
+                // Two that are away at once are more than the topics' replicas bear.
+                if let away = broker, let process = away.process, !process.isRunning {
+                    guard let since = away.returned else {
+                        broker!.returned = bed.now
+                        return false
+                    }
+                    if bed.now >= since + Self.catchingUp {
+                        episodes.append(Episode(fault: .broker, start: away.since, end: since))
+                        broker = nil
+                    }
                 }
                 return bed.now >= moment
             }
         }
 
-        for number in 0..<(Self.faults ?? 0) where bed.now < deadline {
+        var number = 0
+        while number < Self.faults ?? 0, bed.now < deadline {
             let drawn = Int64.random(in: 500...4_000, using: &random)
             try pass(until: bed.now + (pause ?? drawn))
             let fault = Self.kinds.randomElement(using: &random)!
@@ -105,10 +129,12 @@ struct ChaosTests {
             let start = bed.now
             // A worker stays that can go on.
             if awake.count < 2 || (fault == .broker && broker != nil) {
-                try pass(until: (frozen.map(\.until) + [broker?.until].compactMap { $0 }).min() ?? start)
+                let ends = frozen.map(\.until) + [broker?.until].compactMap { $0 }
+                try pass(until: max(ends.min() ?? start, start + 500))
                 continue
             }
             begun[fault, default: 0] += 1
+            number += 1
             print("\(number): \(fault) \(fault == .broker ? "" : name)")
             switch fault {
             case .stop:
@@ -124,8 +150,9 @@ struct ChaosTests {
                 frozen.append((name, start + long, start))
             case .broker:
                 let number = Int.random(in: 1...3, using: &random)
-                try Self.broker("kill", number)
-                broker = (number, start + min(long, 25_000), start)
+                // A start waits for the broker's answer, a kill for nothing.
+                try Self.broker("kill", number)?.waitUntilExit()
+                broker = Absence(number: number, since: start, until: start + min(long, 25_000))
             }
         }
         while isBusy { try pass(until: bed.now + 500) }
@@ -193,15 +220,15 @@ struct ChaosTests {
         }
     }
 
-    private static func broker(_ verb: String, _ number: Int) throws {
-        guard let command = brokerCommand else { return }
+    @discardableResult
+    private static func broker(_ verb: String, _ number: Int) throws -> Process? {
+        guard let command = brokerCommand else { return nil }
         let process = Process()
         process.executableURL = URL(filePath: command)
         process.arguments = [verb, "\(number)"]
         process.standardOutput = FileHandle.nullDevice
         process.standardError = FileHandle.nullDevice
         try process.run()
-        // A start waits for the broker's answer; the load goes on meanwhile.
-        if verb == "kill" { process.waitUntilExit() }
+        return process
     }
 }
