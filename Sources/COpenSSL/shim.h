@@ -48,7 +48,7 @@ static inline uint64_t sluice_SSL_CTX_prefer_server_ciphers(SSL_CTX *context) {
 static inline long sluice_BIO_get_mem_data(BIO *bio, char **data) {
   return BIO_get_mem_data(bio, data);
 }
-// Refuses a write to the socket from the moment on that the callback's argument names: nanoseconds of CLOCK_MONOTONIC,
+// Refuses a write to the socket from the moment on that the callback's argument names: nanoseconds of CLOCK_BOOTTIME,
 // UINT64_MAX for never. The clock is read right before the system call, as the process may have been stopped.
 static inline long sluice_BIO_check_deadline(
     BIO *bio, int operation, const char *bytes, size_t length, int argument, long more, int result, size_t *done) {
@@ -57,7 +57,7 @@ static inline long sluice_BIO_check_deadline(
   const uint64_t *deadline = (const uint64_t *)(const void *)BIO_get_callback_arg(bio);
   if (*deadline == UINT64_MAX) return 1;
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_BOOTTIME, &now);
   if ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < *deadline) return 1;
   BIO_clear_retry_flags(bio);
   errno = ETIME;

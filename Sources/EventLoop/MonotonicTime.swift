@@ -1,6 +1,7 @@
 import Glibc
 
-/// A point on the monotonic clock, in nanoseconds since an arbitrary origin (the machine's start on Linux).
+/// A point on the monotonic clock, in nanoseconds since an arbitrary origin (the machine's start on Linux). The clock goes on
+/// while the machine is suspended (`CLOCK_BOOTTIME`), so that a worker notices the suspension.
 public struct MonotonicTime: Comparable, Hashable, Sendable {
     public var nanoseconds: UInt64
 
@@ -11,7 +12,7 @@ public struct MonotonicTime: Comparable, Hashable, Sendable {
     /// Reads the clock.
     public static func read() -> MonotonicTime {
         var time = timespec()
-        clock_gettime(CLOCK_MONOTONIC, &time)
+        clock_gettime(CLOCK_BOOTTIME, &time)
         return MonotonicTime(nanoseconds: UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec))
     }
 

@@ -1,5 +1,6 @@
 import DeliveryCore
 import EventLoop
+import Kafka
 import Logging
 import Synchronization
 
@@ -42,6 +43,8 @@ public final class WorkerSupervisor: Sendable {
 
     /// A worker that has run for so long has mended what had failed before.
     private static let healthyAfter: Duration = .seconds(60)
+    /// Each has threads and sockets that only the process's end frees.
+    private static let mostKeptClients = 16
     /// Between two workers: nearly none at first.
     private static let pause = ExponentialBackoff.reconnect
 
@@ -68,6 +71,13 @@ public final class WorkerSupervisor: Sendable {
         var restarts = 0
         var last = try runOne(restarts: 0, &failures)
         while let failure = last.failure, failure.startsOver, !isStopping {
+            guard KafkaConsumer.keptClients < Self.mostKeptClients else {
+                last.failure = WorkerFailure(
+                    reason:
+                        "\(failure.reason); \(Self.mostKeptClients) clients of Kafka could not be closed, so the process has to start anew",
+                    startsOver: false)
+                return last
+            }
             failures += 1
             restarts += 1
             let milliseconds = Self.pause.wait(attempt: failures, using: &generator)
@@ -84,8 +94,11 @@ public final class WorkerSupervisor: Sendable {
                 last.failure = WorkerFailure(reason: reason, startsOver: true)
             }
         }
-        // Nothing was in flight between two workers.
-        if isStopping, last.failure?.startsOver == true { last.failure = nil }
+        if isStopping, last.failure?.startsOver == true {
+            // What the failed one had in flight ended with it; between two workers nothing is.
+            last.failure = nil
+            last.totals.outstanding = 0
+        }
         return last
     }
 

@@ -1,4 +1,5 @@
 import CRdkafka
+import Synchronization
 
 /// A member of a consumer group that hands out records in batches and leaves every decision about offsets to
 /// its owner: nothing is committed unless the owner says so.
@@ -32,6 +33,9 @@ public final class KafkaConsumer {
     /// The client cannot be destroyed without the risk of a crash or of waiting forever: it is left to the
     /// process.
     private var mustKeepClient = false
+    private static let kept = Atomic<Int>(0)
+    /// Clients that this process has left behind with their threads and sockets, as they could not be destroyed.
+    public static var keptClients: Int { kept.load(ordering: .relaxed) }
 
     /// Creates the client and joins the group (`group.id`) for the topics. Names that begin with `^` are
     /// regular expressions. Without topics the consumer joins no group: the owner names partitions with
@@ -77,6 +81,7 @@ public final class KafkaConsumer {
     deinit {
         if !isClosed { _ = close() }
         if mustKeepClient {
+            Self.kept.add(1, ordering: .relaxed)
             _ = Unmanaged.passRetained(context)
         } else {
             rd_kafka_destroy(client)

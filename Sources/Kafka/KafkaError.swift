@@ -41,10 +41,20 @@ public struct KafkaError: Error, Sendable, Equatable, CustomStringConvertible {
 }
 
 extension KafkaError {
-    /// An error of `code` while doing `what` ("commit offsets of group g").
     /// The group has given the partitions to others, without a word to this member.
     public static let partitionsLost = KafkaError(
         RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST, "the partitions are lost")
+
+    /// Records of a transaction were not acknowledged in time.
+    public static let reportsMissing = KafkaError(
+        RD_KAFKA_RESP_ERR__TIMED_OUT, "records of the transaction are not acknowledged")
+
+    /// The record is larger than the topic or the producer takes.
+    public var isTooLarge: Bool {
+        code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE.rawValue
+            || code == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE.rawValue
+            || code == RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE.rawValue
+    }
 
     /// The group is about to share its partitions anew, or has done so already.
     public var isOfRebalance: Bool {

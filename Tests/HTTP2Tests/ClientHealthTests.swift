@@ -126,6 +126,37 @@ import Testing
         client.stop()
     }
 
+    /// A few requests that are never answered, among many that are, close nothing and repeat nothing else.
+    @Test(arguments: [1000, 100]) func aTailWithoutAnswersClosesNothing(oneOf: Int) throws {
+        let server = try ServerFixture(respond: { request, connection in
+            let path = String(decoding: request.path, as: UTF8.self)
+            let number = Int(path.split(separator: "/").last ?? "") ?? 0
+            if number % oneOf != oneOf / 2 { connection.respond(stream: request.stream, status: 200) }
+        })
+        let client = try ConnectionClient(
+            addresses: [SocketAddress("127.0.0.1", port: server.listener.port)!],
+            context: .client(server.tls.clientOptions)
+        ) {
+            $0.requestTimeout = .milliseconds(400)
+        }
+        try client.waitUntilOpen()
+        let all = UInt32(20 * oneOf)
+        var next: UInt32 = 0
+        while next < all {
+            let last = min(all, next + UInt32(max(1, min(50, client.availableStreams))))
+            let sent = client.send(next..<last).count { $0 == .submitted }
+            next += UInt32(sent)
+            if sent < 50 { try eventually("it takes requests") { client.availableStreams > 0 } }
+        }
+        try eventually("each has ended", timeout: .seconds(30)) { client.read { $0.ends.count } == Int(all) }
+        let failed = client.read { $0.ends.filter { $0.value == [0] }.keys.map(Int.init) }
+        #expect(failed.count == 20)
+        #expect(failed.allSatisfy { $0 % oneOf == oneOf / 2 })
+        #expect(client.statistics.expired == 20)
+        #expect(client.read { $0.closed.isEmpty })
+        client.stop()
+    }
+
     /// The scheduler hears of it: nothing is placed on a connection under suspicion until it is well again.
     @Test func aPoolWaitsForASuspendedConnection() throws {
         let server = try ServerFixture()

@@ -135,7 +135,7 @@ import Testing
 
         var answering = opened()
         answering.requestsExpired(2)
-        answering.answered()
+        answering.answered(now: second)
         answering.requestsExpired(2)
         #expect(answering.tick(now: second, openStreams: 5) == .ping(2))
     }
@@ -194,7 +194,7 @@ import Testing
                 } else if answers || now < deafFrom {
                     open -= 1
                     health.bytesRead(now: now)
-                    health.answered()
+                    health.answered(now: now)
                 }
             }
             if answers {

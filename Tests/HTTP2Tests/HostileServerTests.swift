@@ -201,7 +201,9 @@ import Testing
         #expect(harness.receive(Raw.reset(1, 8)) == nil)
         // The late answer inserts `:status: 418`, the other stream's refers to it.
         #expect(harness.receive(Raw.frame(1, flags: 5, stream: 1, [0x48, 3] + Array("418".utf8))) == nil)
+        #expect(harness.session.lateAnswers == 1, "a server that answers late works")
         #expect(harness.receive(Raw.frame(1, flags: 5, stream: 3, [0xbe])) == nil)
+        #expect(harness.session.lateAnswers == 1)
         #expect(harness.log.last == "2: 418 ")
     }
 

@@ -86,7 +86,8 @@ private struct Script {
             if reached == .sendOffsets {
                 script.cycle.recordProduced(at: script.now)
                 if step == .abort {
-                    #expect(script.cycle.recordLost(error("lost")) == .init(step: .abort))
+                    #expect(
+                        script.cycle.recordLost(error("lost"), isStepUnderWay: false) == .init(step: .abort))
                     break
                 }
                 #expect(script.after(200) == .init(step: .sendOffsets))
@@ -127,11 +128,23 @@ private struct Script {
         var script = Script()
         script.open()
         script.cycle.recordProduced(at: script.now)
-        #expect(script.cycle.recordLost(error("timed out")) == .init(step: .abort))
+        #expect(script.cycle.recordLost(error("timed out"), isStepUnderWay: false) == .init(step: .abort))
         // The other records of the transaction come back as purged.
-        #expect(script.cycle.recordLost(error("purged")) == .nothing)
+        #expect(script.cycle.recordLost(error("purged"), isStepUnderWay: true) == .nothing)
         #expect(
             script.succeed(.abort).ended == .aborted(.init(number: 1, records: 1), error("timed out")))
+    }
+
+    /// The owner's writers can't empty what they hold into a transaction that takes nothing more.
+    @Test func aLostRecordAbortsBeforeTheOffsetsAreOnTheirWay() {
+        var script = Script()
+        script.open()
+        script.cycle.recordProduced(at: script.now)
+        #expect(script.after(200) == .init(step: .sendOffsets))
+        #expect(script.cycle.awaitsOffsets)
+        #expect(script.cycle.recordLost(error("refused"), isStepUnderWay: false) == .init(step: .abort))
+        #expect(
+            script.succeed(.abort).ended == .aborted(.init(number: 1, records: 1), error("refused")))
     }
 
     @Test func partitionsThatGoTakeTheTransactionWithThemUnlessItsCommitHasBegun() {
@@ -221,7 +234,9 @@ private struct Script {
         if step != .initialize, step != .begin {
             _ = script.succeed(.begin)
             script.cycle.recordProduced(at: script.now)
-            _ = step == .abort ? script.cycle.recordLost(error("lost")) : script.after(200)
+            _ =
+                step == .abort
+                ? script.cycle.recordLost(error("lost"), isStepUnderWay: false) : script.after(200)
             if step == .commit { _ = script.succeed(.sendOffsets) }
         }
         #expect(script.fail(step, .fatal(error("fenced"))) == .init(failure: error("fenced")))
@@ -301,7 +316,7 @@ private struct Script {
                 records[cycle.recordProduced(at: now), default: 0] += 1
             case 4 where cycle.acceptsRecords: cycle.offsetsChanged(at: now)
             case 5 where Int.random(in: 0..<20, using: &random) == 0:
-                take(cycle.recordLost(error("lost")))
+                take(cycle.recordLost(error("lost"), isStepUnderWay: underWay != nil))
             case 6 where Int.random(in: 0..<20, using: &random) == 0: take(cycle.commitNow())
             case 7...:
                 guard let step = underWay else { break }

@@ -56,7 +56,7 @@ struct ChaosTests {
         var since: Int64
         var until: Int64
         /// Its start.
-        var process: Process?
+        var process: ChildProcess?
         /// When it has answered again.
         var returned: Int64?
     }
@@ -151,7 +151,7 @@ struct ChaosTests {
             case .broker:
                 let number = Int.random(in: 1...3, using: &random)
                 // A start waits for the broker's answer, a kill for nothing.
-                try Self.broker("kill", number)?.waitUntilExit()
+                _ = try Self.broker("kill", number)?.wait()
                 broker = Absence(number: number, since: start, until: start + min(long, 25_000))
             }
         }
@@ -221,14 +221,8 @@ struct ChaosTests {
     }
 
     @discardableResult
-    private static func broker(_ verb: String, _ number: Int) throws -> Process? {
+    private static func broker(_ verb: String, _ number: Int) throws -> ChildProcess? {
         guard let command = brokerCommand else { return nil }
-        let process = Process()
-        process.executableURL = URL(filePath: command)
-        process.arguments = [verb, "\(number)"]
-        process.standardOutput = FileHandle.nullDevice
-        process.standardError = FileHandle.nullDevice
-        try process.run()
-        return process
+        return try ChildProcess(command, [verb, "\(number)"])
     }
 }

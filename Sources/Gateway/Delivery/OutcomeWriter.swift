@@ -34,6 +34,12 @@ final class OutcomeWriter: TimerHandler {
         var opaque: UInt
         /// Of the jobs' partition.
         var partitionSlot: UInt16
+
+        /// Larger with its headers than Kafka takes: a dead letter must fit without its value.
+        mutating func omitValue(_ reason: String) {
+            value = nil
+            headers.append((DeadLetter.valueOmittedHeader, Array(reason.utf8)))
+        }
     }
     private var pending: [Pending] = []
 
@@ -188,8 +194,7 @@ final class OutcomeWriter: TimerHandler {
         var result = tryProduce(letter)
         if case .failed(let error) = result, letter.topic === deadLetters, letter.value != nil {
             // Larger with its headers than the producer takes: without its value it must fit.
-            letter.value = nil
-            letter.headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8)))
+            letter.omitValue(error.name)
             result = tryProduce(letter)
         }
         if case .queued = result, transaction != nil { retain(letter) }
@@ -245,10 +250,14 @@ final class OutcomeWriter: TimerHandler {
     func flushPending() {
         guard !pending.isEmpty, !isHeld else { return producedIfEmpty() }
         var done = 0
+        var refusesRecords = false
         loop: for letter in pending {
             switch produce(letter) {
             case .queued: done += 1
-            case .queueFull, .noTransaction: break loop
+            case .queueFull: break loop
+            case .noTransaction:
+                refusesRecords = true
+                break loop
             case .failed(let error):
                 fail("a record for \(letter.topic.name) can't be produced: \(error)", error)
                 break loop
@@ -256,6 +265,8 @@ final class OutcomeWriter: TimerHandler {
         }
         pending.removeFirst(done)
         producedIfEmpty()
+        // The transaction can only be aborted: what waits is for the next one.
+        if refusesRecords { freezeNow() }
     }
 
     /// Calls `body` when what another writer produces from then on comes after all that was written here so far: after an
@@ -344,8 +355,22 @@ final class OutcomeWriter: TimerHandler {
         if !pending.isEmpty { armTimer() }
     }
 
+    /// Nothing more is produced.
+    /// - Returns: how many records were produced in all transactions, and how many wait and will never be.
+    func end() -> (produced: Int, waiting: Int) {
+        if let timer { loop.cancel(timer) }
+        timer = nil
+        transaction?.whenFrozen = nil
+        transaction?.isFrozen = true
+        return (transaction?.produced ?? 0, pending.count)
+    }
+
     private func freezeIfEmpty() {
-        guard pending.isEmpty, let done = transaction?.whenFrozen else { return }
+        if pending.isEmpty { freezeNow() }
+    }
+
+    private func freezeNow() {
+        guard let done = transaction?.whenFrozen else { return }
         transaction!.whenFrozen = nil
         transaction!.isFrozen = true
         done(transaction!.produced)
@@ -354,8 +379,9 @@ final class OutcomeWriter: TimerHandler {
     /// A transaction has begun.
     /// - Parameter repeating: nil: the one before was committed. Otherwise it was aborted, and what is of these partitions is
     ///   produced again, before anything newer.
+    /// - Parameter omitsValues: Kafka has refused a dead letter: those that are repeated go without their values.
     /// - Returns: how many jobs' outcomes that waited here will never be produced, as their partitions went away.
-    func thaw(repeating: Set<UInt16>?) -> Int {
+    func thaw(repeating: Set<UInt16>?, omitsValues: String? = nil) -> Int {
         guard transaction != nil else { return 0 }
         var dropped = 0
         let committed = repeating == nil ? exchange(&transaction!.whenCommitted, with: []) : []
@@ -369,7 +395,12 @@ final class OutcomeWriter: TimerHandler {
                     key: retained.key(entry), value: retained.value(entry), opaque: entry.opaque,
                     partitionSlot: entry.partitionSlot)
             }
-            let letters = transaction!.retainedLetters.filter { repeating.contains($0.partitionSlot) }
+            var letters = transaction!.retainedLetters.filter { repeating.contains($0.partitionSlot) }
+            if let reason = omitsValues {
+                for index in letters.indices where letters[index].value != nil {
+                    letters[index].omitValue(reason)
+                }
+            }
             dropped = drop { !repeating.contains($0.partitionSlot) }
             pending = again + letters + pending
         }

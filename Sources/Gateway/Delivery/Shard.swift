@@ -134,6 +134,12 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     deinit {
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
+        // A record that isn't destroyed keeps its Kafka client from closing.
+        _ = abandonWaiting(partitionSlot: nil)
+        if let storage {
+            for record in storage.early { ConsumedRecord(rawPointer: record.pointer).destroy() }
+            storage.early = []
+        }
         headers.deallocate()
         announced.deallocate()
         sourceTopic.deallocate()

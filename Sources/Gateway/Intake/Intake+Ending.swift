@@ -37,7 +37,7 @@ extension Intake {
         guard let assigned = pendingAssignment else { return }
         do throws(KafkaError) {
             let committed = try consumer.committed(assigned, timeoutMilliseconds: takeOverPatience)
-            takeOverPatience = Self.firstTakeOverPatience
+            takeOverFailures = 0
             var begins: [TopicPartitionOffset] = []
             var states: [PartitionState] = []
             for offset in committed {
@@ -86,14 +86,21 @@ extension Intake {
 
     /// Kafka doesn't answer, or waits for the transactions of those who had the partitions.
     func takeOverFailed(_ error: KafkaError) {
-        takeOverPatience = min(takeOverPatience * 2, Self.longestTakeOverPatience)
+        takeOverFailures += 1
         counters.kafkaErrors += 1
-        logger.warning("taking partitions over; tried again", metadata: ["error": "\(error)"])
+        logger.warning(
+            "partitions can't be taken over yet: Kafka doesn't answer, or a transaction of their former owner is open; tried again",
+            metadata: [
+                "partitions":
+                    "\((pendingAssignment ?? []).sorted().map { "\($0.partition)" }.joined(separator: ","))",
+                "error": "\(error)",
+            ])
     }
 
-    /// Bounds of a request to Kafka that holds the loop up: to the lease it looks as if the process had been stopped.
-    static let firstTakeOverPatience: Int32 = 500
-    static let longestTakeOverPatience: Int32 = 4_000
+    /// For a request to Kafka that holds the loop up, in milliseconds: to the lease a longer one looks as if the process had
+    /// been stopped. A transaction of a former owner ends within half a minute; brokers that still haven't answered then are
+    /// slow.
+    var takeOverPatience: Int32 { takeOverFailures < 20 ? 500 : 4_000 }
 
     func begin(_ state: PartitionState) {
         let place = partitions.insert(state)
@@ -130,7 +137,7 @@ extension Intake {
         if isLost { finishRevocation(commits: false) }
     }
 
-    private func destroyHeld(_ place: Int) {
+    func destroyHeld(_ place: Int) {
         for record in partitions[place].held { record.destroy() }
         partitions[place].held = []
     }
@@ -206,7 +213,9 @@ extension Intake {
         self.revocation = nil
         let places = revocation.partitions.compactMap { partitions.place(of: $0) }
         // What was said for them in the open transaction is for whoever has them now to say.
-        if transactions != nil, !commits || !isCommitted(places) { lostPartitions(.partitionsLost) }
+        // An outcome without a report yet isn't known to the transaction; its job is still counted.
+        let isOpen = places.contains { gate.load($0).jobs > 0 } || revocation.awaited > 0
+        if transactions != nil, !commits || isOpen || !isCommitted(places) { lostPartitions(.partitionsLost) }
         if commits { commitNow(places) }
         followGate()
         // Only what is complete: of a lost partition another may have gone on.
@@ -292,10 +301,20 @@ extension Intake {
         for shard in shards {
             shard.loop.execute { [self] in
                 shard.end()
-                _ = shard.flushToStore()
-                loop.execute { finished.call() }
+                let flush = shard.flushToStore()
+                let (produced, waiting) = shard.outcomes.end()
+                loop.execute { [self] in
+                    noteEnd(flush, produced: produced, waiting: waiting)
+                    finished.call()
+                }
             }
         }
+    }
+
+    private func noteEnd(_ flush: StoreFlush, produced: Int, waiting: Int) {
+        lastRecords.produced += produced
+        lastRecords.waiting += waiting
+        countChanges(flush)
     }
 
     /// All jobs have ended, and all is committed.
@@ -310,6 +329,19 @@ extension Intake {
         return max(3_000, Int32(clamping: left))
     }
 
+    /// What the offsets stand for is where a successor looks for it: in the changelog, or in the store on this disk.
+    private var lastOffsetsAreSafe: Bool {
+        guard let store else { return true }
+        guard store.isCopy else { return syncStore() }
+        let isSafe = unacknowledged.isEmpty && lastRecords.waiting == 0
+        if !isSafe {
+            logger.error(
+                "the last offsets are not committed, as changes of the store did not reach the changelog; what they stand for will be done again"
+            )
+        }
+        return isSafe
+    }
+
     private func endKafka() {
         endTransactions()
         do throws(KafkaError) {
@@ -321,7 +353,7 @@ extension Intake {
                 "outcomes are not acknowledged; their jobs will be done again",
                 metadata: ["error": "\(error)"])
         }
-        if syncStore() { commitNow(partitions.places) }
+        if transactions == nil, lastOffsetsAreSafe { commitNow(partitions.places) }
         if hasEndedWell { checkpoint(partitions.places) }
         if !consumer.close(timeoutMilliseconds: timeToLeave) {
             logger.warning(

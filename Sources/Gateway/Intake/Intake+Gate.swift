@@ -1,4 +1,5 @@
 import DeliveryCore
+import EventLoop
 import Kafka
 import Logging
 
@@ -104,9 +105,11 @@ extension Intake {
 
     /// The same for partitions that are paused until their watermark moves: what was in flight may wait by now.
     func relieveFullWindows() {
-        guard store != nil else { return }
+        guard loop.now >= lastRelief + .seconds(1) else { return }
+        lastRelief = loop.now
         for place in partitions.places where gate.reasons(place).contains(.window) {
             relieve(place, again: true)
+            reopenWindow(place)
         }
     }
 
@@ -118,7 +121,19 @@ extension Intake {
         let partition = partitions[place].topicPartition
         let held = partitions[place].held
         partitions[place].held = []
-        for record in held { take(record) }
+        for (index, record) in held.enumerated() {
+            guard gate.total.jobs < settings.maximumInFlight else {
+                // No room for them among all jobs: the next tick tries again.
+                partitions[place].held = Array(held[index...])
+                break
+            }
+            take(record)
+            // The log went back: the partition has begun anew, and its records will be read again.
+            guard partitions.place(of: partition) == place else {
+                for record in held[(index + 1)...] { record.destroy() }
+                break
+            }
+        }
         signalShards()
         // It may have begun anew, at another place.
         guard let place = partitions.place(of: partition), partitions[place].held.isEmpty else { return }

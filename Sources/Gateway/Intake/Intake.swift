@@ -26,7 +26,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Nil: what waits for long waits in memory.
     let store: RetryStore?
     let logger: Logger
-    private let deadLettersTopic: String
+    let deadLettersTopic: String
     /// Called once, on the loop's thread, when the intake has ended.
     let ended: (WorkerFailure?) -> Void
 
@@ -55,7 +55,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Partitions on their way here.
     var handOff = HandOff()
     /// For how long their committed offsets are waited for, in milliseconds; doubles with each failure.
-    var takeOverPatience = Intake.firstTakeOverPatience
+    var takeOverFailures = 0
     /// Whether the partitions are still this worker's, and until when pushes may leave for that.
     var lease: MembershipLease
     let permit: SendPermit
@@ -73,6 +73,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var openedStores: [Int32: StorePartition] = [:]
     /// Changes by who made them and when, of which Kafka has not told yet; below 0 while it was faster than the shard.
     var unacknowledged: [ChangeSource: Int] = [:]
+    /// Records of the shards' writers, when these have ended: produced in transactions, and never produced.
+    var lastRecords = (produced: 0, waiting: 0)
+    var lastRelief = MonotonicTime(nanoseconds: 0)
     /// Of the changelog's partitions: one above the highest offset that is known of.
     var changelogEnds: [Int32: Int64] = [:]
     /// The last attempt to bring everything to the disk failed.
@@ -290,7 +293,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 if ChangeSource(opaque: report.opaque) == nil {
                     droppedIfGone(OutcomeSource(opaque: report.opaque))
                 }
-                return lost(error)
+                return lost(error, to: report.topic)
             }
             transactions.cycle.recordProduced(at: loop.now.nanoseconds)
         }
@@ -404,8 +407,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
         dropOldCopies()
         if !gate.isStalled { pollRecords() }
         if pendingAssignment != nil, loop.now >= lastAssignmentTry + .seconds(1) {
-            lastAssignmentTry = loop.now
             prepareAssignment()
+            // From its end on: it may have waited for Kafka, and the loop has other things to do.
+            lastAssignmentTry = MonotonicTime.read()
         }
     }
 }

@@ -20,8 +20,12 @@ final class ChangelogRestorer: @unchecked Sendable {
         case restored(StorePartition, position: Int64)
         /// The changelog has no record at the position any more: the partition has to begin anew.
         case outOfRange(Int32)
-        /// It is tried again by itself, or (fatal) never.
-        case failed(String, isFatal: Bool)
+        /// Kafka doesn't answer for the partition: it is to be restored again later.
+        case interrupted(Int32, KafkaError)
+        /// It is tried again by itself.
+        case troubled(KafkaError, String)
+        /// Kafka or (nil) the store is of no use.
+        case failed(String, KafkaError?)
     }
 
     private let loop: EventLoop
@@ -125,7 +129,7 @@ final class ChangelogRestorer: @unchecked Sendable {
                 })
         } catch {
             for start in starts { forget(start.handle.number) }
-            return news(.failed("reading the changelog: \(error)", isFatal: true))
+            return news(.failed("the changelog \"\(topic)\" can't be read: \(error)", error))
         }
         for start in starts where start.position == nil {
             let progress = reader?.progress(of: TopicPartition(topic, start.handle.number))
@@ -185,7 +189,7 @@ final class ChangelogRestorer: @unchecked Sendable {
             restored.add(chunk.count, ordering: .relaxed)
             chunk.begin(nil)
             loop.execute { [self] in takeBack(chunk) }
-            if let error { return news(.failed("restoring from the changelog: \(error)", isFatal: true)) }
+            if let error { return news(.failed("restoring from the changelog \"\(topic)\": \(error)", nil)) }
             then()
         }
     }
@@ -212,10 +216,15 @@ final class ChangelogRestorer: @unchecked Sendable {
             news(.outOfRange(progress.topicPartition.partition))
         case .failed(let partition, let error):
             forget(partition.partition)
-            news(.failed("the changelog's partition \(partition.partition): \(error)", isFatal: true))
-        case .partitionError(let partition, let error):
-            news(.failed("the changelog's partition \(partition.partition): \(error)", isFatal: false))
-        case .client(.error(let error)): news(.failed("\(error)", isFatal: error.isFatal))
+            if error.isMendedByStartingOver { return news(.interrupted(partition.partition, error)) }
+            news(
+                .failed(
+                    "partition \(partition.partition) of the changelog \"\(topic)\" can't be read: \(error)",
+                    error))
+        case .partitionError(let partition, let error): news(.troubled(error, "\(partition)"))
+        case .client(.error(let error)) where error.isFatal:
+            news(.failed("the changelog \"\(topic)\" can't be read: \(error)", error))
+        case .client(.error(let error)): news(.troubled(error, topic))
         case .client: break
         }
     }

@@ -164,10 +164,21 @@ extension Intake {
                 "the local copy is older than the changelog; it begins anew",
                 metadata: ["partition": "\(partition)"])
             if handOff.stages[partition] == .restoring { beginAnew(partition) }
-        case .failed(let text, let isFatal):
+        case .interrupted(let partition, let error):
             counters.kafkaErrors += 1
-            if isFatal { return fail(text) }
-            logger.warning("restoring from the changelog", metadata: ["error": "\(text)"])
+            logger.warning(
+                "Kafka doesn't answer for a partition of the changelog; it is restored again in a second",
+                metadata: ["partition": "\(partition)", "error": "\(error)"])
+            // The timer tries again.
+            if handOff.stages[partition] == .restoring { handOff.stages[partition] = nil }
+        case .troubled(let error, let place):
+            counters.kafkaErrors += 1
+            logger.warning(
+                "restoring from the changelog; tried again",
+                metadata: ["at": "\(place)", "error": "\(error)"])
+        case .failed(let text, let error):
+            counters.kafkaErrors += 1
+            return fail(text, error)
         }
     }
 

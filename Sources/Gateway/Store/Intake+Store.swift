@@ -237,11 +237,7 @@ extension Intake {
     private func flushed(_ flush: StoreFlush) {
         barrier!.awaited -= 1
         if flush.hasWritten { barrier!.hasWritten = true }
-        if flush.produced > 0, transactions == nil {
-            let open = unacknowledged[flush.source, default: 0] + flush.produced
-            unacknowledged[flush.source] = open == 0 ? nil : open
-            if open != 0 { barrier!.changes.insert(flush.source) }
-        }
+        if countChanges(flush) { barrier!.changes.insert(flush.source) }
         guard barrier!.awaited == 0 else { return }
         guard let store else { return passBarrier(false) }
         if store.isCopy {
@@ -257,6 +253,15 @@ extension Intake {
                 passBarrier(error == nil)
             }
         }
+    }
+
+    /// Counts records of the changelog whose reports are to come. True: there are some.
+    @discardableResult
+    func countChanges(_ flush: StoreFlush) -> Bool {
+        guard flush.produced > 0, transactions == nil else { return false }
+        let open = unacknowledged[flush.source, default: 0] + flush.produced
+        unacknowledged[flush.source] = open == 0 ? nil : open
+        return open != 0
     }
 
     /// The commit that waited for it is tried again. Reading goes on: should writes fail as well, the store says so.

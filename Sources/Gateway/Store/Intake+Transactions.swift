@@ -25,6 +25,8 @@ final class WorkerTransactions: TimerHandler {
     var reported = 0
     /// The last one was aborted.
     var repeats = false
+    /// Why dead letters go without their values when they are repeated; nil: they keep them.
+    var omitsValues: String?
     /// What the store may forget when the open transaction is committed.
     var removals: [(device: UInt64, place: ShardStore.Place)] = []
     var aborted = 0
@@ -125,10 +127,20 @@ extension Intake {
     }
 
     /// A record did not reach Kafka.
-    func lost(_ error: KafkaError) {
+    func lost(_ error: KafkaError, to topic: String) {
         guard let transactions, !hasFailedAtOnce else { return }
         if error.isFatal { return failAtOnce("the producer has failed: \(error)", error) }
-        follow(transactions.cycle.recordLost(error))
+        if !error.isMendedByStartingOver {
+            guard error.isTooLarge, topic == deadLettersTopic, transactions.omitsValues == nil else {
+                return failAtOnce(
+                    """
+                    Kafka refuses a record for \(topic): \(error); give the worker the right to write there, or raise \
+                    max.message.bytes of the topic
+                    """, error)
+            }
+            transactions.omitsValues = error.name
+        }
+        follow(transactions.cycle.recordLost(error, isStepUnderWay: transactions.client.isBusy))
     }
 
     // MARK: Shards
@@ -176,11 +188,13 @@ extension Intake {
     private func thawShards() {
         guard let transactions else { return }
         let repeating = transactions.repeats ? Set(partitions.places.map { partitions[$0].slot }) : nil
+        let omitsValues = repeating == nil ? nil : transactions.omitsValues
+        if repeating == nil { transactions.omitsValues = nil }
         transactions.repeats = false
         transactions.isFrozen = false
         for shard in shards {
             shard.loop.execute { [self] in
-                let dropped = shard.outcomes.thaw(repeating: repeating)
+                let dropped = shard.outcomes.thaw(repeating: repeating, omitsValues: omitsValues)
                 if dropped > 0 { loop.execute { [self] in gate.finishOrphans(dropped) } }
             }
         }
@@ -266,6 +280,7 @@ extension Intake {
         logger.critical("the worker stops at once", metadata: ["reason": "\(reason)"])
         stopsAt = min(stopsAt ?? .distantFuture, MonotonicTime.read() + Self.timeToFail)
         hasFailedAtOnce = true
+        for place in partitions.places { destroyHeld(place) }
         phase = .ended
         drain = nil
         endShards()
@@ -274,28 +289,72 @@ extension Intake {
     /// For leaving the group, when Kafka may not answer.
     private static let timeToFail: Duration = .seconds(5)
 
-    /// What the shards have said last is committed as well, within a few seconds. Blocks.
+    /// What the shards have said last is committed as well, or nothing of it, within a few seconds. The shards have ended.
+    /// Blocks.
     func endTransactions() {
         guard let transactions, !hasFailedAtOnce else { return }
+        loop.refreshNow()
         let deadline = loop.now + .seconds(5)
-        var turn = transactions.cycle.stop()
-        while true {
+        transactions.isFreezing = false
+        transactions.isFrozen = true
+        transactions.produced = lastRecords.produced
+        // An outcome whose report hasn't come has no offset: together they count, or not at all.
+        while transactions.reported < transactions.produced, loop.now < deadline, !hasFailedAtOnce {
+            producer.pollDeliveryReports(timeoutMilliseconds: 20) { take($0) }
             loop.refreshNow()
-            if turn.failure != nil { break }
-            if case .aborted? = turn.ended { break }
-            if let step = turn.step {
-                transactions.isFrozen = true
-                transactions.produced = 0
-                start(step)
-            }
-            guard transactions.client.isBusy, loop.now < deadline else { break }
-            guard let result = transactions.client.wait(timeoutMilliseconds: 2_000, { take($0) }) else {
-                break
-            }
-            turn = transactions.cycle.finished(result, at: loop.now.nanoseconds)
+        }
+        guard !hasFailedAtOnce else { return }
+        var turn = transactions.cycle.stop()
+        if transactions.abortWaits {
+            transactions.abortWaits = false
+            turn.step = .abort
+        } else if transactions.reported < transactions.produced {
+            turn = transactions.cycle.partitionsLost(
+                .reportsMissing, isStepUnderWay: transactions.client.isBusy)
+        } else if transactions.cycle.awaitsOffsets, !transactions.client.isBusy {
+            turn.step = .sendOffsets
+        }
+        drive(turn, until: deadline)
+        if transactions.cycle.state == .sendingOffsets {
+            // Left open, it would keep those who take the partitions over waiting.
+            drive(
+                transactions.cycle.partitionsLost(
+                    .reportsMissing, isStepUnderWay: transactions.client.isBusy),
+                until: loop.now + .seconds(2))
         }
         if transactions.cycle.state != .stopped {
             logger.error("the last transaction is not committed; its jobs will be done again")
+        }
+    }
+
+    /// Lets the cycle go on, step by step. Blocks.
+    private func drive(_ first: TransactionCycle.Turn, until deadline: MonotonicTime) {
+        guard let transactions else { return }
+        var turn = first
+        while !hasFailedAtOnce {
+            loop.refreshNow()
+            if turn.failure != nil { return }
+            if case .aborted? = turn.ended { return }
+            if let step = turn.step { start(step) }
+            guard loop.now < deadline else { return }
+            if transactions.client.isBusy {
+                guard let result = transactions.client.wait(timeoutMilliseconds: 2_000, { take($0) }) else {
+                    return
+                }
+                loop.refreshNow()
+                turn = transactions.cycle.finished(result, at: loop.now.nanoseconds)
+            } else if let due = transactions.cycle.wakeAt, due < deadline.nanoseconds {
+                if due > loop.now.nanoseconds {
+                    producer.pollDeliveryReports(
+                        timeoutMilliseconds: Int32(
+                            clamping: (due - loop.now.nanoseconds) / 1_000_000 + 1)
+                    ) { take($0) }
+                    loop.refreshNow()
+                }
+                turn = transactions.cycle.wake(at: loop.now.nanoseconds)
+            } else {
+                return
+            }
         }
     }
 }

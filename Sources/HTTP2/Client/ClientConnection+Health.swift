@@ -10,11 +10,9 @@ extension ClientConnection {
         guard state == .open else { return }
         // The time itself, not the turn's: a PING's round trip begins here.
         let now = MonotonicTime.read().nanoseconds
-        let expired = session.expire(now: now)
-        if expired > 0 {
-            counters.expired &+= UInt64(expired)
-            health.requestsExpired(expired)
-        }
+        let expired = session.expire(now: now, above: health.lastAnswer &+ requestTimeoutNanoseconds)
+        counters.expired &+= UInt64(expired.all)
+        health.requestsExpired(expired.suspect)
         switch health.tick(now: now, openStreams: session.openStreams) {
         case .none: break
         case .suspend: break

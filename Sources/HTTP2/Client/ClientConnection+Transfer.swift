@@ -39,8 +39,10 @@ extension ClientConnection {
     /// Gives the session what has come and its events to the owner. False when the connection has ended.
     private func process() -> Bool {
         do throws(HTTP2ConnectionError) {
+            let before = session.lateAnswers
             let used = try session.receive(input.readable)
             input.consume(used)
+            if session.lateAnswers != before { health.answered(now: loop.now.nanoseconds) }
         } catch {
             deliver()
             flush()
@@ -71,7 +73,7 @@ extension ClientConnection {
         switch event.kind {
         case .response:
             hasAnswered = true
-            health.answered()
+            health.answered(now: loop.now.nanoseconds)
             counters.count(status: event.status)
         case .goAway: counters.goAwaysReceived &+= 1
         case .pingAnswered: health.pingAnswered(number: event.code, now: loop.now.nanoseconds)

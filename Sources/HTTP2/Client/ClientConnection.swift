@@ -79,7 +79,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     var health: ConnectionHealth
     var wasSuspended = false
     var counters = ConnectionStatistics()
-    private let requestTimeoutNanoseconds: UInt64
+    let requestTimeoutNanoseconds: UInt64
     var phaseBegan: MonotonicTime
 
     /// Whether any request was ever answered.

@@ -154,6 +154,7 @@ extension ClientSession {
         }
         guard let index = streams.find(stream) else {
             try countControlFrame()
+            lateAnswers += 1
             return
         }
         let isTrailer = streams[index].status != 0

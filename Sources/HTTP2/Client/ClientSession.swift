@@ -54,6 +54,8 @@ public struct ClientSession: ~Copyable {
     var goAwayReceived = false
     var controlFrames = 0
     var pingsUnanswered = 0
+    /// Answers to requests that had been given up: the server works, if slowly.
+    var lateAnswers: UInt64 = 0
     /// RST_STREAM that ended an open stream.
     var resetsReceived: UInt64 = 0
     /// Bytes of ``output`` that answer the server's frames, at most.
@@ -224,14 +226,18 @@ public struct ClientSession: ~Copyable {
     }
 
     /// Gives up the requests whose deadline has come: each stream is reset and ends as ``ClientEvent/Kind/failed``
-    /// with unknown processing and the code CANCEL. Returns how many.
-    public mutating func expire(now: UInt64) -> Int {
-        var expired = 0
+    /// with unknown processing and the code CANCEL.
+    ///
+    /// - Parameter suspect: deadlines above this count as suspect.
+    /// - Returns: how many requests were given up, and how many of them are suspect.
+    public mutating func expire(now: UInt64, above suspect: UInt64 = 0) -> (all: Int, suspect: Int) {
+        var expired = (all: 0, suspect: 0)
         while streams.oldest >= 0, streams[streams.oldest].deadline <= now {
             let index = streams.oldest
+            expired.all += 1
+            if streams[index].deadline > suspect { expired.suspect += 1 }
             writeReset(streams[index].id, .cancel)
             end(index, failed: .unknown, code: .cancel)
-            expired += 1
         }
         return expired
     }

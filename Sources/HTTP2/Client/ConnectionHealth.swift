@@ -2,7 +2,7 @@
 public enum UnresponsiveCause: Sendable, Equatable {
     /// Not a byte came for so many nanoseconds, though a PING asked for one.
     case silent(nanoseconds: UInt64)
-    /// So many requests ran out of time in a row, without any answer in between.
+    /// So many requests ran out of time, and nothing was answered since the first of them was sent.
     case requestsUnanswered(Int)
 }
 
@@ -11,7 +11,8 @@ public enum UnresponsiveCause: Sendable, Equatable {
 /// that ``nextTick(openStreams:)`` names, and does what it says. Times in nanoseconds of the monotonic clock.
 ///
 /// A PING (RFC 9113 §6.7) goes out as soon as the connection is open, every `pingInterval`, when requests are open
-/// and nothing was read for `suspicionInterval`, and when a request has run out of time. Any byte that comes after
+/// and nothing was read for `suspicionInterval`, and when a request has run out of time without any answer since it was
+/// sent. A request that runs out of time while others are answered says nothing of the connection. Any byte that comes after
 /// it is a sign of life. Without one no new requests are placed after a grace of four round trips, and after
 /// `pingTimeout` the connection is given up: with requests open at most `suspicionInterval` + `pingTimeout` after
 /// the last byte.
@@ -37,7 +38,8 @@ public struct ConnectionHealth: Sendable {
         case close(UnresponsiveCause)
     }
 
-    /// Requests that run out of time in a row, without an answer, until the connection is given up, PINGs or not.
+    /// Requests that run out of time without an answer since they were sent, until the connection is given up, PINGs or
+    /// not.
     public static let maximumExpired = 3
     /// The grace is never shorter, so that a stall of the network or of the server is not taken for its end.
     static let leastGrace: UInt64 = 250_000_000
@@ -51,6 +53,8 @@ public struct ConnectionHealth: Sendable {
     /// Requests that ran out of time since the last answer.
     public private(set) var expiredSinceAnswer = 0
 
+    /// When the last answer came, or the connection opened.
+    public private(set) var lastAnswer: UInt64
     private var lastRead: UInt64
     private var busySince: UInt64
     /// A PING after which nothing has been read: when it was sent.
@@ -65,6 +69,7 @@ public struct ConnectionHealth: Sendable {
     /// - Parameter now: when the connection opened.
     public init(configuration: Configuration, now: UInt64) {
         self.configuration = configuration
+        lastAnswer = now
         lastRead = now
         busySince = now
     }
@@ -91,7 +96,8 @@ public struct ConnectionHealth: Sendable {
     }
 
     /// A whole answer has come.
-    public mutating func answered() {
+    public mutating func answered(now: UInt64) {
+        lastAnswer = now
         expiredSinceAnswer = 0
     }
 
@@ -102,7 +108,8 @@ public struct ConnectionHealth: Sendable {
         roundTrip.add(now > ping.sentAt ? now - ping.sentAt : 0)
     }
 
-    /// Requests ran out of time. No new ones are placed until the connection shows a sign of life.
+    /// Requests ran out of time that were sent after ``lastAnswer``. No new ones are placed until the connection shows a
+    /// sign of life.
     public mutating func requestsExpired(_ count: Int) {
         guard count > 0 else { return }
         expiredSinceAnswer += count

@@ -132,11 +132,19 @@ public struct TransactionCycle: Sendable {
     }
 
     /// A delivery report says that a record of the open transaction is lost.
-    public mutating func recordLost(_ error: KafkaError) -> Turn {
-        // While the transaction ends, librdkafka fails the step by itself.
-        guard state == .open else { return .nothing }
-        return abort(error)
+    /// - Parameter isStepUnderWay: the producer is at the step that was asked for last: librdkafka fails the step by itself.
+    public mutating func recordLost(_ error: KafkaError, isStepUnderWay: Bool) -> Turn {
+        switch state {
+        case .open: return abort(error)
+        case .sendingOffsets where !isStepUnderWay:
+            delayed = nil
+            return abort(error)
+        default: return .nothing
+        }
     }
+
+    /// The offsets are to be sent, and no pause is to be kept before.
+    public var awaitsOffsets: Bool { state == .sendingOffsets && delayed == nil }
 
     /// Partitions have gone whose offsets belong to the transaction: without them, what it says of their jobs must not be
     /// seen, as another worker says it too. Once the commit has begun they are in it, and it goes on.
