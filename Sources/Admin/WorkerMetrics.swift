@@ -106,6 +106,10 @@ enum WorkerMetrics {
         metrics.counter("store_loads", "Looks into the store for a device's items.", totals.store.loads)
         metrics.counter("store_loaded_items", "Items that those looks found.", totals.store.loaded)
         metrics.counter("store_damaged_items", "Items that could not be read.", totals.store.damaged)
+        metrics.counter(
+            "store_unsendable_items",
+            "Items that exceed a limit of this version, and ended as undeliverable.",
+            totals.store.unsendable)
         metrics.counter("store_failures", "Times that the store failed.", intake.counters.storeFailures)
         metrics.gauge(
             "store_failing", "1 when nothing is read, as the store failed.", intake.isStoreFailing ? 1 : 0)
