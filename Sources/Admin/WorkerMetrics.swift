@@ -7,17 +7,22 @@ import SluiceModel
 /// What `/metrics` says: a worker's counters, as they are in its log.
 enum WorkerMetrics {
     static func response(
-        _ observation: Observation, ready: Bool, store: StoreStatistics?
+        _ observation: Observation, ready: Bool, refusedHosts: Int, store: StoreStatistics?
     ) -> AdminResponse {
-        let text = text(observation, ready: ready, store: store)
+        let text = text(observation, ready: ready, refusedHosts: refusedHosts, store: store)
         return AdminResponse(status: 200, contentType: MetricsText.contentType, body: Data(text.utf8))
     }
 
-    static func text(_ observation: Observation, ready: Bool, store: StoreStatistics?) -> String {
+    static func text(
+        _ observation: Observation, ready: Bool, refusedHosts: Int, store: StoreStatistics?
+    ) -> String {
         var metrics = MetricsText()
         let intake = observation.intake ?? IntakeObservation()
         let totals = observation.totals
         metrics.gauge("ready", "1 when /readyz answers 200.", ready ? 1 : 0)
+        metrics.counter(
+            "admin_refused_hosts", "Requests to this endpoint that were meant for another host.",
+            refusedHosts)
         add(intake, to: &metrics)
         add(totals, to: &metrics)
         if let store { add(store, totals, intake, to: &metrics) }
