@@ -8,8 +8,8 @@ extension AdminEndpoints {
 
     /// `/store/summary?partition=`: what `sluice inspect store --json` says of a closed store. One at a time.
     func summary(_ request: AdminRequest) async -> AdminResponse {
-        guard let source else { return Self.starting }
-        guard let store = source.store else { return Self.noStore }
+        guard let worker else { return Self.starting }
+        guard let store = worker.source.store else { return Self.noStore }
         var wanted: Int32?
         for (name, value) in request.query {
             guard name == "partition", let number = Int32(value), number >= 0 else {
@@ -25,7 +25,7 @@ extension AdminEndpoints {
         }
         defer { isSummarizing.store(false, ordering: .relaxed) }
         do {
-            return try await summarize(store, wanted, counted: try await counted(source, store))
+            return try await summarize(store, wanted, counted: try await counted(worker, store))
         } catch {
             return Self.failure(error)
         }
@@ -35,11 +35,11 @@ extension AdminEndpoints {
     private static let chunk = 4096
 
     /// See ``Observation/counted(in:)``. Asks the loops only where copies may be among the store's partitions.
-    private func counted(_ source: AdminSource, _ store: RetryStore) async throws -> Set<Int32>? {
+    private func counted(_ worker: SharedObservations, _ store: RetryStore) async throws -> Set<Int32>? {
         guard store.isCopy else { return nil }
-        let observation = await source.observe(for: patience)
+        let observation = await worker.observe()
         guard observation.intake != nil else {
-            throw NoAnswer(text: observation.missing(of: source.loops).joined(separator: "; "))
+            throw NoAnswer(text: observation.missing(of: worker.source.loops).joined(separator: "; "))
         }
         return observation.counted(in: store)
     }
@@ -74,13 +74,13 @@ extension AdminEndpoints {
 
     /// `/store/device?token=`: what `sluice inspect store --device --json` says. The token is in no answer.
     func device(_ request: AdminRequest) async -> AdminResponse {
-        guard let source else { return Self.starting }
-        guard let store = source.store else { return Self.noStore }
+        guard let worker else { return Self.starting }
+        guard let store = worker.source.store else { return Self.noStore }
         guard request.query.count == 1, let token = request.query["token"], StoredDevice.isToken(token) else {
             return .error(400, "the only parameter is `token`, a device token in hexadecimal digits")
         }
         do {
-            let counted = try await counted(source, store)
+            let counted = try await counted(worker, store)
             let device = try await store.reading { reader throws(RetryStoreError) in
                 var device = StoredDevice()
                 try device.read(token, from: reader, partitions: counted)

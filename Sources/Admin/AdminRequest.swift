@@ -6,11 +6,16 @@ public struct AdminRequest: Sendable, Equatable {
     public var path: String
     /// By name, decoded.
     public var query: [String: String] = [:]
+    /// Value of the field `Host`; nil: there is none.
+    public var host: String?
 
-    public init(method: String = "GET", path: String, query: [String: String] = [:]) {
+    public init(
+        method: String = "GET", path: String, query: [String: String] = [:], host: String? = nil
+    ) {
         self.method = method
         self.path = path
         self.query = query
+        self.host = host
     }
 
     /// Bytes of request line and header fields, at most.
@@ -27,10 +32,15 @@ public struct AdminRequest: Sendable, Equatable {
         return nil
     }
 
-    /// Reads the request line (RFC 9112, 3); header fields are of no meaning here. Nil: it isn't one.
-    init?(head: some Sequence<UInt8>) {
+    /// Reads the request line (RFC 9112, 3) and the field `Host`. Nil: it isn't one, or has several hosts.
+    init?(head: some Collection<UInt8>) {
         let line = head.prefix { $0 != UInt8(ascii: "\n") && $0 != UInt8(ascii: "\r") }
         guard let text = String(validating: line, as: UTF8.self) else { return nil }
+        for field in head.split(separator: UInt8(ascii: "\n")).dropFirst() {
+            guard let value = Self.host(field) else { continue }
+            guard host == nil else { return nil }
+            host = value
+        }
         let parts = text.split(separator: " ", omittingEmptySubsequences: false)
         guard parts.count == 3, !parts[0].isEmpty, parts[1].hasPrefix("/"),
             parts[2] == "HTTP/1.1" || parts[2] == "HTTP/1.0"
@@ -46,5 +56,14 @@ public struct AdminRequest: Sendable, Equatable {
                 query.updateValue(value, forKey: name) == nil
             else { return nil }
         }
+    }
+
+    /// Value of a line with the field `Host`; nil for another line. Bytes that are no text make a host of nobody's.
+    private static func host(_ line: some Collection<UInt8>) -> String? {
+        guard let colon = line.firstIndex(of: UInt8(ascii: ":")),
+            String(decoding: line[..<colon], as: UTF8.self).lowercased() == "host"
+        else { return nil }
+        return String(decoding: line[line.index(after: colon)...], as: UTF8.self)
+            .trimmingCharacters(in: CharacterSet(charactersIn: " \t\r"))
     }
 }

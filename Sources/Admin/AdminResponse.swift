@@ -25,7 +25,8 @@ public struct AdminResponse: Sendable {
 
     private static let phrases = [
         200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
-        429: "Too Many Requests", 431: "Request Header Fields Too Large", 500: "Internal Server Error",
+        421: "Misdirected Request", 429: "Too Many Requests", 431: "Request Header Fields Too Large",
+        500: "Internal Server Error",
         503: "Service Unavailable",
     ]
 

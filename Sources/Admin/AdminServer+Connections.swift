@@ -69,10 +69,12 @@ extension AdminServer {
     private func converse(_ socket: AsyncSocket, _ id: UInt64) async {
         guard let request = await readRequest(socket) else { return }
         let routes = routes
+        let misdirected = misdirected(request, socket)
         let handling = Task(executorPreference: executor) {
+            if let misdirected { return misdirected }
             switch request {
-            case .success(let request): await Self.answer(request, routes)
-            case .failure(let refusal): refusal.response
+            case .success(let request): return await Self.answer(request, routes)
+            case .failure(let refusal): return refusal.response
             }
         }
         connections[id]?.handling = handling
@@ -114,6 +116,24 @@ extension AdminServer {
         }
         return .failure(
             Refusal(response: .error(431, "a request has \(AdminRequest.longestHead) bytes at most")))
+    }
+
+    /// The answer to a request that is meant for another host (RFC 9110, 15.5.20); nil: it isn't.
+    private func misdirected(
+        _ request: Result<AdminRequest, Refusal>, _ socket: AsyncSocket
+    ) -> AdminResponse? {
+        guard case .success(let request) = request else { return nil }
+        var local: String?
+        switch try? socket.socket.sockname() {
+        case .ip4(let host, _), .ip6(let host, _): local = host
+        default: break
+        }
+        guard !hosts.allows(request.host, local: local) else { return nil }
+        refusedHosts.add()
+        return .error(
+            421,
+            "the request is for host `\(request.host ?? "")`, which is no name of this worker that it knows of: "
+                + "add the name to `admin.allowed-hosts`, or `*` for any")
     }
 
     private static func answer(_ request: AdminRequest, _ routes: [String: Handler]) async -> AdminResponse {

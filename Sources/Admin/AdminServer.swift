@@ -35,6 +35,8 @@ public actor AdminServer {
     public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
     let limits: Limits
+    let hosts: AllowedHosts
+    let refusedHosts: AdminCounter
     let listener: Socket
     let pool: SocketPool<ePoll> = .ePoll()
     var routes: [String: Handler] = [:]
@@ -51,8 +53,16 @@ public actor AdminServer {
     private nonisolated let stopped = DispatchSemaphore(value: 0)
 
     /// Takes the address. Connections that come before the start wait.
-    public init(_ address: ListenAddress, limits: Limits = Limits()) throws(AdminError) {
+    /// - Parameters:
+    ///   - hosts: hosts that requests may be meant for; nil: those that the address and this machine's name give.
+    ///   - refusedHosts: counts requests that are meant for others.
+    public init(
+        _ address: ListenAddress, hosts: AllowedHosts? = nil, refusedHosts: AdminCounter = AdminCounter(),
+        limits: Limits = Limits()
+    ) throws(AdminError) {
         self.limits = limits
+        self.hosts = hosts ?? AllowedHosts(listen: address, hostName: AllowedHosts.hostName)
+        self.refusedHosts = refusedHosts
         do {
             listener = try Self.listen(address)
         } catch {

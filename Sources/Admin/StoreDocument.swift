@@ -28,6 +28,7 @@ enum StoreDocument {
             "counters": [
                 "puts": totals.store.puts, "removals": totals.store.removals, "loads": totals.store.loads,
                 "loaded": totals.store.loaded, "damaged": totals.store.damaged,
+                "unsendable": totals.store.unsendable,
                 "failures": intake.counters.storeFailures,
             ],
         ]

@@ -30,6 +30,9 @@ public struct StoreSummary: Sendable {
         return name == "longer" ? name : "up to \(name)"
     }
 
+    /// Instants that a calendar is asked for: 1970 to 9999. A disk may say any other.
+    private static let years: ClosedRange<Int64> = 0...253_402_300_799_999
+
     static func presence(_ code: UInt8) -> String {
         switch code {
         case 0: "online"
@@ -40,14 +43,15 @@ public struct StoreSummary: Sendable {
     }
 
     static func time(_ milliseconds: Int64) -> String {
-        Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
+        guard years.contains(milliseconds) else { return "\(milliseconds) ms" }
+        return Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
     }
 
     public mutating func add(_ item: StoreReader.Item) {
         items += 1
         bytes += item.push.count
         due[item.due <= now ? "now" : Self.span(item.due - now), default: 0] += 1
-        let isRead = withUnsafeTemporaryAllocation(byteCount: DeviceToken.maximumLength, alignment: 1) {
+        let isRead = withUnsafeTemporaryAllocation(byteCount: StoredPush.longestToken, alignment: 1) {
             text in
             guard let stored = try? StoredPush(decoding: item.push, tokenText: text) else { return false }
             waits["\(stored.progress.wait)", default: 0] += 1
@@ -200,7 +204,7 @@ public struct StoredDevice: Sendable {
             "partition": .number(Int(partition)), "offset": .number(Int(item.key.offset)),
             "due": .text(StoreSummary.time(item.due)), "bytes": .number(item.push.count),
         ]
-        withUnsafeTemporaryAllocation(byteCount: DeviceToken.maximumLength, alignment: 1) { text in
+        withUnsafeTemporaryAllocation(byteCount: StoredPush.longestToken, alignment: 1) { text in
             guard let stored = try? StoredPush(decoding: item.push, tokenText: text) else {
                 shown["problem"] = .text("can't be read")
                 return

@@ -7,17 +7,22 @@ import SluiceModel
 /// What `/metrics` says: a worker's counters, as they are in its log.
 enum WorkerMetrics {
     static func response(
-        _ observation: Observation, ready: Bool, store: StoreStatistics?
+        _ observation: Observation, ready: Bool, refusedHosts: Int, store: StoreStatistics?
     ) -> AdminResponse {
-        let text = text(observation, ready: ready, store: store)
+        let text = text(observation, ready: ready, refusedHosts: refusedHosts, store: store)
         return AdminResponse(status: 200, contentType: MetricsText.contentType, body: Data(text.utf8))
     }
 
-    static func text(_ observation: Observation, ready: Bool, store: StoreStatistics?) -> String {
+    static func text(
+        _ observation: Observation, ready: Bool, refusedHosts: Int, store: StoreStatistics?
+    ) -> String {
         var metrics = MetricsText()
         let intake = observation.intake ?? IntakeObservation()
         let totals = observation.totals
         metrics.gauge("ready", "1 when /readyz answers 200.", ready ? 1 : 0)
+        metrics.counter(
+            "admin_refused_hosts", "Requests to this endpoint that were meant for another host.",
+            refusedHosts)
         add(intake, to: &metrics)
         add(totals, to: &metrics)
         if let store { add(store, totals, intake, to: &metrics) }
@@ -106,6 +111,10 @@ enum WorkerMetrics {
         metrics.counter("store_loads", "Looks into the store for a device's items.", totals.store.loads)
         metrics.counter("store_loaded_items", "Items that those looks found.", totals.store.loaded)
         metrics.counter("store_damaged_items", "Items that could not be read.", totals.store.damaged)
+        metrics.counter(
+            "store_unsendable_items",
+            "Items that exceed a limit of this version, and ended as undeliverable.",
+            totals.store.unsendable)
         metrics.counter("store_failures", "Times that the store failed.", intake.counters.storeFailures)
         metrics.gauge(
             "store_failing", "1 when nothing is read, as the store failed.", intake.isStoreFailing ? 1 : 0)

@@ -12,6 +12,8 @@
 
 // prctl is variadic, which Swift does not import.
 static inline void sluice_set_thread_name(const char *name) { prctl(PR_SET_NAME, name, 0, 0, 0); }
+static inline int sluice_set_dumpable(int dumpable) { return prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0); }
+static inline int sluice_is_dumpable(void) { return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0); }
 
 // epoll_wait with a timeout in nanoseconds; negative waits without end. Kernels before 5.11 and sandboxes that do not
 // know epoll_pwait2 get whole milliseconds, rounded up: waking before the time would only spin.

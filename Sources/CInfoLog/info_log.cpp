@@ -56,7 +56,7 @@ class InfoLog final : public rocksdb::Logger {
             rename(path.c_str(), (path + ".old").c_str());
         }
         // With the first line the directory is there.
-        if (file < 0) file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        if (file < 0) file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         if (file >= 0 && write(file, line, count) < 0) return;
     }
 

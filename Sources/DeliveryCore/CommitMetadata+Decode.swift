@@ -47,6 +47,7 @@ extension CommitMetadata {
     }
 
     private static func read(_ text: [UInt8], committedOffset: Int64) throws(Problem) -> CompletedOffsets {
+        guard committedOffset >= 0 else { throw .otherOffset }
         guard text.starts(with: name) else { throw .foreign }
         guard text.count > prefixLength else { throw .malformed }
         guard text[name.count] == version else { throw .unknownVersion }

@@ -231,6 +231,7 @@ public final class Worker: Sendable {
         settings.isCopy = store.hasChangelog
         do throws(RetryStoreError) {
             let opened = try RetryStore(settings)
+            for exposure in opened.exposures { logger.warning("\(exposure)") }
             logger.info(
                 "store open",
                 metadata: [

@@ -108,9 +108,17 @@ extension ConsumerContext {
     ) {
         hasRebalanced = true
         // The list is librdkafka's and valid only now.
-        let partitions = PartitionList.elements(list).map { TopicPartition($0) }
+        let named = PartitionList.elements(list).map { TopicPartition($0) }
+        let partitions = named.filter { TopicPartition.numbers.contains($0.partition) }
         switch code {
         case RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
+            // The group's leader, another program, has chosen them.
+            for partition in named where !TopicPartition.numbers.contains(partition.partition) {
+                let most = TopicPartition.numbers.upperBound - 1
+                emit(
+                    .partitionError(
+                        partition, .invalid("\(partition) is not read: partitions from 0 to \(most) are")))
+            }
             pending = .assign(Set(partitions))
             if isClosing {
                 _ = answer(assign: partitions.map { TopicPartitionOffset($0) })

@@ -29,6 +29,7 @@ struct PartitionTable {
     private(set) var dropped: UInt64 = 0
 
     mutating func assign(_ partition: TopicPartition) {
+        guard TopicPartition.numbers.contains(partition.partition) else { return }
         let index: Int
         if let known = topics.firstIndex(where: { $0.name == partition.topic }) {
             index = known
@@ -49,7 +50,7 @@ struct PartitionTable {
     mutating func unassign(_ partition: TopicPartition) {
         guard let index = topics.firstIndex(where: { $0.name == partition.topic }) else { return }
         let slot = Int(partition.partition)
-        guard slot < topics[index].next.count else { return }
+        guard topics[index].next.indices.contains(slot) else { return }
         topics[index].next[slot] = Self.notAssigned
         if !topics[index].next.contains(where: { $0 != Self.notAssigned }) { topics[index].identity = nil }
     }
@@ -75,10 +76,10 @@ struct PartitionTable {
         let slot = Int(partition)
         let identity = UnsafeRawPointer(topic)
         if lastTopic < topics.count, topics[lastTopic].identity == identity,
-            slot < topics[lastTopic].next.count
+            topics[lastTopic].next.indices.contains(slot)
         {
             let next = topics[lastTopic].next[slot]
-            if next >= 0, offset >= next {
+            if next >= 0, offset >= next, offset < .max {
                 topics[lastTopic].next[slot] = offset + 1
                 return true
             }
@@ -96,8 +97,8 @@ struct PartitionTable {
             ?? topics.firstIndex { entry in
                 entry.name.withCString { strcmp($0, rd_kafka_topic_name(topic)) == 0 }
             }
-        guard let index, slot < topics[index].next.count, topics[index].next[slot] != Self.notAssigned,
-            offset >= topics[index].next[slot]
+        guard let index, topics[index].next.indices.contains(slot),
+            topics[index].next[slot] != Self.notAssigned, offset >= topics[index].next[slot], offset < .max
         else {
             dropped += 1
             return false

@@ -12,6 +12,9 @@ public struct TopicPartition: Hashable, Sendable, Comparable, CustomStringConver
 
     public var description: String { "\(topic)[\(partition)]" }
 
+    /// Numbers that a consumer takes. Its tables are arrays by these numbers, and slots of 16 bits name them.
+    static let numbers: Range<Int32> = 0..<65_535
+
     /// Whether Kafka takes this as a topic's name: 1 to 249 of the characters `a-z A-Z 0-9 . _ -`, not `.` or
     /// `..`.
     public static func isTopicName(_ name: String) -> Bool {

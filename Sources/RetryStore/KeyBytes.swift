@@ -106,10 +106,11 @@ enum DeviceStateBytes {
             offset = Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 18, as: Int64.self))
         default: return nil
         }
+        let learned = Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 2, as: Int64.self))
+        // Sums with this moment must not overflow.
+        guard StoredPush.instants.contains(learned) else { return nil }
         return DeviceState(
-            presence: bytes[1],
-            learnedMilliseconds: Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 2, as: Int64.self)),
-            learnedOffset: offset,
+            presence: bytes[1], learnedMilliseconds: learned, learnedOffset: offset,
             expiryMilliseconds: Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 10, as: Int64.self)))
     }
 }

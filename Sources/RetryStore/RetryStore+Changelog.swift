@@ -103,6 +103,8 @@ public struct ChangelogPosition: Equatable, Sendable {
                 Int64(bigEndian: $0.loadUnaligned(fromByteOffset: 8, as: Int64.self))
             )
         }
+        // Workers write no such position: the copy begins anew.
+        guard offset >= 0, StoredPush.instants.contains(reachedMilliseconds) else { return nil }
     }
 
     var bytes: [UInt8] {

@@ -46,6 +46,8 @@ public final class RetryStore: Sendable {
     }
     /// See ``Settings/isCopy``.
     public let isCopy: Bool
+    /// Rights that others have to the directory and its files, for people; empty: none.
+    public let exposures: [String]
 
     let opened: Mutex<OpenedDatabase?>
     /// Ends scans.
@@ -73,7 +75,9 @@ public final class RetryStore: Sendable {
     public init(_ settings: Settings) throws(RetryStoreError) {
         directory = settings.directory
         isCopy = settings.isCopy
-        try StoreDirectory(path: settings.directory).prepare()
+        let place = StoreDirectory(path: settings.directory)
+        try place.prepare()
+        exposures = try place.protect()
         let options = StoreOptions(
             blockCacheBytes: settings.blockCacheBytes, memtableBytes: settings.memtableBytes,
             logDirectory: settings.directory)

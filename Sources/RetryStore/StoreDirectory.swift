@@ -36,6 +36,40 @@ struct StoreDirectory {
         guard status.st_mode & S_IFMT == S_IFDIR else { throw .notADirectory(directory: path) }
     }
 
+    /// Takes the rights of others away, of the directory and of all files in it: pushes have payloads and device tokens.
+    ///
+    /// A directory that has other things than a database is left as it is. Somebody may have named one that is shared.
+    /// - Returns: what could not be taken away, for people.
+    func protect() throws(RetryStoreError) -> [String] {
+        var status = stat()
+        guard stat(path, &status) == 0 else { throw error(errno, "find the directory") }
+        let names = try names().filter { $0 != "." && $0 != ".." }
+        let isOurs = names.contains("CURRENT") || names.allSatisfy { $0 == "lost+found" }
+        if status.st_mode & Self.others != 0, !isOurs || chmod(path, 0o700) != 0 {
+            let reason = isOurs ? "it belongs to user \(status.st_uid)" : "it has other things than a store"
+            return [
+                """
+                others have rights in the store's directory \(path) (mode \(Self.text(status.st_mode))), and \(reason): run \
+                `chmod 700 \(path)`, or name a directory of its own below it
+                """
+            ]
+        }
+        guard isOurs else { return [] }
+        // Nobody else can change what the names stand for any more.
+        return names.compactMap { name in
+            let file = "\(path)/\(name)"
+            guard lstat(file, &status) == 0, status.st_mode & S_IFMT == S_IFREG,
+                status.st_mode & Self.others != 0, chmod(file, 0o600) != 0
+            else { return nil }
+            return
+                "others have rights to the store's file \(file) (mode \(Self.text(status.st_mode))): run `chmod 600 \(file)`"
+        }
+    }
+
+    private static let others: mode_t = 0o077
+
+    private static func text(_ mode: mode_t) -> String { "0" + String(mode & 0o7777, radix: 8) }
+
     /// What is in the directory.
     func contents() throws(RetryStoreError) -> Contents {
         var hasData = false

@@ -12,6 +12,8 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
         case dueOfOtherTime(Int64, item: Int64)
         /// An item's bytes are no push.
         case push(StoredPushError)
+        /// A push can be read, but this part exceeds a limit of this version.
+        case unsendable(StoredPushError.Part)
         /// An item's push is that of another record or device than its key says.
         case otherPush
         /// The mark of a record can't be read.
@@ -41,6 +43,8 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
         case .dueOfOtherTime(let due, let item):
             return "\(place): a due entry at \(due) belongs to an item that is due at \(item)"
         case .push(let error): return "\(place): \(error)"
+        case .unsendable(let part):
+            return "\(place): a push's \(part.rawValue) exceeds a limit of this version, which can't send it"
         case .otherPush: return "\(place): an item's push is that of another record or device"
         case .mark: return "\(place): the mark of a record can't be read"
         case .shape(let name): return "\(place): an entry of \(name) has a length that can't be"
@@ -157,7 +161,7 @@ private struct StoreCheck {
     }
 
     private mutating func checkPush(_ bytes: UnsafeRawBufferPointer, _ key: ItemKey, _ partition: Int32) {
-        withUnsafeTemporaryAllocation(byteCount: DeviceToken.maximumLength, alignment: 1) { text in
+        withUnsafeTemporaryAllocation(byteCount: StoredPush.longestToken, alignment: 1) { text in
             do throws(StoredPushError) {
                 let stored = try StoredPush(decoding: bytes, tokenText: text)
                 guard stored.partition == partition, stored.offset == key.offset,
@@ -166,6 +170,7 @@ private struct StoreCheck {
                     report(.otherPush, partition, key)
                     return
                 }
+                if let part = stored.unsendablePart { report(.unsendable(part), partition, key) }
             } catch {
                 report(.push(error), partition, key)
             }

@@ -51,6 +51,8 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
     case deviceLimit
     /// The device token is no longer registered, as the answer to another push or a device event says.
     case deviceUnregistered
+    /// The store's copy of the job exceeds a limit of this version: a newer one wrote it, or it is damaged.
+    case notSendable
 
     /// Machine-readable code.
     public var name: StaticString {
@@ -61,6 +63,7 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
         case .noCredential: "no-credential"
         case .deviceLimit: "device-limit"
         case .deviceUnregistered: "device-unregistered"
+        case .notSendable: "not-sendable"
         }
     }
 
@@ -73,6 +76,7 @@ public enum OutcomeCause: UInt8, CaseIterable, Sendable {
         case .noCredential: "no credential is configured for this topic"
         case .deviceLimit: "too many pushes are pending for this device"
         case .deviceUnregistered: "the device token is no longer registered"
+        case .notSendable: "what the store has of the push exceeds a limit of this version of Sluice"
         }
     }
 }

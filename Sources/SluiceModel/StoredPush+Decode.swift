@@ -8,8 +8,8 @@ extension StoredPush {
     /// Reads a stored push. Nothing is copied: the push's slices point into `bytes`, but for a packed device token, whose
     /// digits are written to `tokenText`. Both must outlive the push, which owns neither.
     ///
-    /// What goes into header fields is checked again (device token, topic, collapse identifier); the payload isn't.
-    /// - Parameter tokenText: room for ``tokenTextLength(of:)`` bytes, ``DeviceToken/maximumLength`` at the most.
+    /// Only the form is checked here. A push of another version may exceed a limit of this one: see ``unsendablePart``.
+    /// - Parameter tokenText: room for ``tokenTextLength(of:)`` bytes, ``longestToken`` at the most.
     public init(
         decoding bytes: UnsafeRawBufferPointer, tokenText: UnsafeMutableRawBufferPointer
     ) throws(StoredPushError) {
@@ -21,6 +21,7 @@ extension StoredPush {
 
         var reader = NumberReader(bytes, from: Place.end)
         let created = try reader.signed(.created)
+        guard Self.instants.contains(created) else { throw .invalid(.created) }
         let polled = try reader.instant(.polled, since: created)
         guard let partition = Int32(exactly: try reader.signed(.partition)) else {
             throw .invalid(.partition)
@@ -107,26 +108,19 @@ extension StoredPush {
 
             let token = bytes.slice(start..<topicStart)
             if isPacked {
-                guard (DeviceToken.minimumLength...DeviceToken.maximumLength).contains(digits) else {
-                    throw .invalid(.deviceToken)
-                }
+                guard digits > 0 else { throw .invalid(.deviceToken) }
                 guard let target = tokenText.baseAddress, tokenText.count >= digits else {
                     throw .tokenText(needed: digits)
                 }
                 HexadecimalText.unpack(token, upperCase: flags.contains(.upperCaseToken), into: target)
                 deviceToken = UnsafeRawBufferPointer(start: target, count: digits)
             } else {
-                guard DeviceToken.violation(token) == nil else { throw .invalid(.deviceToken) }
+                guard digits > 0, DeviceToken.violation(token) != .hex else { throw .invalid(.deviceToken) }
                 deviceToken = token
             }
             topic = bytes.slice(topicStart..<collapseStart)
-            guard Topic.isWellFormed(topic) else { throw .invalid(.topic) }
             if payloadStart > collapseStart {
-                let identifier = bytes.slice(collapseStart..<payloadStart)
-                guard CollapseIdentifier.violation(identifier) == nil else {
-                    throw .invalid(.collapseIdentifier)
-                }
-                collapseIdentifier = identifier
+                collapseIdentifier = bytes.slice(collapseStart..<payloadStart)
             }
             payload = bytes.slice(payloadStart..<end)
         }
@@ -164,7 +158,9 @@ private struct NumberReader {
 
     mutating func instant(_ part: StoredPushError.Part, since created: Int64) throws(StoredPushError) -> Int64
     {
-        created &+ (try signed(part))
+        let instant = created &+ (try signed(part))
+        guard StoredPush.instants.contains(instant) else { throw .invalid(part) }
+        return instant
     }
 
     mutating func small(_ part: StoredPushError.Part) throws(StoredPushError) -> UInt32 {

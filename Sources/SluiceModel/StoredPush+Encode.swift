@@ -1,8 +1,8 @@
 extension StoredPush {
-    /// Appends the stored form. The push must be valid, as every decoded one is.
+    /// Appends the stored form. The push must fit into it, as every decoded one does.
     public func encode(into writer: inout ByteWriter) {
         let token = push.deviceToken
-        precondition(isStorable, "a push that is not valid can't be stored")
+        precondition(isStorable, "a push that does not fit into the format can't be stored")
         let flags = flags
         writer.append(Self.version)
         writer.append(littleEndian: flags.rawValue)
@@ -27,9 +27,11 @@ extension StoredPush {
 
     /// Whether decoding will take what is encoded.
     private var isStorable: Bool {
-        DeviceToken.violation(push.deviceToken) == nil && push.topic.count <= Topic.maximumLength
-            && Topic.isWellFormed(push.topic)
-            && push.collapseIdentifier.flatMap { CollapseIdentifier.violation($0) } == nil
+        let token = push.deviceToken
+        return (1...Self.longestToken).contains(token.count) && token.count & 1 == 0
+            && DeviceToken.violation(token) != .hex
+            && push.topic.count <= UInt8.max
+            && (1...Int(UInt8.max)).contains(push.collapseIdentifier?.count ?? 1)
             && push.payload.count <= UInt16.max
     }
 

@@ -1,6 +1,7 @@
 import Admin
 import ArgumentParser
 import DeliveryCore
+import EventLoop
 import Foundation
 import Gateway
 import Logging
@@ -52,13 +53,20 @@ struct RunCommand: ParsableCommand {
     @OptionGroup var lifetime: LifetimeOptions
 
     func run() throws {
+        // Before a key is read.
+        ProcessMemory.setDumpable(false)
+        let callersMask = umask(0o077)
         let configuration = try loadConfiguration(config)
         let stop = StopSignals(watchesInput: lifetime.stopWithInput)
         let logger = Logger(label: "sluice") { _ in LineLogHandler(configuration.log) }
-        let endpoints = AdminEndpoints()
-        let admin = try startAdmin(configuration, endpoints, logger)
+        protectSecrets(configuration, logger)
+        let refusedHosts = AdminCounter()
+        let endpoints = AdminEndpoints(refusedHosts: refusedHosts)
+        let admin = try startAdmin(configuration, endpoints, refusedHosts, logger)
         defer { admin?.stop() }
-        let reporting = Reporting(logger, configuration.metrics.statsInterval, readyFile: readyFile)
+        let reporting = Reporting(
+            logger, configuration.metrics.statsInterval,
+            readyFile: readyFile.map { ReadyFile(path: $0, callersMask: callersMask) })
         let supervisor = WorkerSupervisor(configuration: configuration, logger: logger) { worker in
             endpoints.attach(AdminSource(worker))
             reporting.begin(worker)
@@ -90,13 +98,29 @@ struct RunCommand: ParsableCommand {
     }
 }
 
+/// Keeps memory from others, or not, and warns of files with secrets that others have rights to.
+private func protectSecrets(_ configuration: Configuration, _ logger: Logger) {
+    let mayBeDumped = configuration.process.dumpable == .on
+    if !ProcessMemory.setDumpable(mayBeDumped) || ProcessMemory.isDumpable != mayBeDumped {
+        logger.warning(
+            "the system refuses process.dumpable",
+            metadata: ["setting": "\(configuration.process.dumpable.rawValue)"])
+    }
+    for exposure in configuration.exposedFiles() { logger.warning("\(exposure)") }
+    logger.info(
+        "process", metadata: ["dumpable": "\(ProcessMemory.isDumpable ? "on" : "off")", "umask": "077"])
+}
+
 /// The admin endpoint, if there is to be one. It answers from now on.
 private func startAdmin(
-    _ configuration: Configuration, _ endpoints: AdminEndpoints, _ logger: Logger
+    _ configuration: Configuration, _ endpoints: AdminEndpoints, _ refusedHosts: AdminCounter,
+    _ logger: Logger
 ) throws -> AdminServer? {
     guard let address = configuration.admin.listen else { return nil }
+    let hosts = AllowedHosts(
+        listen: address, hostName: AllowedHosts.hostName, more: configuration.admin.allowedHosts)
     do throws(AdminError) {
-        let server = try AdminServer(address)
+        let server = try AdminServer(address, hosts: hosts, refusedHosts: refusedHosts)
         server.start(endpoints.routes)
         logger.info("admin endpoint", metadata: ["address": "http://\(server.address)"])
         return server
@@ -120,9 +144,9 @@ private final class Reporting: Sendable {
     private let reporter = Mutex<WorkerReporter?>(nil)
     private let logger: Logger
     private let interval: Duration
-    private let readyFile: String?
+    private let readyFile: ReadyFile?
 
-    init(_ logger: Logger, _ interval: Duration, readyFile: String?) {
+    init(_ logger: Logger, _ interval: Duration, readyFile: ReadyFile?) {
         self.logger = logger
         self.interval = interval
         self.readyFile = readyFile
@@ -135,7 +159,7 @@ private final class Reporting: Sendable {
 
     func end() {
         reporter.withLock { $0 }?.stop()
-        if let readyFile { ReadyFile.remove(readyFile) }
+        readyFile?.remove()
     }
 }
 
@@ -144,7 +168,7 @@ final class WorkerReporter: Sendable {
     private let isStopped = Mutex(false)
 
     /// - Parameter interval: Time between two reports; zero means none.
-    init(worker: Worker, logger: Logger, interval: Duration, readyFile: String?) {
+    init(worker: Worker, logger: Logger, interval: Duration, readyFile: ReadyFile?) {
         let thread = Thread { [self] in
             var nextReport = ContinuousClock.now + interval
             var isReady = readyFile == nil
@@ -164,7 +188,7 @@ final class WorkerReporter: Sendable {
                 guard let (snapshot, partitions, pools) = state else { return }
                 if let readyFile, !isReady, snapshot.assignedPartitions > 0 {
                     isReady = true
-                    try? ReadyFile.write("ready", to: readyFile)
+                    try? readyFile.write("ready")
                 }
                 if reports {
                     nextReport += interval

@@ -146,4 +146,21 @@ import Testing
             return lower..<lower + length
         }
     }
+
+    /// A committed offset is never negative; whatever a broker says, nothing overflows.
+    @Test(arguments: [Int64.min, -1])
+    func aNegativeOffsetIsNobodys(_ offset: Int64) {
+        var body: [UInt8] = []
+        var rest = UInt64(bitPattern: offset)
+        while rest >= 0x80 {
+            body.append(UInt8(truncatingIfNeeded: rest) | 0x80)
+            rest >>= 7
+        }
+        body += [UInt8(rest), 0xFF]
+        let sum = CommitMetadata.checksum(form: CommitMetadata.bitmap, body)
+        let sealed = body + withUnsafeBytes(of: sum.bigEndian) { Array($0) }
+        let text = Array("sluice1b:".utf8) + Base64Text.encode(sealed)
+        let decoded = CommitMetadata.decode(text, committedOffset: offset)
+        #expect(decoded == .init(completed: .none, problem: .otherOffset))
+    }
 }

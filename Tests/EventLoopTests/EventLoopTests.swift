@@ -187,4 +187,13 @@ import Testing
         }
         #expect(next == expected)
     }
+
+    @Test func memoryCanBeKeptFromOthers() {
+        let before = ProcessMemory.isDumpable
+        defer { ProcessMemory.setDumpable(before) }
+        #expect(ProcessMemory.setDumpable(false))
+        #expect(!ProcessMemory.isDumpable)
+        #expect(ProcessMemory.setDumpable(true))
+        #expect(ProcessMemory.isDumpable)
+    }
 }

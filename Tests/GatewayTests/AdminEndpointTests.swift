@@ -24,7 +24,7 @@ struct AdminEndpointTests {
             var observation = IntakeObservation()
             observation.isAssigned = true
             intake = Mutex(observation)
-            endpoints = AdminEndpoints(patience: patience)
+            endpoints = AdminEndpoints(patience: patience, freshness: .zero)
             server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
             server.start(endpoints.routes)
             endpoints.attach(
@@ -311,5 +311,14 @@ struct AdminEndpointTests {
         store.close()
         #expect(try stand.get("/store/summary").status == 503)
         #expect(try stand.get("/store/device?token=ab").status == 503)
+    }
+
+    /// A disk may say anything.
+    @Test func timesBeyondTheCalendar() {
+        #expect(StoreSummary.time(1_700_000_000_000) == "2023-11-14T22:13:20Z")
+        #expect(StoreSummary.time(253_402_300_799_999).hasPrefix("9999-12-31T23:59:59"))
+        for time: Int64 in [.min, -1, 253_402_300_800_000, .max] {
+            #expect(StoreSummary.time(time) == "\(time) ms")
+        }
     }
 }

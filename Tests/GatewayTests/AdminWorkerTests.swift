@@ -18,7 +18,7 @@ struct AdminWorkerTests {
         let server: AdminServer
 
         init(_ worker: Worker, patience: Duration = .seconds(60)) throws {
-            endpoints = AdminEndpoints(patience: patience)
+            endpoints = AdminEndpoints(patience: patience, freshness: .zero)
             server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
             server.start(endpoints.routes)
             endpoints.attach(AdminSource(worker))

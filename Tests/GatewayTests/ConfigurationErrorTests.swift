@@ -225,4 +225,17 @@ struct ConfigurationErrorTests {
         #expect(error.problems.count == 1)
         #expect(error.description.contains("`a` and `b` share the certificate `c`"))
     }
+
+    @Test("aliases within aliases are a mistake, and take neither time nor memory")
+    func aliasesWithinAliases() throws {
+        var text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+        for level in 1...20 {
+            let alias = "*a\(level - 1)"
+            text += "a\(level): &a\(level) [\(Array(repeating: alias, count: 10).joined(separator: ", "))]\n"
+        }
+        let error = try #require(throws: ConfigurationError.self) {
+            try Configuration.parse(text, name: "f", directory: "/")
+        }
+        #expect(error.problems.map(\.message).contains { $0.contains("aliases") })
+    }
 }

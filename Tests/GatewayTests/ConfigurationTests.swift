@@ -73,7 +73,8 @@ struct ConfigurationTests {
               transaction-interval: 1s
             log: {level: debug, format: json}
             metrics: {stats-interval: 0}
-            admin: {listen: "[::1]:0"}
+            admin: {listen: "[::1]:0", allowed-hosts: [a.example, "*.b.example", "[::1]"]}
+            process: {dumpable: on}
             """
         let json = """
             {"kafka": {"bootstrap-servers": "a:1, [::1]:2, SSL://c:3", "group-id": "g",
@@ -98,7 +99,8 @@ struct ConfigurationTests {
              "store": {"directory": "/etc/sluice/store", "after": "60s", "cache": "32MiB", "write-buffer": "16MiB",
               "changelog": "off", "transactions": "off", "transaction-interval": "1s"},
              "log": {"level": "debug", "format": "json"}, "metrics": {"stats-interval": 0},
-             "admin": {"listen": "[::1]:0"}}
+             "admin": {"listen": "[::1]:0", "allowed-hosts": "a.example, *.b.example, [::1]"},
+             "process": {"dumpable": "on"}}
             """
         let expected = Configuration(
             kafka: .init(
@@ -139,7 +141,10 @@ struct ConfigurationTests {
                 writeBufferBytes: 16 << 20, changelog: .off, transactions: .off,
                 transactionInterval: .seconds(1)),
             log: .init(level: .debug, format: .json), metrics: .init(statsInterval: .zero),
-            admin: .init(listen: ListenAddress(host: "::1", port: 0)))
+            admin: .init(
+                listen: ListenAddress(host: "::1", port: 0),
+                allowedHosts: ["a.example", "*.b.example", "[::1]"]),
+            process: .init(dumpable: .on))
         #expect(try Configuration.parse(yaml, name: "f", directory: "/etc/sluice") == expected)
         #expect(try Configuration.parse(json, name: "f", directory: "/etc/sluice") == expected)
     }
@@ -196,6 +201,7 @@ struct ConfigurationExampleTests {
         #expect(example.log == Configuration.Log())
         #expect(example.metrics == Configuration.Metrics())
         #expect(example.admin == Configuration.Admin())
+        #expect(example.process == Configuration.Process())
         #expect(example.apns == Configuration.APNS())
         #expect(example.kafka.topics == Configuration.Kafka.Topics())
         #expect(example.kafka.createTopics == Configuration.Kafka.CreateTopics())
@@ -241,6 +247,22 @@ struct ConfigurationExampleTests {
             "9464", ":9464", "example.com:1", "127.0.0.1", "127.0.0.1:65536", "::1:80", "127.0.0.1:+1",
         ] {
             #expect(throws: ConfigurationError.self) { try listen("\"\(wrong)\"") }
+        }
+    }
+
+    @Test("allowed hosts are names, addresses, patterns, or any")
+    func allowedHosts() throws {
+        func hosts(_ text: String) throws -> [String] {
+            try Configuration.parse(
+                validConfiguration + "\nadmin: {allowed-hosts: [\(text)]}", name: "f",
+                directory: "/etc/sluice"
+            ).admin.allowedHosts
+        }
+        for right in ["a", "a.example", "*.a.example", "10.0.0.1", "::1", "[2001:db8::1]", "*", "a_b.c-d"] {
+            #expect(try hosts("\"\(right)\"") == [right])
+        }
+        for wrong in ["", "a:80", "http://a", "a/", "a*.b", "**", "*.", "[::1]:80", "a b", "é"] {
+            #expect(throws: ConfigurationError.self, "\(wrong)") { try hosts("\"\(wrong)\"") }
         }
     }
 }

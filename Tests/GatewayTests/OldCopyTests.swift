@@ -85,7 +85,7 @@ struct OldCopyTests {
         let directory = bed.directory.file("store")
         #expect(hasFile(with: "secret 9", in: directory))
         let worker = try worker(bed, "store")
-        let endpoints = AdminEndpoints(patience: .seconds(60))
+        let endpoints = AdminEndpoints(patience: .seconds(60), freshness: .zero)
         let server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
         server.start(endpoints.routes)
         defer { server.stop() }

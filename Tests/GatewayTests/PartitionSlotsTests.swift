@@ -56,4 +56,10 @@ import Testing
         #expect(
             partitions.topicPartitions.map(\.partition).sorted() == stride(from: 1, to: 40, by: 2) + [100])
     }
+
+    @Test func noPartitionHasANegativeNumber() {
+        var partitions = PartitionSlots()
+        partitions.insert(state(0))
+        for number: Int32 in [-1, .min, 1, .max] { #expect(partitions.place(ofPartition: number) == nil) }
+    }
 }

@@ -66,4 +66,23 @@ import Testing
         let next = table.admit(second.handle, 0, 103)
         #expect(next)
     }
+
+    /// A group's leader and brokers are other programs.
+    @Test func numbersThatCanNotBeAreNobodys() {
+        var table = PartitionTable()
+        for number: Int32 in [-1, .min, 65_535, .max] {
+            table.assign(TopicPartition("first", number))
+            table.unassign(TopicPartition("first", number))
+            #expect(!table.contains(TopicPartition("first", number)))
+            let isAdmitted = table.admit(first.handle, number, 0)
+            #expect(!isAdmitted)
+        }
+        table.assign(TopicPartition("first", 65_534))
+        let results = [
+            table.admit(first.handle, -1, 0), table.admit(first.handle, 65_534, .max - 1),
+            table.admit(first.handle, -1, 1), table.admit(first.handle, 65_534, .max),
+            table.admit(first.handle, .max, 1),
+        ]
+        #expect(results == [false, true, false, false, false])
+    }
 }

@@ -99,6 +99,25 @@ import Testing
         #expect(again.allSatisfy { $0.position == nil })
     }
 
+    /// A position of nowhere would have the changelog refuse it at each start.
+    @Test(arguments: [
+        ChangelogPosition(offset: -1, reachedMilliseconds: 1000),
+        ChangelogPosition(offset: .min, reachedMilliseconds: 1000),
+        ChangelogPosition(offset: 17, reachedMilliseconds: .max),
+        ChangelogPosition(offset: 17, reachedMilliseconds: .min),
+    ])
+    func aPositionThatCanNotBeIsNone(_ position: ChangelogPosition) throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try makeStore(directory)
+        defer { store.close() }
+        let copy = try store.copy(of: 0)
+        try store.restored(copy.handle, [push(1, due: 50)])
+        try store.checkpointed(copy.handle, position)
+        let again = try store.copy(of: 0, reachedAfter: .min)
+        #expect(again.position == nil)
+        #expect(try store.due(again.handle).entries.isEmpty)
+    }
+
     private func push(_ offset: Int64, due: Int64?) -> ChangelogRecord { .push(offset, due: due) }
 }
 

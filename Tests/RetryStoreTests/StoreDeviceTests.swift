@@ -16,7 +16,8 @@ import Testing
         #expect(try store.loaded(partition, device) == Loaded(device: device, items: []))
         for presence in 0...2 as ClosedRange<UInt8> {
             let state = DeviceState(
-                presence: presence, learnedMilliseconds: .min, expiryMilliseconds: .max - Int64(presence))
+                presence: presence, learnedMilliseconds: StoredPush.instants.lowerBound,
+                expiryMilliseconds: .max - Int64(presence))
             try store.submitted { $0.put(partition, device: device, state) }
             #expect(try store.loaded(partition, device).state == state)
         }
@@ -68,6 +69,11 @@ import Testing
         older.learnedOffset = -1
         #expect(former.withUnsafeBytes { DeviceStateBytes.read($0) } == older)
         #expect(([2] + bytes[1..<18]).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
+        // A moment that sums with it would overflow.
+        for top: UInt8 in [0x7f, 0x80, 0x01] {
+            let far = bytes[..<2] + [top] + bytes[3...]
+            #expect(Array(far).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
+        }
         #expect(([1] + bytes[1...]).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
         #expect(([9] + bytes.dropFirst()).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
     }

@@ -109,13 +109,13 @@ struct StoredDraft: Equatable {
 
     /// nil where the bytes are not a stored push.
     init?(decoding bytes: [UInt8]) {
-        guard case .success(let draft) = Self.decode(bytes, room: DeviceToken.maximumLength) else {
+        guard case .success(let draft) = Self.decode(bytes, room: StoredPush.longestToken) else {
             return nil
         }
         self = draft
     }
 
-    static func error(decoding bytes: [UInt8], room: Int = DeviceToken.maximumLength) -> StoredPushError? {
+    static func error(decoding bytes: [UInt8], room: Int = StoredPush.longestToken) -> StoredPushError? {
         guard case .failure(let error) = decode(bytes, room: room) else { return nil }
         return error
     }

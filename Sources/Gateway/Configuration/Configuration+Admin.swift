@@ -5,9 +5,14 @@ extension Configuration {
     public struct Admin: Sendable, Equatable {
         /// Where the admin endpoint listens; nil: there is none.
         public var listen: ListenAddress?
+        /// Names and addresses that requests may name as their host, besides the worker's own; `*`: any.
+        public var allowedHosts: [String]
 
-        public init(listen: ListenAddress? = ListenAddress(host: "127.0.0.1", port: 9464)) {
+        public init(
+            listen: ListenAddress? = ListenAddress(host: "127.0.0.1", port: 9464), allowedHosts: [String] = []
+        ) {
             self.listen = listen
+            self.allowedHosts = allowedHosts
         }
     }
 }
@@ -59,6 +64,32 @@ extension Configuration {
             text == "off" || ListenAddress(text) != nil
                 ? nil : "`\(text)` is not \(ListenAddress.grammar)"
         }
-        return Admin(listen: text.flatMap { ListenAddress($0) })
+        let allowedHosts = section.texts(
+            "allowed-hosts", kind: "list of text", required: false, commaSeparated: true,
+            help:
+                "hosts that requests may name besides the worker's own; `*.example.com`: all names below; `*`: any",
+            check: checkHost)
+        return Admin(listen: text.flatMap { ListenAddress($0) }, allowedHosts: allowedHosts)
+    }
+
+    /// A name or address without a port, or a pattern.
+    private static func checkHost(_ text: String) -> String? {
+        if text == "*" { return nil }
+        let address = text.hasPrefix("[") && text.hasSuffix("]") ? String(text.dropFirst().dropLast()) : text
+        var v6 = in6_addr()
+        if inet_pton(AF_INET6, address, &v6) == 1 { return nil }
+        let name = text.hasPrefix("*.") ? text.dropFirst(2) : text[...]
+        let isName =
+            !name.isEmpty
+            && name.utf8.allSatisfy {
+                switch $0 {
+                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                    UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"),
+                    UInt8(ascii: "."):
+                    true
+                default: false
+                }
+            }
+        return isName ? nil : "`\(text)` is not a name or address without a port, `*.` and a name, or `*`"
     }
 }

@@ -23,10 +23,11 @@ extension Configuration {
         let log = root.section("log") { readLog($0) }
         let metrics = root.section("metrics") { readMetrics($0) }
         let admin = root.section("admin") { readAdmin($0) }
+        let process = root.section("process") { readProcess($0) }
         root.finish()
         let configuration = Configuration(
             kafka: kafka, apns: apns, credentials: credentials, apps: apps, delivery: delivery, store: store,
-            log: log, metrics: metrics, admin: admin)
+            log: log, metrics: metrics, admin: admin, process: process)
         configuration.checkApps(root)
         return configuration
     }

@@ -14,11 +14,12 @@ public struct Configuration: Sendable, Equatable {
     public var log: Log
     public var metrics: Metrics
     public var admin: Admin
+    public var process: Process
 
     public init(
         kafka: Kafka, apns: APNS = APNS(), credentials: [Credential], apps: [App],
         delivery: Delivery = Delivery(), store: Store? = nil, log: Log = Log(), metrics: Metrics = Metrics(),
-        admin: Admin = Admin()
+        admin: Admin = Admin(), process: Process = Process()
     ) {
         self.kafka = kafka
         self.apns = apns
@@ -29,6 +30,7 @@ public struct Configuration: Sendable, Equatable {
         self.log = log
         self.metrics = metrics
         self.admin = admin
+        self.process = process
     }
 
     /// The credential an app pushes with. Loading guarantees that it exists.

@@ -48,14 +48,29 @@ struct ConfigurationValue: Equatable {
             return ConfigurationValue(content: .empty, location: .file(name: name, line: 0, column: 0))
         }
         var problems: [ConfigurationProblem] = []
-        let value = convert(node, path: "", name: name, problems: &problems)
+        var room = mostValues
+        let value = convert(node, path: "", name: name, room: &room, problems: &problems)
+        if room < 0 {
+            problems = [
+                ConfigurationProblem(
+                    key: "", location: .file(name: name, line: 0, column: 0),
+                    message: "has more than \(mostValues) values: do aliases repeat what has aliases itself?")
+            ]
+        }
         if !problems.isEmpty { throw ConfigurationError(problems: problems) }
         return value
     }
 
+    /// More than this, aliases within aliases could make of a few lines.
+    private static let mostValues = 1_000_000
+
     private static func convert(
-        _ node: Node, path: String, name: String, problems: inout [ConfigurationProblem]
+        _ node: Node, path: String, name: String, room: inout Int, problems: inout [ConfigurationProblem]
     ) -> ConfigurationValue {
+        room -= 1
+        guard room >= 0 else {
+            return ConfigurationValue(content: .empty, location: .file(name: name, line: 0, column: 0))
+        }
         let location = ConfigurationProblem.Location.file(
             name: name, line: node.mark?.line ?? 0, column: node.mark?.column ?? 0)
         switch node {
@@ -67,7 +82,8 @@ struct ConfigurationValue: Equatable {
             return ConfigurationValue(content: .scalar(scalar.string, plain: plain), location: location)
         case .sequence(let sequence):
             let elements = sequence.enumerated().map { index, element in
-                convert(element, path: "\(path)[\(index)]", name: name, problems: &problems)
+                convert(
+                    element, path: "\(path)[\(index)]", name: name, room: &room, problems: &problems)
             }
             return ConfigurationValue(content: .list(elements), location: location)
         case .mapping(let mapping):
@@ -85,7 +101,7 @@ struct ConfigurationValue: Equatable {
                 entries.append(
                     Entry(
                         key: scalar.string, keyLocation: keyLocation,
-                        value: convert(value, path: childPath, name: name, problems: &problems)))
+                        value: convert(value, path: childPath, name: name, room: &room, problems: &problems)))
             }
             return ConfigurationValue(content: .map(entries), location: location)
         case .alias:

@@ -9,6 +9,9 @@ struct OutcomeSource {
     /// The offset is complete already, as the store has the item.
     var isOffsetDone = false
 
+    /// Offsets that fit beside the slot and the two bits.
+    static let offsets: ClosedRange<Int64> = 0...Int64(doneBit - 1)
+
     private static let slotShift: UInt = 48
     private static let storedBit: UInt = 1 << 47
     private static let doneBit: UInt = 1 << 46

@@ -278,9 +278,20 @@ extension Shard {
         facts.topic = route.number
         job.topic = route.topic
         let device = job.device
-        settle(job, machine.adopt(facts, departure.progress, at: now), departure.progress)
+        let admission = machine.adopt(facts, departure.progress, at: now)
+        guard admission != .full else { return leaveOut(job) }
+        settle(job, admission, departure.progress)
         if let movedAt = departure.movedAtMilliseconds { moveOn(device, after: movedAt) }
         askForTurnEnd()
+    }
+
+    /// Gives an item back that came when there was no room: many devices of other shards have got tokens of this one. The
+    /// store has it under its new token and brings it when it is due, or Kafka has it after a restart.
+    private func leaveOut(_ job: consuming Job) {
+        counters.abandoned += 1
+        if let storage, job.isStored { storage.cold.insert(job.device, job.partitionSlot) }
+        if !job.isOffsetDone { gaveBack(job.partitionSlot) }
+        free(job)
     }
 
     // MARK: Warnings

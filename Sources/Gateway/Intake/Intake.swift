@@ -218,6 +218,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             return record.destroy()
         }
         guard partitions[place].held.isEmpty else { return partitions[place].held.append(record) }
+        guard OutcomeSource.offsets.contains(record.offset) else { return refuse(record) }
         let bytes = InFlightBytes.size(of: record)
         switch partitions[place].begin(record.offset, bytes: bytes, at: loop.now.nanoseconds) {
         case .begun: hand(record, place, bytes)
@@ -231,6 +232,16 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .outOfOrder: return startOver(place, with: record)
         }
         checkWindow(place)
+    }
+
+    /// Stops the worker for an offset that outcomes can't name: brokers count from 0, one by one.
+    private func refuse(_ record: ConsumedRecord) {
+        fail(
+            """
+            partition \(record.partition) of the jobs topic has a record with offset \(record.offset), above \
+            \(OutcomeSource.offsets.upperBound), the highest that is handled: produce to a topic that was made anew
+            """)
+        record.destroy()
     }
 
     private func hand(_ record: ConsumedRecord, _ place: Int, _ bytes: Int, isReplay: Bool = false) {

@@ -103,7 +103,7 @@ struct PartitionSlots: ~Copyable {
 
     @inline(__always)
     private static func place(_ places: [UInt16], _ index: Int) -> Int? {
-        guard index < places.count, places[index] != none else { return nil }
+        guard places.indices.contains(index), places[index] != none else { return nil }
         return Int(places[index])
     }
 

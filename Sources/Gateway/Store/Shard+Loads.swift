@@ -234,25 +234,33 @@ extension Shard {
     ) -> Bool {
         let stored: StoredPush
         do throws(StoredPushError) {
-            stored = try StoredPush.inOwnMemory(bytes)
+            stored = try readItem(item, bytes)
         } catch {
             storage.counters.damaged += 1
             logger.critical(
                 "an item of the store can't be read; it stays there",
-                metadata: [
-                    "directory": "\(storage.store.directory)", "offset": "\(item.offset)",
-                    "error": "\(error)",
-                ])
+                metadata: metadata(of: item, load, storage, error))
             return true
         }
         storage.counters.loaded += 1
+        if let part = stored.unsendablePart {
+            storage.counters.unsendable += 1
+            logger.error(
+                """
+                an item of the store exceeds a limit of this version, which can't send it: it ends as undeliverable. Run the \
+                version that wrote it, or see why its producer needs that
+                """, metadata: metadata(of: item, load, storage, part.rawValue))
+            refuse(stored, .notSendable, item, load, storage)
+            return true
+        }
         let push = stored.push
         let heldBytes = Job.heldBytes(of: bytes.count)
         guard
             let route = routes.route(
                 of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else {
-            refuse(stored, item, load, storage)
+            // The item's app isn't configured any more.
+            refuse(stored, .noCredential, item, load, storage)
             return true
         }
         var job = Job(
@@ -263,6 +271,11 @@ extension Shard {
         job.storedDue = item.due
         job.isOffsetDone = true
         job.isRestored = true
+        // Records have the rest of the room, as the intake counts.
+        guard storage.restored < ShardStore.room else {
+            job.release()
+            return false
+        }
         storage.restored += 1
         freedBytes -= job.heldBytes
         let progress = ItemProgress(stored.progress, due: item.due)
@@ -277,15 +290,36 @@ extension Shard {
         return true
     }
 
-    /// Ends an item whose app isn't configured any more.
+    /// Reads a push whose offset fits into an outcome's source.
+    private func readItem(
+        _ item: LoadedItem, _ bytes: UnsafeRawBufferPointer
+    ) throws(StoredPushError) -> StoredPush {
+        guard OutcomeSource.offsets.contains(item.offset) else { throw .invalid(.offset) }
+        return try StoredPush.inOwnMemory(bytes)
+    }
+
+    private func metadata(
+        of item: LoadedItem, _ load: ShardStore.Load, _ storage: ShardStore, _ problem: some Sendable
+    ) -> Logger.Metadata {
+        [
+            "directory": "\(storage.store.directory)",
+            "partition": "\(storage[load.partitionSlot].map { "\($0.handle.number)" } ?? "?")",
+            "offset": "\(item.offset)", "problem": "\(problem)",
+        ]
+    }
+
+    /// Ends an item that can't be sent.
     private func refuse(
-        _ stored: StoredPush, _ item: LoadedItem, _ load: ShardStore.Load, _ storage: ShardStore
+        _ stored: StoredPush, _ cause: OutcomeCause, _ item: LoadedItem, _ load: ShardStore.Load,
+        _ storage: ShardStore
     ) {
         var outcome = Outcome(
             .undeliverable, of: stored.push, sourceTopic: sourceTopic, partition: stored.partition,
             offset: item.offset, polledMilliseconds: stored.polledMilliseconds,
             finishedMilliseconds: wallMilliseconds)
-        outcome.cause = .noCredential
+        outcome.cause = cause
+        outcome.attempts = stored.progress.attempts
+        outcome.firstSentMilliseconds = stored.progress.firstSentMilliseconds
         storage.keyWriter.removeAll()
         ChangelogKey.item(offset: item.offset, deviceToken: stored.push.deviceToken)
             .encode(into: &storage.keyWriter)

@@ -268,6 +268,8 @@ public struct StoreCounters: Sendable, Equatable {
     public var loaded = 0
     /// Items that could not be read.
     public var damaged = 0
+    /// Items that exceed a limit of this version, and have ended as undeliverable.
+    public var unsendable = 0
     /// Partitions of which it isn't known yet which devices the store has something of: until it is, each device is looked
     /// for there. As it stands at the moment of reading; of all shards the most.
     public var scansUnderWay = 0
@@ -281,6 +283,7 @@ public struct StoreCounters: Sendable, Equatable {
         sum.loads += right.loads
         sum.loaded += right.loaded
         sum.damaged += right.damaged
+        sum.unsendable += right.unsendable
         sum.scansUnderWay = max(left.scansUnderWay, right.scansUnderWay)
         return sum
     }

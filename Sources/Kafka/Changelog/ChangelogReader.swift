@@ -261,7 +261,13 @@ public final class ChangelogReader {
     }
 
     /// Offsets before the ends of all partitions; an upper bound for the records to come.
-    public var remaining: Int64 { table.values.reduce(0) { $0 + $1.remaining } }
+    public var remaining: Int64 {
+        table.values.reduce(0) { sum, progress in
+            // The brokers say where logs end.
+            let (more, overflow) = sum.addingReportingOverflow(progress.remaining)
+            return overflow ? .max : more
+        }
+    }
 
     public func progress(of partition: TopicPartition) -> ChangelogProgress? { table[partition] }
 

@@ -1,0 +1,46 @@
+import Glibc
+
+extension Configuration {
+    /// Section `process`.
+    public struct Process: Sendable, Equatable {
+        /// Core dumps are written, and debuggers of the same user may attach: memory has keys and tokens.
+        public var dumpable: Store.Switch
+
+        public init(dumpable: Store.Switch = .off) { self.dumpable = dumpable }
+    }
+
+    static func readProcess(_ section: SectionReader) -> Process {
+        Process(
+            dumpable: section.choice(
+                "dumpable", default: Process().dumpable,
+                help:
+                    "`on`: core dumps are written and debuggers of the same user may attach; `off`: neither, as memory has keys"
+            ))
+    }
+
+    /// Names each file with a secret that others than its owner have rights to, and what to do. The files are there.
+    public func exposedFiles() -> [String] {
+        var files: [(setting: String, path: String)] = []
+        for credential in credentials {
+            let path =
+                switch credential.kind {
+                case .token(let keyFile, _, _), .certificate(_, let keyFile): keyFile
+                }
+            files.append(("credentials.\(credential.name).key-file", path))
+        }
+        if let path = apns.proxy?.passwordFile { files.append(("apns.proxy.password-file", path)) }
+        return files.compactMap { setting, path in
+            var status = stat()
+            guard stat(path, &status) == 0 else { return nil }
+            return Self.exposure(of: path, setting: setting, mode: status.st_mode)
+        }
+    }
+
+    /// Nil: others have no rights.
+    static func exposure(of path: String, setting: String, mode: mode_t) -> String? {
+        guard mode & 0o077 != 0 else { return nil }
+        let text = String(mode & 0o7777, radix: 8)
+        return
+            "\(setting): others than its owner have rights to \(path) (mode 0\(text)): run `chmod 600 \(path)`, or set a secret's `defaultMode: 0400`"
+    }
+}

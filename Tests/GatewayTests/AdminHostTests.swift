@@ -1,0 +1,102 @@
+import Foundation
+import Gateway
+import TestSupport
+import Testing
+
+@testable import Admin
+
+/// Which hosts the admin endpoint answers for: a page whose name resolves to this machine reads nothing.
+struct AdminHostTests {
+    private static let listen = ListenAddress(host: "127.0.0.1", port: 0)
+
+    private static func hosts(_ more: String...) -> AllowedHosts {
+        AllowedHosts(
+            listen: ListenAddress(host: "192.0.2.7", port: 1), hostName: "Pod-7.news.example", more: more)
+    }
+
+    /// The status of an answer to a request with these fields.
+    private func status(_ fields: String, _ server: AdminServer) throws -> Int? {
+        let client = try AdminClient(server.address.port)
+        client.send("GET /path HTTP/1.1\r\n\(fields)\r\n")
+        return client.answer()?.status
+    }
+
+    @Test(arguments: [
+        "", "Host: localhost\r\n", "host:LOCALHOST.:9464\r\n", "HOST: \t127.0.0.1:9464 \r\n",
+        "Host: 127.8.8.8\r\n", "Accept: */*\r\nHost: [::1]:80\r\n", "Host: [::ffff:127.0.0.1]\r\n",
+        "Host: 192.0.2.7\r\n", "Host: pod-7.news.example:9464\r\n", "Host: POD-7\r\n",
+        "Host: worker.news.svc:9464\r\n", "Host: worker.news.svc.cluster.local\r\n",
+    ])
+    func hostsOfTheWorker(_ fields: String) throws {
+        let refused = AdminCounter()
+        let server = try AdminServer(Self.listen, hosts: Self.hosts(), refusedHosts: refused)
+        defer { server.stop() }
+        server.start(["/path": { _ in .json(200, [:]) }])
+        #expect(try status(fields, server) == 200)
+        #expect(refused.count == 0)
+    }
+
+    @Test(arguments: [
+        "evil.example", "evil.example:9464", "localhost.evil.example", "127.0.0.1.evil.example", "pod-7.evil",
+        "10.0.0.1", "192.0.2.8:9464", "[2001:db8::1]", "svc", ".svc", "evilsvc", "", "[::1", "localhost:x",
+        "localhost:1:2", "local host", "localhost,evil.example", "\u{FFFD}",
+    ])
+    func hostsOfOthers(_ host: String) throws {
+        let refused = AdminCounter()
+        let endpoints = AdminEndpoints(refusedHosts: refused)
+        let server = try AdminServer(Self.listen, hosts: Self.hosts(), refusedHosts: refused)
+        defer { server.stop() }
+        var routes = endpoints.routes
+        routes["/path"] = { _ in .json(200, [:]) }
+        server.start(routes)
+        let client = try AdminClient(server.address.port)
+        client.send("GET /path HTTP/1.1\r\nHost: \(host)\r\n\r\n")
+        let answer = try #require(client.answer())
+        #expect(answer.status == 421)
+        let error = answer.json["error"] as? String ?? ""
+        #expect(error.contains("`\(host)`") && error.contains("admin.allowed-hosts"))
+        #expect(refused.count == 1)
+    }
+
+    /// A pod doesn't know its address, and probes and Prometheus name it.
+    @Test func theAddressThatAConnectionCameTo() {
+        let hosts = Self.hosts()
+        #expect(hosts.allows("10.1.2.3:9464", local: "10.1.2.3"))
+        // Sockets that listen at [::] name it so.
+        #expect(hosts.allows("10.1.2.3:9464", local: "::ffff:10.1.2.3"))
+        #expect(hosts.allows("[FD00:0::7]:9464", local: "fd00::7"))
+        #expect(!hosts.allows("10.1.2.4:9464", local: "10.1.2.3"))
+        #expect(!hosts.allows("10.1.2.3.evil.example", local: "10.1.2.3"))
+        #expect(!hosts.allows("10.1.2.3", local: nil))
+    }
+
+    @Test func configuredHosts() {
+        let hosts = Self.hosts("Metrics.example", "*.internal.example", "203.0.113.1", "[2001:db8::1]")
+        for host in [
+            "metrics.example:1", "a.internal.example", "a.b.INTERNAL.example.", "203.0.113.1",
+            "[2001:db8:0::1]:2",
+            "localhost",
+        ] {
+            #expect(hosts.allows(host, local: nil), "\(host)")
+        }
+        for host in ["example", "a.metrics.example", "internal.example", "xinternal.example", "203.0.113.2"] {
+            #expect(!hosts.allows(host, local: nil), "\(host)")
+        }
+        #expect(Self.hosts("*").allows("evil.example", local: nil))
+        #expect(Self.hosts("*").allows("[", local: nil))
+    }
+
+    @Test func twoHostsAreNoRequest() throws {
+        let server = try AdminServer(Self.listen)
+        defer { server.stop() }
+        server.start(["/path": { _ in .json(200, [:]) }])
+        #expect(try status("Host: localhost\r\nHost: evil.example\r\n", server) == 400)
+        #expect(try status("Host: evil.example\r\n", server) == 421)
+        #expect(try status("Host: \(AllowedHosts.hostName)\r\n", server) == 200)
+    }
+
+    @Test func refusalsAreCounted() throws {
+        let text = WorkerMetrics.text(Observation(), ready: true, refusedHosts: 3, store: nil)
+        #expect(text.contains("\nsluice_admin_refused_hosts_total 3\n"))
+    }
+}

@@ -1,0 +1,56 @@
+import APNSSimulator
+import SluiceModel
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// Items that come back from the store take no room that records need.
+struct RestoreRoomTests {
+    private func worker(_ bed: WorkerBed, maxInFlight: Int) throws -> Worker {
+        try bed.worker {
+            $0.store = .init(
+                directory: bed.directory.file("store"), after: .seconds(1), changelog: .off)
+            $0.delivery.maxInFlight = maxInFlight
+            $0.delivery.maxPendingPerDevice = 1024
+            $0.delivery.returnRate = 1_000_000
+        }
+    }
+
+    /// Many more at once than a shard has room for, and records meanwhile.
+    @Test func recordsHaveRoomWhateverComesBack() throws {
+        let bed = try WorkerBed()
+        var random = SeededRandom(seed: 991)
+        let devices = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
+        let first = try worker(bed, maxInFlight: 40_000)
+        try bed.produce(try devices.map { try event("offline", of: $0) })
+        try bed.waitForOutcomes(20)
+        try bed.produce(
+            devices.flatMap { device in (0..<1000).map { held("\($0)", to: device) { $0.priority = 5 } } })
+        try eventually("all are stored", timeout: .seconds(60)) {
+            first.snapshot().intake.records == 20_020 && first.snapshot().shards.store.puts >= 20_000
+        }
+        try first.waitUntilEvicted(devices: 20)
+        #expect(bed.stop(first).failure == nil)
+
+        let second = try worker(bed, maxInFlight: 100)
+        try eventually("the store was looked through") { second.snapshot().shards.coldDevices == 20 }
+        try bed.produce(try devices.map { try event("online", of: $0) })
+        var most = 0
+        try eventually("as many are back as may be", timeout: .seconds(60)) {
+            most = max(most, second.snapshot().shards.residentItems)
+            return most > 15_000
+        }
+        // More would take the slots that records are admitted to, which they can't do without.
+        #expect(most <= ShardStore.room)
+        try bed.produce(300, seed: 992)
+        let known = Set(devices)
+        try eventually("records are pushed meanwhile", timeout: .seconds(60)) {
+            bed.outcomes.poll()
+            return bed.readOutcomes().count { $0.kind == .accepted && !known.contains($0.deviceToken) } == 300
+        }
+        #expect(second.snapshot().shards.unaccounted == 0)
+        #expect(bed.stop(second).failure == nil)
+        bed.simulator.stop()
+    }
+}
