@@ -11,8 +11,8 @@
 /// - `bitmap`: bit *i*, least significant first, is committed offset + *i*; 1 = finished.
 /// - `checksum`: FNV-1a, 32 bit big-endian, of the form letter and all bytes before.
 ///
-/// What doesn't fit is left out from the top: a restart then repeats it, which is allowed; skipping a record
-/// that isn't finished is not, so whatever can't be read with certainty reads as "nothing is finished".
+/// The window closes before anything doesn't fit (``Capacity``). Skipping a record
+/// that isn't finished would lose it, so whatever can't be read with certainty reads as "nothing is finished".
 public enum CommitMetadata {
     /// Kafka's default limit for the metadata of one commit.
     public static let maximumBytes = 4096

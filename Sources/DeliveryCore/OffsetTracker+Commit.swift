@@ -29,7 +29,7 @@ extension OffsetTracker {
         return committable + length / 2
     }
 
-    /// Walks the ring run by run; lazy, because the metadata rarely has room for all.
+    /// Walks the ring run by run; lazy, because a commit needs no list of them.
     public struct CompletedAbove: Sequence, IteratorProtocol, Sendable {
         private let tracker: OffsetTracker
         /// From the offset to commit to the watermark all are finished.

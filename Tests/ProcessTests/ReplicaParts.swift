@@ -56,7 +56,11 @@ final class Replica {
         for line in new {
             switch line.message {
             case "partitions assigned": owned.formUnion(line.partitions)
-            case "partitions revoked", "partitions lost": owned.subtract(line.partitions)
+            case "partitions revoked": owned.subtract(line.partitions)
+            case "partitions lost":
+                // The group has gone on without it, on a machine that stalls for instance.
+                givenUp.formUnion(line.partitions)
+                owned.subtract(line.partitions)
             case "the worker stops at once":
                 givenUp.formUnion(owned)
                 owned = []

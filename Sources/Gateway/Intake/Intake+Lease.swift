@@ -34,7 +34,7 @@ extension Intake {
             if wasOver { for shard in shards { shard.loop.execute { shard.askForTurnEnd() } } }
         case .doubt:
             logger.warning(
-                "this process was stopped for a while: nothing is sent until the group confirms its partitions",
+                "this process was stopped for a while, or its Kafka thread was held up: nothing is sent until the group confirms its partitions",
                 metadata: ["partitions": "\(partitions.count)"])
             // The next transaction asks.
             if transactions != nil { commitAllAgain() }

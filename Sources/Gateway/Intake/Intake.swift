@@ -63,7 +63,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var inquiry: MembershipInquiry?
     /// Nil without transactions. Set once, before the start.
     var transactions: WorkerTransactions?
-    /// Nothing more is committed.
+    /// No transaction is committed any more.
     var hasFailedAtOnce = false
     /// Nil without a changelog. Set once, before the start.
     var restorer: ChangelogRestorer?
@@ -337,7 +337,11 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if !error.isRetriable {
             // Larger with its headers than the broker takes: a dead letter goes without its value then.
             guard report.topic == deadLettersTopic, value != nil else {
-                return fail("Kafka refuses an outcome or dead letter: \(error)", error)
+                return fail(
+                    """
+                    Kafka refuses a record for \(report.topic): \(error); give the worker the right to write there, or \
+                    raise max.message.bytes of the topic
+                    """, error)
             }
             value = nil
             headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8)))

@@ -96,9 +96,12 @@ extension Intake {
         if let failure = turn.failure {
             return failAtOnce(
                 failure.isFenced
-                    ? "another worker has this one's transactional identifier, or Kafka has aborted a transaction that "
-                        + "was open for longer than transaction.timeout.ms: \(failure)"
-                    : "transactions have failed: \(failure)", failure)
+                    ? "another worker has this one's transactional identifier (the group and the identity of the "
+                        + "store: each worker needs a store directory of its own), or Kafka has aborted a "
+                        + "transaction that was open for longer than transaction.timeout.ms: \(failure)"
+                    : "transactions have failed; where Kafka refuses them, the worker needs the rights to write and "
+                        + "describe its transactional identifiers, which begin with the group's name: \(failure)",
+                failure)
         }
         guard let step = turn.step else { return transactions.arm(loop) }
         start(step)
