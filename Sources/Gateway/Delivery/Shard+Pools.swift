@@ -33,6 +33,16 @@ extension Shard {
             connectionEnds(connection, code, GoAwayReason(debugData), pool)
         case .resolveFailed(let error):
             logger.error("cannot find APNs", metadata: ["credential": "\(name)", "error": "\(error)"])
+        case .resolver(.silent(let host, let reason, let known)):
+            logger.error(
+                "the resolver does not answer: addresses that are known are tried, until it does again",
+                metadata: [
+                    "credential": "\(name)", "host": "\(host)", "error": "\(reason)", "known": "\(known)",
+                    "action": "check the name servers of this host (/etc/resolv.conf)",
+                ])
+        case .resolver(.answers(let host)):
+            logger.notice(
+                "the resolver answers again", metadata: ["credential": "\(name)", "host": "\(host)"])
         case .changed(let change): log(change, of: name, pool)
         case .stopped(let reason):
             logger.critical(
