@@ -85,6 +85,14 @@ enum WorkerMetrics {
             Reason.allCases.filter { totals.reasons[Int($0.rawValue)] > 0 }.map {
                 ("\($0.name)", totals.reasons[Int($0.rawValue)])
             })
+        let ended = Reason.allCases.filter { totals.goAways[Int($0.rawValue)] > 0 }
+        metrics.counter(
+            "apns_goaways", "Connections that APNs ended, by its reason: other is none of the table.",
+            by: "reason", ended.map { (GoAwayReason.label($0), totals.goAways[Int($0.rawValue)]) })
+        metrics.gauge(
+            "apns_last_goaway_seconds", "When APNs last ended a connection for a reason, since 1970.",
+            by: "reason",
+            ended.map { (GoAwayReason.label($0), Int(totals.lastGoAways[Int($0.rawValue)] / 1000)) })
         metrics.counter(
             "outcomes", "Outcomes, by kind.", by: "kind",
             OutcomeKind.allCases.map { ("\($0.name)", totals.count(of: $0)) })

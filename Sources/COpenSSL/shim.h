@@ -88,6 +88,9 @@ static inline void sluice_SSL_choose_output(SSL *ssl, BIO *buffer, int direct) {
 }
 static inline int sluice_SSL_flush_output(SSL *ssl) { return (int)BIO_flush(SSL_get_wbio(ssl)); }
 static inline int sluice_SSL_output_should_retry(SSL *ssl) { return BIO_should_retry(SSL_get_wbio(ssl)); }
+// Bytes that the socket behind the gathering buffer has taken, and those that wait in the buffer.
+static inline uint64_t sluice_BIO_handed_over(BIO *buffer) { return BIO_number_written(BIO_next(buffer)); }
+static inline size_t sluice_BIO_waiting(BIO *buffer) { return BIO_ctrl_wpending(buffer); }
 static inline int sluice_ERR_reason(unsigned long code) { return ERR_GET_REASON(code); }
 static inline int sluice_ERR_library(unsigned long code) { return ERR_GET_LIB(code); }
 static const int sluice_MBSTRING_UTF8 = MBSTRING_UTF8;

@@ -7,6 +7,8 @@ public struct ByteQueue: ~Copyable {
     @usableFromInline var capacity: Int
     @usableFromInline var head = 0
     @usableFromInline var tail = 0
+    /// Position of the storage's first byte among all bytes that were ever appended.
+    @usableFromInline var origin: UInt64 = 0
 
     /// - Parameter capacity: bytes to allocate at first.
     public init(capacity: Int) {
@@ -22,6 +24,12 @@ public struct ByteQueue: ~Copyable {
     @inlinable public var count: Int { tail - head }
 
     @inlinable public var isEmpty: Bool { head == tail }
+
+    /// Bytes that were taken from the front since the beginning.
+    @inlinable public var frontPosition: UInt64 { origin &+ UInt64(head) }
+
+    /// Bytes that were appended since the beginning.
+    @inlinable public var endPosition: UInt64 { origin &+ UInt64(tail) }
 
     /// The waiting bytes. Valid until the queue is changed.
     @inlinable public var readable: UnsafeRawBufferPointer {
@@ -51,18 +59,21 @@ public struct ByteQueue: ~Copyable {
     @inlinable public mutating func consume(_ count: Int) {
         head += count
         if head == tail {
+            origin &+= UInt64(head)
             head = 0
             tail = 0
         }
     }
 
     public mutating func removeAll() {
+        origin &+= UInt64(tail)
         head = 0
         tail = 0
     }
 
     @usableFromInline mutating func makeRoom(_ room: Int) {
         let used = tail - head
+        origin &+= UInt64(head)
         if used + room <= capacity, head >= used {
             memcpy(base, base + head, used)
         } else {

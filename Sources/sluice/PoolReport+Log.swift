@@ -37,6 +37,10 @@ extension PoolReport {
             metadata["reason-\(reason.name)"] = "\(reasons[Int(reason.rawValue)])"
         }
         let counters = pool.counters
+        if let code = counters.lastGoAway {
+            let reason = GoAwayReason(counters.lastGoAwayReason)
+            metadata["last-goaway"] = "\(HTTP2ErrorCode(rawValue: code)) \(reason)"
+        }
         for (name, count) in [
             ("opened", counters.opened), ("openings-failed", counters.openingsFailed),
             ("goaways", counters.goAways), ("not-processed", counters.notProcessed),

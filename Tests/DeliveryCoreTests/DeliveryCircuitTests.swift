@@ -44,6 +44,28 @@ struct DeliveryCircuitTests {
         #expect(harness.machine.milestones.stored == 4, "nobody knows for how long")
     }
 
+    /// A GOAWAY that blames the topic of what it leaves unprocessed.
+    @Test func aConnectionThatEndsForItsTopicStopsThatTopicAlone() {
+        var harness = DeliveryHarness()
+        for name in ["a", "b", "c"] { harness.push(name, device: name) }
+        harness.push("once", device: "e") { $0.isOnce = true }
+        harness.push("other", device: "o") { $0.topic = 1 }
+        let slots = beginAll(&harness)
+        for slot in slots.reversed() where harness.names[slot] != "other" {
+            harness.machine.topicRefused(slot, at: harness.now)
+            harness.drain()
+        }
+        for name in ["a", "b", "c", "once"] { #expect(harness.state(name) == .parked) }
+        #expect(harness.state("other") == .inFlight)
+        #expect(alerts(harness) == 1)
+        #expect(harness.machine.milestones.stops == 1)
+        for slot in slots where harness.names[slot] != "other" {
+            #expect(harness.machine.info(slot).progress.attempts == 0)
+            #expect(harness.machine.info(slot).progress.failures == 0)
+        }
+        #expect(harness.ended.isEmpty)
+    }
+
     @Test func oneAlertHoweverManyAreInFlight() {
         var harness = DeliveryHarness()
         for index in 0..<8 { harness.push("\(index)", device: "\(index)") }

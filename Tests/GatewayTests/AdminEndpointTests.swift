@@ -199,6 +199,12 @@ struct AdminEndpointTests {
             $0[1]!.sent = 6
             $0[0]!.outcomes[Int(OutcomeKind.accepted.rawValue)] = 3
             $0[1]!.reasons[Int(Reason.badDeviceToken.rawValue)] = 4
+            $0[0]!.goAways[Int(Reason.shutdown.rawValue)] = 2
+            $0[0]!.lastGoAways[Int(Reason.shutdown.rawValue)] = 5000
+            $0[1]!.goAways[Int(Reason.shutdown.rawValue)] = 1
+            $0[1]!.lastGoAways[Int(Reason.shutdown.rawValue)] = 7999
+            $0[1]!.goAways[Int(Reason.unknown.rawValue)] = 1
+            $0[1]!.goAways[Int(Reason.absent.rawValue)] = 6
         }
         let answer = try stand.get("/metrics")
         #expect(answer.fields["content-type"] == "text/plain; version=0.0.4; charset=utf-8")
@@ -206,6 +212,10 @@ struct AdminEndpointTests {
             "sluice_jobs_total 11", "sluice_pushes_total 11", "sluice_transactions_aborted_total 2",
             #"sluice_outcomes_total{kind="accepted"} 3"#,
             #"sluice_apns_errors_total{reason="BadDeviceToken"} 4"#,
+            #"sluice_apns_goaways_total{reason="Shutdown"} 3"#,
+            #"sluice_apns_goaways_total{reason="other"} 1"#,
+            #"sluice_apns_goaways_total{reason="none"} 6"#,
+            #"sluice_apns_last_goaway_seconds{reason="Shutdown"} 7"#,
         ] {
             #expect(answer.body.contains("\n\(line)\n"))
         }

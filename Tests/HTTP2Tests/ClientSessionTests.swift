@@ -78,6 +78,7 @@ import Testing
         #expect(harness.submit(5) == .noCapacity)
         harness.receive(Raw.goAway(3, 0))
         harness.receive(Raw.ok(1))
+        _ = harness.frames()
         harness.session.abandonStreams()
         harness.drain()
         #expect(

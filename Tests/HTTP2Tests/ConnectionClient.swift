@@ -14,6 +14,8 @@ final class ConnectionRecord: ClientConnectionOwner, @unchecked Sendable {
     private(set) var closed: [ConnectionCloseReason] = []
     /// By request: the status it ended with, 0 for "unknown".
     private(set) var ends: [UInt32: [UInt16]] = [:]
+    /// Requests that the server certainly did not act on.
+    private(set) var notProcessed: Set<UInt32> = []
     /// `isSuspended` at each change of availability.
     private(set) var suspensions: [Bool] = []
     /// What the connection had learned of the addresses when it opened or closed.
@@ -31,7 +33,9 @@ final class ConnectionRecord: ClientConnectionOwner, @unchecked Sendable {
         for event in events {
             switch event.kind {
             case .response: ends[event.tag, default: []].append(event.status)
-            case .failed: ends[event.tag, default: []].append(0)
+            case .failed:
+                ends[event.tag, default: []].append(0)
+                if event.processed == .no { notProcessed.insert(event.tag) }
             default: break
             }
         }

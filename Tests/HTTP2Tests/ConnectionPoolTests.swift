@@ -32,7 +32,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     private(set) var capacityReports = 0
 
     init(
-        port: UInt16, context: TLSContext, bodyBytes: Int = 250,
+        port: UInt16, context: TLSContext, bodyBytes: Int = 250, resolver: AddressResolver = .system,
         _ change: (inout ConnectionPool.Configuration) -> Void = { _ in }
     ) throws {
         loop = try EventLoop(name: "client")
@@ -49,7 +49,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         change(&configuration)
         pool = ConnectionPool(
             configuration: configuration, context: context, fields: fields,
-            notifications: NotificationTable(capacity: 10_000), loop: loop, delegate: self)
+            notifications: NotificationTable(capacity: 10_000), loop: loop, delegate: self,
+            resolver: resolver)
         loop.start()
         loop.execute { [self] in pool.start() }
     }
@@ -145,6 +146,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         case .goAway(_, let code, let data):
             happened.append("goaway \(code) \(String(decoding: data, as: UTF8.self))")
         case .resolveFailed: happened.append("resolve failed")
+        case .resolver(let change): happened.append("resolver: \(change)")
         case .stopped(let reason): happened.append("stopped: \(reason)")
         case .changed(let change): changes.append(change)
         }

@@ -115,6 +115,34 @@ import Testing
         }
     }
 
+    /// The output never falls below its mark, as requests follow each other; each answer leaves all the same.
+    @Test func answersThatLeftAreNotCountedUnderLoad() {
+        let harness = Self.opened(requests: 0)
+        let mark = 2 * ClientSession.maximumUnreadAnswers
+        var request: UInt32 = 0
+        var pings = 0
+        while pings < 300 {
+            #expect(harness.submit(request + 1, bytes: 2000) == .submitted)
+            let stream = 2 * request + 1
+            request += 1
+            #expect(harness.receive(Raw.windowUpdate(0, 2000) + Raw.ok(stream)) == nil)
+            guard harness.session.output.count > mark else { continue }
+            // A quarter of what is written are answers: the output has half of what is permitted.
+            if let error = harness.receive(Self.times(Raw.frame(6, Self.zeros(8)), 40)) {
+                Issue.record("\(error) after \(pings) times 40")
+                return
+            }
+            pings += 1
+            let surplus = harness.session.output.count - mark
+            harness.session.output.consume(surplus)
+            #expect(harness.session.output.count == mark)
+        }
+        // Without reading it is given up, as ever.
+        let error = harness.receive(Self.times(Raw.frame(6, Self.zeros(8)), 5000))
+        #expect(error?.code == .enhanceYourCalm)
+        #expect(harness.session.brokenInvariant() == nil)
+    }
+
     @Test func aServerThatEndsEveryRequestAtOnceCostsNothing() {
         let harness = Self.opened([(4, 0)], requests: 0)
         for request in 0..<20_000 as Range<UInt32> {

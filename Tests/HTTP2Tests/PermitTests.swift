@@ -54,6 +54,48 @@ import Testing
         #expect(log.requests.count == 3)
         let ends = connection.read { $0.ends }
         #expect((3..<3 + requests).allSatisfy { ends[$0] == [0] })
+        // Records that were gathered and refused never left.
+        #expect(connection.read { $0.notProcessed } == Set(3..<3 + requests))
+    }
+
+    /// Content that waited for the server's window when the permit ended does not follow its header.
+    @Test func contentThatWaitedForWindowDoesNotLeave() throws {
+        let hasHeader = BlockingFlag()
+        let hasEnded = BlockingFlag()
+        let server = try FaultServer { peer in
+            peer.write(Raw.settings([(4, 10)]))
+            var stream: UInt32?
+            while stream == nil, let frame = peer.next() {
+                if frame.type == 1 { stream = frame.stream }
+            }
+            hasHeader.set()
+            hasEnded.wait()
+            peer.write(Raw.windowUpdate(stream ?? 1, 1000))
+            while peer.next() != nil {}
+        }
+        let permit = SendPermit(until: .distantFuture)
+        let connection = try ConnectionClient(
+            addresses: [SocketAddress("127.0.0.1", port: server.port)!],
+            context: .client(server.tls.clientOptions)
+        ) { $0.permit = permit }
+        defer {
+            hasEnded.set()
+            connection.stop()
+            server.stop()
+        }
+        try connection.waitUntilOpen()
+        #expect(connection.send(0..<1) == [.submitted])
+        #expect(hasHeader.wait(seconds: 60))
+        permit.extend(until: MonotonicTime.read())
+        hasEnded.set()
+        let reason = try connection.waitUntilClosed()
+        guard case .permitEnded = reason else {
+            Issue.record("\(reason)")
+            return
+        }
+        #expect(connection.read { $0.notProcessed } == [0])
+        try eventually("the server sees the end") { server.record.now.ended == 1 }
+        #expect(server.record.now.received.isEmpty)
     }
 
     /// Without requests among it, what is written keeps the connection alive.

@@ -89,6 +89,44 @@ import Testing
         #expect(rest.last?.flags == 1)
     }
 
+    /// As many values as a frame has room for; the streams are gone through once.
+    @Test func aFrameFullOfWindowSizesCostsOnePass() {
+        let harness = HostileServerTests.opened(requests: 99)
+        let before = harness.session.windowPasses
+        let values = (0..<2729).map { (UInt16(4), UInt32($0 % 2 == 0 ? 0 : 1_000_000)) }
+        #expect(harness.receive(Raw.settings(values + [(4, 7)])) == nil)
+        #expect(harness.session.windowPasses == before + 1)
+        _ = harness.frames()
+        // The last value is in force: for open streams less what they sent, for new ones as it is.
+        #expect(harness.submit(200, bytes: 20) == .submitted)
+        #expect(harness.frames().map(\.payload.count).last == 7)
+        #expect(harness.session.brokenInvariant() == nil)
+        // The same value again changes nothing.
+        #expect(harness.receive(Raw.settings([(4, 7), (4, 7)])) == nil)
+        #expect(harness.session.windowPasses == before + 1)
+    }
+
+    /// RFC 9113 §6.5.3, §6.9.2: values take effect in their order, so each of them may overflow a window.
+    @Test func aWindowThatOverflowsInBetweenIsAnError() {
+        for settings: [(UInt16, UInt32)] in [
+            [(4, 0x7fff_ffff), (4, 100)],
+            [(4, 5), (4, 0x7fff_ffff), (4, 65_535)],
+            // The first fault counts.
+            [(4, 0x7fff_ffff), (5, 1)],
+            [(4, 0x7fff_ffff), (2, 1)],
+        ] {
+            let harness = HostileServerTests.opened()
+            #expect(harness.receive(Raw.windowUpdate(1, 100)) == nil)
+            #expect(harness.receive(Raw.settings(settings))?.code == .flowControlError, "\(settings)")
+        }
+        let harness = HostileServerTests.opened()
+        #expect(harness.receive(Raw.windowUpdate(1, 100)) == nil)
+        // What would overflow comes after the fault.
+        #expect(harness.receive(Raw.settings([(5, 1), (4, 0x7fff_ffff)]))?.code == .protocolError)
+        let other = HostileServerTests.opened()
+        #expect(other.receive(Raw.settings([(4, 0x8000_0000), (4, 100)]))?.code == .flowControlError)
+    }
+
     @Test func theConnectionsWindowIsSharedInOrder() {
         let harness = HostileServerTests.opened(requests: 0)
         #expect(harness.submit(1, bytes: 65_535) == .submitted)

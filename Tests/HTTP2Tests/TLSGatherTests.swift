@@ -39,6 +39,86 @@ import Testing
         #expect({ if case .closed(clean: true) = pair.server.readBytes().result { true } else { false } }())
     }
 
+    /// At the end of a connection it is told which bytes the system never had: all of those that the peer gets are
+    /// among the others, and none is called unsent of whose record a byte has left.
+    @Test(arguments: [TLSVersion.tls12, .tls13], [1, 100, 5000, 16_384, 40_000])
+    func whatNeverLeftIsKnown(version: TLSVersion, size: Int) throws {
+        let pair = try fixture.pair(
+            socketBuffer: 4_096, gathersOutput: true, client: { $0.maximumVersion = version })
+        try #require(pair.handshake().isDone)
+        let chunk = [UInt8](repeating: 7, count: size)
+        var taken = 0
+        var isStuck = false
+        // Nobody reads: the socket is full in the end, then the buffer, then OpenSSL's own.
+        for turn in 0..<10_000 where !isStuck {
+            pair.client.willWrite(turn % 3 == 0 ? 100_000 : size)
+            switch pair.client.writeBytes(chunk) {
+            case .bytes(let count): taken += count
+            case .wantWrite: isStuck = true
+            default: Issue.record("turn \(turn)")
+            }
+            if turn % 2 == 0 { _ = pair.client.flushOutput() }
+        }
+        #expect(isStuck)
+        pair.client.sendDeadline = 0
+        let backlog = pair.client.close()
+        var received = 0
+        while true {
+            let (result, bytes) = pair.server.readBytes()
+            guard case .bytes = result else { break }
+            received += bytes.count
+        }
+        #expect(backlog.untouched == 0 || backlog.begun == 0)
+        #expect(received <= taken - backlog.untouched)
+        // Of so many records that are a byte each, most count as one.
+        if size > 1 { #expect(backlog.untouched + backlog.begun > 0) }
+        // It isn't too careful either: at most a record that was begun, and those that are counted as one.
+        #expect(taken - backlog.untouched - received <= 16_384 + RecordLedger.capacity * size)
+    }
+
+    @Test func whatWasRefusedNeverLeft() throws {
+        let pair = try fixture.pair(gathersOutput: true)
+        try #require(pair.handshake().isDone)
+        pair.client.willWrite(100_000)
+        _ = pair.client.writeBytes([1, 2, 3])
+        _ = pair.client.flushOutput()
+        _ = pair.client.writeBytes([4, 5])
+        _ = pair.client.writeBytes([6])
+        pair.client.sendDeadline = 0
+        #expect(pair.client.close() == TLSBacklog(untouched: 3))
+        #expect(pair.client.close() == TLSBacklog())
+        #expect(pair.server.readBytes().bytes == [1, 2, 3])
+        // Without a deadline the farewell takes along what was gathered.
+        let other = try fixture.pair(gathersOutput: true)
+        try #require(other.handshake().isDone)
+        other.client.willWrite(100_000)
+        _ = other.client.writeBytes([1, 2, 3])
+        #expect(other.client.close() == TLSBacklog())
+        #expect(other.server.readBytes().bytes == [1, 2, 3])
+    }
+
+    @Test func theLedgerForgetsOnTheSafeSide() {
+        var ledger = RecordLedger()
+        for record in 0..<UInt64(20) {
+            ledger.begin(at: record * 100, bytes: 80)
+            // Going on with a record that was begun changes nothing.
+            ledger.begin(at: record * 100 + 50, bytes: 90)
+            ledger.gathered(80)
+        }
+        #expect(ledger.backlog(handedOver: 0) == TLSBacklog(untouched: 20 * 80))
+        // The first thirteen are one.
+        #expect(ledger.backlog(handedOver: 1) == TLSBacklog(untouched: 7 * 80))
+        #expect(ledger.backlog(handedOver: 1300) == TLSBacklog(untouched: 7 * 80))
+        #expect(ledger.backlog(handedOver: 1301) == TLSBacklog(untouched: 6 * 80))
+        #expect(ledger.backlog(handedOver: 2000) == TLSBacklog())
+        ledger.flushed()
+        ledger.begin(at: 2000, bytes: 60)
+        #expect(ledger.backlog(handedOver: 2000) == TLSBacklog())
+        #expect(ledger.backlog(handedOver: 2001) == TLSBacklog(begun: 60))
+        ledger.passed()
+        #expect(ledger.backlog(handedOver: 2001) == TLSBacklog())
+    }
+
     /// A megabyte through a socket buffer of a few kilobytes: writes and flushes stop half-way, and every byte arrives
     /// once and in order; also when now and then little is announced, which goes past the buffer.
     @Test(arguments: [TLSVersion.tls12, .tls13], [false, true])

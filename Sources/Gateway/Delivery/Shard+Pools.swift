@@ -30,24 +30,68 @@ extension Shard {
                 level: expected ? .info : .warning, "connection closed",
                 metadata: ["credential": "\(name)", "connection": "\(connection)", "reason": "\(reason)"])
         case .goAway(let connection, let code, let debugData):
-            let reason = debugData.withUnsafeBytes { ReasonBody($0) }
-            logger.notice(
-                "APNs ends a connection",
-                metadata: [
-                    "credential": "\(name)", "connection": "\(connection)", "code": "\(code)",
-                    "reason": "\(reason.reason.name)",
-                ])
-            if reason.reason.class == .configuration {
-                pool.stop(reason: "\(reason.reason.name)", retryAfter: .seconds(300))
-            }
+            connectionEnds(connection, code, GoAwayReason(debugData), pool)
         case .resolveFailed(let error):
             logger.error("cannot find APNs", metadata: ["credential": "\(name)", "error": "\(error)"])
+        case .resolver(.silent(let host, let reason, let known)):
+            logger.error(
+                "the resolver does not answer: addresses that are known are tried, until it does again",
+                metadata: [
+                    "credential": "\(name)", "host": "\(host)", "error": "\(reason)", "known": "\(known)",
+                    "action": "check the name servers of this host (/etc/resolv.conf)",
+                ])
+        case .resolver(.answers(let host)):
+            logger.notice(
+                "the resolver answers again", metadata: ["credential": "\(name)", "host": "\(host)"])
         case .changed(let change): log(change, of: name, pool)
         case .stopped(let reason):
             logger.critical(
                 "APNs refuses this credential: nothing is sent with it; opened again in 5 minutes",
                 metadata: ["credential": "\(name)", "reason": "\(reason)"])
         }
+    }
+
+    /// A GOAWAY came. What it says of a topic is seen from the requests that it ends: ``topicRefused(in:)``.
+    private func connectionEnds(
+        _ connection: UInt32, _ code: HTTP2ErrorCode, _ reason: GoAwayReason, _ pool: ConnectionPool
+    ) {
+        counters.goAways[Int(reason.reason.rawValue)] += 1
+        counters.lastGoAways[Int(reason.reason.rawValue)] = wallClockMilliseconds()
+        let lane = lanes.first { $0.pool === pool }
+        logger.notice(
+            "APNs ends a connection",
+            metadata: [
+                "credential": "\(lane?.name ?? "unknown")", "connection": "\(connection)", "code": "\(code)",
+                "reason": "\(reason)",
+            ])
+        switch reason.scope {
+        case .credential: pool.stop(reason: "\(reason)", retryAfter: .seconds(300))
+        case .providerToken:
+            guard let lane else { break }
+            lane.tokenExpired(generation: lane.tokenGeneration, now: loop.now, logger: logger)
+        case .topic, .connection: break
+        }
+    }
+
+    /// The verdict of a GOAWAY among the events that blames a topic, if all requests that it ends unprocessed are of one
+    /// topic. Of several, it doesn't say which is meant: their own answers will.
+    func topicRefused(in events: UnsafeBufferPointer<ClientEvent>) -> ResponseVerdict? {
+        var verdict: ResponseVerdict?
+        var topic: UInt16?
+        for event in events {
+            switch event.kind {
+            case .goAway:
+                let reason = GoAwayReason(event.body)
+                guard reason.scope == .topic else { break }
+                verdict = ResponseVerdict.classify(status: reason.reason.status, body: event.body)
+            case .failed where event.processed == .no:
+                let other = machine.info(event.tag).topic
+                if topic ?? other != other { return nil }
+                topic = other
+            default: break
+            }
+        }
+        return verdict
     }
 
     private func log(_ change: PoolChange, of name: String, _ pool: ConnectionPool) {

@@ -71,13 +71,20 @@ extension Shard {
             }
         }
         // Last first: each goes to the front of its queue, so that they are sent again in their order.
-        if anyFailed { for event in events.reversed() where event.kind == .failed { failed(event) } }
+        guard anyFailed else { return }
+        let refusal = topicRefused(in: events)
+        for event in events.reversed() where event.kind == .failed { failed(event, refusal) }
     }
 
-    private func failed(_ event: ClientEvent) {
+    private func failed(_ event: ClientEvent, _ refusal: ResponseVerdict?) {
         counters.unanswered += 1
-        machine.failed(event.tag, processed: event.processed != .no, at: now)
-        act()
+        if let refusal, event.processed == .no {
+            machine.topicRefused(event.tag, at: now)
+            act(ActionContext(verdict: refusal))
+        } else {
+            machine.failed(event.tag, processed: event.processed != .no, at: now)
+            act()
+        }
     }
 
     static let accepted = ResponseVerdict.classify(

@@ -23,6 +23,10 @@ public struct ShardCounters: Sendable, Equatable {
     public var outcomes = [Int](repeating: 0, count: OutcomeKind.allCases.count)
     /// Answers other than 200 by ``Reason/rawValue``.
     public var reasons = [Int](repeating: 0, count: Reason.allCases.count)
+    /// GOAWAY frames, and the wall clock's milliseconds at the last one, by ``Reason/rawValue``: `unknown` has all that
+    /// the table doesn't hold, `absent` those without debug data.
+    public var goAways = [Int](repeating: 0, count: Reason.allCases.count)
+    public var lastGoAways = [Int64](repeating: 0, count: Reason.allCases.count)
     // As they stand at the moment of reading.
     /// Jobs by ``ItemState/rawValue``.
     public var states = [Int](repeating: 0, count: ItemState.allCases.count)
@@ -67,6 +71,10 @@ public struct ShardCounters: Sendable, Equatable {
         sum.abandoned += right.abandoned
         for index in sum.outcomes.indices { sum.outcomes[index] += right.outcomes[index] }
         for index in sum.reasons.indices { sum.reasons[index] += right.reasons[index] }
+        for index in sum.goAways.indices {
+            sum.goAways[index] += right.goAways[index]
+            sum.lastGoAways[index] = max(sum.lastGoAways[index], right.lastGoAways[index])
+        }
         sum.stops += right.stops
         sum.unaccounted += right.unaccounted
         for index in sum.states.indices { sum.states[index] += right.states[index] }

@@ -1,48 +1,110 @@
 import EventLoop
 import Glibc
+import Synchronization
 
 /// A name that could not be resolved.
 public struct ResolverError: Error, Sendable, CustomStringConvertible {
     public var host: String
     public var reason: String
+    /// The name servers gave no answer: it says nothing about the name.
+    public var isTemporary = false
     public var description: String { "cannot resolve \(host): \(reason)" }
 }
 
-/// Looks names up, afresh each time, so that load spreads over the hosts behind a name (APNs: SNR).
-enum AddressResolver {
-    private struct Lookup: Sendable {
-        let host: String
-        let port: UInt16
-        let loop: EventLoop
-        let completion: @Sendable (Result<[SocketAddress], ResolverError>) -> Void
+/// Looks names up, afresh each time, so that load spreads over the hosts behind a name (APNs: SNR). Shared by all pools of a
+/// process; any thread. Which look-ups run is ``LookupPlan``'s decision.
+public final class AddressResolver: Sendable {
+    typealias Answer = Result<[SocketAddress], ResolverError>
+    typealias Completion = @Sendable (Answer) -> Void
+
+    /// The system's resolver.
+    public static let system = AddressResolver(lookUp: resolveBlocking)
+
+    private struct State: Sendable {
+        var plan = LookupPlan()
+        var completions: [LookupPlan.Ticket: Completion] = [:]
+    }
+    private let state = Mutex(State())
+    private let lookUp: @Sendable (_ host: String, _ port: UInt16) -> Answer
+
+    /// - Parameter lookUp: called on a thread of its own; may block for any time.
+    init(lookUp: @escaping @Sendable (_ host: String, _ port: UInt16) -> Answer) {
+        self.lookUp = lookUp
     }
 
-    /// Resolves on a thread of its own, as the system's call blocks, and answers on `loop`.
-    static func resolve(
-        host: String, port: UInt16, on loop: EventLoop,
-        completion: @escaping @Sendable (Result<[SocketAddress], ResolverError>) -> Void
-    ) {
+    /// Begins a look-up. `completion` is called at most once, on any thread, also within this call; not any more after
+    /// ``withdraw(_:)``, unless that crosses it.
+    func resolve(host: String, port: UInt16, completion: @escaping Completion) -> LookupPlan.Ticket {
+        let asked = state.withLock { state in
+            let asked = state.plan.ask(.init(host: host, port: port), now: MonotonicTime.read().nanoseconds)
+            if asked.addresses == nil { state.completions[asked.ticket] = completion }
+            return asked
+        }
+        if let addresses = asked.addresses { completion(.success(addresses)) }
+        if let start = asked.start { begin(start) }
+        return asked.ticket
+    }
+
+    /// The answer is not waited for any more.
+    func withdraw(_ ticket: LookupPlan.Ticket) {
+        state.withLock { state in
+            state.plan.withdraw(ticket)
+            state.completions[ticket] = nil
+        }
+    }
+
+    /// Threads that look a name up.
+    var running: Int { state.withLock { $0.plan.running } }
+    /// Look-ups that are neither answered nor withdrawn.
+    var waiting: Int { state.withLock { $0.plan.waiting } }
+
+    private func begin(_ first: LookupPlan.Start) {
         final class Box: Sendable {
-            let lookup: Lookup
-            init(_ lookup: Lookup) { self.lookup = lookup }
+            let resolver: AddressResolver
+            let start: LookupPlan.Start
+            init(_ resolver: AddressResolver, _ start: LookupPlan.Start) {
+                self.resolver = resolver
+                self.start = start
+            }
         }
-        let box = Box(Lookup(host: host, port: port, loop: loop, completion: completion))
-        var thread = pthread_t()
-        let created = pthread_create(
-            &thread, nil,
-            { context in
-                let lookup = Unmanaged<Box>.fromOpaque(context!).takeRetainedValue().lookup
-                let result = AddressResolver.resolveBlocking(host: lookup.host, port: lookup.port)
-                lookup.loop.execute { lookup.completion(result) }
-                return nil
-            }, Unmanaged.passRetained(box).toOpaque())
-        guard created == 0 else {
-            Unmanaged.passUnretained(box).release()
-            let error = ResolverError(host: host, reason: String(cString: strerror(created)))
-            loop.execute { completion(.failure(error)) }
-            return
+        var start = first
+        while true {
+            var thread = pthread_t()
+            let box = Unmanaged.passRetained(Box(self, start))
+            let created = pthread_create(
+                &thread, nil,
+                { context in
+                    let box = Unmanaged<Box>.fromOpaque(context!).takeRetainedValue()
+                    box.resolver.run(box.start)
+                    return nil
+                }, box.toOpaque())
+            if created == 0 {
+                pthread_detach(thread)
+                return
+            }
+            box.release()
+            let error = ResolverError(
+                host: start.name.host, reason: "no thread: \(String(cString: strerror(created)))",
+                isTemporary: true)
+            guard let next = end(start, .failure(error)) else { return }
+            start = next
         }
-        pthread_detach(thread)
+    }
+
+    /// Looks names up until none waits for this thread.
+    private func run(_ first: LookupPlan.Start) {
+        var start = first
+        while let next = end(start, lookUp(start.name.host, start.name.port)) { start = next }
+    }
+
+    private func end(_ start: LookupPlan.Start, _ answer: Answer) -> LookupPlan.Start? {
+        let (completions, next) = state.withLock { state in
+            let (answered, next) = state.plan.ended(
+                start.number, try? answer.get(), now: MonotonicTime.read().nanoseconds)
+            return (answered.compactMap { state.completions.removeValue(forKey: $0) }, next)
+        }
+        for completion in completions { completion(answer) }
+        return next
     }
 
     private static func isNumeric(_ host: String) -> Bool {
@@ -50,7 +112,7 @@ enum AddressResolver {
             || host.utf8.contains(0x3A)
     }
 
-    static func resolveBlocking(host: String, port: UInt16) -> Result<[SocketAddress], ResolverError> {
+    private static func resolveBlocking(host: String, port: UInt16) -> Answer {
         var hints = addrinfo()
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
         // Only families that this host has an address of. Loopback does not count for that, and "localhost" is on it.
@@ -59,7 +121,10 @@ enum AddressResolver {
         var list: UnsafeMutablePointer<addrinfo>?
         let result = getaddrinfo(host, String(port), &hints, &list)
         guard result == 0 else {
-            return .failure(ResolverError(host: host, reason: String(cString: gai_strerror(result))))
+            return .failure(
+                ResolverError(
+                    host: host, reason: String(cString: gai_strerror(result)),
+                    isTemporary: result == EAI_AGAIN))
         }
         defer { freeaddrinfo(list) }
         var addresses: [SocketAddress] = []

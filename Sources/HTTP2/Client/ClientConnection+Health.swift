@@ -109,11 +109,10 @@ extension ClientConnection {
         resumeReading = nil
         if let registration { loop.deregister(registration) }
         registration = nil
-        transport?.close()
-        transport = nil
+        let leftThrough = endTransport()
         if socket >= 0 { Glibc.close(socket) }
         socket = -1
-        session.abandonStreams()
+        session.abandonStreams(leftThrough: leftThrough)
         deliver()
         owner.connectionClosed(self, reason: reason)
     }

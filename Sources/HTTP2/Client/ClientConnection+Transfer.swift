@@ -38,6 +38,7 @@ extension ClientConnection {
 
     /// Gives the session what has come and its events to the owner. False when the connection has ended.
     private func process() -> Bool {
+        let waitsForWindow = session.hasBlockedStreams
         do throws(HTTP2ConnectionError) {
             let before = session.lateAnswers
             let used = try session.receive(input.readable)
@@ -50,7 +51,11 @@ extension ClientConnection {
             return false
         }
         if state == .negotiating, session.peerMaximumStreams != nil { opened() }
-        if !session.output.isEmpty { scheduleFlush() }
+        if !session.output.isEmpty {
+            // The rest of a request may be among it.
+            if waitsForWindow { hasUnsentRequests = true }
+            scheduleFlush()
+        }
         deliver()
         noteAvailability()
         if state == .open, isEnding, session.openStreams == 0 { closeSoon(.drained) }
@@ -129,6 +134,17 @@ extension ClientConnection {
         case .wantWrite: want([.read, .write])
         case .failed(let error): outputFailed(error, on: transport)
         }
+    }
+
+    /// Closes TLS and the socket. Returns up to which position the system has been given the output, be it in part.
+    func endTransport() -> UInt64 {
+        let taken = session.output.frontPosition
+        guard let transport else { return taken }
+        // The farewell would take requests along whose answers nobody waits for any more.
+        if hasUnsentRequests { transport.sendDeadline = 0 }
+        let backlog = transport.close()
+        self.transport = nil
+        return taken &- UInt64(backlog.untouched) &+ UInt64(backlog.begun)
     }
 
     private func outputFailed(_ error: TLSError, on transport: TLSTransport) {

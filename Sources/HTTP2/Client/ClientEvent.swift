@@ -16,7 +16,7 @@ public struct ClientEvent {
 
     /// Whether the server may have acted on a request that has no answer (RFC 9113 §8.7).
     public enum Processed: UInt8, Sendable {
-        /// It certainly has not: refused, or above the last stream of a GOAWAY.
+        /// It certainly has not: refused, above the last stream of a GOAWAY, or its end never left us.
         case no
         /// It may have.
         case unknown

@@ -4,8 +4,9 @@ import EventLoop
 extension ClientSession {
     /// Before an answer of `count` bytes: a server that asks without reading would fill our memory.
     mutating func countAnswer(_ count: Int) throws(HTTP2ConnectionError) {
-        unreadAnswers = min(unreadAnswers, output.count) + count
-        guard unreadAnswers <= Self.maximumUnreadAnswers else {
+        let unread = unreadAnswers.add(
+            count, endingAt: output.endPosition &+ UInt64(count), taken: output.frontPosition)
+        guard unread <= Self.maximumUnreadAnswers else {
             throw HTTP2ConnectionError(
                 .enhanceYourCalm, "more than \(Self.maximumUnreadAnswers) bytes of answers are unread")
         }
@@ -35,29 +36,11 @@ extension ClientSession {
         }
         // RFC 9113 §6.5.2: without a value there is no limit; it is ours that holds then.
         if peerMaximumStreams == nil { peerMaximumStreams = .max }
-        for offset in stride(from: 0, to: payload.count, by: 6) {
-            let name = payload.baseAddress!.bigEndian16(at: offset)
-            let value = payload.baseAddress!.bigEndian32(at: offset + 2)
-            switch name {
-            case SettingName.headerTableSize: encoder.peerTableSize(value)
-            case SettingName.maxConcurrentStreams: peerMaximumStreams = value
-            case SettingName.enablePush:
-                guard value == 0 else {
-                    throw HTTP2ConnectionError(.protocolError, "a server with ENABLE_PUSH")
-                }
-            case SettingName.initialWindowSize:
-                guard value <= 0x7fff_ffff else {
-                    throw HTTP2ConnectionError(.flowControlError, "INITIAL_WINDOW_SIZE of \(value)")
-                }
-                try changeInitialWindow(Int64(value))
-            case SettingName.maxFrameSize:
-                guard value >= 16_384, value <= 16_777_215 else {
-                    throw HTTP2ConnectionError(.protocolError, "MAX_FRAME_SIZE of \(value)")
-                }
-                peerMaximumFrame = Int(value)
-            default: break
-            }
-        }
+        var windows = InitialWindows()
+        let fault = takeSettings(payload, windows: &windows)
+        // Values that came before the fault were in force before it, and may be the first fault themselves.
+        try changeInitialWindow(windows)
+        if let fault { throw fault }
         try countAnswer(FrameHeader.size)
         let room = output.prepare(FrameHeader.size)
         FrameHeader(length: 0, type: FrameType.settings, flags: FrameFlag.acknowledgement, stream: 0)
@@ -67,17 +50,65 @@ extension ClientSession {
         events.append(ClientEvent(.capacityChanged))
     }
 
-    /// RFC 9113 §6.9.2: a change applies to the open streams too, whose windows may become negative.
-    private mutating func changeInitialWindow(_ window: Int64) throws(HTTP2ConnectionError) {
-        let difference = window - peerInitialWindow
-        peerInitialWindow = window
+    /// Values of INITIAL_WINDOW_SIZE in one frame.
+    private struct InitialWindows {
+        var last: Int64?
+        var highest: Int64 = 0
+
+        mutating func take(_ value: UInt32) {
+            last = Int64(value)
+            highest = max(highest, Int64(value))
+        }
+    }
+
+    /// Takes the values in their order (RFC 9113 §6.5.3), up to the first that is not permitted.
+    private mutating func takeSettings(
+        _ payload: UnsafeRawBufferPointer, windows: inout InitialWindows
+    ) -> HTTP2ConnectionError? {
+        for offset in stride(from: 0, to: payload.count, by: 6) {
+            let name = payload.baseAddress!.bigEndian16(at: offset)
+            let value = payload.baseAddress!.bigEndian32(at: offset + 2)
+            switch name {
+            case SettingName.headerTableSize: encoder.peerTableSize(value)
+            case SettingName.maxConcurrentStreams: peerMaximumStreams = value
+            case SettingName.enablePush:
+                guard value == 0 else {
+                    return HTTP2ConnectionError(.protocolError, "a server with ENABLE_PUSH")
+                }
+            case SettingName.initialWindowSize:
+                guard value <= 0x7fff_ffff else {
+                    return HTTP2ConnectionError(.flowControlError, "INITIAL_WINDOW_SIZE of \(value)")
+                }
+                windows.take(value)
+            case SettingName.maxFrameSize:
+                guard value >= 16_384, value <= 16_777_215 else {
+                    return HTTP2ConnectionError(.protocolError, "MAX_FRAME_SIZE of \(value)")
+                }
+                peerMaximumFrame = Int(value)
+            default: break
+            }
+        }
+        return nil
+    }
+
+    /// RFC 9113 §6.9.2: a change applies to the open streams too, whose windows may become negative. Any value of the
+    /// frame that takes a window over 2³¹-1 is an error, also when a later one takes it back. The highest is the one that
+    /// shows it, and the last the one that stays: one pass does for a frame full of values.
+    private mutating func changeInitialWindow(_ windows: InitialWindows) throws(HTTP2ConnectionError) {
+        guard let last = windows.last else { return }
+        let difference = last - peerInitialWindow
+        let rise = windows.highest - peerInitialWindow
+        peerInitialWindow = last
+        guard difference != 0 || rise > 0 else { return }
+        windowPasses += 1
         var index = streams.oldest
         while index >= 0 {
-            streams[index].sendWindow += difference
-            guard streams[index].sendWindow <= 0x7fff_ffff else {
+            let window = Int64(streams[index].sendWindow)
+            guard window + rise <= 0x7fff_ffff else {
                 throw HTTP2ConnectionError(
                     .flowControlError, "INITIAL_WINDOW_SIZE overflows a stream's window")
             }
+            streams[index].sendWindow = Int32(clamping: window + difference)
             index = streams[index].next
         }
     }
@@ -104,13 +135,14 @@ extension ClientSession {
         try checkStream(header.stream, "WINDOW_UPDATE")
         try countControlFrame()
         guard let index = streams.find(header.stream) else { return }
-        streams[index].sendWindow += increment
-        guard increment > 0, streams[index].sendWindow <= 0x7fff_ffff else {
+        let window = Int64(streams[index].sendWindow) + increment
+        guard increment > 0, window <= 0x7fff_ffff else {
             let code: HTTP2ErrorCode = increment == 0 ? .protocolError : .flowControlError
             writeReset(header.stream, code)
             end(index, failed: .unknown, code: code)
             return
         }
+        streams[index].sendWindow = Int32(clamping: window)
         sendBlocked()
     }
 

@@ -11,8 +11,8 @@ extension ClientSession {
         var index = streams.oldest
         while index >= 0 {
             let cell = streams[index]
-            if cell.sendWindow > 0x7fff_ffff, failure == nil {
-                return "stream \(cell.id): window of \(cell.sendWindow)"
+            if cell.unsent.isEmpty != (cell.outputEnd <= output.endPosition) {
+                return "stream \(cell.id): its request ends at \(cell.outputEnd) of \(output.endPosition)"
             }
             if cell.receiveWindow < 0 { return "stream \(cell.id): it took more than its window" }
             if cell.isMalformed { return "stream \(cell.id): malformed and open" }
@@ -41,7 +41,9 @@ extension ClientSession {
             return "bytes of no header block"
         }
         if pendingBlockBytes.count > Self.maximumHeaderBlock { return "a header block too long" }
-        if unreadAnswers > Self.maximumUnreadAnswers, failure == nil { return "unread answers too long" }
+        if unreadAnswers.bytes > Self.maximumUnreadAnswers, failure == nil {
+            return "unread answers too long"
+        }
         return nil
     }
 }

@@ -5,7 +5,7 @@ extension ClientSession {
     /// the rest again with what follows.
     ///
     /// - Throws: if the connection can't go on. A GOAWAY with the code is in ``output`` then; the owner sends
-    ///   it if it can, calls ``abandonStreams(nothingSent:)`` and closes. A later call throws the same error.
+    ///   it if it can, calls ``abandonStreams(leftThrough:)`` and closes. A later call throws the same error.
     public mutating func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2ConnectionError) -> Int {
         // What was taken before the error must not be taken a second time.
         if let failure { throw failure }

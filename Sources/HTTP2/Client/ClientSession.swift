@@ -17,7 +17,7 @@ public struct ClientSession: ~Copyable {
     static let maximumControlFrames = 10_000
     /// A response's header block with its continuations, compressed.
     static let maximumHeaderBlock = 65_536
-    /// Answers to SETTINGS and PING, and window updates, that the server has not read yet.
+    /// Answers to SETTINGS and PING, and window updates, that the socket has not taken yet.
     static let maximumUnreadAnswers = 64 * 1024
 
     public struct Configuration: Sendable {
@@ -58,8 +58,10 @@ public struct ClientSession: ~Copyable {
     var lateAnswers: UInt64 = 0
     /// RST_STREAM that ended an open stream.
     var resetsReceived: UInt64 = 0
-    /// Bytes of ``output`` that answer the server's frames, at most.
-    var unreadAnswers = 0
+    /// Answers to the server's frames that lie in ``output``.
+    var unreadAnswers = UnreadAnswers(limit: ClientSession.maximumUnreadAnswers)
+    /// Passes over all streams for a change of INITIAL_WINDOW_SIZE, so that tests can count them.
+    var windowPasses = 0
     /// Why the connection can't go on; nothing is taken any more.
     var failure: HTTP2ConnectionError?
     var blockedStreams: [UInt32] = []
@@ -112,6 +114,9 @@ public struct ClientSession: ~Copyable {
         !goAwayReceived && failure == nil
             && nextID <= Self.largestStreamID - UInt32(2 * streams.capacity)
     }
+
+    /// Whether content of a request may wait for the server's windows.
+    var hasBlockedStreams: Bool { !blockedStreams.isEmpty }
 
     /// Streams that may be opened before the ids are used up (RFC 9113 §5.1.1).
     public var remainingStreams: Int {
@@ -175,9 +180,10 @@ public struct ClientSession: ~Copyable {
         cell.id = id
         cell.tag = tag
         cell.deadline = deadline
-        cell.sendWindow = peerInitialWindow
+        cell.sendWindow = Int32(clamping: peerInitialWindow)
         cell.receiveWindow = Int32(Self.defaultWindow)
         cell.unsent = body
+        if body.isEmpty { cell.outputEnd = output.endPosition }
         let index = streams.insert(cell)
         if !body.isEmpty, !sendBody(index) {
             blockedStreams.append(id)
@@ -192,7 +198,8 @@ public struct ClientSession: ~Copyable {
         while true {
             let cell = streams[index]
             let chunk = min(
-                cell.unsent.count, peerMaximumFrame, Int(max(0, min(cell.sendWindow, connectionSendWindow))))
+                cell.unsent.count, peerMaximumFrame,
+                Int(max(0, min(Int64(cell.sendWindow), connectionSendWindow))))
             guard chunk > 0 else { return false }
             let last = chunk == cell.unsent.count
             let room = output.prepare(FrameHeader.size + chunk)
@@ -202,9 +209,12 @@ public struct ClientSession: ~Copyable {
             memcpy(room.baseAddress! + FrameHeader.size, cell.unsent.baseAddress!, chunk)
             output.commit(FrameHeader.size + chunk)
             connectionSendWindow -= Int64(chunk)
-            streams[index].sendWindow -= Int64(chunk)
+            streams[index].sendWindow -= Int32(truncatingIfNeeded: chunk)
             streams[index].unsent = UnsafeRawBufferPointer(rebasing: cell.unsent[chunk...])
-            if last { return true }
+            if last {
+                streams[index].outputEnd = output.endPosition
+                return true
+            }
         }
     }
 
@@ -242,13 +252,25 @@ public struct ClientSession: ~Copyable {
         return expired
     }
 
-    /// Ends every open stream, as the connection is gone or will be closed. A stream is not processed when
-    /// its request never left (`nothingSent`) or a GOAWAY said so, else unknown.
-    public mutating func abandonStreams(nothingSent: Bool = false) {
+    /// Ends every open stream, as the connection is gone. A stream is not processed when the end of its request never
+    /// left or a GOAWAY said so, else unknown.
+    ///
+    /// - Parameter position: how far the output may have left, by ``EventLoop/ByteQueue/endPosition``; nil: as far as
+    ///   it was consumed.
+    public mutating func abandonStreams(leftThrough position: UInt64? = nil) {
+        let position = position ?? output.frontPosition
         while streams.oldest >= 0 {
-            end(streams.oldest, failed: nothingSent ? .no : .unknown, code: .connectError)
+            let processed = wasProcessed(streams[streams.oldest], leftThrough: position)
+            end(streams.oldest, failed: processed, code: .connectError)
         }
         blockedStreams.removeAll()
+    }
+
+    /// Whether the server may have acted on a request of which it has the output up to `position`.
+    private func wasProcessed(
+        _ cell: ClientStreamTable.Cell, leftThrough position: UInt64
+    ) -> ClientEvent.Processed {
+        cell.outputEnd > position && cell.status == 0 ? .no : .unknown
     }
 
     /// Writes a PING whose answer comes as ``ClientEvent/Kind/pingAnswered`` with the same number.

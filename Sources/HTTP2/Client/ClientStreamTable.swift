@@ -10,17 +10,19 @@ struct ClientStreamTable: ~Copyable {
         var next: Int32 = -1
         /// The request's end, nanoseconds of the monotonic clock.
         var deadline: UInt64 = 0
-        /// What the server still takes of the request's content.
-        var sendWindow: Int64 = 0
         /// Content not yet framed; the owner keeps it alive until the stream ends.
         var unsent = UnsafeRawBufferPointer(start: nil, count: 0)
+        /// Position in the output behind the request's last byte; `.max` while that is not framed.
+        var outputEnd: UInt64 = .max
+        /// What the server still takes of the request's content, from -(2³¹-1) on.
+        var sendWindow: Int32 = 0
         /// What the server may still send.
         var receiveWindow: Int32 = 0
+        var retryAfterSeconds: UInt32 = 0
         var status: UInt16 = 0
         var isMalformed = false
         /// Content came in more than one frame and is collected aside.
         var collectsBody = false
-        var retryAfterSeconds: UInt32 = 0
     }
 
     let capacity: Int

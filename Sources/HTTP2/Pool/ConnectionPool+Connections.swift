@@ -1,37 +1,47 @@
 import EventLoop
 
 /// Openings, and what connections tell.
-extension ConnectionPool: ClientConnectionOwner {
-    /// Looks the name up afresh, so that load spreads over the hosts behind it (APNs: SNR), and dials.
+extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
+    /// Looks the name up afresh, so that load spreads over the hosts behind it (APNs: SNR), and dials. Half of the connect
+    /// timeout is for the look-up at most, the rest for the connection.
     func open(_ number: UInt32) {
         openingStarted[Int(number)] = loop.now
-        // The closure runs on this loop, which owns the pool; the box only carries the reference there.
-        let box = LoopConfined(self)
         let proxy = configuration.connection.proxy
-        AddressResolver.resolve(
-            host: proxy?.host ?? configuration.host, port: proxy?.port ?? configuration.port, on: loop
-        ) { result in box.value.resolved(result, for: number) }
+        let lookup = AddressLookup(
+            number: number, host: proxy?.host ?? configuration.host,
+            port: proxy?.port ?? configuration.port, deadline: configuration.connection.connectTimeout / 2,
+            resolver: resolver, loop: loop, owner: self)
+        lookups[Int(number)] = lookup
+        lookup.start()
     }
 
-    private func resolved(_ result: Result<[SocketAddress], ResolverError>, for number: UInt32) {
+    func lookup(_ lookup: AddressLookup, ended end: LookupEnd) {
+        let number = lookup.number
+        lookups[Int(number)] = nil
         guard !machine.isClosing else { return }
-        switch result {
-        case .failure(let error):
-            counters.lookupsFailed += 1
+        let taken = loop.now.nanoseconds(since: openingStarted[Int(number)])
+        let step = knownAddresses.take(
+            end, host: configuration.connection.proxy?.host ?? configuration.host,
+            afterMilliseconds: taken / 1_000_000)
+        if case .addresses = end {} else { counters.lookupsFailed += 1 }
+        if let change = step.change { delegate.pool(self, happened: .resolver(change)) }
+        if let error = step.error { delegate.pool(self, happened: .resolveFailed(error)) }
+        guard !step.addresses.isEmpty else {
             counters.openingsFailed += 1
             machine.ended(number, .failed, now: loop.now.nanoseconds)
-            delegate.pool(self, happened: .resolveFailed(error))
-            carryOut()
-        case .success(let addresses):
-            let ordered = addressOrder.next(
-                addresses, inUse: connections.compactMap { $0?.address }, now: loop.now.nanoseconds)
-            let connection = ClientConnection(
-                number: number, addresses: ordered, serverName: configuration.host, port: configuration.port,
-                context: context, fields: fields, configuration: configuration.connection, loop: loop,
-                owner: self)
-            connections[Int(number)] = connection
-            connection.connect()
+            return carryOut()
         }
+        let ordered = addressOrder.next(
+            step.addresses, inUse: connections.compactMap { $0?.address }, now: loop.now.nanoseconds)
+        var configuration = configuration.connection
+        let left = configuration.connectTimeout - .nanoseconds(Int64(clamping: taken))
+        configuration.connectTimeout = max(left, configuration.connectTimeout / 2)
+        let connection = ClientConnection(
+            number: number, addresses: ordered, serverName: self.configuration.host,
+            port: self.configuration.port, context: context, fields: fields, configuration: configuration,
+            loop: loop, owner: self)
+        connections[Int(number)] = connection
+        connection.connect()
     }
 
     private func learnAddresses(of connection: ClientConnection) {
@@ -44,6 +54,7 @@ extension ConnectionPool: ClientConnectionOwner {
         counters.opened += 1
         learnAddresses(of: connection)
         addressOrder.connected(connection.address)
+        knownAddresses.connected(connection.address)
         machine.opened(connection.number, now: loop.now.nanoseconds)
         delegate.pool(
             self,

@@ -77,12 +77,16 @@ public final class ConnectionPool {
     public var scheduler: StreamScheduler
 
     let context: TLSContext
+    let resolver: AddressResolver
     let loop: EventLoop
     unowned let delegate: any ConnectionPoolDelegate
     var machine: PoolStateMachine
     /// By number.
     var connections: [ClientConnection?]
     var openingStarted: [MonotonicTime]
+    /// By number: openings that wait for addresses.
+    var lookups: [AddressLookup?]
+    var knownAddresses = KnownAddresses()
     var addressOrder = AddressOrder()
     var counters = PoolCounters()
     private var givenStopReason: String?
@@ -104,10 +108,12 @@ public final class ConnectionPool {
     /// - Parameter notifications: of the loop; its slots are the tags of this pool's requests.
     public init(
         configuration: Configuration, context: TLSContext, fields: StableFields,
-        notifications: NotificationTable, loop: EventLoop, delegate: any ConnectionPoolDelegate
+        notifications: NotificationTable, loop: EventLoop, delegate: any ConnectionPoolDelegate,
+        resolver: AddressResolver = .system
     ) {
         self.configuration = configuration
         self.context = context
+        self.resolver = resolver
         self.fields = fields
         self.loop = loop
         self.delegate = delegate
@@ -118,6 +124,7 @@ public final class ConnectionPool {
                 connections: numbers, apps: configuration.apps, urgentPerMille: configuration.urgentPerMille),
             notifications: notifications)
         connections = Array(repeating: nil, count: numbers)
+        lookups = Array(repeating: nil, count: numbers)
         openingStarted = Array(repeating: loop.now, count: numbers)
         views.reserveCapacity(numbers)
         latencies = (LatencyHistogram(), LatencyHistogram(), LatencyHistogram())
@@ -148,6 +155,7 @@ public final class ConnectionPool {
         }
         tickTimer = nil
         paceTimer = nil
+        for lookup in lookups { lookup?.cancel() }
         for connection in connections { connection?.close() }
     }
 

@@ -57,6 +57,8 @@ public final class TLSTransport {
     private var hasGathered = false
     /// Records pass `gathering` by.
     private var isDirect = false
+    /// Kept while `gathering` is there.
+    private var ledger = RecordLedger()
     private var isEstablished = false
     /// After a fatal error OpenSSL forbids further calls, `SSL_shutdown` included.
     private var isBroken = false
@@ -236,8 +238,17 @@ public final class TLSTransport {
         var count = 0
         // Without the cap OpenSSL would go on to further records after resuming an interrupted one.
         let limit = min(buffer.count, Self.maximumRecordSize)
-        if gathering != nil, !isDirect { hasGathered = true }
-        if SSL_write_ex(ssl, buffer.baseAddress, limit, &count) == 1 { return .bytes(count) }
+        if let gathering {
+            ledger.begin(
+                at: sluice_BIO_handed_over(gathering)
+                    &+ UInt64(hasGathered ? sluice_BIO_waiting(gathering) : 0),
+                bytes: limit)
+            if !isDirect { hasGathered = true }
+        }
+        if SSL_write_ex(ssl, buffer.baseAddress, limit, &count) == 1 {
+            if isDirect { ledger.passed() } else { ledger.gathered(count) }
+            return .bytes(count)
+        }
         let system = errno
         switch SSL_get_error(ssl, 0) {
         case SSL_ERROR_WANT_READ: return .wantRead
@@ -269,6 +280,7 @@ public final class TLSTransport {
         guard let ssl, !isBroken, !isOutputBroken else { return .failed(closedError("TLS write")) }
         if sluice_SSL_flush_output(ssl) == 1 {
             hasGathered = false
+            ledger.flushed()
             return .done
         }
         let system = errno
@@ -313,19 +325,24 @@ public final class TLSTransport {
         ERR_clear_error()
     }
 
-    /// Sends `close_notify` if that is possible at once, and closes the socket. Further calls do nothing.
-    public func close() {
+    /// Sends `close_notify` if that is possible at once, behind what was gathered, and closes the socket. Further calls
+    /// do nothing. Returns what has not left, of a transport that gathers.
+    @discardableResult
+    public func close() -> TLSBacklog {
         if let ssl {
             sendCloseNotify()
             SSL_free(ssl)
             self.ssl = nil
         }
+        var backlog = TLSBacklog()
+        if let gathering { backlog = ledger.backlog(handedOver: sluice_BIO_handed_over(gathering)) }
         BIO_free_all(gathering)
         gathering = nil
         if fileDescriptor >= 0 {
             _ = Glibc.close(fileDescriptor)
             fileDescriptor = -1
         }
+        return backlog
     }
 
     private func closedError(_ operation: String) -> TLSError {

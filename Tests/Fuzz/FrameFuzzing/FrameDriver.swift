@@ -68,6 +68,8 @@ public final class FrameDriver {
     var delivered = 0
     /// Bytes at the front of the output that the audit has seen.
     var audited = 0
+    /// Bytes that the socket took.
+    var consumed = 0
     /// The socket took some of the output and not all.
     var isPartlyConsumed = false
 
@@ -238,13 +240,14 @@ public final class FrameDriver {
         let count = [waiting, waiting / 2, min(waiting, 1), 0][modifier & 3]
         session.output.consume(count)
         audited -= count
+        consumed += count
         isPartlyConsumed = (isPartlyConsumed || count > 0) && count < waiting
         if count == waiting { audit.answers = 0 }
     }
 
-    private func abandon(nothingSent: Bool = false) throws(Violation) {
+    private func abandon() throws(Violation) {
         wasAbandoned = true
-        session.abandonStreams(nothingSent: nothingSent)
+        session.abandonStreams()
         try check()
         guard session.openStreams == 0 else { throw Violation("streams are left") }
     }
@@ -348,13 +351,31 @@ public final class FrameDriver {
             }
             if event.status != 403 { isAuthenticated = true }
         } else if event.processed == .no {
-            guard server.resets[stream] == 7 || stream > server.lastAccepted else {
+            guard
+                server.resets[stream] == 7 || stream > server.lastAccepted || isUnsent(stream)
+                    || (failure != nil && !hasLeft(stream))
+            else {
                 throw Violation("stream \(stream) counts as not processed")
             }
+        } else if event.code == HTTP2ErrorCode.connectError.rawValue, server.resets[stream] == nil,
+            isUnsent(stream)
+        {
+            throw Violation("stream \(stream) never left and counts as unknown")
         }
         requests[tag].hasEnded = true
         requests[tag].content.deallocate()
         open -= 1
+    }
+
+    /// The end of the request has left.
+    private func hasLeft(_ stream: UInt32) -> Bool {
+        audit.streams[stream]?.end.map { $0 <= consumed } ?? false
+    }
+
+    /// The end of the request has not left, and no answer has begun. After an error the model has read on, and the
+    /// session not.
+    private func isUnsent(_ stream: UInt32) -> Bool {
+        !hasLeft(stream) && (server.answers[stream]?.status ?? 0) == 0
     }
 
     private func end() throws(Violation) {

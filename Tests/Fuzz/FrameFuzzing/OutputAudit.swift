@@ -21,6 +21,8 @@ final class OutputAudit {
         /// We have ended it, by END_STREAM or by a reset.
         var isEnded = false
         var isReset = false
+        /// Bytes of output up to its END_STREAM; nil while that has not come.
+        var end: Int?
     }
 
     private(set) var streams: [UInt32: Stream] = [:]
@@ -35,6 +37,8 @@ final class OutputAudit {
     /// SETTINGS that the client got and has not acknowledged.
     private(set) var unacknowledged: [[(name: UInt16, value: UInt32)]] = []
 
+    /// Bytes of output up to the end of the frame that is looked at.
+    private var position = 0
     private var sawPreface = false
     private var maximumFrame = 16_384
     private var initialWindow: Int64 = 65_535
@@ -74,6 +78,7 @@ final class OutputAudit {
             let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
             guard bytes.starts(with: preface.utf8) else { throw Violation("no preface") }
             bytes = UnsafeRawBufferPointer(rebasing: bytes[24...])
+            position = 24
             guard bytes.count > 9, bytes[3] == 4, bytes[4] == 0 else { throw Violation("no first SETTINGS") }
             sawPreface = true
         }
@@ -85,6 +90,7 @@ final class OutputAudit {
             guard goAways.isEmpty else { throw Violation("a frame after GOAWAY") }
             let stream = Self.word(bytes, 5)
             guard stream < 1 << 31 else { throw Violation("the reserved bit is set") }
+            position += 9 + length
             try frame(
                 type: bytes[3], flags: bytes[4], stream: stream,
                 UnsafeRawBufferPointer(rebasing: bytes[9..<9 + length]), content: content, fields: fields)
@@ -157,6 +163,7 @@ final class OutputAudit {
             throw Violation("END_STREAM of stream \(stream) at \(known.contentSent) of \(whole.count)")
         }
         known.isEnded = flags == 1
+        if flags == 1 { known.end = position }
         streams[stream] = known
     }
 
@@ -170,7 +177,9 @@ final class OutputAudit {
             throw Violation("no apns-id at the end of \(list)")
         }
         guard list == fields(tag) else { throw Violation("header fields \(list)") }
-        streams[stream] = Stream(tag: tag, window: initialWindow, isEnded: flags & 1 != 0)
+        let isEnded = flags & 1 != 0
+        streams[stream] = Stream(
+            tag: tag, window: initialWindow, isEnded: isEnded, end: isEnded ? position : nil)
     }
 
     /// The client has acknowledged: from here on it keeps to them.

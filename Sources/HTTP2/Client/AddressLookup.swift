@@ -1,0 +1,74 @@
+import EventLoop
+
+/// How the look-up of a name for one opening ended.
+enum LookupEnd: Sendable {
+    case addresses([SocketAddress])
+    case failed(ResolverError)
+    /// No answer within the time.
+    case late
+}
+
+/// Told how a look-up ended, on the loop's thread: once, unless it is cancelled before, and never within `start()`.
+protocol AddressLookupOwner: AnyObject {
+    func lookup(_ lookup: AddressLookup, ended end: LookupEnd)
+}
+
+/// One look-up of a name, with a deadline. Loop's thread only.
+final class AddressLookup: TimerHandler {
+    /// The owner's number of the opening that it is for.
+    let number: UInt32
+    private let host: String
+    private let port: UInt16
+    private let deadline: Duration
+    private let resolver: AddressResolver
+    private let loop: EventLoop
+    private weak var owner: (any AddressLookupOwner)?
+    private var ticket: LookupPlan.Ticket?
+    private var timer: TimerID?
+    private var isOver = false
+
+    init(
+        number: UInt32, host: String, port: UInt16, deadline: Duration, resolver: AddressResolver,
+        loop: EventLoop, owner: any AddressLookupOwner
+    ) {
+        self.number = number
+        self.host = host
+        self.port = port
+        self.deadline = deadline
+        self.resolver = resolver
+        self.loop = loop
+        self.owner = owner
+    }
+
+    func start() {
+        timer = loop.schedule(after: deadline, handler: self)
+        let box = LoopConfined(self)
+        ticket = resolver.resolve(host: host, port: port) { [loop] answer in
+            loop.execute { box.value.end(answer.map(LookupEnd.addresses)) }
+        }
+    }
+
+    /// Nothing is reported any more.
+    func cancel() {
+        guard !isOver else { return }
+        isOver = true
+        if let timer { loop.cancel(timer) }
+        timer = nil
+        if let ticket { resolver.withdraw(ticket) }
+        ticket = nil
+    }
+
+    func timerFired(_ timer: TimerID) {
+        self.timer = nil
+        end(.success(.late))
+    }
+
+    private func end(_ result: Result<LookupEnd, ResolverError>) {
+        guard !isOver else { return }
+        cancel()
+        switch result {
+        case .success(let end): owner?.lookup(self, ended: end)
+        case .failure(let error): owner?.lookup(self, ended: .failed(error))
+        }
+    }
+}

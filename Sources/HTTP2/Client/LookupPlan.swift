@@ -1,0 +1,111 @@
+/// Decides which look-ups of names run, each on a thread of its own, as the system's call blocks and can't be ended.
+/// Without threads and clock: who asks and what ends come in, with the time in nanoseconds; what to begin comes out.
+///
+/// Those who ask for the same name at the same time share one look-up. One that hangs is left behind after a while, and the
+/// next who asks has another, so that a name server that was mended is heard. Threads are bounded, in all and for a name: a
+/// name that hangs leaves room for the others.
+struct LookupPlan: Sendable {
+    struct Name: Hashable, Sendable {
+        var host: String
+        var port: UInt16
+    }
+
+    typealias Ticket = UInt64
+
+    /// A look-up that is to begin.
+    struct Start: Equatable, Sendable {
+        var number: UInt64
+        var name: Name
+    }
+
+    static let threads = 16
+    static let threadsPerName = 3
+    /// A look-up that has run for so long hangs, in nanoseconds. The system's resolver gives up after about as long when it
+    /// has two name servers.
+    static let patience: UInt64 = 20_000_000_000
+    /// For how long an answer is kept that came when nobody waited for it any more, in nanoseconds.
+    static let lateMemory: UInt64 = 60_000_000_000
+
+    private struct Run {
+        var number: UInt64
+        var name: Name
+        var began: UInt64
+        var tickets: [Ticket]
+    }
+    /// Those that run, in the order of their beginning.
+    private var runs: [Run] = []
+    /// Those who wait for a thread, in their order.
+    private var queue: [(ticket: Ticket, name: Name)] = []
+    private var late: [Name: (addresses: [SocketAddress], time: UInt64)] = [:]
+    private var lastTicket: Ticket = 0
+    private var lastNumber: UInt64 = 0
+
+    /// Threads that are taken.
+    var running: Int { runs.count }
+    /// Tickets that are neither answered nor withdrawn.
+    var waiting: Int { runs.reduce(queue.count) { $0 + $1.tickets.count } }
+
+    struct Asked: Sendable {
+        var ticket: Ticket
+        /// A look-up to begin; nil when there is one to wait for, or no thread.
+        var start: Start?
+        /// The answer, where it is there already: the ticket is done.
+        var addresses: [SocketAddress]?
+    }
+
+    mutating func ask(_ name: Name, now: UInt64) -> Asked {
+        lastTicket += 1
+        var asked = Asked(ticket: lastTicket)
+        if let kept = late.removeValue(forKey: name), now < kept.time &+ Self.lateMemory {
+            asked.addresses = kept.addresses
+            return asked
+        }
+        if let index = runs.lastIndex(where: { $0.name == name }), now < runs[index].began &+ Self.patience {
+            runs[index].tickets.append(asked.ticket)
+        } else if mayRun(name) {
+            asked.start = start(name, [asked.ticket], now: now)
+        } else {
+            queue.append((asked.ticket, name))
+        }
+        return asked
+    }
+
+    /// Nobody waits for the ticket any more.
+    mutating func withdraw(_ ticket: Ticket) {
+        queue.removeAll { $0.ticket == ticket }
+        for index in runs.indices { runs[index].tickets.removeAll { $0 == ticket } }
+    }
+
+    /// A look-up has ended. Returns the tickets that it answers and what is to begin on its thread.
+    mutating func ended(
+        _ number: UInt64, _ addresses: [SocketAddress]?, now: UInt64
+    ) -> (answered: [Ticket], start: Start?) {
+        guard let index = runs.firstIndex(where: { $0.number == number }) else { return ([], nil) }
+        let run = runs.remove(at: index)
+        var answered = run.tickets
+        if let addresses {
+            // Whoever waits for another look-up of the name is served as well.
+            for index in runs.indices where runs[index].name == run.name {
+                answered += runs[index].tickets
+                runs[index].tickets.removeAll()
+            }
+            answered += queue.filter { $0.name == run.name }.map(\.ticket)
+            queue.removeAll { $0.name == run.name }
+            late[run.name] = answered.isEmpty ? (addresses, now) : nil
+        }
+        guard let next = queue.first(where: { mayRun($0.name) })?.name else { return (answered, nil) }
+        let tickets = queue.filter { $0.name == next }.map(\.ticket)
+        queue.removeAll { $0.name == next }
+        return (answered, start(next, tickets, now: now))
+    }
+
+    private func mayRun(_ name: Name) -> Bool {
+        runs.count < Self.threads && runs.count { $0.name == name } < Self.threadsPerName
+    }
+
+    private mutating func start(_ name: Name, _ tickets: [Ticket], now: UInt64) -> Start {
+        lastNumber += 1
+        runs.append(Run(number: lastNumber, name: name, began: now, tickets: tickets))
+        return Start(number: lastNumber, name: name)
+    }
+}

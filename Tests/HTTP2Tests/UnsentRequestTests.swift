@@ -1,0 +1,75 @@
+import Testing
+
+@testable import HTTP2
+
+/// Requests whose last byte never left the output: the server can't have acted on them.
+@Suite struct UnsentRequestTests {
+    @Test func whatLiesInTheOutputWasNotProcessed() {
+        let harness = HostileServerTests.opened(requests: 0)
+        var ends: [Int] = []
+        for tag in 1...4 as ClosedRange<UInt32> {
+            #expect(harness.submit(tag) == .submitted)
+            ends.append(harness.session.output.count)
+        }
+        // The second request lacks its last byte, after two that left in two steps.
+        harness.session.output.consume(ends[0] - 3)
+        harness.session.output.consume(ends[1] - 1 - (ends[0] - 3))
+        harness.session.abandonStreams()
+        harness.drain()
+        #expect(
+            harness.log == [
+                "settings", "1: unknown CONNECT_ERROR", "2: not processed CONNECT_ERROR",
+                "3: not processed CONNECT_ERROR", "4: not processed CONNECT_ERROR",
+            ])
+    }
+
+    /// Positions outlive the buffer's own, which begin anew when it is empty and when it grows.
+    @Test func positionsGoOnWhenTheBufferBeginsAnew() {
+        let harness = HostileServerTests.opened(requests: 0)
+        #expect(harness.submit(1) == .submitted)
+        harness.session.output.consume(harness.session.output.count)
+        #expect(harness.submit(2, bytes: 30_000) == .submitted)
+        harness.session.output.consume(harness.session.output.count - 1)
+        #expect(harness.submit(3, bytes: 30_000) == .submitted)
+        #expect(harness.submit(4) == .submitted)
+        harness.session.output.consume(1)
+        harness.session.abandonStreams()
+        harness.drain()
+        #expect(
+            harness.log.dropFirst() == [
+                "1: unknown CONNECT_ERROR", "2: unknown CONNECT_ERROR", "3: not processed CONNECT_ERROR",
+                "4: not processed CONNECT_ERROR",
+            ])
+    }
+
+    /// The request's end waits for the server's window, and so has not left.
+    @Test func contentThatWaitsForWindowWasNotProcessed() {
+        let harness = HostileServerTests.opened([(4, 10)], requests: 0)
+        for tag in 1...3 as ClosedRange<UInt32> {
+            #expect(harness.submit(tag, bytes: 20, deadline: UInt64(tag)) == .submitted)
+        }
+        _ = harness.frames()
+        // A late one, of a connection that goes on; one whose end leaves at last; and one that is cut off.
+        #expect(harness.session.expire(now: 1) == 1)
+        #expect(harness.receive(Raw.windowUpdate(3, 10)) == nil)
+        _ = harness.frames()
+        harness.session.abandonStreams()
+        harness.drain()
+        #expect(
+            harness.log == [
+                "settings", "1: unknown CANCEL", "2: unknown CONNECT_ERROR",
+                "3: not processed CONNECT_ERROR",
+            ])
+    }
+
+    /// A server that begins to answer has acted, whatever it lacks.
+    @Test func anAnswerThatBeganMakesItUnknown() {
+        let harness = HostileServerTests.opened([(4, 10)], requests: 0)
+        #expect(harness.submit(1, bytes: 20) == .submitted)
+        _ = harness.frames()
+        #expect(harness.receive(Raw.bad(1)) == nil)
+        harness.session.abandonStreams()
+        harness.drain()
+        #expect(harness.log == ["settings", "1: unknown CONNECT_ERROR"])
+    }
+}
