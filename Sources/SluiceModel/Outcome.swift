@@ -104,6 +104,8 @@ public struct Outcome {
     public var reasonClass: ReasonClass?
     /// Whether the sender should delete the device token.
     public var deleteToken = false
+    /// The device token is at fault, unless environment or topic are.
+    public var suspectToken = false
     /// With 410: since when APNs has known, in milliseconds since the epoch.
     public var tokenInvalidSinceMilliseconds: Int64?
     /// Why Sluice itself ended it; nil where APNs' answer says it all.
@@ -193,6 +195,7 @@ public struct Outcome {
         unknownReason = verdict.unknownReason
         reasonClass = verdict.class
         deleteToken = verdict.retiresToken(registeredAtMilliseconds: registeredAtMilliseconds)
+        suspectToken = verdict.suspectsToken
         tokenInvalidSinceMilliseconds = verdict.timestampMilliseconds
     }
 }

@@ -9,6 +9,7 @@ enum OutcomeMember: String, CaseIterable {
     case status, reason
     case reasonClass = "reason-class"
     case deleteToken = "delete-token"
+    case suspectToken = "suspect-token"
     case tokenInvalidSince = "token-invalid-since"
     case cause, message, unsupported, count
     case supersededBy = "superseded-by"
@@ -92,6 +93,7 @@ public enum OutcomeEncoder {
             writer.append(UInt8(ascii: "\""))
         }
         if outcome.deleteToken { writer.append(#","delete-token":true"#) }
+        if outcome.suspectToken { writer.append(#","suspect-token":true"#) }
         if let since = outcome.tokenInvalidSinceMilliseconds {
             writer.append(#","token-invalid-since":"#)
             writer.append(decimal: since)

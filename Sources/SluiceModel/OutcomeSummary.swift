@@ -12,6 +12,7 @@ public struct OutcomeSummary: Sendable {
     public var reason: String?
     public var reasonClass: String?
     public var deleteToken: Bool
+    public var suspectToken: Bool
     public var tokenInvalidSinceMilliseconds: Int64?
     public var cause: String?
     public var message: String?
@@ -53,6 +54,7 @@ public struct OutcomeSummary: Sendable {
         reason = members.text(.reason)
         reasonClass = members.text(.reasonClass)
         deleteToken = members[.deleteToken]?.elementsEqual(bytesOf: "true") ?? false
+        suspectToken = members[.suspectToken]?.elementsEqual(bytesOf: "true") ?? false
         tokenInvalidSinceMilliseconds = members.integer(.tokenInvalidSince)
         cause = members.text(.cause)
         message = members.text(.message)

@@ -26,15 +26,17 @@ public struct ResponseVerdict: Sendable {
 
     /// Whether the sender should delete the device token.
     ///
-    /// Only when the device didn't register it again after the instant that APNs names.
+    /// Only with 410, and when the device didn't register it again after the instant that APNs names.
     /// - Parameter registeredAtMilliseconds: when the app registered it, if known.
     public func retiresToken(registeredAtMilliseconds: Int64?) -> Bool {
-        guard `class` == .token else { return false }
-        guard let registered = registeredAtMilliseconds, let invalid = timestampMilliseconds else {
-            return true
-        }
-        return registered < invalid
+        guard `class` == .token, status == 410 else { return false }
+        guard let registered = registeredAtMilliseconds else { return true }
+        return timestampMilliseconds.map { registered < $0 } ?? false
     }
+
+    /// Whether the device token may be at fault, or as well the environment or the topic, which a wrong setting makes wrong
+    /// for every token.
+    public var suspectsToken: Bool { `class` == .token && status != 410 }
 }
 
 /// The JSON that APNs sends with an error and as the debug data of a GOAWAY:

@@ -78,6 +78,7 @@ extension OutcomeSummary {
     var line: String {
         var detail = headline
         if deleteToken { detail += " (delete the token)" }
+        if suspectToken { detail += " (the token, environment or topic is wrong)" }
         let latency = Double(finishedMilliseconds - createdMilliseconds)
         let cells: [(String, Int)] = [
             (clockTime(milliseconds: finishedMilliseconds), 12),

@@ -1,4 +1,5 @@
 import APNSSimulator
+import HTTP2
 import SluiceModel
 import TestSupport
 import Testing
@@ -189,6 +190,34 @@ import Testing
         let outcomes = try bed.waitForOutcomes(60)
         #expect(outcomes.count { $0.cause == "device-limit" } == 40)
         #expect(outcomes.count { $0.kind == .accepted } == 20)
+        #expect(bed.stop(worker).failure == nil)
+        bed.simulator.stop()
+    }
+
+    /// A client certificate that the server refuses by an alert of TLS stops the pool, as a GOAWAY that says so does.
+    @Test func aRefusedClientCertificateStopsThePool() throws {
+        let log = LogRecorder()
+        let bed = try WorkerBed()
+        let client = try CertificateAuthority(commonName: "unknown").issueClient(
+            commonName: "stranger", userID: "com.example.news", topics: ["com.example.news"])
+        try bed.directory.write(client.chainPEM, to: "client.pem")
+        try bed.directory.write(client.privateKeyPEM, to: "client.key")
+        let worker = try bed.worker(log: log) {
+            $0.credentials = [
+                .init(
+                    name: "team",
+                    kind: .certificate(
+                        certificateFile: bed.directory.file("client.pem"),
+                        keyFile: bed.directory.file("client.key")))
+            ]
+        }
+        try bed.produce(20, seed: 313)
+        try eventually("the pool has stopped") {
+            log.messages.count(containing: "APNs refuses this credential") > 0
+        }
+        try eventually("all wait") { worker.snapshot().outstanding == 20 }
+        #expect(log.messages.count(containing: "APNs refuses this credential") == 1)
+        #expect(bed.simulator.summary.requests == 0)
         #expect(bed.stop(worker).failure == nil)
         bed.simulator.stop()
     }

@@ -72,7 +72,10 @@ import Testing
         #expect(outcomes.count { $0.kind == .accepted } == 800)
         #expect(
             outcomes.count { $0.reason == "Unregistered" && $0.kind == .rejected && $0.deleteToken } == 100)
-        #expect(outcomes.count { $0.reason == "BadDeviceToken" && $0.kind == .rejected } == 100)
+        #expect(
+            outcomes.count {
+                $0.reason == "BadDeviceToken" && $0.kind == .rejected && $0.suspectToken && !$0.deleteToken
+            } == 100)
         #expect(outcomes.filter { $0.kind == .rejected }.allSatisfy { $0.attempts == 1 })
         #expect(outcomes.contains { $0.attempts > 1 })
         let sent = outcomes.reduce(0) { $0 + $1.attempts }

@@ -112,9 +112,26 @@ import Testing
         #expect(retires(410, gone, 999))
         #expect(!retires(410, gone, 1000), "registered again at that instant")
         #expect(!retires(410, gone, 1001))
-        #expect(retires(400, #"{"reason":"BadDeviceToken"}"#, 5))
+        let undated = #"{"reason":"Unregistered"}"#
+        #expect(retires(410, undated, nil))
+        #expect(!retires(410, undated, 999), "nothing says that it was registered before")
+        #expect(!retires(400, #"{"reason":"BadDeviceToken"}"#, 5))
         #expect(!retires(400, #"{"reason":"BadTopic"}"#, nil))
         #expect(!retires(200, "", nil))
+    }
+
+    /// A wrong environment or topic answers these for every good token.
+    @Test func aTokenIsSuspectWithoutA410() {
+        func suspects(_ status: UInt16, _ reason: String) -> Bool {
+            #"{"reason":"\#(reason)"}"#.withBytes {
+                ResponseVerdict.classify(status: status, body: $0).suspectsToken
+            }
+        }
+        #expect(suspects(400, "BadDeviceToken"))
+        #expect(suspects(400, "DeviceTokenNotForTopic"))
+        #expect(!suspects(410, "Unregistered"))
+        #expect(!suspects(400, "BadTopic"))
+        #expect(!suspects(200, ""))
     }
 
     @Test func unknownReasonsAreBoundedAndPlain() {

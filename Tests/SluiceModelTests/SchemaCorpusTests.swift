@@ -306,6 +306,11 @@ struct Draft {
             $0.deleteToken = true
             $0.cause = .deviceUnregistered
         }
+        add(.rejected) {
+            $0.reason = .badDeviceToken
+            $0.reasonClass = .token
+            $0.suspectToken = true
+        }
         for type in PushType.allCases { add(.accepted) { $0.pushType = type } }
         let verdicts = try Schemas.verdicts(documents, schema: "outcome")
         for (document, verdict) in zip(documents, verdicts) where verdict != "valid" {

@@ -29,6 +29,12 @@ extension Shard {
             logger.log(
                 level: expected ? .info : .warning, "connection closed",
                 metadata: ["credential": "\(name)", "connection": "\(connection)", "reason": "\(reason)"])
+            // The other connections of the pool have met the same.
+            if case .tls(let error) = reason, error.kind == .certificateRefused, !expected,
+                pool.stopReason == nil
+            {
+                pool.stop(reason: "\(error)", retryAfter: .seconds(300))
+            }
         case .goAway(let connection, let code, let debugData):
             connectionEnds(connection, code, GoAwayReason(debugData), pool)
         case .resolveFailed(let error):
