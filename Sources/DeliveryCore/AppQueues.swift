@@ -58,13 +58,13 @@ struct AppQueues: ~Copyable {
         var slot: UInt32
         var app: UInt16
         var level: UInt8
-        /// Of a lower class, though something urgent waits: what the floor gives it.
+        /// The floor gives this turn to a lower class though something urgent waits.
         var isFloor: Bool
         /// The credits as they are after this turn.
         var credits: (Int32, Int32)
     }
 
-    /// What the classes below 10 can be owed at most, in per mille of a turn, when their turns find no room.
+    /// The most that the classes below 10 are owed, in per mille of a turn, when their turns find no room.
     static let mostCredit: Int32 = 16_000
 
     /// Kept alive for its nodes.

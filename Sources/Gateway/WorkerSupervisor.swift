@@ -95,7 +95,7 @@ public final class WorkerSupervisor: Sendable {
             }
         }
         if isStopping, last.failure?.startsOver == true {
-            // What the failed one had in flight ended with it; between two workers nothing is.
+            // Nothing is in flight between two workers.
             last.failure = nil
             last.totals.outstanding = 0
         }

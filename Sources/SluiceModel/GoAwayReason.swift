@@ -1,14 +1,14 @@
-/// What APNs says when it ends a connection (the debug data of a GOAWAY), for people and for what follows from it: JSON with
+/// APNs' reason for ending a connection (the debug data of a GOAWAY), for people and for decisions: JSON with
 /// a reason of the table that answers have too, or plain text.
 ///
 /// The text is printable ASCII of bounded length. A word that is as long as a token isn't in it: a server could say back
 /// what it was sent.
 public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
-    /// What the reason is held against.
+    /// The party that the reason is held against.
     public enum Scope: Sendable, Equatable {
         /// The certificate or the provider token: no connection with it would be of use.
         case credential
-        /// One topic: other topics of the credential go on.
+        /// A topic: other topics of the credential go on.
         case topic
         /// The provider token that was sent has expired: a new one is made.
         case providerToken
@@ -77,7 +77,7 @@ public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
                 || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_") || byte == UInt8(ascii: "=")
             word = isPart ? word + 1 : 0
             if word > longestWord {
-                // What was kept of it goes as well.
+                // The part that was kept goes as well.
                 if word == longestWord + 1 {
                     text.removeLast(longestWord)
                     text += Array("[...]".utf8)

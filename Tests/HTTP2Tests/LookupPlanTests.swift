@@ -43,7 +43,7 @@ import Testing
         #expect(end.answered.count == 20)
         #expect(plan.waiting == 1)
         #expect(plan.running == LookupPlan.threadsPerName)
-        // Those that were left behind answer nobody; the next who asks has it at once, for a while.
+        // Look-ups left behind answer nobody; the next asker has the answer at once, for a while.
         #expect(plan.ended(2, [address], now: now).answered.isEmpty)
         #expect(plan.ask(apns, now: now + LookupPlan.lateMemory - 1).addresses == [address])
         #expect(plan.ended(3, [address], now: now).answered.isEmpty)
@@ -92,7 +92,7 @@ import Testing
     }
 }
 
-/// What a pool does without an answer.
+/// A pool without an answer of the resolver.
 @Suite struct KnownAddressesTests {
     private func address(_ last: Int) -> SocketAddress { SocketAddress("10.0.0.\(last)", port: 443)! }
     private let temporary = ResolverError(host: "a", reason: "try again", isTemporary: true)

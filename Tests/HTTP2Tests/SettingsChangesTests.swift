@@ -121,7 +121,7 @@ import Testing
         }
         let harness = HostileServerTests.opened()
         #expect(harness.receive(Raw.windowUpdate(1, 100)) == nil)
-        // What would overflow comes after the fault.
+        // The overflow comes after the fault.
         #expect(harness.receive(Raw.settings([(5, 1), (4, 0x7fff_ffff)]))?.code == .protocolError)
         let other = HostileServerTests.opened()
         #expect(other.receive(Raw.settings([(4, 0x8000_0000), (4, 100)]))?.code == .flowControlError)

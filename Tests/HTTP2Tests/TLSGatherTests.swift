@@ -70,7 +70,7 @@ import Testing
         }
         #expect(backlog.untouched == 0 || backlog.begun == 0)
         #expect(received <= taken - backlog.untouched)
-        // Of so many records that are a byte each, most count as one.
+        // Most of the records, a byte each, count as one.
         if size > 1 { #expect(backlog.untouched + backlog.begun > 0) }
         // It isn't too careful either: at most a record that was begun, and those that are counted as one.
         #expect(taken - backlog.untouched - received <= 16_384 + RecordLedger.capacity * size)

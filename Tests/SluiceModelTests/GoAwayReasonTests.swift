@@ -1,7 +1,7 @@
 import SluiceModel
 import Testing
 
-/// What the debug data of a GOAWAY leads to, and what of it reaches a log.
+/// The debug data of a GOAWAY: its consequences, and the part that reaches a log.
 @Suite struct GoAwayReasonTests {
     static func json(_ reason: Reason) -> GoAwayReason {
         GoAwayReason(Array(#"{"reason":"\#(reason.name)"}"#.utf8))

@@ -329,7 +329,7 @@ extension Intake {
         return max(3_000, Int32(clamping: left))
     }
 
-    /// What the offsets stand for is where a successor looks for it: in the changelog, or in the store on this disk.
+    /// Whether a successor finds everything that the offsets stand for: in the changelog, or in the store on this disk.
     private var lastOffsetsAreSafe: Bool {
         guard let store else { return true }
         guard store.isCopy else { return syncStore() }

@@ -292,8 +292,7 @@ extension Intake {
     /// For leaving the group, when Kafka may not answer.
     private static let timeToFail: Duration = .seconds(5)
 
-    /// What the shards have said last is committed as well, or nothing of it, within a few seconds. The shards have ended.
-    /// Blocks.
+    /// Commits the last records of the shards, which have ended, or aborts them, within a few seconds. Blocks.
     func endTransactions() {
         guard let transactions, !hasFailedAtOnce else { return }
         loop.refreshNow()

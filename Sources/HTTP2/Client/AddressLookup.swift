@@ -13,7 +13,7 @@ protocol AddressLookupOwner: AnyObject {
     func lookup(_ lookup: AddressLookup, ended end: LookupEnd)
 }
 
-/// One look-up of a name, with a deadline. Loop's thread only.
+/// A look-up of a name, with a deadline. Loop's thread only.
 final class AddressLookup: TimerHandler {
     /// The owner's number of the opening that it is for.
     let number: UInt32

@@ -14,7 +14,7 @@ struct ClientStreamTable: ~Copyable {
         var unsent = UnsafeRawBufferPointer(start: nil, count: 0)
         /// Position in the output behind the request's last byte; `.max` while that is not framed.
         var outputEnd: UInt64 = .max
-        /// What the server still takes of the request's content, from -(2³¹-1) on.
+        /// Bytes of the request's content that the server still takes, from -(2³¹-1) on.
         var sendWindow: Int32 = 0
         /// What the server may still send.
         var receiveWindow: Int32 = 0

@@ -1,7 +1,7 @@
 /// Decides which look-ups of names run, each on a thread of its own, as the system's call blocks and can't be ended.
 /// Without threads and clock: who asks and what ends come in, with the time in nanoseconds; what to begin comes out.
 ///
-/// Those who ask for the same name at the same time share one look-up. One that hangs is left behind after a while, and the
+/// Askers of the same name share a look-up. A look-up that hangs is left behind after a while, and the
 /// next who asks has another, so that a name server that was mended is heard. Threads are bounded, in all and for a name: a
 /// name that hangs leaves room for the others.
 struct LookupPlan: Sendable {
@@ -32,9 +32,9 @@ struct LookupPlan: Sendable {
         var began: UInt64
         var tickets: [Ticket]
     }
-    /// Those that run, in the order of their beginning.
+    /// Look-ups that run, in the order of their beginning.
     private var runs: [Run] = []
-    /// Those who wait for a thread, in their order.
+    /// Askers that wait for a thread, in their order.
     private var queue: [(ticket: Ticket, name: Name)] = []
     private var late: [Name: (addresses: [SocketAddress], time: UInt64)] = [:]
     private var lastTicket: Ticket = 0

@@ -1,17 +1,17 @@
-/// What a pool has learned of its server's addresses, for the times when the resolver gives no answer, and whether it gives
+/// A pool's knowledge of its server's addresses, for the times when the resolver gives no answer, and whether it gives
 /// any. Pure; what it remembers is bounded.
 struct KnownAddresses: Sendable {
     /// Addresses that are remembered at most.
     static let capacity = 32
 
-    /// Those that a connection was open with, the last one first.
+    /// Addresses that a connection was open with, the last one first.
     private var worked: [SocketAddress] = []
     /// The resolver's last answer.
     private var answered: [SocketAddress] = []
     /// Since its last failure the resolver has not answered.
     private var isSilent = false
 
-    /// What follows from the end of a look-up.
+    /// The consequences of the end of a look-up.
     struct Step {
         /// Addresses to try, none if there are none.
         var addresses: [SocketAddress] = []

@@ -1,4 +1,4 @@
-/// What was written to a ``TLSTransport`` that gathers, and has not been handed to the system.
+/// Bytes written to a ``TLSTransport`` that gathers, and not yet handed to the system.
 public struct TLSBacklog: Sendable, Equatable {
     /// Bytes at the end of what ``TLSTransport/write(_:)`` has taken. The system has nothing of their records.
     public var untouched = 0
