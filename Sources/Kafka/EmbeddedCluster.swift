@@ -133,6 +133,12 @@ public final class EmbeddedCluster: Sendable {
         _ = rd_kafka_mock_broker_set_rtt(cluster, broker.map { Int32($0) } ?? -1, milliseconds)
     }
 
+    /// Takes the leader of a partition away, or gives the partition one again.
+    /// - Parameter broker: counts from 1; nil: none.
+    public func setLeader(_ broker: Int?, topic: String, partition: Int32) {
+        _ = rd_kafka_mock_partition_set_leader(cluster, topic, partition, broker.map { Int32($0) } ?? -1)
+    }
+
     /// Answers the next requests of this kind with these error codes of the Kafka protocol, one each.
     public func fail(_ request: Request, with codes: [Int32]) {
         let errors = codes.map { rd_kafka_resp_err_t(rawValue: $0) }

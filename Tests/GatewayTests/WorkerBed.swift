@@ -74,7 +74,7 @@ final class WorkerBed {
         _ change: (inout Configuration) -> Void = { _ in }
     ) throws -> Worker {
         var logger = Logger(label: "worker", factory: { _ in handler })
-        logger.logLevel = handler is LogRecorder ? .error : .critical
+        logger.logLevel = handler is LogRecorder ? .warning : .critical
         let worker = try Worker(configuration: configuration(change), logger: logger)
         worker.start()
         return worker

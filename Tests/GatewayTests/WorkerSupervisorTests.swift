@@ -13,7 +13,9 @@ import Testing
 struct WorkerSupervisorTests {
     /// Kafka protocol, error codes.
     private enum Code {
+        static let messageTooLarge: Int32 = 10
         static let offsetMetadataTooLarge: Int32 = 12
+        static let topicAuthorizationFailed: Int32 = 29
         static let invalidProducerEpoch: Int32 = 47
         static let transactionalIDAuthorizationFailed: Int32 = 53
     }
@@ -122,6 +124,70 @@ struct WorkerSupervisorTests {
         let failure = try #require(try run.wait().failure)
         #expect(!failure.startsOver)
         #expect(failure.reason.contains("offset.metadata.max.bytes"), "\(failure.reason)")
+        #expect(run.begun == 1)
+        bed.simulator.stop()
+    }
+
+    /// Several of them are in one transaction.
+    @Test func deadLettersThatAreTooLargeGoWithoutTheirValues() throws {
+        let bed = try WorkerBed(embedsKafka: true)
+        try bed.kafka.produce(
+            to: "jobs", (0..<6).map { NewRecord(key: "key \($0)", value: "no job") })
+        // The next requests to produce are the worker's.
+        bed.kafka.embedded!.fail(.produce, with: [Code.messageTooLarge])
+        let run = run(bed)
+        try eventually("the dead letters", timeout: .seconds(60)) {
+            bed.deadLetters.poll()
+            return bed.deadLetters.records.count { $0.value == nil } >= 6
+        }
+        // The embedded cluster has no markers: what was aborted is read as well.
+        let letters = bed.deadLetters.records.filter { $0.value == nil }
+        #expect(letters.allSatisfy { $0.header(DeadLetter.valueOmittedHeader) == "MSG_SIZE_TOO_LARGE" })
+        // Later ones have their values again, once a transaction is committed.
+        let commits = run.newest!.snapshot().intake.commits
+        try bed.produce(20, seed: 51)
+        try bed.waitForOutcomes(20)
+        try eventually("a commit", timeout: .seconds(60)) {
+            run.newest!.snapshot().intake.commits > commits
+        }
+        try bed.kafka.produce(to: "jobs", [NewRecord(key: "last", value: "no job either")])
+        try eventually("a dead letter with its value", timeout: .seconds(60)) {
+            bed.deadLetters.poll()
+            return bed.deadLetters.records.contains { $0.value == Array("no job either".utf8) }
+        }
+        run.supervisor.requestStop()
+        #expect(try run.wait().failure == nil)
+        #expect(run.begun == 1)
+        bed.simulator.stop()
+    }
+
+    @Test func aRecordThatKafkaRefusesForGoodEndsTheProcess() throws {
+        let bed = try WorkerBed(embedsKafka: true)
+        try bed.produce(20, seed: 52)
+        bed.kafka.embedded!.fail(
+            .produce, with: Array(repeating: Code.topicAuthorizationFailed, count: 50))
+        let run = run(bed)
+        let failure = try #require(try run.wait().failure)
+        #expect(!failure.startsOver)
+        #expect(failure.reason.contains("TOPIC_AUTHORIZATION_FAILED"), "\(failure.reason)")
+        #expect(failure.reason.contains(bed.kafka.topic("outcomes")), "\(failure.reason)")
+        bed.simulator.stop()
+    }
+
+    @Test func aChangelogWithoutALeaderDelaysATakeOver() throws {
+        let bed = try WorkerBed(embedsKafka: true)
+        let kafka = bed.kafka.embedded!
+        kafka.setLeader(nil, topic: bed.kafka.topic("changelog"), partition: 1)
+        let run = run(bed)
+        try bed.produce(60, seed: 53)
+        try eventually("the partition is asked for", timeout: .seconds(60)) {
+            (run.newest?.snapshot().intake.kafkaErrors ?? 0) >= 3
+        }
+        #expect(run.newest!.snapshot().shards.count(of: .accepted) == 0)
+        kafka.setLeader(1, topic: bed.kafka.topic("changelog"), partition: 1)
+        try bed.waitForOutcomes(60)
+        run.supervisor.requestStop()
+        #expect(try run.wait().failure == nil)
         #expect(run.begun == 1)
         bed.simulator.stop()
     }

@@ -17,6 +17,12 @@ public final class TestKafka {
         ProcessInfo.processInfo.environment["SLUICE_TEST_BOOTSTRAP_SERVERS"]
     }
 
+    /// A program that does something to broker N of 1 to 3 of ``realBrokers``: `kill N`, `startone N`, `pause N`, `resume N`;
+    /// nil: they are left alone.
+    public static var brokerCommand: String? {
+        realBrokers == nil ? nil : ProcessInfo.processInfo.environment["SLUICE_TEST_BROKER_COMMAND"]
+    }
+
     /// - Parameters:
     ///   - topics: base names with their partitions; ``topic(_:)`` gives the real names. `changelog` is compacted, where
     ///     the cluster can.

@@ -123,6 +123,15 @@ extension DeliveryMachine {
         letCrowdedGo(device, at: now)
     }
 
+    /// APNs ended a connection, blamed a topic, and did not process this push of the topic. The topic stops, as after an
+    /// answer that blames it. The attempt doesn't count.
+    ///
+    /// - Parameter slot: of a push in flight.
+    public mutating func topicRefused(_ slot: UInt32, at now: DeliveryTime) {
+        circuitFailed(slot, at: now)
+        failed(slot, processed: false, at: now)
+    }
+
     private mutating func retry(
         _ slot: UInt32, _ failure: AttemptFailure, retryAfterMilliseconds: Int64 = 0, mustWait: Bool = false,
         at now: DeliveryTime

@@ -56,6 +56,8 @@ final class OutcomeWriter: TimerHandler {
         var whenNextCommitted: [() -> Void] = []
         var retained = RetainedRecords()
         var retainedLetters: [Pending] = []
+        /// Why dead letters go without their values until a transaction is committed; nil: they keep them.
+        var omitsValues: String?
         /// Partition slots that have ended, a bit for each: what is still said for them is another worker's to say.
         var ended: [UInt64] = []
     }
@@ -191,6 +193,9 @@ final class OutcomeWriter: TimerHandler {
 
     private func produce(_ letter: Pending) -> ProduceResult {
         var letter = letter
+        if let reason = transaction?.omitsValues, letter.topic === deadLetters, letter.value != nil {
+            letter.omitValue(reason)
+        }
         var result = tryProduce(letter)
         if case .failed(let error) = result, letter.topic === deadLetters, letter.value != nil {
             // Larger with its headers than the producer takes: without its value it must fit.
@@ -345,24 +350,19 @@ final class OutcomeWriter: TimerHandler {
     ///
     /// - Parameter atOnce: the transaction is about to be aborted: what isn't produced yet waits for the next one.
     func freeze(atOnce: Bool, _ done: @escaping @Sendable (Int) -> Void) {
-        if atOnce, transaction != nil {
-            transaction!.whenFrozen = nil
-            transaction!.isFrozen = true
-            return done(transaction!.produced)
-        }
         transaction?.whenFrozen = done
+        if atOnce { return freezeNow() }
         flushPending()
         if !pending.isEmpty { armTimer() }
     }
 
     /// Nothing more is produced.
-    /// - Returns: how many records were produced in all transactions, and how many wait and will never be.
-    func end() -> (produced: Int, waiting: Int) {
+    /// - Returns: how many records were produced in all transactions, and how many changes of the store never will be.
+    func end() -> (produced: Int, changesLeft: Int) {
         if let timer { loop.cancel(timer) }
         timer = nil
-        transaction?.whenFrozen = nil
         transaction?.isFrozen = true
-        return (transaction?.produced ?? 0, pending.count)
+        return (transaction?.produced ?? 0, pending.count { $0.topic === changelog })
     }
 
     private func freezeIfEmpty() {
@@ -379,9 +379,9 @@ final class OutcomeWriter: TimerHandler {
     /// A transaction has begun.
     /// - Parameter repeating: nil: the one before was committed. Otherwise it was aborted, and what is of these partitions is
     ///   produced again, before anything newer.
-    /// - Parameter omitsValues: Kafka has refused a dead letter: those that are repeated go without their values.
+    /// - Parameter omitsValues: why Kafka has refused dead letters with their values; nil: it hasn't.
     /// - Returns: how many jobs' outcomes that waited here will never be produced, as their partitions went away.
-    func thaw(repeating: Set<UInt16>?, omitsValues: String? = nil) -> Int {
+    func thaw(repeating: Set<UInt16>?, omitsValues: String?) -> Int {
         guard transaction != nil else { return 0 }
         var dropped = 0
         let committed = repeating == nil ? exchange(&transaction!.whenCommitted, with: []) : []
@@ -395,17 +395,13 @@ final class OutcomeWriter: TimerHandler {
                     key: retained.key(entry), value: retained.value(entry), opaque: entry.opaque,
                     partitionSlot: entry.partitionSlot)
             }
-            var letters = transaction!.retainedLetters.filter { repeating.contains($0.partitionSlot) }
-            if let reason = omitsValues {
-                for index in letters.indices where letters[index].value != nil {
-                    letters[index].omitValue(reason)
-                }
-            }
+            let letters = transaction!.retainedLetters.filter { repeating.contains($0.partitionSlot) }
             dropped = drop { !repeating.contains($0.partitionSlot) }
             pending = again + letters + pending
         }
         transaction!.retained.removeAll()
         transaction!.retainedLetters = []
+        transaction!.omitsValues = omitsValues
         transaction!.isFrozen = false
         flushPending()
         if pending.isEmpty { resume() } else { armTimer() }

@@ -134,12 +134,6 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     deinit {
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
-        // A record that isn't destroyed keeps its Kafka client from closing.
-        _ = abandonWaiting(partitionSlot: nil)
-        if let storage {
-            for record in storage.early { ConsumedRecord(rawPointer: record.pointer).destroy() }
-            storage.early = []
-        }
         headers.deallocate()
         announced.deallocate()
         sourceTopic.deallocate()
@@ -282,6 +276,12 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) {
             counters.abandoned += 1
             free(jobs.remove(slot))
+        }
+        // A record that isn't destroyed keeps its Kafka client from closing.
+        _ = abandonWaiting(partitionSlot: nil)
+        if let storage {
+            for incoming in storage.early { free(incoming.record) }
+            storage.early = []
         }
         outcomes.flushPending()
     }

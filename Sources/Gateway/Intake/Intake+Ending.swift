@@ -214,7 +214,8 @@ extension Intake {
         let places = revocation.partitions.compactMap { partitions.place(of: $0) }
         // What was said for them in the open transaction is for whoever has them now to say.
         // An outcome without a report yet isn't known to the transaction; its job is still counted.
-        let isOpen = places.contains { gate.load($0).jobs > 0 } || revocation.awaited > 0
+        let isOpen =
+            places.contains { gate.load($0).jobs > 0 } || revocation.awaited > 0 || revocation.unsettled > 0
         if transactions != nil, !commits || isOpen || !isCommitted(places) { lostPartitions(.partitionsLost) }
         if commits { commitNow(places) }
         followGate()
@@ -292,6 +293,8 @@ extension Intake {
     /// Ends the shards; when the last has ended, the outcomes of what was cut off are awaited, and all is committed.
     func endShards() {
         stopNote.note(at: .read())
+        // Freezes that are under way count no more: each writer reports once again.
+        transactions?.produced = 0
         let count = shards.count
         var awaited = count
         let finished = LoopCallback { [self] in
@@ -302,19 +305,15 @@ extension Intake {
             shard.loop.execute { [self] in
                 shard.end()
                 let flush = shard.flushToStore()
-                let (produced, waiting) = shard.outcomes.end()
+                let last = shard.outcomes.end()
                 loop.execute { [self] in
-                    noteEnd(flush, produced: produced, waiting: waiting)
+                    transactions?.produced += last.produced
+                    changesLeft += last.changesLeft
+                    countChanges(flush)
                     finished.call()
                 }
             }
         }
-    }
-
-    private func noteEnd(_ flush: StoreFlush, produced: Int, waiting: Int) {
-        lastRecords.produced += produced
-        lastRecords.waiting += waiting
-        countChanges(flush)
     }
 
     /// All jobs have ended, and all is committed.
@@ -333,7 +332,7 @@ extension Intake {
     private var lastOffsetsAreSafe: Bool {
         guard let store else { return true }
         guard store.isCopy else { return syncStore() }
-        let isSafe = unacknowledged.isEmpty && lastRecords.waiting == 0
+        let isSafe = unacknowledged.isEmpty && changesLeft == 0
         if !isSafe {
             logger.error(
                 "the last offsets are not committed, as changes of the store did not reach the changelog; what they stand for will be done again"

@@ -54,7 +54,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var barrier: Barrier?
     /// Partitions on their way here.
     var handOff = HandOff()
-    /// For how long their committed offsets are waited for, in milliseconds; doubles with each failure.
+    /// Failed attempts in a row to take them over.
     var takeOverFailures = 0
     /// Whether the partitions are still this worker's, and until when pushes may leave for that.
     var lease: MembershipLease
@@ -73,8 +73,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
     var openedStores: [Int32: StorePartition] = [:]
     /// Changes by who made them and when, of which Kafka has not told yet; below 0 while it was faster than the shard.
     var unacknowledged: [ChangeSource: Int] = [:]
-    /// Records of the shards' writers, when these have ended: produced in transactions, and never produced.
-    var lastRecords = (produced: 0, waiting: 0)
+    /// Changes of the store that the shards' writers had not produced when they ended.
+    var changesLeft = 0
+    /// When full windows were relieved last.
     var lastRelief = MonotonicTime(nanoseconds: 0)
     /// Of the changelog's partitions: one above the highest offset that is known of.
     var changelogEnds: [Int32: Int64] = [:]
@@ -337,11 +338,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if !error.isRetriable {
             // Larger with its headers than the broker takes: a dead letter goes without its value then.
             guard report.topic == deadLettersTopic, value != nil else {
-                return fail(
-                    """
-                    Kafka refuses a record for \(report.topic): \(error); give the worker the right to write there, or \
-                    raise max.message.bytes of the topic
-                    """, error)
+                return fail(Self.refusal(error, "\(report.topic)"), error)
             }
             value = nil
             headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8)))

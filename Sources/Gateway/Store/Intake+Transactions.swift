@@ -25,8 +25,9 @@ final class WorkerTransactions: TimerHandler {
     var reported = 0
     /// The last one was aborted.
     var repeats = false
-    /// Why dead letters go without their values when they are repeated; nil: they keep them.
-    var omitsValues: String?
+    /// Why dead letters go without their values, and the transaction that had them last, until one is committed; nil: they
+    /// keep them.
+    var omission: (reason: String, transaction: UInt64)?
     /// What the store may forget when the open transaction is committed.
     var removals: [(device: UInt64, place: ShardStore.Place)] = []
     var aborted = 0
@@ -133,17 +134,28 @@ extension Intake {
     func lost(_ error: KafkaError, to topic: String) {
         guard let transactions, !hasFailedAtOnce else { return }
         if error.isFatal { return failAtOnce("the producer has failed: \(error)", error) }
-        if !error.isMendedByStartingOver {
-            guard error.isTooLarge, topic == deadLettersTopic, transactions.omitsValues == nil else {
-                return failAtOnce(
-                    """
-                    Kafka refuses a record for \(topic): \(error); give the worker the right to write there, or raise \
-                    max.message.bytes of the topic
-                    """, error)
-            }
-            transactions.omitsValues = error.name
+        guard error.isMendedByStartingOver || maySucceedWithoutValue(error, topic, transactions) else {
+            return failAtOnce(Self.refusal(error, topic), error)
         }
         follow(transactions.cycle.recordLost(error, isStepUnderWay: transactions.client.isBusy))
+    }
+
+    /// Larger with its headers than Kafka takes, a dead letter goes without its value in the next transaction.
+    private func maySucceedWithoutValue(
+        _ error: KafkaError, _ topic: String, _ transactions: WorkerTransactions
+    ) -> Bool {
+        guard error.isTooLarge, topic == deadLettersTopic else { return false }
+        let number = transactions.cycle.transaction.number
+        let omission = transactions.omission ?? (error.name, number)
+        transactions.omission = omission
+        return omission.transaction == number
+    }
+
+    static func refusal(_ error: KafkaError, _ topic: String) -> String {
+        """
+        Kafka refuses a record for \(topic): \(error); give the worker the right to write there, or raise \
+        max.message.bytes of the topic
+        """
     }
 
     // MARK: Shards
@@ -191,8 +203,8 @@ extension Intake {
     private func thawShards() {
         guard let transactions else { return }
         let repeating = transactions.repeats ? Set(partitions.places.map { partitions[$0].slot }) : nil
-        let omitsValues = repeating == nil ? nil : transactions.omitsValues
-        if repeating == nil { transactions.omitsValues = nil }
+        if repeating == nil { transactions.omission = nil }
+        let omitsValues = transactions.omission?.reason
         transactions.repeats = false
         transactions.isFrozen = false
         for shard in shards {
@@ -299,7 +311,6 @@ extension Intake {
         let deadline = loop.now + .seconds(5)
         transactions.isFreezing = false
         transactions.isFrozen = true
-        transactions.produced = lastRecords.produced
         // An outcome whose report hasn't come has no offset: together they count, or not at all.
         while transactions.reported < transactions.produced, loop.now < deadline, !hasFailedAtOnce {
             producer.pollDeliveryReports(timeoutMilliseconds: 20) { take($0) }
