@@ -9,9 +9,9 @@
 set -euo pipefail
 
 build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdjson-dev pkg-config make)
-test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat python3-jsonschema python3-yaml)
+test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat python3-h2 python3-jsonschema python3-yaml)
 runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, RocksDB >= 7.7, simdjson >= 3.0 (with headers), pkg-config'
-test_help='  curl with HTTP/2, nghttp, h2load, nghttpd, nghttpx (nghttp2), nginx, h2o, kcat, Python 3 with jsonschema and PyYAML'
+test_help='  curl with HTTP/2, nghttp, h2load, nghttpd, nghttpx (nghttp2), nginx, h2o, kcat, Python 3 with h2, jsonschema and PyYAML'
 
 with_tests=false
 check_only=false

@@ -81,7 +81,7 @@ enum WorkerMetrics {
         metrics.counter("push_retries", "Requests sent again.", totals.retried)
         metrics.counter("pushes_unanswered", "Requests that ended without an answer.", totals.unanswered)
         metrics.counter(
-            "apns_errors", "Answers other than 200, by APNs' reason.", by: "reason",
+            "apns_errors", "Answers other than 2xx, by APNs' reason.", by: "reason",
             Reason.allCases.filter { totals.reasons[Int($0.rawValue)] > 0 }.map {
                 ("\($0.name)", totals.reasons[Int($0.rawValue)])
             })
@@ -100,7 +100,26 @@ enum WorkerMetrics {
         metrics.counter(
             "jobs_abandoned", "Jobs given back unfinished with their partition.", totals.abandoned)
         metrics.counter(
-            "topic_stops", "Topics stopped because APNs refused credential or topic.", totals.stops)
+            "topic_stops",
+            "Topics stopped because APNs refused credential or topic, or most of their tokens.",
+            totals.stops)
+        metrics.counter(
+            "topic_stops_for_tokens",
+            "Topics stopped because APNs took most of their device tokens for wrong: check environment and topic.",
+            totals.tokenStops)
+        metrics.counter(
+            "apns_unknown_reasons", "Answers with a reason that this version doesn't know, by its text.",
+            by: "reason", totals.unknownReasons.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
+        metrics.counter(
+            "apns_circuits_opened", "Times that a pool stopped sending, as APNs failed.",
+            totals.circuitsOpened)
+        metrics.counter(
+            "apns_stream_errors", "Requests that APNs reset or refused, or answered against the protocol.",
+            totals.streamErrors)
+        metrics.counter(
+            "apns_connections_stuck",
+            "Connections replaced because APNs left them no stream or window while pushes waited.",
+            totals.stuckConnections)
         metrics.gauge(
             "jobs_held", "Jobs in memory, by what they wait for.", by: "state",
             ItemState.allCases.filter(\.isLive).map { ("\($0)", totals.count(in: $0)) })

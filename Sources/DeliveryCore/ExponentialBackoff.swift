@@ -34,8 +34,8 @@ public struct ExponentialBackoff: Sendable, Equatable {
     /// back-off is allowed).
     public static let later = ExponentialBackoff(base: 2000, cap: 900_000, multiplier: 2)
 
-    /// For answers that blame the credential or the topic: 1 min doubling to 15 min.
-    public static let configuration = ExponentialBackoff(base: 60000, cap: 900_000, multiplier: 2)
+    /// For the probes of a topic whose credential is refused: 1 s doubling to 15 s. A probe is a single push.
+    public static let configuration = ExponentialBackoff(base: 1000, cap: 15_000, multiplier: 2)
 
     /// For connecting again: 1 s doubling to 60 s (APNs takes rapid reconnects for an attack).
     public static let reconnect = ExponentialBackoff(base: 1000, cap: 60000, multiplier: 2)

@@ -11,12 +11,12 @@ import SluiceModel
 /// | authentication               | at once with a new provider token, then back-off                |
 /// | connection                   | at once on another connection, then back-off                    |
 /// | later                        | back-off, `Retry-After` honoured                                |
-/// | configuration                | long back-off: only an operator can help                        |
+/// | configuration                | with the topic's circuit: only an operator can help             |
 ///
 /// A push with expiration 0 has one attempt. All of these but the first two give it up: unknown outcome, or attempts
 /// exhausted.
 ///
-/// Every retry is bounded by the expiration, every counted one by the maximum of attempts.
+/// Every retry is bounded by the expiration, every counted one by the maximum of attempts if there is one.
 ///
 /// A value without state: attempts are counted by whoever owns the notification.
 public struct RetryBackoff: Sendable, Equatable {
@@ -39,8 +39,8 @@ public struct RetryBackoff: Sendable, Equatable {
 
     public init(
         later: ExponentialBackoff = .later, configuration: ExponentialBackoff = .configuration,
-        maximumAttempts: UInt32 = 12, attemptsAtOnce: UInt32 = 2, refusalsAtOnce: UInt32 = 16,
-        retryAfterLimitMilliseconds: Int64 = 3_600_000, onceMilliseconds: Int64 = 30_000
+        maximumAttempts: UInt32 = 0, attemptsAtOnce: UInt32 = 2, refusalsAtOnce: UInt32 = 4,
+        retryAfterLimitMilliseconds: Int64 = 60_000, onceMilliseconds: Int64 = 30_000
     ) {
         self.later = later
         self.configuration = configuration

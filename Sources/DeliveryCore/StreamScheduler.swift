@@ -135,9 +135,12 @@ public struct StreamScheduler: ~Copyable {
     /// The assignment takes one stream and the body's bytes from what is known of the connection, until the owner
     /// reports again; of its app a token and a place in flight. When the notification that is next doesn't fit
     /// anywhere, nothing overtakes it. After nil, ``nextWake`` says when to ask again though nothing has happened.
-    public mutating func nextAssignment(now: UInt64) -> Assignment? {
+    ///
+    /// - Parameter urgentOnly: nothing below priority 10 is to go now.
+    public mutating func nextAssignment(now: UInt64, urgentOnly: Bool = false) -> Assignment? {
         if queues.wakes.nextDue <= now { queues.wake(now: now) }
         guard queues.active != 0 else { return nil }
+        if urgentOnly { return nextUrgent(now: now) }
         let turn = queues.nextTurn()
         if let connection = connections.take(
             bytes: Int64(queues.nodes[Int(turn.slot)].bytes), mayUseKept: turn.level == 0 || turn.isFloor)
@@ -146,7 +149,12 @@ public struct StreamScheduler: ~Copyable {
             return Assignment(slot: turn.slot, connection: connection)
         }
         // A large body of a lower class, whose turn it is, does not keep what is urgent and smaller from a small window.
-        guard turn.isFloor, let urgent = queues.urgentTurn(),
+        return turn.isFloor ? nextUrgent(now: now) : nil
+    }
+
+    /// The next of priority 10, out of turn.
+    private mutating func nextUrgent(now: UInt64) -> Assignment? {
+        guard let urgent = queues.urgentTurn(),
             let connection = connections.take(
                 bytes: Int64(queues.nodes[Int(urgent.slot)].bytes), mayUseKept: true)
         else { return nil }

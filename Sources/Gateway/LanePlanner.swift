@@ -83,6 +83,7 @@ struct LanePlanner {
             pool.connection.proxy = try proxy()
             pool.connection.connectTimeout = apns.connectTimeout
             pool.connection.requestTimeout = apns.requestTimeout
+            pool.progressTimeout = apns.progressTimeout
             pool.connection.pingInterval = apns.pingInterval
             pool.connection.session.waitsForAuthentication = tokens != nil
             return LanePlan(
@@ -124,7 +125,8 @@ struct LanePlanner {
             capacity: capacity, pendingPerDevice: delivery.maxPendingPerDevice,
             inFlightPerDevice: delivery.maxInFlightPerDevice,
             knownDevices: max(1, delivery.knownDevices / delivery.shards),
-            maximumExpirationMilliseconds: Int64(delivery.maxExpiration.components.seconds) * 1000,
+            maximumExpirationMilliseconds: Int64(delivery.maxExpiration / .milliseconds(1)),
+            defaultLifeMilliseconds: Int64(delivery.defaultTTL / .milliseconds(1)),
             retry: try Self.retry(delivery.retry),
             returnsPerSecond: max(1, delivery.returnRate / delivery.shards),
             returnBurst: max(1, min(100, delivery.returnRate / delivery.shards)),
@@ -144,7 +146,8 @@ struct LanePlanner {
             return RetryBackoff(
                 later: try ExponentialBackoff(
                     baseMilliseconds: initial, capMilliseconds: maximum, multiplier: retry.multiplier),
-                maximumAttempts: UInt32(clamping: retry.maxAttempts))
+                maximumAttempts: UInt32(clamping: retry.maxAttempts ?? 0),
+                retryAfterLimitMilliseconds: Int64(retry.retryAfterLimit / .milliseconds(1)))
         } catch {
             throw .credential("delivery.retry: \(error)")
         }

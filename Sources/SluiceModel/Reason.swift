@@ -77,6 +77,9 @@ public enum Reason: UInt8, CaseIterable, Sendable {
         }
     }
 
+    /// The push that was answered so is not to be sent again, whatever the class says of others (HNR).
+    public var isFinal: Bool { self == .forbidden || `class` == .token || `class` == .job }
+
     /// A single one is about the device token; a burst means that environment, credential and topic don't
     /// belong together.
     public var suspectsConfigurationInBursts: Bool {
@@ -112,7 +115,8 @@ public enum Reason: UInt8, CaseIterable, Sendable {
 }
 
 extension ReasonClass {
-    /// The class of an answer whose reason is absent or unknown.
+    /// The class of an answer whose reason is absent or unknown. A status that APNs doesn't document (1xx, 3xx, 600 and
+    /// above) is that of a server in trouble, or of another server.
     public static func fallback(status: UInt16) -> ReasonClass {
         switch status {
         case 200..<300: .accepted
@@ -121,7 +125,6 @@ extension ReasonClass {
         case 401: .authentication
         case 421: .connection
         case 408, 425, 429: .later
-        case 300..<400: .configuration
         case 400..<500: .job
         default: .later
         }

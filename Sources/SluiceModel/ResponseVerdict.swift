@@ -24,6 +24,9 @@ public struct ResponseVerdict: Sendable {
             timestampMilliseconds: content.timestampMilliseconds)
     }
 
+    /// The reason's text, as APNs sent it where it is unknown; empty without one.
+    public var reasonText: String { reason == .unknown ? "\(unknownReason)" : "\(reason.name)" }
+
     /// Whether the sender should delete the device token.
     ///
     /// Only with 410, and when the device didn't register it again after the instant that APNs names.

@@ -19,6 +19,7 @@ extension PoolReport {
             "connections": "\(pool.openConnections)", "target-connections": "\(pool.targetConnections)",
             "in-flight": "\(pool.inFlight)", "waiting": "\(pool.waiting)",
         ]
+        if let share = pool.streamShare { metadata["streams-allowed"] = "\(share)" }
         if let reason = pool.stopReason { metadata["stopped"] = "\(reason)" }
         for queue in pool.queues where queue.depth > 0 {
             metadata["waiting-\(queue.priority.rawValue)"] = "\(queue.depth)"
@@ -45,6 +46,7 @@ extension PoolReport {
             ("opened", counters.opened), ("openings-failed", counters.openingsFailed),
             ("goaways", counters.goAways), ("not-processed", counters.notProcessed),
             ("unknown", counters.unknown), ("circuit-opened", counters.circuitOpened),
+            ("stream-errors", counters.streamErrors), ("stuck", counters.stuck),
         ] where count > 0 {
             metadata[name] = "\(count)"
         }

@@ -38,7 +38,7 @@ struct DeliveryCircuitTests {
         #expect(alerts(harness) == 1)
         #expect(harness.machine.milestones.stops == 1)
         let slot = harness.names.first { $0.value == "a" }!.key
-        #expect(harness.others.contains(.alert(topic: 0, slot: slot)))
+        #expect(harness.others.contains(.alert(topic: 0, slot: slot, .refusal)))
         #expect(harness.machine.info(slot).progress.failures == 0)
         #expect(harness.ended.isEmpty)
         #expect(harness.machine.milestones.stored == 4, "nobody knows for how long")

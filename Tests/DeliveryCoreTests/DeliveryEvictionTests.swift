@@ -222,7 +222,11 @@ struct DeliveryEvictionTests {
     }
 
     @Test func parkedItemsComeToLookNowAndThen() {
-        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            $0.retry.configuration = try! ExponentialBackoff(
+                baseMilliseconds: 60_000, capMilliseconds: 900_000)
+        }
         harness.push("a")
         harness.answer(harness.begin()!, .topicDisallowed)
         harness.allStored()
@@ -384,7 +388,10 @@ struct DeliveryEvictionTests {
     }
 
     @Test func whatTakesAnothersWaitIsKeptOnceMore() {
-        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            $0.retry.retryAfterLimitMilliseconds = 3_600_000
+        }
         harness.push("a", collapse: "c") {
             $0.offset = 7
             $0.deliverAtMilliseconds = $0.createdMilliseconds + 100_000

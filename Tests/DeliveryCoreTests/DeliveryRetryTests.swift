@@ -46,7 +46,7 @@ struct DeliveryRetryTests {
             harness.answer(harness.begin()!, reason)
             #expect(
                 (harness.ended == ["a rejected"])
-                    == (reason.class == .token || reason.class == .job), "\(reason)")
+                    == reason.isFinal, "\(reason)")
             #expect(harness.ended.count + harness.machine.count == 1, "\(reason)")
         }
     }
@@ -120,54 +120,6 @@ struct DeliveryRetryTests {
         harness.drain()
         #expect(harness.state("a") == .retrying)
         #expect(harness.machine.info(slot).progress.failures == 1)
-    }
-
-    // MARK: Retry-After
-
-    @Test func retryAfterIsHonouredAndHoldsTheLane() {
-        var harness = DeliveryHarness()
-        harness.push("a") { $0.lane = 2 }
-        harness.push("b", device: "e") { $0.lane = 2 }
-        let held = harness.now.monotonicNanoseconds + 120_000_000_000
-        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 120_000)
-        #expect(harness.machine.laneHeldUntil(2) == held)
-        #expect(harness.machine.laneHeldUntil(1) == 0)
-        #expect(harness.machine.laneHeldUntil(9) == 0)
-        #expect(
-            harness.waiting == ["b"], "those that wait stay where they are; the owner asks about the lane")
-        // An answer that comes later doesn't shorten it.
-        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
-        #expect(harness.machine.laneHeldUntil(2) == held)
-        harness.pass(milliseconds: 119_999)
-        #expect(harness.state("a") == .retrying)
-        harness.pass(milliseconds: 2_001)
-        #expect(harness.waiting.contains("a"))
-        #expect(harness.machine.nextWake(after: harness.now) != held)
-    }
-
-    @Test func theOwnerIsWokenWhenTheLaneOpens() {
-        var harness = DeliveryHarness()
-        harness.push("a")
-        harness.push("b")
-        let slot = harness.begin()!
-        let other = harness.begin()!
-        harness.answer(slot, .serviceUnavailable, retryAfter: 100)
-        let open = harness.now.monotonicNanoseconds + 100_000_000
-        #expect(harness.machine.nextWake(after: harness.now)! <= open)
-        harness.accept(other)
-    }
-
-    @Test func onlyA503HoldsTheLaneAndNoLongerThanTheLimit() {
-        var harness = DeliveryHarness { $0.retry.retryAfterLimitMilliseconds = 5000 }
-        harness.push("a")
-        harness.push("b")
-        harness.push("c")
-        harness.answer(harness.begin()!, .internalServerError, retryAfter: 4000)
-        #expect(harness.machine.laneHeldUntil(0) == 0)
-        harness.answer(harness.begin()!, .serviceUnavailable)
-        #expect(harness.machine.laneHeldUntil(0) == 0)
-        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 1_000_000)
-        #expect(harness.machine.laneHeldUntil(0) == harness.now.monotonicNanoseconds + 5_000_000_000)
     }
 
     // MARK: 429

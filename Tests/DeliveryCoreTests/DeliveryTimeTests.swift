@@ -140,6 +140,50 @@ struct DeliveryTimeTests {
         #expect(harness.queue.isEmpty)
     }
 
+    @Test func withoutAnExpirationAPushLivesForADefaultTimeFromWhenItMayGo() {
+        var harness = DeliveryHarness {
+            $0.maximumExpirationMilliseconds = 500_000
+            $0.defaultLifeMilliseconds = 100_000
+        }
+        let now = harness.now.wallMilliseconds
+        harness.push("plain")
+        harness.push("later") { $0.deliverAtMilliseconds = now + 60_000 }
+        harness.push("latest") { $0.deliverAtMilliseconds = now + 450_000 }
+        harness.push("with") { $0.expirationMilliseconds = now + 300_000 }
+        harness.push("held") { $0.delivery = .holdWhileOffline }
+        harness.push("confirmed") { $0.delivery = .confirm }
+        harness.push("once") { $0.isOnce = true }
+        let expiries = harness.names.reduce(into: [:]) {
+            $0[$1.value] = harness.machine.info($1.key).progress.expiryMilliseconds - now
+        }
+        #expect(
+            expiries == [
+                "plain": 100_000, "later": 160_000, "latest": 500_000, "with": 300_000, "held": 500_000,
+                "confirmed": 500_000, "once": 500_000,
+            ])
+    }
+
+    /// As many attempts as there is time for.
+    @Test func aServerInTroubleTakesNoPushsLife() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.expirationMilliseconds = $0.createdMilliseconds + 7 * 86_400_000 }
+        var attempts = 0
+        while harness.ended.isEmpty {
+            while harness.queue.isEmpty, harness.ended.isEmpty { harness.pass(milliseconds: 10_000) }
+            guard !harness.queue.isEmpty else { break }
+            attempts += 1
+            let slot = harness.begin()!
+            if attempts % 3 == 0 {
+                harness.fail(slot, processed: attempts % 2 == 0)
+            } else {
+                harness.answer(slot, .internalServerError)
+            }
+        }
+        #expect(harness.ended == ["a expired"])
+        #expect(attempts > 7 * 24 * 4, "a quarter of an hour between them at most")
+        #expect(attempts < 7 * 24 * 16)
+    }
+
     // MARK: Waking
 
     @Test func nothingWaitsNothingWakes() {

@@ -205,6 +205,12 @@ struct AdminEndpointTests {
             $0[1]!.lastGoAways[Int(Reason.shutdown.rawValue)] = 7999
             $0[1]!.goAways[Int(Reason.unknown.rawValue)] = 1
             $0[1]!.goAways[Int(Reason.absent.rawValue)] = 6
+            $0[0]!.unknownReasons = ["Odd one": 2]
+            $0[1]!.unknownReasons = ["Odd one": 1, "other": 4]
+            $0[1]!.tokenStops = 1
+            $0[1]!.stuckConnections = 2
+            $0[0]!.streamErrors = 3
+            $0[0]!.circuitsOpened = 5
         }
         let answer = try stand.get("/metrics")
         #expect(answer.fields["content-type"] == "text/plain; version=0.0.4; charset=utf-8")
@@ -216,6 +222,10 @@ struct AdminEndpointTests {
             #"sluice_apns_goaways_total{reason="other"} 1"#,
             #"sluice_apns_goaways_total{reason="none"} 6"#,
             #"sluice_apns_last_goaway_seconds{reason="Shutdown"} 7"#,
+            #"sluice_apns_unknown_reasons_total{reason="Odd one"} 3"#,
+            #"sluice_apns_unknown_reasons_total{reason="other"} 4"#,
+            "sluice_topic_stops_for_tokens_total 1", "sluice_apns_connections_stuck_total 2",
+            "sluice_apns_stream_errors_total 3", "sluice_apns_circuits_opened_total 5",
         ] {
             #expect(answer.body.contains("\n\(line)\n"))
         }

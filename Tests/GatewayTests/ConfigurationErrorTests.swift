@@ -123,7 +123,7 @@ private let mistakes: [Mistake] = [
         "credential: team", "credential: taem", key: "apps[0].credential", line: 14,
         says: "did you mean `team`?"),
     Mistake(
-        "apps:", "delivery:\n  retry:\n    initial: 2m\napps:", key: "delivery.retry.initial", line: 13,
+        "apps:", "delivery:\n  retry:\n    initial: 20m\napps:", key: "delivery.retry.initial", line: 13,
         says: "not be longer than delivery.retry.maximum"),
     Mistake(
         "apps:", "apps:\n  - {name: news, topics: [b], credential: team}", key: "apps", line: 12,

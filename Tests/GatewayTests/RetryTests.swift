@@ -183,7 +183,8 @@ import Testing
         #expect(outcomes.count { $0.cause == "attempts-exhausted" && $0.attempts == 2 } == 2)
         try bed.produce(1, seed: 213)
         try bed.waitForOutcomes(4)
-        #expect(bed.simulator.summary.connections == 1)
+        // A server that shuts down has a successor, which opens first.
+        #expect(bed.simulator.summary.connections <= (reason == .shutdown ? 2 : 1))
         #expect(bed.stop(worker).failure == nil)
         bed.simulator.stop()
     }

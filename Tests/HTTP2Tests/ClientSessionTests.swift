@@ -83,8 +83,8 @@ import Testing
         harness.drain()
         #expect(
             harness.log == [
-                "settings", "goaway 0 {\"reason\":\"Shutdown\"}", "3: not processed REFUSED_STREAM",
-                "4: not processed REFUSED_STREAM", "goaway 0 ", "1: 200 ", "2: unknown CONNECT_ERROR",
+                "settings", "goaway 0 {\"reason\":\"Shutdown\"}", "3: not processed NO_ERROR",
+                "4: not processed NO_ERROR", "goaway 0 ", "1: 200 ", "2: unknown CONNECT_ERROR",
             ])
     }
 

@@ -1,3 +1,4 @@
+import DeliveryCore
 import Testing
 
 @testable import HTTP2
@@ -91,9 +92,9 @@ import Testing
         openAll(&machine, at: 0)
         machine.answered(0)
         machine.answers(good: 0, serverErrors: 99, now: 0)
-        machine.answers(good: 1, serverErrors: 50, now: 500 * ms)
+        machine.answers(good: 500, serverErrors: 50, now: 500 * ms)
         machine.answers(good: 0, serverErrors: 50, now: 1400 * ms)
-        #expect(machine.circuit == .closed, "a hundred, but in less than a second")
+        #expect(machine.circuit == .closed, "a hundred in a row, but in less than a second")
         machine.answers(good: 0, serverErrors: 1, now: 1500 * ms)
         let first = machine.isOpenUntil ?? 0
         #expect(machine.circuit == .open(until: first, .serverErrors))
@@ -108,6 +109,147 @@ import Testing
         machine.tick(now: second, demand: .init(isWaiting: true), views: [view(0, 0)])
         machine.answers(good: 1, serverErrors: 0, now: second)
         #expect(machine.circuit == .closed)
+    }
+
+    /// A server that fails most requests, and not all.
+    @Test(arguments: [(8, 10, true), (5, 10, true), (4, 10, false), (1, 100, false)])
+    func theShareOfErrorsOpensTheCircuit(_ errors: Int, _ all: Int, _ opens: Bool) {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        for read in 0..<1_000 where machine.circuit == .closed {
+            // The last of each read is good.
+            machine.answers(good: all - errors, serverErrors: errors, last: 0, now: UInt64(read) * 10 * ms)
+        }
+        #expect((machine.circuit != .closed) == opens)
+        if opens { #expect(machine.isOpenUntil! < 2_000 * ms) }
+    }
+
+    /// Errors of long ago count no more.
+    @Test func theShareIsThatOfTheLastSeconds() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.answers(good: 10, serverErrors: 80, last: 0, now: 0)
+        machine.answers(good: 5, serverErrors: 5, last: 0, now: 12_000 * ms)
+        #expect(machine.answerWindow.all == 10)
+        machine.answers(good: 5, serverErrors: 5, last: 0, now: 14_000 * ms)
+        #expect(machine.circuit == .closed)
+        #expect(machine.answerWindow.errors == 10)
+        machine.answers(good: 100, serverErrors: 10, last: 0, now: 21_500 * ms)
+        #expect(machine.answerWindow.all == 130)
+        machine.answers(good: 0, serverErrors: 0, last: 0, now: 22_500 * ms)
+        machine.answers(good: 1, serverErrors: 0, last: 0, now: 22_500 * ms)
+        #expect(machine.answerWindow.all == 121)
+    }
+
+    /// A probe may have been lucky: after it only few requests are in flight at first.
+    @Test func aServerThatFailsMostRequestsGetsFew() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        var random = SeededGenerator(seed: 7)
+        var now: UInt64 = 0
+        var requests = 0
+        while now < 120_000 * ms {
+            switch machine.circuit {
+            case .closed:
+                // Answers take 40 ms.
+                let flying = min(1_000, machine.streamShare ?? 1_000)
+                let errors = (0..<flying).count { _ in Int.random(in: 1...5, using: &random) > 1 }
+                requests += flying
+                now += 40 * ms
+                machine.answers(good: flying - errors, serverErrors: errors, last: 0, now: now)
+            case .open(let until, _):
+                now = until
+                machine.tick(now: now, demand: .init(isWaiting: true), views: [view(0, 0)])
+            case .halfOpen:
+                requests += 1
+                now += 40 * ms
+                let isGood = Int.random(in: 1...5, using: &random) == 1
+                machine.answers(good: isGood ? 1 : 0, serverErrors: isGood ? 0 : 1, now: now)
+            }
+        }
+        // 26,000 of them in the second before the circuit opens.
+        #expect(requests < 28_000, "\(requests) in two minutes")
+    }
+
+    /// Few pushes: the steps would take hours.
+    @Test func noRampLastsForLongerThanAMinute() {
+        var machine = machine {
+            $0.circuitServerErrors = 1
+            $0.circuitErrorTime = 0
+        }
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.answers(good: 0, serverErrors: 1, now: 0)
+        var now = machine.isOpenUntil!
+        machine.tick(now: now, demand: .init(), views: [view(0, 0)])
+        machine.answers(good: 1, serverErrors: 0, now: now)
+        #expect(machine.streamShare == 8)
+        // A failure every quarter of a minute is none of a bad window.
+        for _ in 0..<3 {
+            now += 15_000 * ms
+            machine.answers(good: 0, serverErrors: 1, now: now)
+            machine.tick(now: now, demand: .init(), views: [view(0, 0)])
+        }
+        #expect(machine.circuit == .closed)
+        #expect(machine.streamShare == 8)
+        now += 15_000 * ms
+        machine.tick(now: now, demand: .init(), views: [view(0, 0)])
+        #expect(machine.streamShare == nil)
+        #expect(machine.serverFailures == 0)
+    }
+
+    /// The probe of a half open circuit is replaced: the next one may send.
+    @Test func anotherProbeIsTold() {
+        var machine = machine {
+            $0.minimum = 2
+            $0.openInterval = 0
+            $0.circuitServerErrors = 1
+            $0.circuitErrorTime = 0
+        }
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.answers(good: 0, serverErrors: 1, now: 0)
+        let now = machine.isOpenUntil!
+        let views = [
+            Machine.View(number: 0, limit: 0, isBlocked: true), view(1, 0),
+        ]
+        machine.tick(now: now, demand: .init(isWaiting: true), views: views)
+        _ = machine.take()
+        machine.tick(now: now + 15_000 * ms, demand: .init(isWaiting: true), views: views)
+        #expect(machine.probe == 1)
+        #expect(machine.take().contains(.reportAll))
+    }
+
+    @Test func aServerThatWorksAgainHasAllItsStreamsWithinSeconds() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.answers(good: 0, serverErrors: 100, now: 0)
+        machine.answers(good: 0, serverErrors: 100, now: 1_000 * ms)
+        var now: UInt64 = 1_000 * ms
+        // A minute of probes that fail.
+        while now < 60_000 * ms {
+            now = machine.isOpenUntil!
+            machine.tick(now: now, demand: .init(isWaiting: true), views: [view(0, 0)])
+            machine.answers(good: 0, serverErrors: 1, now: now)
+        }
+        let begin = now
+        now = machine.isOpenUntil!
+        #expect(now <= begin + 5_000 * ms)
+        machine.tick(now: now, demand: .init(isWaiting: true), views: [view(0, 0)])
+        machine.answers(good: 1, serverErrors: 0, now: now)
+        #expect(machine.streamShare == 8)
+        var rounds = 0
+        while let share = machine.streamShare {
+            rounds += 1
+            now += 40 * ms
+            machine.answers(good: share, serverErrors: 0, now: now)
+        }
+        #expect(rounds == 8)
+        #expect(machine.serverFailures == 0)
     }
 
     @Test func aStoppedPoolOpensNothing() {

@@ -116,6 +116,34 @@ import Testing
         #expect(machine.takeOpening() != nil)
     }
 
+    /// A network that goes away for a moment.
+    @Test func connectionsThatEndTogetherAreOneShortLife() {
+        var machine = machine {
+            $0.minimum = 8
+            $0.maximum = 8
+            $0.openInterval = 0
+        }
+        openAll(&machine, at: 0)
+        for number in 0..<UInt32(8) { machine.answered(number) }
+        for number in 0..<UInt32(8) { machine.ended(number, .failed, now: 5_000 * ms) }
+        #expect(machine.shortLives == 1)
+        #expect(machine.take().count { if case .open = $0 { true } else { false } } == 8)
+    }
+
+    @Test func aConnectionThatServedManyIsNotShortLived() {
+        var machine = machine()
+        var now: UInt64 = 0
+        for _ in 0..<20 {
+            openAll(&machine, at: now)
+            machine.answered(0)
+            machine.served(0, 1_000)
+            now += 1_000 * ms
+            machine.ending(0, now: now)
+            machine.ended(0, .ours, now: now)
+            #expect(machine.shortLives == 0)
+        }
+    }
+
     @Test func aRefusalEndsNoBackOff() {
         var machine = machine()
         machine.maintain(now: 0)

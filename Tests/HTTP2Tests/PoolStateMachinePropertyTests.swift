@@ -174,6 +174,7 @@ private struct FailureRecord {
         limits.leastAgeToReplace = 500_000_000
         limits.circuitServerErrors = 20
         limits.circuitErrorTime = 50_000_000
+        limits.progressTimeout = [100_000_000, 1_000_000_000].randomElement(using: &random)!
         var world = World(limits, seed: seed)
         for step in 0..<4000 {
             world.now += UInt64.random(in: 0...40_000_000, using: &random)
@@ -256,6 +257,7 @@ private struct FailureRecord {
         case 11: world.machine.replaceWhenSuccessorIsOpen(number, now: now)
         case 12:
             if Int.random(in: 0..<20, using: &random) == 0 { world.machine.stop(until: now + 200_000_000) }
+        case 13: world.machine.replaceIfAllowed(number, now: now)
         default:
             let open = world.machine.numbers(.active) + world.machine.numbers(.reserve)
             let isBusy = Bool.random(using: &random)
@@ -264,7 +266,9 @@ private struct FailureRecord {
             let views = open.map { number in
                 PoolStateMachine.View(
                     number: number,
-                    inFlight: isStalled ? 2 : isBusy ? 100 : Int.random(in: 0...100, using: &random),
+                    inFlight: isStalled
+                        ? Int.random(in: 0...2, using: &random)
+                        : isBusy ? 100 : Int.random(in: 0...100, using: &random),
                     limit: 100,
                     isAuthenticated: Int.random(in: 0..<5, using: &random) > 0,
                     isWindowFull: isStalled && Int.random(in: 0..<5, using: &random) > 0,

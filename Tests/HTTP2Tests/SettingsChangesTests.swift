@@ -181,7 +181,7 @@ import Testing
         harness.drain()
         #expect(
             harness.log.filter { !$0.hasPrefix("goaway") } == [
-                "settings", "4: not processed REFUSED_STREAM", "1: 200 ", "3: not processed REFUSED_STREAM",
+                "settings", "4: not processed NO_ERROR", "1: 200 ", "3: not processed NO_ERROR",
                 "2: unknown CONNECT_ERROR",
             ])
     }

@@ -64,7 +64,7 @@ import Testing
             (408, .later),
             (410, .token), (413, .job), (418, .job), (421, .connection), (429, .later), (500, .later),
             (502, .later),
-            (503, .later), (599, .later), (302, .configuration), (100, .later), (0, .later), (999, .later),
+            (503, .later), (599, .later), (302, .later), (100, .later), (0, .later), (999, .later),
         ] as [(UInt16, ReasonClass)])
     func unknownReasonsFollowTheStatus(_ status: UInt16, _ reasonClass: ReasonClass) {
         for body in ["", #"{"reason":"BadDate"}"#, "<html>", #"{"reason":7}"#, "{}"] {

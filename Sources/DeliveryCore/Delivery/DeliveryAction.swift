@@ -34,8 +34,8 @@ public enum DeliveryAction: Equatable, Sendable {
     /// The new token of its device belongs to another shard: ``DeliveryMachine/export(_:)`` it, release the slot, and
     /// adopt it there.
     case depart(UInt32)
-    /// An answer that blames the credential or topic has stopped the topic's pushes. For a person to mend.
-    case alert(topic: UInt16, slot: UInt32)
+    /// The answers to a topic's pushes have stopped the topic. For a person to mend.
+    case alert(topic: UInt16, slot: UInt32, TopicFault)
     /// The topic's pushes go on.
     case recovered(topic: UInt16)
 }

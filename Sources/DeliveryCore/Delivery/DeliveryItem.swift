@@ -202,7 +202,7 @@ extension PushFacts {
 /// A list of items through their `queueNext` and `queuePrevious`, first come first served.
 struct ItemList: BitwiseCopyable {
     private(set) var first = DeliveryMachine.noSlot
-    private var last = DeliveryMachine.noSlot
+    private(set) var last = DeliveryMachine.noSlot
     private(set) var count = 0
 
     mutating func append(_ slot: UInt32, _ items: UnsafeMutablePointer<DeliveryItem>) {

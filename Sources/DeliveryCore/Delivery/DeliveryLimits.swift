@@ -11,6 +11,9 @@ public struct DeliveryLimits: Sendable {
     public var knownDevices: Int
     /// No item lives longer, in milliseconds: APNs itself keeps none for more than 30 days.
     public var maximumExpirationMilliseconds: Int64
+    /// How long a push without an expiration lives from the moment that it may be sent, in milliseconds. A push that waits
+    /// for its device (hold, confirm) lives for ``maximumExpirationMilliseconds`` instead.
+    public var defaultLifeMilliseconds: Int64
     public var retry: RetryBackoff
     /// How long an unconfirmed item waits for news of its device before it is sent again without.
     public var confirm: ExponentialBackoff
@@ -29,7 +32,8 @@ public struct DeliveryLimits: Sendable {
 
     public init(
         capacity: Int, pendingPerDevice: Int = 128, inFlightPerDevice: Int = 16, knownDevices: Int = 65_536,
-        maximumExpirationMilliseconds: Int64 = 30 * 24 * 3_600_000, retry: RetryBackoff = RetryBackoff(),
+        maximumExpirationMilliseconds: Int64 = 30 * 24 * 3_600_000,
+        defaultLifeMilliseconds: Int64 = 24 * 3_600_000, retry: RetryBackoff = RetryBackoff(),
         confirm: ExponentialBackoff = .confirm, returnsPerSecond: Int = 1000, returnBurst: Int = 100,
         storeAfterMilliseconds: Int64 = 30_000, storeIsDurable: Bool = false,
         residentMilliseconds: Int64 = 10_000
@@ -39,6 +43,7 @@ public struct DeliveryLimits: Sendable {
         self.inFlightPerDevice = max(1, min(inFlightPerDevice, Int(UInt16.max)))
         self.knownDevices = max(1, min(knownDevices, 1 << 30))
         self.maximumExpirationMilliseconds = max(1, maximumExpirationMilliseconds)
+        self.defaultLifeMilliseconds = max(1, defaultLifeMilliseconds)
         self.retry = retry
         self.confirm = confirm
         self.returnsPerSecond = max(1, min(returnsPerSecond, 1_000_000_000))

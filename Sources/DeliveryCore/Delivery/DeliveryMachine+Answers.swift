@@ -1,22 +1,27 @@
 import SluiceModel
 
 extension DeliveryMachine {
-    /// APNs answered 200.
+    /// APNs answered 2xx.
     public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
         if deviceBackoff.count > 0 {
             deviceBackoff.accepted(device: devices.entries[Int(item.pointee.device)].key.low)
         }
         let topic = item.pointee.topic
+        circuits[Int(topic)].noteAnswer()
+        if heldLanes > 0 { endLaneHold(item.pointee.lane) }
+        let recovers = openCircuits > 0 && (circuits[Int(topic)].fault == .refusal || isProbe(slot))
         let device = land(slot)
         if item.pointee.delivery == .confirm {
             acceptedUnconfirmed(slot, at: now)
         } else {
             end(slot, .accepted, at: now)
         }
-        if openCircuits > 0 { circuitRecovered(topic: topic, at: now) }
+        if recovers { circuitRecovered(topic: topic, at: now) }
         letCrowdedGo(device, at: now)
     }
+
+    private func isProbe(_ slot: UInt32) -> Bool { circuits[Int(items[Int(slot)].topic)].probe == slot }
 
     private mutating func acceptedUnconfirmed(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
@@ -40,22 +45,24 @@ extension DeliveryMachine {
         let item = items + Int(slot)
         item.pointee.refusals = 0
         let topic = item.pointee.topic
+        let isProbe = openCircuits > 0 && isProbe(slot)
         let device = land(slot)
-        if answer.class == .configuration {
+        let isBurst = answer.reason.suspectsConfigurationInBursts && circuits[Int(topic)].noteSuspect()
+        if answer.class == .configuration || isBurst {
             // The topic's pushes stop, this one as well: it isn't counted as an attempt that failed.
-            circuitFailed(slot, at: now)
-            if item.pointee.flags.contains(.isOnce) {
-                retry(slot, .answered(answer.class), at: now)
+            circuitFailed(slot, isBurst ? .tokens : .refusal, at: now)
+            if !isBurst, answer.reason.isFinal {
+                retry(slot, .answered(.job), at: now)
+            } else if item.pointee.flags.contains(.isOnce) {
+                retry(slot, .answered(.configuration), at: now)
             } else {
                 again(slot, inMilliseconds: 0, at: now)
             }
         } else {
-            // What a server in trouble answers says nothing about the credential.
-            let recovers =
-                openCircuits > 0
-                && (answer.class == .token || answer.class == .job || answer.reason == .tooManyRequests)
-            let wait = patience(answer, item.pointee.lane, device, at: now)
             let endsToken = answer.reason == .unregistered || answer.reason == .expiredToken
+            if endsToken { circuits[Int(topic)].noteAnswer() }
+            let recovers = openCircuits > 0 && circuits[Int(topic)].recovers(after: answer, isProbe: isProbe)
+            let wait = patience(answer, slot, device, at: now)
             if endsToken {
                 // First, so that what is blocked behind this one ends with the others.
                 endPending(of: device, since: answer.invalidSinceMilliseconds, at: now)
@@ -76,7 +83,7 @@ extension DeliveryMachine {
 
     /// What the answer asks for, in milliseconds. For a device or a lane as a whole it is noted there.
     private mutating func patience(
-        _ answer: AttemptAnswer, _ lane: UInt16, _ device: UInt32, at now: DeliveryTime
+        _ answer: AttemptAnswer, _ slot: UInt32, _ device: UInt32, at now: DeliveryTime
     ) -> Int64 {
         let retryAfter = max(0, answer.retryAfterMilliseconds)
         if answer.reason == .tooManyRequests {
@@ -85,9 +92,12 @@ extension DeliveryMachine {
             return Int64((until - now.monotonicNanoseconds) / 1_000_000) + 1
         }
         if answer.reason == .serviceUnavailable, retryAfter > 0 {
+            let item = items[Int(slot)]
             let wait = min(retryAfter, limits.retry.retryAfterLimitMilliseconds)
-            let lane = Int(lane)
-            laneHolds[lane] = max(laneHolds[lane], now.monotonic(inMilliseconds: wait))
+            hold(item.lane, milliseconds: wait, isUrgent: item.priority == .immediate, at: now)
+            // The hold may end early: a push that expires before has an attempt in between.
+            let left = lastMoment(slot) - now.wallMilliseconds
+            return min(wait, max(1, left / 2))
         }
         return retryAfter
     }
@@ -128,7 +138,7 @@ extension DeliveryMachine {
     ///
     /// - Parameter slot: of a push in flight.
     public mutating func topicRefused(_ slot: UInt32, at now: DeliveryTime) {
-        circuitFailed(slot, at: now)
+        circuitFailed(slot, .refusal, at: now)
         failed(slot, processed: false, at: now)
     }
 
@@ -183,10 +193,5 @@ extension DeliveryMachine {
         let device = land(slot)
         end(slot, kind, cause, at: now)
         letCrowdedGo(device, at: now)
-    }
-
-    /// Until when a lane's pool wants nothing to be sent, on the monotonic clock; 0 when it takes pushes.
-    public func laneHeldUntil(_ lane: UInt16) -> UInt64 {
-        Int(lane) < laneHolds.count ? laneHolds[Int(lane)] : 0
     }
 }

@@ -44,8 +44,7 @@ extension DeliveryMachine {
     private mutating func take(
         _ facts: PushFacts, _ arrival: Arrival, at now: DeliveryTime
     ) -> Admission {
-        var expiry = min(
-            facts.expirationMilliseconds, now.wallMilliseconds + limits.maximumExpirationMilliseconds)
+        var expiry = expiry(of: facts, at: now)
         switch arrival {
         case .record: break
         case .restored(let progress), .adopted(let progress): expiry = progress.expiryMilliseconds
@@ -256,6 +255,16 @@ extension DeliveryMachine {
         return .replaced(slot, replaced)
     }
 
+    /// When a push that comes now expires.
+    private func expiry(of facts: PushFacts, at now: DeliveryTime) -> Int64 {
+        let longest = now.wallMilliseconds + limits.maximumExpirationMilliseconds
+        guard facts.expirationMilliseconds == .max, facts.delivery == .accept, !facts.isOnce else {
+            return min(facts.expirationMilliseconds, longest)
+        }
+        let begin = max(now.wallMilliseconds, min(facts.deliverAtMilliseconds, longest))
+        return min(begin + limits.defaultLifeMilliseconds, longest)
+    }
+
     /// Tables by topic and lane grow with the highest number.
     private mutating func makeRoom(topic: UInt16, lane: UInt16) {
         if Int(topic) >= circuits.count {
@@ -263,7 +272,8 @@ extension DeliveryMachine {
                 contentsOf: repeatElement(TopicCircuit(), count: Int(topic) + 1 - circuits.count))
         }
         if Int(lane) >= laneHolds.count {
-            laneHolds.append(contentsOf: repeatElement(0, count: Int(lane) + 1 - laneHolds.count))
+            laneHolds.append(
+                contentsOf: repeatElement(LaneHold(), count: Int(lane) + 1 - laneHolds.count))
         }
     }
 

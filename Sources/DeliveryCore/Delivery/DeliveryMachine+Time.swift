@@ -10,6 +10,7 @@ extension DeliveryMachine {
     public mutating func advance(to now: DeliveryTime) {
         while let slot = timers.popDue(now: now.monotonicNanoseconds) { timerFired(slot, at: now) }
         if openCircuits > 0 { advanceCircuits(at: now) }
+        if heldLanes > 0 { endLaneHolds(at: now) }
         returnItems(at: now)
         sweep(at: now)
     }
@@ -24,7 +25,7 @@ extension DeliveryMachine {
         }
         if openCircuits > 0 { wake = min(wake, nextCircuitWake) }
         if returningCount > 0 { wake = min(wake, nextReturn) }
-        for hold in laneHolds where hold > now.monotonicNanoseconds { wake = min(wake, hold) }
+        if heldLanes > 0 { wake = min(wake, nextLaneWake(after: now)) }
         return wake == .max ? nil : max(wake, now.monotonicNanoseconds)
     }
 

@@ -48,7 +48,9 @@ public struct DeliveryMachine: ~Copyable {
     /// Circuits that aren't closed.
     var openCircuits = 0
     /// By lane: until when a 503 with `Retry-After` holds it.
-    var laneHolds: [UInt64] = []
+    var laneHolds: [LaneHold] = []
+    /// Holds whose time isn't over, as of the last look.
+    var heldLanes = 0
     /// By lane: items that wait for its pool; nil while that is well.
     var stalls: [ItemList?] = []
     /// Items of devices that are back: urgent ones, and others.

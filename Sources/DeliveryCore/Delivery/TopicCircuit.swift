@@ -1,7 +1,10 @@
 import SluiceModel
 
-/// Stops the pushes of one topic while APNs refuses its credential or the topic itself, so that they wait for a person
-/// instead of failing one by one.
+/// Stops the pushes of one topic while APNs refuses its credential or the topic itself, or takes most of its device tokens
+/// for wrong, so that they wait for a person instead of failing one by one.
+///
+/// A wrong environment or topic has every token answered as wrong (`BadDeviceToken`, `DeviceTokenNotForTopic`). The topic
+/// stops when more than half of about the last hundred answers say so, or all of the first twenty.
 ///
 ///     closed ── a configuration answer ──▶ open ── after a growing pause ──▶ probing (one push) ── any other answer ──▶ closed
 ///                                           ▲                                   │
@@ -22,6 +25,56 @@ struct TopicCircuit: BitwiseCopyable {
     var probe = DeliveryMachine.noSlot
     /// Items that wait for it to close.
     var parked = ItemList()
+    /// Why it is open.
+    var fault = TopicFault.refusal
+    /// Answers that judged a device token, halved at 200; and those of them that took the token for wrong.
+    private var answers: UInt32 = 0
+    private var suspects: UInt32 = 0
+
+    /// All answers so far speak of wrong tokens from so many on.
+    private static let leastOfAll: UInt32 = 20
+    private static let leastOfRecent: UInt32 = 50
+
+    /// APNs took a token for right: it accepted the push, or knew that the token is no longer valid.
+    @inline(__always)
+    mutating func noteAnswer() {
+        answers &+= 1
+        guard answers >= 200 else { return }
+        answers /= 2
+        suspects /= 2
+    }
+
+    /// APNs took a token for wrong. True when it does so with most: the push then waits with the topic.
+    mutating func noteSuspect() -> Bool {
+        suspects += 1
+        noteAnswer()
+        if state != .closed, fault == .tokens { return true }
+        return suspects == answers && suspects >= Self.leastOfAll
+            || suspects > Self.leastOfRecent && suspects * 2 > answers
+    }
+
+    /// Whether the answer to a push shows that what the circuit is open for is over. What a server in trouble answers says
+    /// nothing about the credential. Good tokens among wrong ones are always in flight: then the probe's answer counts alone.
+    func recovers(after answer: AttemptAnswer, isProbe: Bool) -> Bool {
+        switch fault {
+        case .refusal:
+            answer.class == .token || answer.class == .job || answer.reason == .tooManyRequests
+        case .tokens: isProbe && (answer.reason == .unregistered || answer.reason == .expiredToken)
+        }
+    }
+
+    mutating func forgetAnswers() {
+        answers = 0
+        suspects = 0
+    }
+}
+
+/// Why a topic stops.
+public enum TopicFault: UInt8, BitwiseCopyable, Sendable, Equatable {
+    /// APNs refuses the credential or the topic.
+    case refusal
+    /// APNs takes most of the topic's device tokens for wrong.
+    case tokens
 }
 
 extension DeliveryMachine {
@@ -49,13 +102,14 @@ extension DeliveryMachine {
         if circuits[topic].probe == slot { circuits[topic].probe = Self.noSlot }
     }
 
-    /// APNs blamed the credential or topic for this item's request.
-    mutating func circuitFailed(_ slot: UInt32, at now: DeliveryTime) {
+    /// APNs blamed the credential or topic for this item's request, or takes most of the topic's tokens for wrong.
+    mutating func circuitFailed(_ slot: UInt32, _ fault: TopicFault, at now: DeliveryTime) {
         let topic = Int(items[Int(slot)].topic)
         let wasClosed = circuits[topic].state == .closed
         if circuits[topic].state == .open { return }
         if circuits[topic].state == .probing, circuits[topic].probe != slot { return }
         circuits[topic].failures += 1
+        circuits[topic].fault = fault
         circuits[topic].state = .open
         circuits[topic].probe = Self.noSlot
         let pause = limits.retry.configuration.wait(attempt: circuits[topic].failures, using: &generator)
@@ -63,7 +117,7 @@ extension DeliveryMachine {
         guard wasClosed else { return }
         openCircuits += 1
         milestones.stops += 1
-        actions.append(.alert(topic: items[Int(slot)].topic, slot: slot))
+        actions.append(.alert(topic: items[Int(slot)].topic, slot: slot, fault))
     }
 
     /// APNs answered a request of the topic without blaming it: all that waited goes on.
@@ -71,6 +125,7 @@ extension DeliveryMachine {
         guard circuits[Int(topic)].state != .closed else { return }
         circuits[Int(topic)].state = .closed
         circuits[Int(topic)].failures = 0
+        circuits[Int(topic)].forgetAnswers()
         circuits[Int(topic)].probe = Self.noSlot
         openCircuits -= 1
         actions.append(.recovered(topic: topic))
@@ -93,12 +148,27 @@ extension DeliveryMachine {
             while circuits[topic].state == .probing, circuits[topic].probe == Self.noSlot,
                 circuits[topic].parked.count > 0
             {
-                let slot = circuits[topic].parked.first
+                let slot = nextProbe(topic)
                 withdraw(slot)
                 place(slot, at: now)
             }
         }
     }
+
+    /// Of those that wait. Behind many wrong tokens a good one would wait for hours: every other probe is the newest that
+    /// was never tried.
+    private func nextProbe(_ topic: Int) -> UInt32 {
+        let circuit = circuits[topic]
+        guard circuit.fault == .tokens, circuit.failures % 2 == 1 else { return circuit.parked.first }
+        var slot = circuit.parked.last
+        for _ in 0..<Self.probesLookedAt where slot != Self.noSlot {
+            if items[Int(slot)].attempts == 0 { return slot }
+            slot = items[Int(slot)].queuePrevious
+        }
+        return circuit.parked.first
+    }
+
+    private static let probesLookedAt = 64
 
     /// When a circuit has something to do; `.max` when none has.
     var nextCircuitWake: UInt64 {

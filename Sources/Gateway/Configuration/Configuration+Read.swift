@@ -136,6 +136,9 @@ extension Configuration {
             requestTimeout: section.duration(
                 "request-timeout", .milliseconds(10)...minutes(10), default: defaults.requestTimeout,
                 help: "from sending a push to its answer"),
+            progressTimeout: section.duration(
+                "progress-timeout", .milliseconds(100)...minutes(10), default: defaults.progressTimeout,
+                help: "a connection that takes no push for so long, while pushes wait, is replaced"),
             pingInterval: section.duration(
                 "ping-interval", .milliseconds(10)...minutes(24 * 60), default: defaults.pingInterval,
                 help: "an idle connection is checked this often"),
@@ -239,6 +242,10 @@ extension Configuration {
             maxExpiration: section.duration(
                 "max-expiration", .seconds(1)...minutes(30 * 24 * 60), default: defaults.maxExpiration,
                 help: "a job's longer expiration is shortened to this"),
+            defaultTTL: section.duration(
+                "default-ttl", .seconds(1)...minutes(30 * 24 * 60), default: defaults.defaultTTL,
+                help:
+                    "how long a push without an expiration is tried; held and confirmed ones: max-expiration"),
             drainDeadline: section.duration(
                 "drain-deadline", .zero...minutes(60), default: defaults.drainDeadline,
                 help: "time at SIGTERM for what is in flight; keep it below the supervisor's"),
@@ -261,7 +268,10 @@ extension Configuration {
                 help: "each wait is this many times the one before")!,
             maxAttempts: section.integer(
                 "max-attempts", 1...1_000, default: defaults.maxAttempts,
-                help: "attempts in all; then the job is undeliverable")!)
+                help: "attempts in all; then the job is undeliverable; default: until it expires"),
+            retryAfterLimit: section.duration(
+                "retry-after-limit", .zero...minutes(60), default: defaults.retryAfterLimit,
+                help: "a longer `Retry-After` of APNs is shortened to this"))
         if retry.initial > retry.maximum {
             section.problem("initial", "must not be longer than delivery.retry.maximum")
         }

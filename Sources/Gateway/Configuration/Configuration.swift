@@ -158,6 +158,8 @@ extension Configuration {
         public var maxConnectionAge: Duration
         public var connectTimeout: Duration
         public var requestTimeout: Duration
+        /// A connection that takes no push for so long, while pushes wait, is replaced.
+        public var progressTimeout: Duration
         /// An idle connection is checked with a PING after this long.
         public var pingInterval: Duration
         public var tlsMinimum: TLSVersion
@@ -169,7 +171,8 @@ extension Configuration {
             caFile: String? = nil, connections: Int = 2, maxConnections: Int = 16,
             growthInterval: Duration = .seconds(2), idleTimeout: Duration = .seconds(300),
             maxConnectionAge: Duration = .zero, connectTimeout: Duration = .seconds(10),
-            requestTimeout: Duration = .seconds(30), pingInterval: Duration = .seconds(60),
+            requestTimeout: Duration = .seconds(30), progressTimeout: Duration = .seconds(15),
+            pingInterval: Duration = .seconds(60),
             tlsMinimum: TLSVersion = .tls12, proxy: Proxy? = nil
         ) {
             self.environment = environment
@@ -183,6 +186,7 @@ extension Configuration {
             self.maxConnectionAge = maxConnectionAge
             self.connectTimeout = connectTimeout
             self.requestTimeout = requestTimeout
+            self.progressTimeout = progressTimeout
             self.pingInterval = pingInterval
             self.tlsMinimum = tlsMinimum
             self.proxy = proxy
@@ -295,6 +299,8 @@ extension Configuration {
         public var returnRate: Int
         /// A longer expiration is shortened to this (APNs itself keeps nothing for longer than 30 days).
         public var maxExpiration: Duration
+        /// How long a push without an expiration is tried.
+        public var defaultTTL: Duration
         /// What is in flight at SIGTERM has this long to finish.
         public var drainDeadline: Duration
         public var commitInterval: Duration
@@ -304,7 +310,7 @@ extension Configuration {
             shards: Int = 1, retry: Retry = Retry(), maxPendingPerDevice: Int = 128,
             maxInFlightPerDevice: Int = 16,
             knownDevices: Int = 65_536, returnRate: Int = 2000,
-            maxExpiration: Duration = .seconds(30 * 86_400),
+            maxExpiration: Duration = .seconds(30 * 86_400), defaultTTL: Duration = .seconds(86_400),
             drainDeadline: Duration = .seconds(25), commitInterval: Duration = .seconds(1)
         ) {
             self.maxInFlight = maxInFlight
@@ -317,6 +323,7 @@ extension Configuration {
             self.knownDevices = knownDevices
             self.returnRate = returnRate
             self.maxExpiration = maxExpiration
+            self.defaultTTL = defaultTTL
             self.drainDeadline = drainDeadline
             self.commitInterval = commitInterval
         }
@@ -327,17 +334,20 @@ extension Configuration {
             public var initial: Duration
             public var maximum: Duration
             public var multiplier: Double
-            /// Attempts in all, the first one included.
-            public var maxAttempts: Int
+            /// Attempts in all, the first one included; nil: as many as the expiration leaves time for.
+            public var maxAttempts: Int?
+            /// A longer `Retry-After` is shortened to this.
+            public var retryAfterLimit: Duration
 
             public init(
-                initial: Duration = .seconds(1), maximum: Duration = .seconds(60), multiplier: Double = 2,
-                maxAttempts: Int = 8
+                initial: Duration = .seconds(2), maximum: Duration = .seconds(900), multiplier: Double = 2,
+                maxAttempts: Int? = nil, retryAfterLimit: Duration = .seconds(60)
             ) {
                 self.initial = initial
                 self.maximum = maximum
                 self.multiplier = multiplier
                 self.maxAttempts = maxAttempts
+                self.retryAfterLimit = retryAfterLimit
             }
         }
     }

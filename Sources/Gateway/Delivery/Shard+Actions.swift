@@ -71,7 +71,9 @@ extension Shard {
             case .noteMove(let slot): noteMove(slot, context)
             case .readdress(let slot): readdress(slot, context)
             case .depart(let slot): depart(slot, context)
-            case .alert(_, let slot): warn(of: context.verdict, slot)
+            case .alert(_, let slot, let fault):
+                if fault == .tokens { counters.tokenStops += 1 }
+                warn(of: context.verdict, slot, fault)
             case .recovered(let topic):
                 logger.notice(
                     "APNs takes pushes for the topic again", metadata: ["topic": "\(routes.name(of: topic))"])
@@ -297,17 +299,30 @@ extension Shard {
     // MARK: Warnings
 
     /// A credential or topic that APNs refuses is for a person to mend.
-    private func warn(of verdict: ResponseVerdict?, _ slot: UInt32) {
+    private func warn(of verdict: ResponseVerdict?, _ slot: UInt32, _ fault: TopicFault) {
         guard let verdict, jobs.holds(slot) else { return }
         let job = jobs[slot]
-        logger.error(
-            "APNs refuses the credential or topic: the topic's pushes wait; one of them tries now and then",
-            metadata: [
-                "credential": "\(lanes[Int(job.pointee.lane)].name)",
-                "app": "\(plan.appNames[Int(job.pointee.app)])",
-                "topic": "\(String(decoding: job.pointee.push.topic, as: UTF8.self))",
-                "status": "\(verdict.status)", "reason": "\(verdict.reason.name)",
-                "action": "\(verdict.reason.action)",
-            ])
+        var metadata: Logger.Metadata = [
+            "credential": "\(lanes[Int(job.pointee.lane)].name)",
+            "app": "\(plan.appNames[Int(job.pointee.app)])",
+            "topic": "\(String(decoding: job.pointee.push.topic, as: UTF8.self))",
+            "status": "\(verdict.status)", "reason": "\(verdict.reasonText)",
+        ]
+        switch fault {
+        case .refusal:
+            metadata["action"] = "\(verdict.reason.action)"
+            logger.error(
+                "APNs refuses the credential or topic: the topic's pushes wait; one of them tries now and then",
+                metadata: metadata)
+        case .tokens:
+            // Some good tokens among many wrong ones make the topic go on and stop again.
+            if let last = lastTokenAlert, loop.now.nanoseconds(since: last) < 60_000_000_000 { return }
+            lastTokenAlert = loop.now
+            metadata["action"] =
+                "check apns.environment, the topic and the credential against the app that registered the tokens"
+            logger.critical(
+                "APNs takes most device tokens of the topic for wrong: its pushes wait; one of them tries now and then",
+                metadata: metadata)
+        }
     }
 }

@@ -9,21 +9,27 @@ extension Shard {
     /// Sends what the connections take; the requests leave together at the end of the turn.
     func sendAll() {
         for lane in lanes where lane.pool.scheduler.waiting > 0 {
-            guard machine.laneHeldUntil(lane.index) <= loop.now.nanoseconds, lane.refreshToken(logger: logger)
-            else { continue }
-            while let (slot, connection) = lane.pool.nextAssignment() {
+            var gate = machine.laneGate(lane.index, at: now)
+            guard gate != .closed, lane.refreshToken(logger: logger) else { continue }
+            while let (slot, connection) = lane.pool.nextAssignment(urgentOnly: gate == .urgentOnly) {
                 if let next = lane.pool.scheduler.upcoming { machine.expect(next) }
                 guard machine.begin(slot, at: now) else {
                     lane.pool.withdraw(slot, from: connection)
                     act()
                     continue
                 }
-                send(slot, on: connection, of: lane)
+                guard send(slot, on: connection, of: lane), gate == .probe else { continue }
+                machine.probed(lane.index, at: now)
+                gate = machine.laneGate(lane.index, at: now)
+                guard gate == .closed else { continue }
+                lane.pool.scheduler.endRun()
+                break
             }
         }
     }
 
-    private func send(_ slot: UInt32, on connection: ClientConnection, of lane: Lane) {
+    /// - Returns: whether the push is on its way.
+    private func send(_ slot: UInt32, on connection: ClientConnection, of lane: Lane) -> Bool {
         let job = jobs[slot]
         let collapses = plan.collapsesRepeats[Int(job.pointee.app)]
         let result = connection.submit(tag: slot, body: job.pointee.push.payload) { block in
@@ -31,7 +37,9 @@ extension Shard {
                 job.pointee.push, topic: job.pointee.topic, collapsesByIdentifier: collapses, into: &block)
         }
         switch result {
-        case .submitted: job.pointee.tokenGeneration = lane.tokenGeneration
+        case .submitted:
+            job.pointee.tokenGeneration = lane.tokenGeneration
+            return true
         case .noCapacity:
             lane.pool.withdraw(slot, from: connection)
             machine.notSent(slot, at: now)
@@ -45,6 +53,7 @@ extension Shard {
             act()
             connection.close()
         }
+        return false
     }
 
     // MARK: Answers
@@ -60,7 +69,7 @@ extension Shard {
         for event in events {
             switch event.kind {
             case .response:
-                if event.status == 200 {
+                if event.status / 100 == 2 {
                     machine.accepted(event.tag, at: now)
                     act()
                 } else {
@@ -93,6 +102,14 @@ extension Shard {
     private func answered(_ event: ClientEvent, on connection: ClientConnection) {
         let verdict = ResponseVerdict.classify(status: event.status, body: event.body)
         counters.reasons[Int(verdict.reason.rawValue)] += 1
+        if verdict.reason == .unknown, counters.note(unknownReason: verdict.reasonText) {
+            logger.warning(
+                "APNs answers with a reason that this version doesn't know; the status decides",
+                metadata: [
+                    "status": "\(verdict.status)", "reason": "\(verdict.reasonText)",
+                    "class": "\(verdict.class.name)",
+                ])
+        }
         let job = jobs[event.tag]
         job.pointee.lastStatus = verdict.status
         job.pointee.lastReason = verdict.reason
@@ -130,6 +147,11 @@ extension Shard {
         }
         guard verdict.class == .connection else { return false }
         let isLast = pool.openConnections == 1
+        // The server goes on answering on this connection: there is no hurry.
+        if verdict.reason == .shutdown {
+            pool.replace(connection.number, .ifOpeningsAreAllowed)
+            return isLast
+        }
         pool.replace(connection.number, isLast ? .whenSuccessorIsOpen : .now)
         return isLast
     }

@@ -132,6 +132,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         storage?.wake = { [unowned self] in askForTurnEnd() }
     }
 
+    /// When the log was last told of wrong tokens; nil: never.
+    var lastTokenAlert: MonotonicTime?
+
     deinit {
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         headers.deallocate()
@@ -297,6 +300,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             snapshot.residentItems = storage.restored
         }
         snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
+        snapshot.take(lanes.map(\.pool.totals))
         return snapshot
     }
 }

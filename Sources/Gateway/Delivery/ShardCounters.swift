@@ -1,4 +1,5 @@
 import DeliveryCore
+import HTTP2
 import SluiceModel
 
 /// What a shard has done so far. Kept by its thread alone; read through it.
@@ -17,6 +18,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var unaccounted = 0
     /// Topics stopped because APNs refused the credential or topic.
     public var stops = 0
+    /// Of these stops: those because APNs took most of a topic's device tokens for wrong.
+    public var tokenStops = 0
     /// Jobs given back unfinished, because their partition or the worker ends.
     public var abandoned = 0
     /// Terminal outcomes by ``OutcomeKind/rawValue``.
@@ -27,7 +30,14 @@ public struct ShardCounters: Sendable, Equatable {
     /// the table doesn't hold, `absent` those without debug data.
     public var goAways = [Int](repeating: 0, count: Reason.allCases.count)
     public var lastGoAways = [Int64](repeating: 0, count: Reason.allCases.count)
+    /// Answers whose reason the table doesn't hold, by their text: the first eight, and `other` for all that came later.
+    public var unknownReasons: [String: Int] = [:]
     // As they stand at the moment of reading.
+    /// Of all pools: connections that were replaced as the server left them no stream or window, circuits that opened, and
+    /// requests that the server failed alone.
+    public var stuckConnections = 0
+    public var circuitsOpened = 0
+    public var streamErrors = 0
     /// Jobs by ``ItemState/rawValue``.
     public var states = [Int](repeating: 0, count: ItemState.allCases.count)
     public var openConnections = 0
@@ -39,6 +49,17 @@ public struct ShardCounters: Sendable, Equatable {
     public var residentItems = 0
 
     public init() {}
+
+    /// Counts an answer whose reason the table doesn't hold. True for the first of its kind.
+    mutating func note(unknownReason text: String) -> Bool {
+        let isNew = unknownReasons[text] == nil
+        let isCounted = !isNew || unknownReasons.count < Self.mostUnknownReasons
+        unknownReasons[isCounted ? text : Self.otherReason, default: 0] += 1
+        return isNew && isCounted
+    }
+
+    static let mostUnknownReasons = 8
+    static let otherReason = "other"
 
     /// Jobs in a stream scheduler.
     public var waiting: Int { count(in: .waiting) }
@@ -56,6 +77,12 @@ public struct ShardCounters: Sendable, Equatable {
         stops = milestones.stops
         unaccounted = milestones.unaccounted
         for state in ItemState.allCases { states[Int(state.rawValue)] = milestones[state] }
+    }
+
+    mutating func take(_ pools: [PoolCounters]) {
+        stuckConnections = pools.reduce(0) { $0 + $1.stuck }
+        circuitsOpened = pools.reduce(0) { $0 + $1.circuitOpened }
+        streamErrors = pools.reduce(0) { $0 + $1.streamErrors }
     }
 
     /// Outcomes of one kind.
@@ -76,6 +103,11 @@ public struct ShardCounters: Sendable, Equatable {
             sum.lastGoAways[index] = max(sum.lastGoAways[index], right.lastGoAways[index])
         }
         sum.stops += right.stops
+        sum.tokenStops += right.tokenStops
+        for (reason, count) in right.unknownReasons { sum.unknownReasons[reason, default: 0] += count }
+        sum.stuckConnections += right.stuckConnections
+        sum.circuitsOpened += right.circuitsOpened
+        sum.streamErrors += right.streamErrors
         sum.unaccounted += right.unaccounted
         for index in sum.states.indices { sum.states[index] += right.states[index] }
         sum.openConnections += right.openConnections

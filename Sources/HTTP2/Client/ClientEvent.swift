@@ -23,12 +23,15 @@ public struct ClientEvent {
     }
 
     public var kind: Kind
-    public var processed: Processed = .unknown
+    /// Bit 0: the server may have acted on the request. Bit 1: ``isStreamError``.
+    private var flags: UInt8 = 1
     /// The response's status code.
     public var status: UInt16 = 0
     /// The owner's mark of the request, as given on submission.
     public var tag: UInt32 = 0
-    /// The error code of a reset or GOAWAY.
+    /// The error code of a reset or GOAWAY. Of a request that failed without a reset by the server: PROTOCOL_ERROR or
+    /// FLOW_CONTROL_ERROR as the answer broke the rules, NO_ERROR as it lies above a GOAWAY's last stream, CANCEL as it ran
+    /// out of time, CONNECT_ERROR as the connection ended.
     public var code: UInt32 = 0
     /// `retry-after` in seconds; 0 when the server gave none.
     public var retryAfterSeconds: UInt32 = 0
@@ -38,6 +41,17 @@ public struct ClientEvent {
 
     init(_ kind: Kind) {
         self.kind = kind
+    }
+
+    public internal(set) var processed: Processed {
+        get { flags & 1 == 0 ? .no : .unknown }
+        set { flags = newValue == .no ? flags & ~1 : flags | 1 }
+    }
+
+    /// The server failed this request, and not its connection: it reset the stream, or its answer broke the rules.
+    public internal(set) var isStreamError: Bool {
+        get { flags & 2 != 0 }
+        set { flags = newValue ? flags | 2 : flags & ~2 }
     }
 }
 

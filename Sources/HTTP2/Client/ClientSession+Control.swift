@@ -139,7 +139,7 @@ extension ClientSession {
         guard increment > 0, window <= 0x7fff_ffff else {
             let code: HTTP2ErrorCode = increment == 0 ? .protocolError : .flowControlError
             writeReset(header.stream, code)
-            end(index, failed: .unknown, code: code)
+            end(index, failed: .unknown, code: code, isStreamError: true)
             return
         }
         streams[index].sendWindow = Int32(clamping: window)
@@ -158,7 +158,8 @@ extension ClientSession {
         let code = HTTP2ErrorCode(rawValue: payload.baseAddress!.bigEndian32())
         resetsReceived += 1
         // RFC 9113 §8.7: REFUSED_STREAM promises that nothing was done.
-        end(index, failed: code == .refusedStream ? .no : .unknown, code: code)
+        end(
+            index, failed: code == .refusedStream ? .no : .unknown, code: code, isStreamError: true)
     }
 
     mutating func receivePing(
@@ -206,7 +207,7 @@ extension ClientSession {
         var index = streams.oldest
         while index >= 0 {
             let next = streams[index].next
-            if streams[index].id > lastAcceptedID { end(index, failed: .no, code: .refusedStream) }
+            if streams[index].id > lastAcceptedID { end(index, failed: .no, code: .noError) }
             index = next
         }
     }

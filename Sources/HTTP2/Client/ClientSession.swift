@@ -296,8 +296,13 @@ public struct ClientSession: ~Copyable {
 
     // MARK: Inside
 
-    mutating func end(_ index: Int32, failed processed: ClientEvent.Processed, code: HTTP2ErrorCode) {
+    /// - Parameter isStreamError: the server failed this request, and not its connection.
+    mutating func end(
+        _ index: Int32, failed processed: ClientEvent.Processed, code: HTTP2ErrorCode,
+        isStreamError: Bool = false
+    ) {
         var event = ClientEvent(.failed)
+        event.isStreamError = isStreamError
         event.tag = streams[index].tag
         event.code = code.rawValue
         event.processed = streams[index].id > lastAcceptedID ? .no : processed

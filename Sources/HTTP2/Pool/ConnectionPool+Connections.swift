@@ -75,9 +75,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         _ connection: ClientConnection, received events: UnsafeBufferPointer<ClientEvent>
     ) {
         let now = loop.now.nanoseconds
-        var good = 0
-        var isAccepted = false
-        var serverErrors = 0
+        var judgement = Judgement()
         var unknown = 0
         // The apps' places in flight are free, and the slots idle, before the owner enqueues any of them again.
         for event in events where event.kind == .response { scheduler.expect(slot: event.tag) }
@@ -85,16 +83,14 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             switch event.kind {
             case .response:
                 ended(event.tag, now: now)
-                if event.status < 500 {
-                    good += 1
-                    if Self.isAccepted(event.status) { isAccepted = true }
-                    serverErrors = 0
-                } else {
-                    serverErrors += 1
-                }
+                judgement.note(status: event.status)
             case .failed:
                 scheduler.ended(slot: event.tag, now: now)
                 if event.processed == .no { counters.notProcessed += 1 } else { unknown += 1 }
+                if event.isStreamError {
+                    counters.streamErrors += 1
+                    judgement.noteError()
+                }
             case .goAway:
                 counters.goAways += 1
                 counters.lastGoAway = event.code
@@ -108,9 +104,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             }
         }
         counters.unknown += unknown
-        judge(
-            connection, good: good, isAccepted: isAccepted, serverErrors: serverErrors, unknown: unknown,
-            now: now)
+        judge(connection, judgement, unknown: unknown, now: now)
         if connection.isEnding { machine.ending(connection.number, now: now) }
         report(connection)
         delegate.pool(self, received: events, on: connection)
@@ -118,30 +112,53 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         if !machine.actions.isEmpty { carryOut() }
     }
 
-    /// Whether an answer below 500 is about the request. Not so: a provider token that is refused or changes too often
-    /// (403, 429), and a connection that is not for this server (421).
-    private static func isAccepted(_ status: UInt16) -> Bool {
-        status != 403 && status != 429 && status != 421
+    /// What one read says of the server.
+    private struct Judgement {
+        /// Answers of a server that works, and of one in trouble.
+        var good = 0
+        var errors = 0
+        /// Errors after the last good one.
+        var last = 0
+        /// A good answer was about the request. Not so: a provider token that is refused or changes too often (403, 429),
+        /// and a connection that is not for this server (421).
+        var isAccepted = false
+        /// An answer came that could be read.
+        var isAnswered = false
+
+        mutating func note(status: UInt16) {
+            isAnswered = true
+            // APNs has no other: something else answers in its place.
+            guard status / 100 == 2 || status / 100 == 4 else { return noteError() }
+            good += 1
+            last = 0
+            if status != 403 && status != 429 && status != 421 { isAccepted = true }
+        }
+
+        mutating func noteError() {
+            errors += 1
+            last += 1
+        }
     }
 
     /// Tells the machine what a read says of the server.
     private func judge(
-        _ connection: ClientConnection, good: Int, isAccepted: Bool, serverErrors: Int, unknown: Int,
-        now: UInt64
+        _ connection: ClientConnection, _ judgement: Judgement, unknown: Int, now: UInt64
     ) {
+        machine.served(connection.number, judgement.good)
         let member = machine.members[Int(connection.number)]
-        if good + serverErrors > 0,
-            !member.hasAnswered || isAccepted && (!member.isAccepted || machine.failures > 0)
+        if judgement.isAnswered,
+            !member.hasAnswered || judgement.isAccepted && (!member.isAccepted || machine.failures > 0)
         {
-            machine.answered(connection.number, isAccepted: isAccepted)
+            machine.answered(connection.number, isAccepted: judgement.isAccepted)
             machine.maintain(now: now)
         }
         // While the circuit is half open, failures count of the one request only that was let through.
         var isJudged = true
         if case .halfOpen = machine.circuit { isJudged = connection.number == machine.probe }
-        let errors = isJudged ? serverErrors : 0
-        if good + errors > 0 {
-            machine.answers(good: good, serverErrors: errors, now: now)
+        let errors = isJudged ? judgement.errors : 0
+        if judgement.good + errors > 0 {
+            machine.answers(
+                good: judgement.good, serverErrors: errors, last: isJudged ? judgement.last : 0, now: now)
         } else if unknown > 0, isJudged {
             machine.probeUnanswered(now: now)
         }

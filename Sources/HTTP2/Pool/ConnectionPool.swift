@@ -27,16 +27,19 @@ public final class ConnectionPool {
         public var maximumAge: Duration = .zero
         /// Before an opening is tried again after a failure: doubled each time, with full jitter, up to the maximum.
         public var reconnectInitial: Duration = .milliseconds(250)
-        public var reconnectMaximum: Duration = .seconds(30)
+        public var reconnectMaximum: Duration = .seconds(10)
         /// A connection is not replaced for mere suspicion before this age.
         public var leastAgeToReplace: Duration = .seconds(30)
         /// A connection is replaced when so few streams are left of its ids.
         public var leastStreamsLeft = 100_000
         /// Openings that failed in a row, while no connection serves, until the circuit opens.
         public var circuitFailures = 5
-        /// Answers from 500 on in a row until the circuit opens, and over how long at least.
+        /// Answers that speak of a server in trouble until the circuit opens: in a row, or half of those of ten seconds; and
+        /// over how long at least.
         public var circuitServerErrors = 100
         public var circuitErrorTime: Duration = .seconds(1)
+        /// A connection that takes no request for so long, while requests wait, is replaced.
+        public var progressTimeout: Duration = .seconds(15)
         public var connection = ClientConnection.Configuration()
         /// Per mille of each connection's streams that are kept for priority 10.
         public var urgentPerMille = 25
@@ -66,6 +69,7 @@ public final class ConnectionPool {
             limits.circuitFailures = circuitFailures
             limits.circuitServerErrors = circuitServerErrors
             limits.circuitErrorTime = circuitErrorTime.wholeNanoseconds
+            limits.progressTimeout = progressTimeout.wholeNanoseconds
             return limits
         }
     }
@@ -176,6 +180,9 @@ public final class ConnectionPool {
         /// When its successor is open: it may be worn out (a server error, a server about to shut down). Left
         /// alone while it is young, as a fresh one was no better.
         case whenSuccessorIsOpen
+        /// When its successor is open, however young it is; left alone while openings wait for their back-off, as a server
+        /// that says so on each connection would have each one replaced.
+        case ifOpeningsAreAllowed
     }
 
     /// Drains one connection and opens another in its place.
@@ -184,6 +191,7 @@ public final class ConnectionPool {
         case .now: machine.replaceNow(number, now: loop.now.nanoseconds)
         case .whenSuccessorIsOpen:
             machine.replaceWhenSuccessorIsOpen(number, now: loop.now.nanoseconds)
+        case .ifOpeningsAreAllowed: machine.replaceIfAllowed(number, now: loop.now.nanoseconds)
         }
         carryOut()
     }
@@ -193,8 +201,11 @@ public final class ConnectionPool {
     /// The next waiting slot and the connection it goes to; nil when nothing that may go waits or nothing has room,
     /// which ends the run of assignments that one connection gets. The caller submits it there at once, or calls
     /// ``withdraw(_:from:)`` and enqueues the slot again or drops it.
-    public func nextAssignment() -> (slot: UInt32, connection: ClientConnection)? {
-        guard let assignment = scheduler.nextAssignment(now: loop.now.nanoseconds) else {
+    ///
+    /// - Parameter urgentOnly: nothing below priority 10 is to go now.
+    public func nextAssignment(urgentOnly: Bool = false) -> (slot: UInt32, connection: ClientConnection)? {
+        guard let assignment = scheduler.nextAssignment(now: loop.now.nanoseconds, urgentOnly: urgentOnly)
+        else {
             scheduler.endRun()
             peakInFlight = max(peakInFlight, scheduler.assigned)
             armPaceTimer()
@@ -225,7 +236,8 @@ public final class ConnectionPool {
         }
         switch machine.circuit {
         case _ where machine.stoppedUntil != nil: free = 0
-        case .closed: break
+        case .closed:
+            if let share = machine.streamShare { free = min(free, max(0, share - connection.openStreams)) }
         case .open: free = 0
         case .halfOpen:
             free = connection.number == machine.probe ? min(free, max(0, 1 - connection.openStreams)) : 0
@@ -264,6 +276,7 @@ public final class ConnectionPool {
                 delegate.poolHasCapacity(self)
             case .changed(let change):
                 if case .circuit(.open) = change { counters.circuitOpened += 1 }
+                if case .rotates(_, .noProgress) = change { counters.stuck += 1 }
                 delegate.pool(self, happened: .changed(change))
             }
         }
@@ -335,6 +348,9 @@ public final class ConnectionPool {
     /// Requests in flight.
     public var inFlight: Int { scheduler.assigned }
 
+    /// What the pool has done so far, without what open connections count themselves.
+    public var totals: PoolCounters { counters }
+
     /// From enqueuing to the answer, for one class.
     public func latency(_ priority: Priority) -> LatencyHistogram {
         switch priority {
@@ -350,7 +366,8 @@ public final class ConnectionPool {
         var totals = counters
         for case let connection? in connections { totals.add(connection.statistics) }
         return PoolSnapshot(
-            circuit: machine.circuit, stopReason: stopReason, targetConnections: machine.target,
+            circuit: machine.circuit, stopReason: stopReason, streamShare: machine.streamShare,
+            targetConnections: machine.target,
             inFlight: scheduler.assigned, waiting: scheduler.waiting,
             queues: Priority.allCases.map {
                 PoolSnapshot.Queue(

@@ -22,12 +22,23 @@ public struct PoolLimits: Sendable, Equatable {
     public var leastAgeToReplace: UInt64 = 30_000_000_000
     /// Before an opening is tried again after a failure: doubled each time, with full jitter, up to the maximum.
     public var reconnectInitial: UInt64 = 250_000_000
-    public var reconnectMaximum: UInt64 = 30_000_000_000
+    public var reconnectMaximum: UInt64 = 10_000_000_000
     /// Openings that failed in a row, while no connection serves, until the circuit opens.
     public var circuitFailures = 5
-    /// Answers from 500 on in a row, over at least ``circuitErrorTime``, until the circuit opens.
+    /// Answers that are looked at before the circuit opens: so many in a row that speak of a server in trouble, or at least
+    /// half of so many or more within ``AnswerWindow``'s ten seconds. In both cases over at least ``circuitErrorTime``.
     public var circuitServerErrors = 100
     public var circuitErrorTime: UInt64 = 1_000_000_000
+    /// The longest pause between probes of a server that answers, with errors.
+    public var probeMaximum: UInt64 = 5_000_000_000
+    /// A connection that ends before this age is *short-lived*: its successors open ever more seldom.
+    public var leastLife: UInt64 = 20_000_000_000
+    /// A connection that has brought so many good answers is not short-lived, whatever its age.
+    public var leastAnswers = 1_000
+    /// The longest pause between openings while connections are short-lived.
+    public var shortLifeMaximum: UInt64 = 15_000_000_000
+    /// For how long a connection may take no request and have none in flight, with requests waiting, before it is replaced.
+    public var progressTimeout: UInt64 = 15_000_000_000
 
     public init() {}
 
@@ -56,7 +67,8 @@ public enum PoolCircuit: Sendable, Equatable, CustomStringConvertible {
 /// Why a circuit opened.
 public enum PoolFault: String, Sendable, Equatable, CustomStringConvertible {
     case unreachable = "no connection comes about that answers"
-    case serverErrors = "the server answers with nothing but errors"
+    case serverErrors = "the server answers with errors"
+    case noProgress = "the server leaves no stream or window for requests"
 
     public var description: String { rawValue }
 }
@@ -85,5 +97,6 @@ public enum PoolRotationCause: String, Sendable, Equatable, CustomStringConverti
     case age = "its age"
     case streamIDs = "its stream ids come to an end"
     case doubt = "a server error"
+    case noProgress = "the server leaves it no stream or window for requests"
     public var description: String { rawValue }
 }

@@ -20,6 +20,10 @@ public struct PoolCounters: Sendable, Equatable {
     /// Requests that ended without an answer: certainly not processed, and perhaps processed.
     public internal(set) var notProcessed = 0
     public internal(set) var unknown = 0
+    /// Requests that the server failed alone: it reset or refused the stream, or answered what can't be read.
+    public internal(set) var streamErrors = 0
+    /// Connections that were replaced as the server left them no stream or window.
+    public internal(set) var stuck = 0
     /// How often the circuit opened.
     public internal(set) var circuitOpened = 0
 
@@ -101,6 +105,8 @@ public struct PoolSnapshot: Sendable {
 
     public var circuit: PoolCircuit
     public var stopReason: String?
+    /// Requests that each connection may have in flight after the circuit was open for errors; nil: no limit.
+    public var streamShare: Int?
     /// Connections that the pool means to have.
     public var targetConnections: Int
     public var inFlight: Int

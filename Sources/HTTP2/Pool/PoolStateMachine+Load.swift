@@ -8,6 +8,9 @@ extension PoolStateMachine {
     mutating func tick(now: UInt64, demand: Demand, views: [View]) {
         guard !isClosing else { return }
         if case .open(let until, let fault) = circuit, until <= now { setCircuit(.halfOpen(fault)) }
+        forgetShortLives(now: now)
+        endRamp(now: now)
+        replaceStuck(now: now, demand, views)
         load.note(max(demand.peakInFlight, views.reduce(0) { $0 + $1.inFlight }), now: now)
         rotate(now: now, views)
         grow(now: now, demand, views)
@@ -46,6 +49,56 @@ extension PoolStateMachine {
             ($0.phase == .active || $0.phase == .reserve) && $0.rotateAt <= now
         }) {
             retire(old, .age)
+        }
+    }
+
+    /// With requests waiting, a connection that takes none and has none in flight is of no use, however well it answers
+    /// PINGs: the server leaves it no stream (MAX_CONCURRENT_STREAMS 0) or credits no window. When no other takes requests
+    /// either, the circuit opens.
+    private mutating func replaceStuck(now: UInt64, _ demand: Demand, _ views: [View]) {
+        if case .open = circuit {
+            for index in members.indices { members[index].stuckSince = nil }
+            return
+        }
+        var serving = 0
+        var stuck: [Int] = []
+        // Of those that are not replaced already.
+        var oldest = now
+        var newest: UInt64 = 0
+        for view in views {
+            let index = Int(view.number)
+            guard isServing(view.number) || members[index].phase == .retiring else { continue }
+            serving += 1
+            guard demand.isWaiting, stoppedUntil == nil, view.inFlight == 0,
+                view.isBlocked || view.isWindowFull
+            else {
+                members[index].stuckSince = nil
+                continue
+            }
+            let since = members[index].stuckSince ?? now
+            members[index].stuckSince = since
+            stuck.append(index)
+            guard members[index].phase != .retiring else { continue }
+            oldest = min(oldest, since)
+            newest = max(newest, since)
+        }
+        guard !stuck.isEmpty, now >= oldest + limits.progressTimeout else { return }
+        // A connection that takes nothing for a moment is none of those.
+        if stuck.count == serving, now >= newest + limits.progressTimeout / 8 {
+            for index in stuck {
+                if members[index].phase != .retiring {
+                    actions.append(.changed(.rotates(connection: UInt32(index), .noProgress)))
+                }
+                drain(index)
+            }
+            return openCircuit(.noProgress, until: countFailure(now: now))
+        }
+        for index in stuck where now >= members[index].stuckSince! + limits.progressTimeout {
+            guard members[index].phase != .retiring else { continue }
+            members[index].isCounted = true
+            let wasActive = members[index].phase == .active
+            retire(index, .noProgress)
+            if wasActive { countFailure(now: now) }
         }
     }
 

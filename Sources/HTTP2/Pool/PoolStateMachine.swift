@@ -79,10 +79,14 @@ struct PoolStateMachine {
         var hasAnswered = false
         /// An answer came that was about the request, and so not against the credential or the connection.
         var isAccepted = false
+        /// Answers of a server that works.
+        var goodAnswers = 0
         /// The server has announced its end.
         var isEndedByServer = false
         /// Its failure has been counted: its end adds none.
         var isCounted = false
+        /// Since when it has had nothing in flight and taken nothing, while requests waited.
+        var stuckSince: UInt64?
     }
 
     let limits: PoolLimits
@@ -108,9 +112,18 @@ struct PoolStateMachine {
     var fullSince: UInt64?
     /// When there was last a reason to grow.
     var lastNeed: UInt64?
-    /// Of the last answers, those from 500 on, and since when.
+    /// Of the last answers, those that speak of a server in trouble, and since when.
     var serverErrors = 0
     var serverErrorsSince: UInt64 = 0
+    var answerWindow = AnswerWindow()
+    /// Since when half of the window's answers are errors; nil: they aren't.
+    var badSince: UInt64?
+    /// Since the circuit was open for errors; nil: there is no limit.
+    var ramp: StreamRamp?
+    /// Connections in a row that were short-lived, when the last of them ended, and no opening before when.
+    var shortLives = 0
+    var lastShortLife: UInt64 = 0
+    var shortLifeUntil: UInt64 = 0
     var load: LoadWindow
     var generator: SeededGenerator
 
@@ -167,6 +180,10 @@ struct PoolStateMachine {
         case .free, .opening, .draining: return
         }
         members[Int(number)].isEndedByServer = true
+        if members[Int(number)].isAccepted, !members[Int(number)].isCounted {
+            members[Int(number)].isCounted = true
+            noteLife(of: members[Int(number)], now: now)
+        }
         lost(phase)
         maintain(now: now)
     }
@@ -178,12 +195,16 @@ struct PoolStateMachine {
         guard !isClosing else { return }
         // A server that takes connections and ends them unused must not be called again and again.
         let isYoung = member.phase == .opening || now < member.since + 60_000_000_000
-        if end != .ours || member.isEndedByServer, isYoung, !member.isAccepted, !member.isCounted {
-            if end == .settings {
-                notBefore = max(notBefore, now + limits.reconnectMaximum / 2)
-                lastSettingsFailure = now
+        if end != .ours || member.isEndedByServer, !member.isCounted {
+            if isYoung, !member.isAccepted {
+                if end == .settings {
+                    notBefore = max(notBefore, now + limits.reconnectMaximum * 3 / 2)
+                    lastSettingsFailure = now
+                }
+                openingFailed(hasAnswered: member.hasAnswered, now: now)
+            } else {
+                noteLife(of: member, now: now)
             }
-            openingFailed(hasAnswered: member.hasAnswered, now: now)
         }
         lost(member.phase)
         maintain(now: now)
@@ -236,12 +257,27 @@ struct PoolStateMachine {
         case .active, .reserve, .retiring: drain(Int(number))
         case .free, .opening, .draining: return
         }
-        if !member.isAccepted {
-            members[Int(number)].isCounted = true
+        members[Int(number)].isCounted = true
+        if member.isAccepted {
+            noteLife(of: member, now: now)
+        } else {
             countFailure(now: now)
         }
         lost(member.phase)
         maintain(now: now)
+    }
+
+    /// Replaces a connection that the server wants to end, unless openings wait for their back-off.
+    mutating func replaceIfAllowed(_ number: UInt32, now: UInt64) {
+        let member = members[Int(number)]
+        guard member.phase == .active || member.phase == .reserve, earliestOpening <= now,
+            circuit == .closed
+        else { return }
+        members[Int(number)].isCounted = true
+        retire(Int(number), .doubt)
+        maintain(now: now)
+        // For the next one.
+        noteLife(of: member, now: now)
     }
 
     /// Replaces a connection that may be worn out, unless it is young: a fresh one was no better then.
@@ -262,6 +298,8 @@ struct PoolStateMachine {
             lost(.reserve)
         } else {
             members[index].phase = .retiring
+            // Another one may be the probe now.
+            if case .halfOpen = circuit { actions.append(.reportAll) }
             // One in reserve is a successor that is open already.
             if target > limits.minimum, recall() { target -= 1 }
         }
@@ -276,7 +314,7 @@ struct PoolStateMachine {
 
     var earliestOpening: UInt64 {
         let paced = lastOpening.map { $0 + limits.openInterval } ?? 0
-        return max(paced, notBefore, stoppedUntil ?? 0)
+        return max(paced, notBefore, shortLifeUntil, stoppedUntil ?? 0)
     }
 
     /// Whether a connection is missing that may be opened when its time has come.
@@ -301,6 +339,7 @@ struct PoolStateMachine {
             guard let free = members.firstIndex(where: { $0.phase == .free }) else { return }
             members[free] = Member(phase: .opening, since: now)
             lastOpening = now
+            pauseAfterOpening(now: now)
             actions.append(.open(UInt32(free)))
         }
     }

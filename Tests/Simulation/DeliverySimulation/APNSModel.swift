@@ -5,6 +5,8 @@ import SluiceModel
 struct Weather {
     /// By topic: its credential is refused.
     var isTopicBroken: [Bool]
+    /// By topic: a wrong setting makes every token wrong.
+    var isTopicWrong: [Bool]
     /// By token: APNs takes no more for it.
     var isBusy: [Bool]
     /// Whether the endpoint answers 500 and 503 mostly.
@@ -14,6 +16,7 @@ struct Weather {
 
     init(_ scenario: Scenario) {
         isTopicBroken = [Bool](repeating: false, count: scenario.topics)
+        isTopicWrong = isTopicBroken
         isBusy = [Bool](repeating: false, count: scenario.tokens)
     }
 }
@@ -31,30 +34,40 @@ extension World {
     func sendAll(_ worker: WorkerModel, _ shard: ShardModel, atMost: Int) -> Int {
         var count = 0
         for (number, lane) in shard.lanes.enumerated() where violation == nil {
-            if shard.machine.laneHeldUntil(UInt16(number)) > monotonic { continue }
-            while count < atMost, violation == nil, let place = lane.scheduler.nextAssignment(now: monotonic)
+            var gate = shard.machine.laneGate(UInt16(number), at: now(worker))
+            if gate == .closed { continue }
+            while count < atMost, violation == nil,
+                let place = lane.scheduler.nextAssignment(now: monotonic, urgentOnly: gate == .urgentOnly)
             {
                 count += 1
-                send(place, worker, shard, lane)
+                guard send(place, worker, shard, lane), gate == .probe else { continue }
+                shard.machine.probed(UInt16(number), at: now(worker))
+                gate = shard.machine.laneGate(UInt16(number), at: now(worker))
+                if gate == .closed { break }
             }
             if draw.chance(500) { lane.scheduler.endRun() }
         }
         return count
     }
 
+    /// - Returns: whether the push has left.
     private func send(
         _ place: StreamScheduler.Assignment, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel
-    ) {
+    ) -> Bool {
         let slot = place.slot
         let index = Int(place.connection)
         let now = now(worker)
         let copy = shard.copies[Int(slot)]
-        guard copy.isLive else { return broken(.sound, "slot \(slot) is to be sent, and is empty") }
+        guard copy.isLive else {
+            broken(.sound, "slot \(slot) is to be sent, and is empty")
+            return false
+        }
         if !shard.machine.begin(slot, at: now) {
             happened(.notBegun)
             lane.scheduler.withdrawn(slot: slot, now: monotonic)
             lane.report(index)
-            return drain(worker, shard)
+            drain(worker, shard)
+            return false
         }
         checkBegin(copy, slot, worker, shard, lane, index)
         if !isHealthy, draw.chance(10) {
@@ -68,11 +81,13 @@ extension World {
             if shard.machine.info(slot).progress.firstSentMilliseconds == 0 {
                 shard.copies[Int(slot)].firstSent = 0
             }
-            return drain(worker, shard)
+            drain(worker, shard)
+            return false
         }
         happened(.sent)
         note(worker, shard, "sends push # on connection #, offset #", copy.job, index, Int(copy.epoch))
         began(slot, index, worker, shard, lane)
+        return true
     }
 
     // MARK: Answers
@@ -102,6 +117,9 @@ extension World {
             accept(slot, worker, shard, lane)
         } else if weather.isTopicBroken[jobs[copy.job].topic] {
             refuse(slot, draw.chance(500) ? .topicDisallowed : .invalidProviderToken, worker, shard, lane)
+        } else if weather.isTopicWrong[jobs[copy.job].topic] {
+            let wrong: Reason = draw.chance(500) ? .badDeviceToken : .deviceTokenNotForTopic
+            refuse(slot, draw.chance(100) ? .payloadTooLarge : wrong, worker, shard, lane)
         } else if weather.isBusy[copy.address] {
             refuse(
                 slot, .tooManyRequests, retryAfter: draw.chance(400) ? draw.spread(1...60) : 0, worker, shard,
@@ -112,7 +130,7 @@ extension World {
                 .expiredProviderToken,
                 .idleTimeout, .tooManyProviderTokenUpdates, .payloadTooLarge, .badTopic, .badDeviceToken,
                 .tooManyRequests,
-                .topicDisallowed, .unregistered,
+                .topicDisallowed, .unregistered, .forbidden,
             ]
             let reason = reasons[draw.below(weather.isEndpointDown ? 4 : reasons.count)]
             refuse(
@@ -238,7 +256,7 @@ extension World {
     }
 
     func changeWeather() {
-        switch draw.below(6) {
+        switch draw.below(7) {
         case 0:
             let topic = draw.below(scenario.topics)
             weather.isTopicBroken[topic] = !weather.isTopicBroken[topic] && draw.chance(500)
@@ -247,6 +265,9 @@ extension World {
             weather.isBusy[token] = !weather.isBusy[token]
             note(weather.isBusy[token] ? "token # is busy" : "token # is not busy any more", token)
         case 3: weather.isEndpointDown = !weather.isEndpointDown && draw.chance(400)
+        case 6:
+            let topic = draw.below(scenario.topics)
+            weather.isTopicWrong[topic] = !weather.isTopicWrong[topic] && draw.chance(500)
         case 4: weather.isStoreBroken = !weather.isStoreBroken && draw.chance(500)
         default: weather.isKafkaSlow = !weather.isKafkaSlow && draw.chance(400)
         }

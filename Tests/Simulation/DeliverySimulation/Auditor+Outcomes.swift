@@ -82,7 +82,7 @@ extension World {
             }
         case .attemptsExhausted:
             let wasOnce = facts.isOnce && (copy.last == .retriable || copy.last == .configuration)
-            if !wasOnce, copy.failures < Int(scenario.limits.retry.maximumAttempts) {
+            if !wasOnce, !hasNoAttemptLeft(copy) {
                 broken(.rightOutcome, "push \(copy.job) ends after \(copy.failures) failures")
             }
         default: broken(.rightOutcome, "push \(copy.job) ends as undeliverable")

@@ -45,7 +45,12 @@ extension World {
         let now = now(worker).wallMilliseconds
         var copy = Copy(isLive: true, job: job, partition: partition, epoch: epoch, address: address)
         copy.lane = Int(facts.lane)
-        copy.expiry = min(facts.expirationMilliseconds, now + scenario.limits.maximumExpirationMilliseconds)
+        let longest = now + scenario.limits.maximumExpirationMilliseconds
+        copy.expiry = min(facts.expirationMilliseconds, longest)
+        if facts.expirationMilliseconds == .max, facts.delivery == .accept, !facts.isOnce {
+            let begin = min(max(now, facts.deliverAtMilliseconds), longest)
+            copy.expiry = min(begin + scenario.limits.defaultLifeMilliseconds, longest)
+        }
         let window = Int64(facts.coalesceWindowMilliseconds)
         if facts.collapseKey != 0, window > 0, copy.expiry - now > window {
             copy.notBefore = monotonic + UInt64(window) * 1_000_000
@@ -100,9 +105,7 @@ extension World {
         if monotonic < copy.notBefore {
             broken(.waits, "push \(copy.job) is sent \((copy.notBefore - monotonic) / 1000) µs too early")
         }
-        if monotonic < shard.laneHold[copy.lane] {
-            broken(.waits, "push \(copy.job) is sent while its lane is held")
-        }
+        checkLaneHold(copy, shard)
         if monotonic < shard.holdUntil[copy.address], scenario.tokens <= scenario.limits.capacity {
             broken(.waits, "push \(copy.job) is sent while token \(copy.address) is held")
         }
@@ -131,6 +134,26 @@ extension World {
         }
     }
 
+    /// The push's lane is held: only a probe may leave.
+    private func isHeld(_ copy: Copy, _ shard: ShardModel) -> Bool {
+        let hold = shard.laneHolds[copy.lane]
+        return monotonic < hold.until && (hold.isTotal || jobs[copy.job].facts.priority != .immediate)
+    }
+
+    /// A server that has asked for patience gets urgent pushes only, or none, and a probe a second at most.
+    private func checkLaneHold(_ copy: Copy, _ shard: ShardModel) {
+        guard isHeld(copy, shard), monotonic < shard.laneHolds[copy.lane].lastProbe + 1_000_000_000 else {
+            return
+        }
+        broken(.waits, "push \(copy.job) is sent while its lane is held")
+    }
+
+    private func noteProbe(_ copy: Copy, _ shard: ShardModel) {
+        guard isHeld(copy, shard) else { return }
+        counts[.laneProbe] += 1
+        shard.laneHolds[copy.lane].lastProbe = monotonic
+    }
+
     /// Whether a report is newer than another, judged without the core's own comparison.
     static func isNewer(_ report: ReportTime, than other: ReportTime) -> Bool {
         (report.milliseconds, report.offset) > (other.milliseconds, other.offset)
@@ -155,6 +178,20 @@ extension World {
         broken(.waits, "token \(record.token) has reported that it is offline, and isn't taken for it")
     }
 
+    /// A topic that was stopped goes on, with new counts.
+    private func recovered(_ topic: Int, _ shard: ShardModel) {
+        guard shard.isStopped[topic] else { return }
+        shard.isStopped[topic] = false
+        shard.isStoppedByTokens[topic] = false
+        shard.tokensSeen[topic] = ShardModel.TokensSeen()
+    }
+
+    /// It has failed as often as it may.
+    func hasNoAttemptLeft(_ copy: Copy) -> Bool {
+        let most = Int(scenario.limits.retry.maximumAttempts)
+        return most > 0 && copy.failures >= most
+    }
+
     /// Sent again only for a reason.
     private func checkRepetition(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
         let facts = jobs[copy.job].facts
@@ -163,7 +200,7 @@ extension World {
             broken(.rightOutcome, "push \(copy.job) is sent again though it was cancelled")
         }
         if copy.isConfirmed { broken(.noDuplicate, "push \(copy.job) is sent again though it was confirmed") }
-        if copy.failures >= Int(scenario.limits.retry.maximumAttempts) {
+        if hasNoAttemptLeft(copy) {
             broken(.noDuplicate, "push \(copy.job) is sent after \(copy.failures) failures")
         }
         if facts.isOnce, copy.last != .none, copy.last != .unprocessed {
@@ -202,6 +239,7 @@ extension World {
         shard.copies[index].hasNews = false
         shard.copies[index].mayExpireEarly = false
         let copy = shard.copies[index]
+        noteProbe(copy, shard)
         shard.sent += 1
         shard.inFlight[copy.address] += 1
         let topic = jobs[copy.job].topic
@@ -246,7 +284,10 @@ extension World {
         case .accepted:
             let copy = shard.copies[index]
             shard.holdUntil[copy.address] = 0
-            shard.isStopped[jobs[copy.job].topic] = false
+            let topic = jobs[copy.job].topic
+            shard.tokensSeen[topic].note()
+            if !shard.isStoppedByTokens[topic] || copy.probe == shard.stops[topic] { recovered(topic, shard) }
+            shard.laneHolds[copy.lane] = ShardModel.LaneHold()
             shard.copies[index].failures = 0
             shard.copies[index].acceptedAt = monotonic
             shard.copies[index].isReceiptPutOff = false
@@ -263,8 +304,12 @@ extension World {
         let copy = shard.copies[index]
         let topic = jobs[copy.job].topic
         shard.copies[index].notBefore = 0
-        if answer.class == .configuration {
-            shard.copies[index].last = .configuration
+        let isBurst = shard.tokensSeen[topic].isBurst(after: answer, shard.isStoppedByTokens[topic])
+        if answer.class == .configuration || isBurst {
+            shard.copies[index].last = answer.reason == .forbidden ? .final : .configuration
+            if !shard.isStopped[topic] || copy.probe == shard.stops[topic] {
+                shard.isStoppedByTokens[topic] = isBurst
+            }
             if !shard.isStopped[topic] {
                 shard.stops[topic] += 1
                 shard.probes[topic] = 0
@@ -277,17 +322,39 @@ extension World {
         let isFinal = !movesOn && (answer.class == .token || answer.class == .job)
         shard.copies[index].last = isFinal ? .final : .retriable
         if !movesOn { shard.copies[index].failures += 1 }
-        if isFinal || movesOn || answer.reason == .tooManyRequests { shard.isStopped[topic] = false }
+        let endsToken = answer.reason == .unregistered || answer.reason == .expiredToken
+        if endsToken { shard.tokensSeen[topic].note() }
+        if endsToken && (!shard.isStoppedByTokens[topic] || copy.probe == shard.stops[topic])
+            || isFinal && !shard.isStoppedByTokens[topic]
+            || answer.reason == .tooManyRequests && !shard.isStoppedByTokens[topic]
+        {
+            recovered(topic, shard)
+        }
         let asked = min(answer.retryAfterMilliseconds, scenario.limits.retry.retryAfterLimitMilliseconds)
         let until = monotonic + UInt64(asked) * 1_000_000
         shard.copies[index].notBefore = until
+        if answer.reason == .serviceUnavailable, asked > 0 {
+            // Whatever is asked for: there is time for an attempt.
+            let left = max(1, (lastMoment(copy) - now(worker).wallMilliseconds) / 2)
+            shard.copies[index].notBefore = monotonic + UInt64(min(asked, left)) * 1_000_000
+        }
         shard.copies[index].mayExpireEarly = asked > 0 || answer.reason == .tooManyRequests
         if answer.reason == .tooManyRequests {
             shard.wasBusy[copy.address] = true
             shard.holdUntil[copy.address] = max(shard.holdUntil[copy.address], until, 1)
         } else if answer.reason == .serviceUnavailable, asked > 0 {
             counts[.laneHeld] += 1
-            shard.laneHold[copy.lane] = max(shard.laneHold[copy.lane], until)
+            var hold = shard.laneHolds[copy.lane]
+            if monotonic < hold.until {
+                let isLater = monotonic >= hold.begin + 500_000_000
+                hold.isTotal = hold.isTotal || jobs[copy.job].facts.priority == .immediate && isLater
+            } else {
+                hold = ShardModel.LaneHold()
+                hold.begin = monotonic
+                hold.lastProbe = monotonic
+            }
+            hold.until = max(hold.until, until)
+            shard.laneHolds[copy.lane] = hold
         }
         if answer.reason == .unregistered || answer.reason == .expiredToken {
             cause = Cause()
@@ -309,6 +376,14 @@ extension World {
         cause = Cause()
         switch answer.class {
         case .token where movesOn(copy, answer): break
+        case .token
+        where shard.copies[Int(slot)].last == .configuration
+            && shard.copies[Int(slot)].job == copy.job:
+            if jobs[copy.job].facts.isOnce {
+                checkEnded(slot, copy, shard, "has expiration 0 and was answered")
+            }
+        case .configuration where answer.reason == .forbidden:
+            checkEnded(slot, copy, shard, "was refused for good")
         case .token, .job: checkEnded(slot, copy, shard, "was refused for good")
         case _ where jobs[copy.job].facts.isOnce:
             checkEnded(slot, copy, shard, "has expiration 0 and was answered")

@@ -288,8 +288,8 @@ extension World {
             counts[.readdress] += 1
             readdress(slot, worker, shard)
         case .depart(let slot): depart(slot, worker, shard)
-        case .alert(let topic, _):
-            counts[.alert] += 1
+        case .alert(let topic, _, let fault):
+            counts[fault == .tokens ? .alertOfTokens : .alert] += 1
             note(worker, shard, "topic # is stopped", Int(topic))
         case .recovered(let topic):
             counts[.recovered] += 1

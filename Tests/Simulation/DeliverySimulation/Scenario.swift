@@ -106,7 +106,8 @@ struct Scenario {
         let retry = RetryBackoff(
             later: backoff(draw.among(50...2000), draw.among(2000...40_000)),
             configuration: backoff(draw.among(200...5000), draw.among(5000...40_000)),
-            maximumAttempts: UInt32(draw.among(2...12)), attemptsAtOnce: UInt32(draw.among(0...3)),
+            maximumAttempts: draw.chance(300) ? 0 : UInt32(draw.among(2...12)),
+            attemptsAtOnce: UInt32(draw.among(0...3)),
             refusalsAtOnce: UInt32(draw.among(1...16)),
             retryAfterLimitMilliseconds: Int64(draw.among(2000...40_000)),
             onceMilliseconds: Int64(draw.among(500...30_000)))
@@ -114,7 +115,8 @@ struct Scenario {
             capacity: capacity, pendingPerDevice: draw.chance(300) ? draw.among(2...6) : draw.among(8...128),
             inFlightPerDevice: draw.spread(1...16),
             knownDevices: draw.chance(200) ? draw.among(1...6) : tokens,
-            maximumExpirationMilliseconds: World.maximumExpiration, retry: retry,
+            maximumExpirationMilliseconds: World.maximumExpiration,
+            defaultLifeMilliseconds: Int64(draw.among(60_000...7_200_000)), retry: retry,
             confirm: backoff(draw.among(500...5000), draw.among(5000...40_000)),
             returnsPerSecond: draw.spread(1...1000), returnBurst: draw.spread(1...100),
             storeAfterMilliseconds: Int64(draw.among(0...20_000)), storeIsDurable: draw.chance(650),

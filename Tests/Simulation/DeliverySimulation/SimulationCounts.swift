@@ -14,7 +14,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     // Attempts.
     case sent, notSent, notBegun, accepted, unprocessed, unknown, unknownAvoided
     case rejectedJob, rejectedToken, authentication, configuration, connectionAnswer, tooManyRequests, later
-    case laneHeld, seenByDevice, repeatedSend
+    case laneHeld, laneProbe, seenByDevice, repeatedSend
     // Store.
     case stored, storeFailed, putOff, removed, offsetDone, evicted, synced, syncFailed, powerLoss
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad
@@ -23,7 +23,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case completionWaits, completedAfterRemoval, moveDeferred, markedOffset,
         reservedReturn
     // Actions.
-    case requeue, drop, noteMove, readdress, depart, alert, recovered, tooLate
+    case requeue, drop, noteMove, readdress, depart, alert, alertOfTokens, recovered, tooLate
     // Faults and time.
     case timer, clockForward, clockBack, connectionLost, goAway, limitFlap, crash, handOver, lossOfPartition,
         stop

@@ -161,7 +161,7 @@ final class ShardModel {
     var pending: [Int]
     var inFlight: [Int]
     var holdUntil: [UInt64]
-    var laneHold: [UInt64]
+    var laneHolds: [LaneHold]
     /// By token: APNs has asked for a pause once.
     var wasBusy: [Bool]
     /// By token: when the last event of its presence happened, and whether it said offline.
@@ -172,12 +172,42 @@ final class ShardModel {
     /// By topic: whether a configuration answer has stopped it, and what is in flight that was begun since.
     var isStopped: [Bool]
     var probes: [Int]
+    /// By topic: it was stopped as most tokens were taken for wrong, and what its answers said of tokens.
+    var isStoppedByTokens: [Bool]
+    var tokensSeen: [TokensSeen]
     var stops: [Int]
     var lastAdvance: UInt64 = 0
     var (received, finished, dropped, departed, restored, adopted, sent) = (0, 0, 0, 0, 0, 0, 0)
     var (evicted, repeated) = (0, 0)
     /// By token: what was last learned of its presence.
     var lastPresence: [KnownPresence?]
+
+    /// 503 with `Retry-After`: until when, whether also urgent pushes wait, and when the last probe left, or the hold began.
+    struct LaneHold {
+        var until: UInt64 = 0
+        var begin: UInt64 = 0
+        var isTotal = false
+        var lastProbe: UInt64 = 0
+    }
+
+    /// Answers of a topic that took a token for right or for wrong.
+    struct TokensSeen {
+        var (all, wrong) = (0, 0)
+
+        mutating func note() {
+            all += 1
+            if all == 200 { (all, wrong) = (100, wrong / 2) }
+        }
+
+        mutating func isBurst(after answer: AttemptAnswer, _ isStopped: Bool) -> Bool {
+            guard answer.reason == .badDeviceToken || answer.reason == .deviceTokenNotForTopic else {
+                return false
+            }
+            wrong += 1
+            note()
+            return isStopped || wrong == all && wrong >= 20 || wrong > 50 && wrong > all - wrong
+        }
+    }
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
@@ -190,13 +220,15 @@ final class ShardModel {
         inFlight = [Int](repeating: 0, count: scenario.tokens)
         holdUntil = [UInt64](repeating: 0, count: scenario.tokens)
         wasBusy = [Bool](repeating: false, count: scenario.tokens)
-        laneHold = [UInt64](repeating: 0, count: scenario.lanes)
+        laneHolds = [LaneHold](repeating: LaneHold(), count: scenario.lanes)
         presenceAt = [ReportTime](repeating: .none, count: scenario.tokens)
         isOffline = [Bool](repeating: false, count: scenario.tokens)
         isPresumable = [Bool](repeating: false, count: scenario.tokens)
         isStopped = [Bool](repeating: false, count: scenario.topics)
         stops = [Int](repeating: 0, count: scenario.topics)
         probes = [Int](repeating: 0, count: scenario.topics)
+        isStoppedByTokens = [Bool](repeating: false, count: scenario.topics)
+        tokensSeen = [TokensSeen](repeating: TokensSeen(), count: scenario.topics)
         let notifications = NotificationTable(capacity: scenario.limits.capacity)
         for _ in 0..<scenario.lanes { lanes.append(LaneModel(scenario, notifications: notifications)) }
     }

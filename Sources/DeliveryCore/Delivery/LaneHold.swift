@@ -1,0 +1,93 @@
+/// A server's wish to be left alone for a while (503 with `Retry-After`), of one lane.
+///
+///     none ── asked ──▶ urgent only ── asked again, for a later push of priority 10 ──▶ total
+///      ▲                     │                                                    │
+///      └───── a push was accepted, or the time is over ───────────────────────────┘
+///
+/// Meanwhile single pushes of any priority are probes: the first after a second, the others ever more seldom.
+struct LaneHold: BitwiseCopyable {
+    /// When the hold ends, in nanoseconds of the monotonic clock; 0: there is none.
+    var until: UInt64 = 0
+    /// When the hold began, in nanoseconds of the monotonic clock.
+    var begin: UInt64 = 0
+    /// Also pushes of priority 10 wait.
+    var isTotal = false
+    /// When the next probe may leave, in nanoseconds of the monotonic clock.
+    var nextProbe: UInt64 = 0
+    /// Probes that have left.
+    var probes: UInt32 = 0
+
+    /// Between probes, in milliseconds: doubled each time, up to the longest.
+    static let firstPause: Int64 = 1_000
+    static let longestPause: Int64 = 15_000
+    /// Answers so soon after the hold began are to pushes of before, in nanoseconds.
+    static let grace: UInt64 = 500_000_000
+}
+
+/// What of a lane's pushes may leave.
+public enum LaneGate: Sendable, Equatable {
+    case open
+    /// One push of any priority; ``DeliveryMachine/probed(_:at:)`` follows.
+    case probe
+    /// Pushes of priority 10.
+    case urgentOnly
+    case closed
+}
+
+extension DeliveryMachine {
+    /// What of a lane's pushes may leave now.
+    public func laneGate(_ lane: UInt16, at now: DeliveryTime) -> LaneGate {
+        guard heldLanes > 0, Int(lane) < laneHolds.count else { return .open }
+        let hold = laneHolds[Int(lane)]
+        guard hold.until > now.monotonicNanoseconds else { return .open }
+        if hold.nextProbe <= now.monotonicNanoseconds { return .probe }
+        return hold.isTotal ? .closed : .urgentOnly
+    }
+
+    /// A push has left through ``LaneGate/probe``.
+    public mutating func probed(_ lane: UInt16, at now: DeliveryTime) {
+        guard Int(lane) < laneHolds.count else { return }
+        let probes = min(laneHolds[Int(lane)].probes + 1, 30)
+        laneHolds[Int(lane)].probes = probes
+        let pause = min(LaneHold.firstPause << Int64(probes), LaneHold.longestPause)
+        laneHolds[Int(lane)].nextProbe = now.monotonic(inMilliseconds: pause)
+    }
+
+    /// The server has asked to be left alone.
+    mutating func hold(_ lane: UInt16, milliseconds: Int64, isUrgent: Bool, at now: DeliveryTime) {
+        var hold = laneHolds[Int(lane)]
+        if hold.until > now.monotonicNanoseconds {
+            let isLater = now.monotonicNanoseconds >= hold.begin + LaneHold.grace
+            hold.isTotal = hold.isTotal || isUrgent && isLater
+        } else {
+            if hold.until == 0 { heldLanes += 1 }
+            hold = LaneHold()
+            hold.begin = now.monotonicNanoseconds
+            hold.nextProbe = now.monotonic(inMilliseconds: LaneHold.firstPause)
+        }
+        hold.until = max(hold.until, now.monotonic(inMilliseconds: milliseconds))
+        laneHolds[Int(lane)] = hold
+    }
+
+    mutating func endLaneHold(_ lane: UInt16) {
+        guard laneHolds[Int(lane)].until != 0 else { return }
+        laneHolds[Int(lane)] = LaneHold()
+        heldLanes -= 1
+    }
+
+    mutating func endLaneHolds(at now: DeliveryTime) {
+        for lane in laneHolds.indices where laneHolds[lane].until <= now.monotonicNanoseconds {
+            endLaneHold(UInt16(lane))
+        }
+    }
+
+    /// When a lane may send more than now, in nanoseconds of the monotonic clock; `.max`: no lane is held.
+    func nextLaneWake(after now: DeliveryTime) -> UInt64 {
+        var wake = UInt64.max
+        for hold in laneHolds where hold.until != 0 {
+            wake = min(wake, hold.until)
+            if hold.nextProbe > now.monotonicNanoseconds { wake = min(wake, hold.nextProbe) }
+        }
+        return wake
+    }
+}

@@ -1,0 +1,125 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+/// 503 with `Retry-After`.
+struct LaneHoldTests {
+    private func gate(_ harness: borrowing DeliveryHarness, _ lane: UInt16 = 0) -> LaneGate {
+        harness.machine.laneGate(lane, at: harness.now)
+    }
+
+    @Test func theAnswersPushWaitsAndTheLaneTakesUrgentOnesOnly() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.lane = 2 }
+        harness.push("b", device: "e") { $0.lane = 2 }
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 20_000)
+        #expect(gate(harness, 2) == .urgentOnly)
+        #expect(gate(harness, 1) == .open)
+        #expect(gate(harness, 9) == .open)
+        #expect(
+            harness.waiting == ["b"], "those that wait stay where they are; the owner asks about the lane")
+        harness.pass(milliseconds: 19_999)
+        #expect(harness.state("a") == .retrying)
+        harness.pass(milliseconds: 2_001)
+        #expect(gate(harness, 2) == .open)
+        #expect(harness.waiting.contains("a"))
+    }
+
+    @Test func onlyAnUrgentPushThatMeetsTheSameClosesTheLane() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.priority = .powerAware }
+        harness.push("b") { $0.priority = .powerAware }
+        harness.push("c")
+        harness.push("d")
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 20_000)
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 10_000)
+        #expect(gate(harness) == .urgentOnly)
+        let slots = (0..<2).map { _ in harness.begin()! }
+        harness.answer(slots[0], .serviceUnavailable, retryAfter: 5_000)
+        #expect(gate(harness) == .urgentOnly, "it was sent before the hold began")
+        harness.pass(milliseconds: 500)
+        harness.answer(slots[1], .serviceUnavailable, retryAfter: 5_000)
+        #expect(gate(harness) == .closed)
+        // An answer that comes later doesn't shorten the hold.
+        harness.pass(milliseconds: 19_498)
+        harness.machine.probed(0, at: harness.now)
+        #expect(gate(harness) == .closed)
+        harness.pass(milliseconds: 2)
+        #expect(gate(harness) == .open)
+    }
+
+    @Test func probesAreSingleAndEverMoreSeldom() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        harness.push("b")
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        let other = harness.begin()!
+        harness.pass(milliseconds: 500)
+        harness.answer(other, .serviceUnavailable, retryAfter: 60_000)
+        harness.pass(milliseconds: 500)
+        var seconds: [Int] = []
+        for second in 1..<60 {
+            if gate(harness) == .probe {
+                seconds.append(second)
+                harness.machine.probed(0, at: harness.now)
+                #expect(gate(harness) == .closed)
+            }
+            let wake = harness.machine.nextWake(after: harness.now)!
+            #expect(wake <= harness.now.monotonicNanoseconds + 60_000_000_000)
+            harness.pass(milliseconds: 1_000)
+        }
+        #expect(seconds == [1, 3, 7, 15, 30, 45])
+        harness.pass(milliseconds: 1_000)
+        #expect(gate(harness) == .open)
+    }
+
+    /// A hold may end early.
+    @Test func aPushThatExpiresBeforeTheHoldHasAnAttempt() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.expirationMilliseconds = $0.createdMilliseconds + 30_000 }
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        #expect(harness.state("a") == .retrying)
+        harness.pass(milliseconds: 29_000)
+        #expect(harness.waiting == ["a"])
+    }
+
+    @Test func anAcceptedPushEndsTheHold() {
+        var harness = DeliveryHarness { $0.retry.retryAfterLimitMilliseconds = 3_600_000 }
+        harness.push("a")
+        harness.push("b") { $0.lane = 1 }
+        harness.push("c")
+        let slots = (0..<3).map { _ in harness.begin()! }
+        harness.answer(slots[0], .serviceUnavailable, retryAfter: 3_600_000)
+        #expect(gate(harness) == .urgentOnly)
+        harness.accept(slots[1])
+        #expect(gate(harness) == .urgentOnly, "another lane's push")
+        harness.accept(slots[2])
+        #expect(gate(harness) == .open)
+    }
+
+    @Test func theOwnerIsWokenWhenTheLaneOpens() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        harness.push("b")
+        let slot = harness.begin()!
+        let other = harness.begin()!
+        harness.answer(slot, .serviceUnavailable, retryAfter: 100)
+        let open = harness.now.monotonicNanoseconds + 100_000_000
+        #expect(harness.machine.nextWake(after: harness.now)! <= open)
+        harness.accept(other)
+    }
+
+    @Test func onlyA503HoldsTheLaneAndNoLongerThanTheLimit() {
+        var harness = DeliveryHarness()
+        for name in ["a", "b", "c"] { harness.push(name) }
+        harness.answer(harness.begin()!, .internalServerError, retryAfter: 4000)
+        #expect(gate(harness) == .open)
+        harness.answer(harness.begin()!, .serviceUnavailable)
+        #expect(gate(harness) == .open)
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 3_600_000)
+        #expect(gate(harness) == .urgentOnly)
+        harness.pass(milliseconds: 60_000)
+        #expect(gate(harness) == .open)
+    }
+}

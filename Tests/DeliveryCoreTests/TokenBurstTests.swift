@@ -1,0 +1,151 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+/// Answers that take device tokens for wrong: a token's own fault, or that of a setting.
+struct TokenBurstTests {
+    /// Begins and answers so many pushes, each to a device of its own.
+    private func answer(
+        _ harness: inout DeliveryHarness, _ count: Int, _ reason: Reason?, named name: String
+    ) {
+        for number in 0..<count {
+            harness.push("\(name)\(number)", device: "\(name)\(number)")
+            guard !harness.queue.isEmpty, let slot = harness.begin() else { continue }
+            if let reason { harness.answer(slot, reason) } else { harness.accept(slot) }
+        }
+    }
+
+    private func harness() -> DeliveryHarness { DeliveryHarness { $0.capacity = 4096 } }
+
+    private func rejected(_ harness: borrowing DeliveryHarness) -> Int {
+        harness.ended.count { $0.hasSuffix("rejected") }
+    }
+
+    private func faults(_ harness: borrowing DeliveryHarness) -> [TopicFault] {
+        harness.others.compactMap { if case .alert(_, _, let fault) = $0 { fault } else { nil } }
+    }
+
+    @Test func aWrongSettingStopsTheTopicWithItsFirstAnswers() {
+        var harness = harness()
+        for number in 0..<500 { harness.push("a\(number)", device: "a\(number)") }
+        // All are in flight before the first is answered.
+        let slots = (0..<500).map { _ in harness.begin()! }
+        for slot in slots { harness.answer(slot, .badDeviceToken) }
+        #expect(rejected(harness) == 19)
+        #expect(harness.machine.milestones[.parked] == 481)
+        #expect(faults(harness) == [.tokens])
+    }
+
+    @Test func aSettingThatBecomesWrongStopsTheTopicSoon() {
+        var harness = harness()
+        answer(&harness, 1_000, nil, named: "good")
+        harness.queue.removeAll()
+        for number in 0..<500 { harness.push("a\(number)", device: "a\(number)") }
+        let slots = (0..<500).map { _ in harness.begin()! }
+        for (number, slot) in slots.enumerated() {
+            harness.answer(slot, number % 2 == 0 ? .badDeviceToken : .deviceTokenNotForTopic)
+        }
+        #expect(rejected(harness) > 50)
+        #expect(rejected(harness) <= 200)
+        #expect(faults(harness) == [.tokens])
+    }
+
+    @Test func wrongTokensAmongGoodOnesEndAlone() {
+        var harness = harness()
+        for round in 0..<100 {
+            answer(&harness, 6, nil, named: "good\(round)-")
+            answer(&harness, 4, .badDeviceToken, named: "bad\(round)-")
+        }
+        #expect(rejected(harness) == 400)
+        #expect(faults(harness).isEmpty)
+    }
+
+    @Test func tokensThatAreGoneAreNoBurst() {
+        var harness = harness()
+        answer(&harness, 300, .unregistered, named: "a")
+        #expect(rejected(harness) == 300)
+        #expect(faults(harness).isEmpty)
+    }
+
+    @Test func aProbeClosesTheCircuitWhenItsTokenIsTakenForRight() {
+        var harness = harness()
+        answer(&harness, 40, .badDeviceToken, named: "a")
+        #expect(harness.machine.milestones[.parked] == 21)
+        for _ in 0..<5 {
+            while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
+            #expect(harness.waiting.count == 1)
+            harness.answer(harness.begin()!, .badDeviceToken)
+        }
+        #expect(rejected(harness) == 19, "probes wait like the others")
+        // What concerns the push alone, or the server, says nothing of its token.
+        for reason in [Reason.payloadTooLarge, .tooManyRequests, .internalServerError] {
+            while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
+            harness.answer(harness.begin()!, reason)
+            #expect(harness.others.allSatisfy { if case .recovered = $0 { false } else { true } })
+        }
+        while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
+        harness.accept(harness.begin()!)
+        #expect(harness.machine.milestones[.parked] == 0)
+        #expect(faults(harness) == [.tokens])
+        // The counts begin anew.
+        while !harness.queue.isEmpty { if let slot = harness.begin() { harness.accept(slot) } }
+        answer(&harness, 19, .badDeviceToken, named: "b")
+        #expect(faults(harness) == [.tokens])
+    }
+
+    /// Good tokens behind many wrong ones.
+    @Test func aGoodPushIsTriedBeforeAllWrongOnesAre() {
+        var harness = harness()
+        answer(&harness, 500, .badDeviceToken, named: "a")
+        harness.push("good", device: "good")
+        var probes = 0
+        while harness.machine.milestones[.parked] > 0, probes < 10 {
+            while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
+            let slot = harness.begin()!
+            probes += 1
+            if harness.names[slot] == "good" {
+                harness.accept(slot)
+            } else {
+                harness.answer(slot, .badDeviceToken)
+            }
+        }
+        #expect(harness.ended.contains("good accepted"))
+        #expect(probes <= 2)
+    }
+
+    /// Good pushes that were sent before the topic stopped say nothing of its setting.
+    @Test func onlyTheProbeClosesTheCircuit() {
+        var harness = harness()
+        for name in ["x", "y"] { harness.push(name, device: name) }
+        let flying = (0..<2).map { _ in harness.begin()! }
+        answer(&harness, 30, .badDeviceToken, named: "a")
+        harness.accept(flying[0])
+        harness.answer(flying[1], .unregistered)
+        #expect(harness.machine.milestones[.parked] == 11)
+        #expect(harness.others.allSatisfy { if case .recovered = $0 { false } else { true } })
+    }
+
+    @Test func nowOrNeverIsNotKept() {
+        var harness = harness()
+        answer(&harness, 30, .badDeviceToken, named: "a")
+        while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
+        harness.accept(harness.begin()!)
+        for number in 0..<60 { harness.push("b\(number)", device: "b\(number)") { $0.isOnce = true } }
+        var slots: [UInt32] = []
+        while !harness.queue.isEmpty { if let slot = harness.begin() { slots.append(slot) } }
+        for slot in slots { harness.answer(slot, .badDeviceToken) }
+        #expect(harness.ended.contains { $0.hasSuffix("undeliverable attemptsExhausted") })
+        #expect(harness.machine.milestones[.inFlight] == 0)
+    }
+
+    @Test func aForbiddenPushEndsAndItsTopicStops() {
+        var harness = harness()
+        for name in ["a", "b"] { harness.push(name, device: name) }
+        harness.answer(harness.begin()!, .forbidden)
+        #expect(harness.ended == ["a rejected"])
+        #expect(harness.begin() == nil)
+        #expect(harness.state("b") == .parked)
+        #expect(faults(harness) == [.refusal])
+    }
+}

@@ -1,0 +1,201 @@
+import Gateway
+import SluiceModel
+import TestSupport
+import Testing
+
+/// Workers against a server that fails in one way for some seconds, and then works: every job has one outcome, no job is
+/// given up before its expiration, and pushes are repeated only where an answer was lost.
+@Suite struct FaultyServerTests {
+    /// One run: the bed's worker and a server that has worked again for long enough.
+    private struct Run {
+        var outcomes: [OutcomeSummary]
+        var books: FaultyServer.Books
+        var counters: ShardCounters
+        /// From the end of the fault until the last outcome, in seconds.
+        var recovery: Double
+
+        func count(_ kind: OutcomeKind) -> Int { outcomes.count { $0.kind == kind } }
+
+        /// Accepted pushes that the server accepted more than once.
+        var doubles: Int { books.accepted.values.count { $0 > 1 } }
+    }
+
+    /// - Parameters:
+    ///   - seconds: how long the fault lasts, from the first request on.
+    ///   - jobs: in all; they are produced while it lasts.
+    private func run(
+        _ fault: String, seconds: Double = 3, jobs: Int = 400, payload: Int = 100,
+        _ change: (inout Configuration) -> Void = { _ in },
+        _ push: (inout PushDescription, Int) -> Void = { _, _ in }
+    ) throws -> Run {
+        let bed = try WorkerBed()
+        let server = try FaultyServer(fault: fault, seconds: seconds)
+        let worker = try bed.worker {
+            $0.apns.port = server.port
+            $0.apns.caFile = server.caFile
+            $0.apns.requestTimeout = .seconds(2)
+            $0.apns.progressTimeout = .seconds(1)
+            $0.delivery.retry = .init(initial: .milliseconds(50), maximum: .seconds(1))
+            change(&$0)
+        }
+        var produced = 0
+        let begin = ContinuousClock.now
+        try eventually("all jobs are produced") {
+            let due = min(1, (ContinuousClock.now - begin) / .seconds(seconds))
+            let next = max(1, Int(Double(jobs) * due))
+            if next > produced {
+                let first = produced
+                try bed.produce(next - first, seed: UInt64(7_000 + first)) {
+                    $0.ttl = 3 * 86_400
+                    $0.payload = Array(
+                        #"{"aps":{"alert":"\#(String(repeating: "x", count: payload))"}}"#.utf8)
+                    push(&$0, $1)
+                }
+                produced = next
+            }
+            return produced == jobs
+        }
+        let outcomes = try bed.waitForOutcomes(jobs)
+        let recovery = (ContinuousClock.now - begin) / .seconds(1) - seconds
+        let counters = worker.snapshot().shards
+        #expect(bed.stop(worker).failure == nil)
+        let books = server.books
+        try server.stop()
+        bed.simulator.stop()
+        bed.outcomes.poll()
+        #expect(bed.readOutcomes().count == jobs, "one outcome for each job")
+        #expect(WorkerBed.places(outcomes).count == jobs)
+        return Run(outcomes: outcomes, books: books, counters: counters, recovery: recovery)
+    }
+
+    /// All pushes end as accepted, and none is accepted twice by the server.
+    private func expectAll(_ run: Run, doubles: Int = 0, _ comment: Comment) {
+        #expect(run.count(.accepted) == run.outcomes.count, comment)
+        #expect(run.doubles <= doubles, comment)
+        #expect(run.recovery < 20, comment)
+    }
+
+    // MARK: No answers
+
+    @Test func aServerThatNeverAnswers() throws {
+        let run = try run("silent")
+        expectAll(run, "silent")
+    }
+
+    /// 5 % of the requests are never answered.
+    @Test func onlyWhatIsDroppedIsRepeated() throws {
+        let run = try run("silent:0.05", jobs: 1_000)
+        expectAll(run, "dropped")
+        #expect(run.books.connections == 2, "no connection is closed")
+        let dropped = run.books.allRequests - run.books.accepted.count
+        #expect(run.books.allRequests == run.outcomes.count + dropped)
+        #expect(dropped < 100)
+    }
+
+    // MARK: Resets
+
+    @Test func refusedStreamsAreSentAgain() throws {
+        let run = try run("reset:7:0.1")
+        expectAll(run, "REFUSED_STREAM 10 %")
+        #expect(run.books.connections == 2)
+        #expect(run.counters.circuitsOpened == 0)
+    }
+
+    @Test(arguments: ["reset:7", "reset:2", "reset:8", "without-status"])
+    func aStormOfBrokenStreamsIsAnOutage(_ fault: String) throws {
+        let run = try run(fault, seconds: 4)
+        expectAll(run, "\(fault)")
+        #expect(run.counters.circuitsOpened > 0)
+        #expect(run.counters.streamErrors > 0)
+        #expect(run.books.allRequests < 4 * run.outcomes.count, "\(run.books.allRequests) requests")
+    }
+
+    // MARK: Ends of connections
+
+    /// Each connection ends after one answer.
+    @Test(arguments: ["goaway:0:Shutdown", "goaway:11:TooManyRequests", "goaway:0:IdleTimeout"])
+    func connectionsThatEndAtOnceAreFew(_ fault: String) throws {
+        let run = try run(fault, seconds: 8)
+        expectAll(run, "\(fault)")
+        #expect(run.books.connections <= 12, "\(run.books.connections) connections")
+    }
+
+    @Test func oneInTenShutdownsReplacesFewConnections() throws {
+        let run = try run("status:503:Shutdown:0.1", seconds: 6, jobs: 2_000)
+        expectAll(run, "503 Shutdown 10 %")
+        #expect(run.books.connections <= 10, "\(run.books.connections) connections")
+    }
+
+    // MARK: Limits
+
+    @Test func streamsThatGoAndComeBack() throws {
+        let run = try run("streams", seconds: 6)
+        expectAll(run, "streams 1000, 1, 0, 1000")
+        #expect(run.counters.stuckConnections > 0)
+    }
+
+    @Test func aWindowThatIsNeverCredited() throws {
+        let run = try run("window", seconds: 5, payload: 1_500)
+        expectAll(run, "no window")
+        #expect(run.counters.stuckConnections > 0)
+        #expect(run.books.connections <= 12, "\(run.books.connections) connections")
+    }
+
+    // MARK: Answers
+
+    @Test(arguments: [
+        "status:503:ServiceUnavailable:1.0:3600", "status:503:ServiceUnavailable:0.9", "status:302::1.0",
+    ])
+    func anEndpointInTroubleKeepsAllPushes(_ fault: String) throws {
+        let run = try run(fault, seconds: 4) {
+            $0.delivery.retry.retryAfterLimit = .seconds(5)
+        } _: { push, number in
+            push.priority = number % 2 == 0 ? 10 : 5
+        }
+        expectAll(run, "\(fault)")
+        // The circuit looks at the answers of a second before it opens, and at those that come then.
+        let late = run.books.times.count { $0 > 1.5 && $0 < 4 }
+        #expect(late < 40, "\(late) requests after a second and a half")
+    }
+
+    /// A fifth of the devices gets 500 for as long as the old limit of attempts lasted.
+    @Test func aPartialOutageGivesNothingUp() throws {
+        let run = try run("devices:500:InternalServerError:0.2", seconds: 6)
+        expectAll(run, "500 for 20 % of the devices")
+        #expect(run.outcomes.contains { $0.attempts > 8 })
+    }
+
+    @Test(arguments: [201, 204])
+    func everySuccessIsOne(_ status: Int) throws {
+        let run = try run("success:\(status)", seconds: 1, jobs: 50)
+        expectAll(run, "\(status)")
+        #expect(run.books.allRequests == 50)
+    }
+
+    @Test func aForbiddenPushIsNotRepeated() throws {
+        let run = try run("status:403:Forbidden")
+        let rejected = run.outcomes.filter { $0.kind == .rejected }
+        #expect(rejected.allSatisfy { $0.reason == "Forbidden" })
+        #expect(rejected.count + run.count(.accepted) == run.outcomes.count)
+        #expect(rejected.count < 20, "the topic stops: \(rejected.count)")
+        for outcome in rejected { #expect(run.books.requests[outcome.deviceToken] == 1) }
+        #expect(run.recovery < 20)
+    }
+
+    /// Every token is wrong, as in the wrong environment.
+    @Test func aWrongEnvironmentCostsNoTokens() throws {
+        let run = try run("status:400:BadDeviceToken")
+        let rejected = run.outcomes.filter { $0.kind == .rejected }
+        #expect(rejected.count + run.count(.accepted) == run.outcomes.count)
+        #expect(rejected.count <= 200)
+        #expect(rejected.allSatisfy { $0.suspectToken && !$0.deleteToken })
+        #expect(run.counters.tokenStops == 1)
+        #expect(run.recovery < 20)
+    }
+
+    @Test func aReasonThatNobodyKnowsIsKept() throws {
+        let run = try run("status:400:Odd one:1.0", seconds: 1, jobs: 20)
+        #expect(run.counters.unknownReasons.keys.contains("Odd one"))
+        #expect(run.outcomes.contains { $0.kind == .rejected && $0.reason == "Odd one" })
+    }
+}
