@@ -12,7 +12,7 @@ help:
 	@echo 'make test     builds and runs all tests'
 	@echo 'make build    release build: .build/release/sluice'
 	@echo 'make bench    measurements of Benchmarks/README.md'
-	@echo 'make bench-connection  the connection layer: each figure with its bound, under ten minutes'
+	@echo 'make bench-connection  the connection layer: each figure with its bound, a quarter of an hour'
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
 	@echo 'make bench-store  the retry store with ten million pushes: each figure with its bound, about fifteen minutes'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds something or is stopped'

@@ -109,7 +109,7 @@ def h2load(directory, server, connections, count):
             "cpu_us": (long["cpu"] - short["cpu"]) * 1e6 / count}
 
 
-def h2load_run(directory, server, connections, count):
+def h2load_run(directory, server, connections, count, *more):
     uris = os.path.join(directory, "uris")
     with open(uris, "w") as file:
         for number in range(DEVICE_TOKENS):
@@ -121,13 +121,27 @@ def h2load_run(directory, server, connections, count):
     headers = [part for header in HEADERS for part in ("-H", header)]
     output, cpu = run(
         "h2load", "-n", str(count), "-c", str(connections), "-m", str(max(1, 1000 // connections)), "-d", body,
-        "-i", uris, *headers)
+        "-i", uris, *headers, *more)
     if f" {count} succeeded" not in output or f"{count} 2xx" not in output:
         sys.exit(f"h2load: not all of {count} requests succeeded\n{output}")
     if "TLSv1.3" not in output or "TLS_AES_128_GCM_SHA256" not in output:
         sys.exit(f"h2load did not use TLS 1.3 with AES-128-GCM\n{output}")
     number, unit = re.search(r"finished in ([\d.]+)(us|ms|s),", output).groups()
     return {"cpu": cpu, "seconds": float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]}
+
+
+def h2load_latency(directory, server, rate, seconds):
+    """h2load at a fixed rate on one connection: from a request to its answer, by its own log. The first second is its
+    warm-up."""
+    log = os.path.join(directory, "h2load.log")
+    h2load_run(directory, server, 1, rate * (seconds + 1), "--rps", str(rate), "--log-file", log)
+    with open(log) as file:
+        rows = [line.split() for line in file]
+    os.remove(log)
+    begin = int(rows[0][0])
+    # Start in microseconds since 1970, status, microseconds until the answer.
+    times = sorted(int(row[2]) for row in rows if int(row[0]) >= begin + 1_000_000)
+    return {"p50_ms": times[len(times) // 2] / 1000, "p99_ms": times[len(times) * 99 // 100] / 1000}
 
 
 def entry(runs, unit):

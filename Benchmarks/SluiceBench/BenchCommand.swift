@@ -7,7 +7,8 @@ struct BenchCommand: ParsableCommand {
         commandName: "sluice-bench", abstract: "Measurements of Sluice's parts.",
         subcommands: [
             ConnectionCommand.self, OpenLoopCommand.self, GrowthCommand.self, FairnessCommand.self,
-            PriorityCommand.self, AllocationsCommand.self, HeadersCommand.self, Scheduler.self, Gateway.self,
+            PriorityCommand.self, FloorCommand.self, FaultCommand.self, AllocationsCommand.self,
+            HeadersCommand.self, Scheduler.self, Gateway.self,
             CoreCommand.self, StoreCommand.self,
         ])
 

@@ -21,6 +21,7 @@ struct LoadPool {
         if settings.maximumConnections == nil { configuration.openInterval = .zero }
         configuration.apps = Int(settings.sources.map(\.app).max() ?? 0) + 1
         configuration.connection.session.maximumStreams = settings.inFlight
+        if let timeout = settings.requestTimeout { configuration.connection.requestTimeout = timeout }
         let slots = settings.sources.reduce(0) { $0 + $1.slots }
         pool = ConnectionPool(
             configuration: configuration, context: try TLSContext.client(options), fields: fields,

@@ -105,6 +105,11 @@ public struct SimulatorOptions: Sendable {
     /// Of the random choices: faults, jitter and generated identifiers.
     public var seed: UInt64 = 1
 
+    /// This share of the requests, 0 to 1, is never answered.
+    public var unansweredShare = 0.0
+    /// A connection ends (GOAWAY) with so many requests; nil: it doesn't.
+    public var requestsPerConnection: Int?
+
     public var deviceRules: [DeviceRule] = []
     /// Bundle identifiers that exist; nil for any. Others are answered with `TopicDisallowed`.
     public var topics: [String]?

@@ -66,10 +66,12 @@ final class SimulatorShard: @unchecked Sendable {
             loop: loop, address: options.address, port: port, reusesPort: options.threads > 1, tls: tls,
             options: Self.serverOptions(options)
         ) { [unowned self] connection in
-            if self.options.mode == .null {
-                return NullHandler(counters: self.counters, delay: self.nullDelay, connection: connection)
-            }
-            return PushHandler(shard: self, connection: connection)
+            let handler: any ServerRequestHandler =
+                self.options.mode == .null
+                ? NullHandler(counters: self.counters, delay: self.nullDelay, connection: connection)
+                : PushHandler(shard: self, connection: connection)
+            let isReliable = self.options.unansweredShare == 0 && self.options.requestsPerConnection == nil
+            return isReliable ? handler : UnreliableHandler(handler, shard: self)
         }
         try listener.start()
     }

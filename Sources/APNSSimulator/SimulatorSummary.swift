@@ -9,6 +9,8 @@ public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
     public internal(set) var rejected: [Reason: UInt64] = [:]
     /// Requests that the client took back before they were answered.
     public internal(set) var cancelled: UInt64 = 0
+    /// Requests that were left without an answer on purpose.
+    public internal(set) var unanswered: UInt64 = 0
     /// Connections whose TLS handshake was completed.
     public internal(set) var connections: UInt64 = 0
     /// Connections that are open now.
@@ -28,6 +30,7 @@ public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
         }) {
             text += ", \(reason.name) \(count)"
         }
+        if unanswered > 0 { text += "; unanswered \(unanswered)" }
         text += "; cancelled \(cancelled); connections \(connections), open \(openConnections)"
         if refusedConnections > 0 { text += ", refused \(refusedConnections)" }
         return text
@@ -39,10 +42,10 @@ public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
 final class SimulatorCounters: @unchecked Sendable {
     private let base: UnsafeMutablePointer<Atomic<UInt64>>
     private static let reasons = Int(UInt8.max) + 1
-    private static let count = reasons + 5
+    private static let count = reasons + Event.most.rawValue + 1
 
     enum Event: Int {
-        case cancelled, opened, closed, refused
+        case cancelled, opened, closed, refused, unanswered
         /// The most open connections so far.
         case most
     }
@@ -87,6 +90,7 @@ final class SimulatorCounters: @unchecked Sendable {
             }
         }
         summary.cancelled += value(.cancelled)
+        summary.unanswered += value(.unanswered)
         summary.connections += value(.opened)
         summary.openConnections += openConnections
         summary.mostConnections += value(.most)

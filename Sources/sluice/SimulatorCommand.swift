@@ -156,6 +156,9 @@ struct SimulatorCommand: ParsableCommand {
                 "Pushes that a device may get in a second before TooManyRequests.", valueName: "n"))
         var perDevice: Int?
 
+        @Option(help: ArgumentHelp("Never answer this share of the requests, 0 to 1.", valueName: "share"))
+        var unanswered = 0.0
+
         @Option(help: "Seed of the random choices.")
         var seed: UInt64 = 1
 
@@ -173,6 +176,9 @@ struct SimulatorCommand: ParsableCommand {
             where value < 0 || value > 600_000 {
                 throw ValidationError("\(name): 0 to 600000 milliseconds")
             }
+            if !(0...1).contains(unanswered) {
+                throw ValidationError("--unanswered: a share from 0 to 1, not \(unanswered)")
+            }
             if let retryAfter, !(0...86_400).contains(retryAfter) {
                 throw ValidationError("--retry-after: 0 to 86400 seconds")
             }
@@ -184,6 +190,7 @@ struct SimulatorCommand: ParsableCommand {
             if let errors { options.faults = try SimulatorOptions.parseFaults(errors) }
             if let devices { options.deviceRules = try SimulatorOptions.parseDeviceRules(devices) }
             options.retryAfterSeconds = retryAfter
+            options.unansweredShare = unanswered
             options.requestsPerDeviceSecond = perDevice
             options.seed = seed
             if let log { options.pushLog = SimulatorOptions.PushLog(path: log, showsTokens: logTokens) }
@@ -200,7 +207,18 @@ struct SimulatorCommand: ParsableCommand {
         @Option(help: ArgumentHelp("Connections at a time.", valueName: "n"))
         var maximumConnections: Int?
 
+        @Option(
+            help: ArgumentHelp("End each connection (GOAWAY) with so many requests.", valueName: "n"))
+        var requestsPerConnection: Int?
+
+        func validate() throws {
+            if let requestsPerConnection, requestsPerConnection < 1 {
+                throw ValidationError("--requests-per-connection: at least 1, not \(requestsPerConnection)")
+            }
+        }
+
         func apply(to options: inout SimulatorOptions) {
+            options.requestsPerConnection = requestsPerConnection
             if let streams { options.maximumStreams = streams }
             if let streamsBeforeToken { options.streamsBeforeToken = streamsBeforeToken }
             if let maximumConnections { options.maximumConnections = maximumConnections }

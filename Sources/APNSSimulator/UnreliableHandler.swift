@@ -1,0 +1,38 @@
+import HTTP2
+import SluiceModel
+
+/// Leaves some requests without an answer, or ends connections after a number of requests, and leaves the rest to another
+/// handler. Loop's thread only.
+final class UnreliableHandler: ServerRequestHandler {
+    private let handler: any ServerRequestHandler
+    private unowned let shard: SimulatorShard
+    private var requests = 0
+
+    init(_ handler: any ServerRequestHandler, shard: SimulatorShard) {
+        self.handler = handler
+        self.shard = shard
+    }
+
+    func connectionOpened(_ connection: ServerConnection) {
+        handler.connectionOpened(connection)
+    }
+
+    func requestReceived(_ request: ServerRequest, on connection: ServerConnection) {
+        if shard.options.unansweredShare > 0, shard.random.fraction() < shard.options.unansweredShare {
+            return shard.counters.add(.unanswered)
+        }
+        handler.requestReceived(request, on: connection)
+        requests += 1
+        if requests == shard.options.requestsPerConnection {
+            connection.goAway(debugData: "{\"reason\":\"\(Reason.idleTimeout.name)\"}")
+        }
+    }
+
+    func requestCancelled(stream: Int32, on connection: ServerConnection) {
+        handler.requestCancelled(stream: stream, on: connection)
+    }
+
+    func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason) {
+        handler.connectionClosed(connection, reason: reason)
+    }
+}
