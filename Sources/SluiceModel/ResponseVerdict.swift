@@ -24,8 +24,14 @@ public struct ResponseVerdict: Sendable {
             timestampMilliseconds: content.timestampMilliseconds)
     }
 
-    /// The reason's text, as APNs sent it where it is unknown; empty without one.
-    public var reasonText: String { reason == .unknown ? "\(unknownReason)" : "\(reason.name)" }
+    /// The reason's text for people, as APNs sent it where it is unknown; `none` without one.
+    public var reasonText: String {
+        switch reason {
+        case .absent: "none"
+        case .unknown: "\(unknownReason)"
+        default: "\(reason.name)"
+        }
+    }
 
     /// Whether the sender should delete the device token.
     ///
