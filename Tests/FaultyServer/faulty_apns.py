@@ -195,6 +195,10 @@ class Peer(asyncio.Protocol):
         name = server.name
         if name == "silent":
             return server.chance(server.parameter(0, 1.0))
+        if name == "late":
+            asyncio.get_event_loop().call_later(
+                server.parameter(0, 1.0), self.when_open, self.accept, stream)
+            return True
         if name == "status":
             if not server.chance(server.parameter(2, 1.0)):
                 return False

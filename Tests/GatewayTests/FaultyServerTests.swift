@@ -82,6 +82,15 @@ import Testing
         expectAll(run, "silent")
     }
 
+    /// All answers come after their requests were given up.
+    @Test func aServerThatAnswersTooLate() throws {
+        let run = try run("late:2.5", jobs: 100)
+        expectAll(run, "late")
+        for outcome in run.outcomes {
+            #expect(outcome.attempts == run.books.requests[outcome.deviceToken])
+        }
+    }
+
     /// 5 % of the requests are never answered.
     @Test func onlyWhatIsDroppedIsRepeated() throws {
         let run = try run("silent:0.05", jobs: 1_000)

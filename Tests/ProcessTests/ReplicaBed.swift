@@ -308,6 +308,12 @@ final class ReplicaBed {
         }
     }
 
+    /// When the first worker logged partitions as assigned after a moment; `.max`: none has.
+    func firstAssignment(after moment: Int64) -> Int64 {
+        replicas.values.flatMap(\.lines).filter { $0.message == "partitions assigned" && $0.time > moment }
+            .map(\.time).min() ?? .max
+    }
+
     /// Throws away what a worker that has ended had.
     func removeStore(_ name: String) throws {
         try FileManager.default.removeItem(atPath: installation.directory.file("store-\(name)"))
