@@ -78,7 +78,7 @@ struct TokenBurstTests {
             harness.answer(harness.begin()!, .badDeviceToken)
         }
         #expect(rejected(harness) == 19, "probes wait like the others")
-        // What concerns the push alone, or the server, says nothing of its token.
+        // An answer about the push alone, or the server, says nothing of its token.
         for reason in [Reason.payloadTooLarge, .tooManyRequests, .internalServerError] {
             while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
             harness.answer(harness.begin()!, reason)

@@ -15,7 +15,7 @@ import Testing
             transactions: transactions)
     }
 
-    /// What is held is on the disk of a worker, and Kafka takes nothing for the changelog until the worker has left.
+    /// A worker has held pushes on its disk, and Kafka takes nothing for the changelog until the worker has left.
     @Test func offsetsWhoseChangesAreNotInTheChangelogAreNotCommitted() throws {
         let bed = try WorkerBed(embedsKafka: true)
         let kafka = bed.kafka.embedded!

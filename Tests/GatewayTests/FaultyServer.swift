@@ -36,7 +36,7 @@ final class FaultyServer {
         self.directory = directory
     }
 
-    /// What has come to the server and left it so far.
+    /// Requests and answers of the server so far.
     struct Books {
         var connections = 0
         /// By device token.

@@ -6,7 +6,7 @@ import Testing
 /// Workers against a server that fails in one way for some seconds, and then works: every job has one outcome, no job is
 /// given up before its expiration, and pushes are repeated only where an answer was lost.
 @Suite struct FaultyServerTests {
-    /// One run: the bed's worker and a server that has worked again for long enough.
+    /// The results of a worker's run against a server that failed and worked again.
     private struct Run {
         var outcomes: [OutcomeSummary]
         var books: FaultyServer.Books

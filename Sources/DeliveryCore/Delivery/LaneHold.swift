@@ -17,17 +17,17 @@ struct LaneHold: BitwiseCopyable {
     /// Probes that have left.
     var probes: UInt32 = 0
 
-    /// Between probes, in milliseconds: doubled each time, up to the longest.
-    static let firstPause: Int64 = 1_000
-    static let longestPause: Int64 = 15_000
+    /// The pause before the next probe, in milliseconds.
+    var pause: Int64 { ExponentialBackoff.configuration.window(attempt: probes + 1) }
+
     /// Answers so soon after the hold began are to pushes of before, in nanoseconds.
     static let grace: UInt64 = 500_000_000
 }
 
-/// What of a lane's pushes may leave.
+/// Pushes of a lane that may leave.
 public enum LaneGate: Sendable, Equatable {
     case open
-    /// One push of any priority; ``DeliveryMachine/probed(_:at:)`` follows.
+    /// A single push of any priority; ``DeliveryMachine/probed(_:at:)`` follows.
     case probe
     /// Pushes of priority 10.
     case urgentOnly
@@ -35,7 +35,7 @@ public enum LaneGate: Sendable, Equatable {
 }
 
 extension DeliveryMachine {
-    /// What of a lane's pushes may leave now.
+    /// Pushes of a lane that may leave now.
     public func laneGate(_ lane: UInt16, at now: DeliveryTime) -> LaneGate {
         guard heldLanes > 0, Int(lane) < laneHolds.count else { return .open }
         let hold = laneHolds[Int(lane)]
@@ -47,10 +47,8 @@ extension DeliveryMachine {
     /// A push has left through ``LaneGate/probe``.
     public mutating func probed(_ lane: UInt16, at now: DeliveryTime) {
         guard Int(lane) < laneHolds.count else { return }
-        let probes = min(laneHolds[Int(lane)].probes + 1, 30)
-        laneHolds[Int(lane)].probes = probes
-        let pause = min(LaneHold.firstPause << Int64(probes), LaneHold.longestPause)
-        laneHolds[Int(lane)].nextProbe = now.monotonic(inMilliseconds: pause)
+        laneHolds[Int(lane)].probes += 1
+        laneHolds[Int(lane)].nextProbe = now.monotonic(inMilliseconds: laneHolds[Int(lane)].pause)
     }
 
     /// The server has asked to be left alone.
@@ -63,7 +61,7 @@ extension DeliveryMachine {
             if hold.until == 0 { heldLanes += 1 }
             hold = LaneHold()
             hold.begin = now.monotonicNanoseconds
-            hold.nextProbe = now.monotonic(inMilliseconds: LaneHold.firstPause)
+            hold.nextProbe = now.monotonic(inMilliseconds: hold.pause)
         }
         hold.until = max(hold.until, now.monotonic(inMilliseconds: milliseconds))
         laneHolds[Int(lane)] = hold

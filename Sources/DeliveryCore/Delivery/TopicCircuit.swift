@@ -155,8 +155,8 @@ extension DeliveryMachine {
         }
     }
 
-    /// Of those that wait. Behind many wrong tokens a good one would wait for hours: every other probe is the newest that
-    /// was never tried.
+    /// The parked push that probes next. Behind many wrong tokens a good push would wait for hours, so every other probe is
+    /// the newest push that was never tried.
     private func nextProbe(_ topic: Int) -> UInt32 {
         let circuit = circuits[topic]
         guard circuit.fault == .tokens, circuit.failures % 2 == 1 else { return circuit.parked.first }

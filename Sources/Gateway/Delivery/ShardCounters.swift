@@ -18,7 +18,7 @@ public struct ShardCounters: Sendable, Equatable {
     public var unaccounted = 0
     /// Topics stopped because APNs refused the credential or topic.
     public var stops = 0
-    /// Of these stops: those because APNs took most of a topic's device tokens for wrong.
+    /// Stops among ``stops`` because APNs took most of a topic's device tokens for wrong.
     public var tokenStops = 0
     /// Jobs given back unfinished, because their partition or the worker ends.
     public var abandoned = 0
@@ -33,10 +33,11 @@ public struct ShardCounters: Sendable, Equatable {
     /// Answers whose reason the table doesn't hold, by their text: the first eight, and `other` for all that came later.
     public var unknownReasons: [String: Int] = [:]
     // As they stand at the moment of reading.
-    /// Of all pools: connections that were replaced as the server left them no stream or window, circuits that opened, and
-    /// requests that the server failed alone.
+    /// Connections of all pools that were replaced because the server left them no stream or window.
     public var stuckConnections = 0
+    /// Times that a pool's circuit opened.
     public var circuitsOpened = 0
+    /// Requests that the server failed, and not their connection.
     public var streamErrors = 0
     /// Jobs by ``ItemState/rawValue``.
     public var states = [Int](repeating: 0, count: ItemState.allCases.count)

@@ -112,7 +112,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         if !machine.actions.isEmpty { carryOut() }
     }
 
-    /// What one read says of the server.
+    /// The answers of a read, and how they speak of the server.
     private struct Judgement {
         /// Answers of a server that works, and of one in trouble.
         var good = 0

@@ -348,7 +348,7 @@ public final class ConnectionPool {
     /// Requests in flight.
     public var inFlight: Int { scheduler.assigned }
 
-    /// What the pool has done so far, without what open connections count themselves.
+    /// Counts of the pool so far, without the open connections' own.
     public var totals: PoolCounters { counters }
 
     /// From enqueuing to the answer, for one class.

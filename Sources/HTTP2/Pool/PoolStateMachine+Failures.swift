@@ -37,7 +37,7 @@ extension PoolStateMachine {
         switch circuit {
         case .open: return
         case .halfOpen(let fault):
-            // What was sent before the circuit opened says nothing of the time since.
+            // Answers to requests of before the circuit opened say nothing of the time since.
             if good > 0 { return closeCircuit(after: fault, now: now) }
             guard errors > 0 else { return }
         case .closed:
@@ -61,17 +61,12 @@ extension PoolStateMachine {
         if good > 0 { serverErrorsSince = now }
         if ramp != nil {
             switch ramp!.note(good: good, errors: errors, now: now) {
-            case .stays: return false
+            case .stays: break
             case .fails: return true
-            case .ends:
-                ramp = nil
-                serverFailures = 0
-                actions.append(.reportAll)
-                return false
-            case .grows:
-                actions.append(.reportAll)
-                return false
+            case .ends: endRamp()
+            case .grows: actions.append(.reportAll)
             }
+            return false
         }
         answerWindow.note(good: good, errors: errors, now: now)
         if answerWindow.all == good + errors { badSince = nil }
@@ -201,9 +196,12 @@ extension PoolStateMachine {
     // MARK: Circuit
 
     /// Without a bad window for a minute, there is no limit either: a pool with few pushes would never get through the steps.
-    mutating func endRamp(now: UInt64) {
-        guard let ramp, now >= ramp.begin + StreamRamp.longest else { return }
-        self.ramp = nil
+    mutating func endOldRamp(now: UInt64) {
+        if let ramp, now >= ramp.begin + StreamRamp.longest { endRamp() }
+    }
+
+    private mutating func endRamp() {
+        ramp = nil
         serverFailures = 0
         actions.append(.reportAll)
     }

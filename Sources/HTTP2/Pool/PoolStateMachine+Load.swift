@@ -9,7 +9,7 @@ extension PoolStateMachine {
         guard !isClosing else { return }
         if case .open(let until, let fault) = circuit, until <= now { setCircuit(.halfOpen(fault)) }
         forgetShortLives(now: now)
-        endRamp(now: now)
+        endOldRamp(now: now)
         replaceStuck(now: now, demand, views)
         load.note(max(demand.peakInFlight, views.reduce(0) { $0 + $1.inFlight }), now: now)
         rotate(now: now, views)
@@ -62,7 +62,7 @@ extension PoolStateMachine {
         }
         var serving = 0
         var stuck: [Int] = []
-        // Of those that are not replaced already.
+        // Among connections that are not being replaced already.
         var oldest = now
         var newest: UInt64 = 0
         for view in views {

@@ -112,13 +112,13 @@ struct PoolStateMachine {
     var fullSince: UInt64?
     /// When there was last a reason to grow.
     var lastNeed: UInt64?
-    /// Of the last answers, those that speak of a server in trouble, and since when.
+    /// Answers in a row that speak of a server in trouble, and since when.
     var serverErrors = 0
     var serverErrorsSince: UInt64 = 0
     var answerWindow = AnswerWindow()
     /// Since when half of the window's answers are errors; nil: they aren't.
     var badSince: UInt64?
-    /// Since the circuit was open for errors; nil: there is no limit.
+    /// Limits requests after the circuit was open for errors; nil: there is no limit.
     var ramp: StreamRamp?
     /// Connections in a row that were short-lived, when the last of them ended, and no opening before when.
     var shortLives = 0
