@@ -14,7 +14,7 @@ struct FairnessCommand: ParsableCommand {
         settings.warmUp = .seconds(1)
         settings.measured = .seconds(seconds)
         // Each has more than all the streams take, so that both wait at all times.
-        let slots = 2 * load.inFlight * load.connections + 1000
+        let slots = load.saturatingSlots
         settings.sources = [
             .init(app: 0, weight: weight, slots: slots), .init(app: 1, weight: 1, slots: slots),
         ]

@@ -13,7 +13,7 @@ struct FloorCommand: ParsableCommand {
         var settings = load.settings
         settings.warmUp = .seconds(1)
         settings.measured = .seconds(seconds)
-        let slots = 2 * load.inFlight * load.connections + 1000
+        let slots = load.saturatingSlots
         settings.sources = [
             .init(app: 0, priority: .immediate, slots: slots),
             .init(app: 1, priority: .powerAware, slots: slots),

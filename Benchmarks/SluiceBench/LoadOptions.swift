@@ -10,6 +10,9 @@ struct LoadOptions: ParsableArguments {
     @Option(help: "Requests in flight on each connection at most.") var inFlight = 1000
     @Option(help: "Payload bytes.") var payload = 250
 
+    /// Slots of a source that always has more than all streams take.
+    var saturatingSlots: Int { 2 * inFlight * connections + 1000 }
+
     var settings: PushLoad.Settings {
         var settings = PushLoad.Settings()
         settings.port = port

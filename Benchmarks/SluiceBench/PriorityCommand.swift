@@ -22,7 +22,7 @@ struct PriorityCommand: ParsableCommand {
         if campaign {
             // One app of its own, as campaigns are.
             settings.sources.append(
-                .init(app: 1, priority: .powerAware, slots: 2 * load.inFlight * load.connections + 1000))
+                .init(app: 1, priority: .powerAware, slots: load.saturatingSlots))
         }
         let result = try PushLoad(settings).run()
         var line = result.line

@@ -30,7 +30,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
         var measured = Extent.pushes(200_000)
         var sources: [LoadSource.Configuration] = []
         var countsAllocations = false
-        /// Of each request; nil: as in service.
+        /// The timeout of each request; nil: as in service.
         var requestTimeout: Duration?
         /// Connections that end and pushes without an answer are no failure of the run.
         var allowsFaults = false

@@ -120,7 +120,7 @@ import Testing
                 isUseless[number] = nil
                 uselessSince[number] = nil
             }
-            // One that nobody replaces, for longer than it may be of no use.
+            // A connection is replaced before it was of no use for longer than it may be.
             for number in machine.numbers(.active) {
                 guard let since = uselessSince[number], machine.isOpenUntil == nil else { continue }
                 #expect(now < since + limits.progressTimeout + Self.second, "seed \(seed): \(number)")
@@ -141,7 +141,7 @@ import Testing
         for case .open(let number) in machine.take() { machine.opened(number, now: 0) }
         machine.answered(0)
         _ = machine.take()
-        /// One for each answer: when, and whether it was an error.
+        /// Answers by their time, and whether each was an error.
         var answers: [(time: UInt64, isError: Bool)] = []
         var share = 0.0
         var now: UInt64 = 0
