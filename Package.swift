@@ -156,7 +156,7 @@ let package = Package(
         .testTarget(
             name: "APNSTests", dependencies: ["APNS", "CNghttp2", "TestSupport"], swiftSettings: strict),
         .testTarget(
-            name: "KafkaTests", dependencies: ["Kafka", "TestSupport"], swiftSettings: strict),
+            name: "KafkaTests", dependencies: ["DeliveryCore", "Kafka", "TestSupport"], swiftSettings: strict),
         .testTarget(
             name: "RetryStoreTests",
             dependencies: [

@@ -78,7 +78,14 @@ public final class Worker: Sendable {
     /// answer, at most some ten seconds.
     ///
     /// - Parameter restarts: workers that have failed in this process before.
-    public init(configuration: Configuration, logger: Logger, restarts: Int = 0) throws {
+    public convenience init(configuration: Configuration, logger: Logger, restarts: Int = 0) throws {
+        try self.init(
+            configuration: configuration, logger: logger, restarts: restarts,
+            longestAbsence: RestoreLimits.longestAbsence)
+    }
+
+    /// - Parameter longestAbsence: milliseconds after which a local copy of a partition is of no use.
+    init(configuration: Configuration, logger: Logger, restarts: Int = 0, longestAbsence: Int64) throws {
         self.configuration = configuration
         self.logger = logger
         let failure = FailureBox()
@@ -137,35 +144,36 @@ public final class Worker: Sendable {
                     logger: logger)
             }
             let stopped = stopped
-            intake = try Intake(
-                settings: .init(
-                    maximumInFlight: delivery.maxInFlight, maximumBytes: delivery.maxInFlightBytes,
-                    commitInterval: delivery.commitInterval, drainDeadline: delivery.drainDeadline,
-                    revokeDeadline: min(delivery.drainDeadline, .seconds(10)),
-                    partitionShare: delivery.partitionShare,
-                    sessionTimeout: properties.sessionTimeout,
-                    readsFromBeginning: properties.readsFromBeginning),
-                consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
-                deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer, shards: shards,
-                bytesInFlight: bytesInFlight, permit: permit, hasher: hasher, store: store,
-                loop: EventLoop(name: "kafka"), logger: logger
-            ) { reason in
-                failure.failure.withLock { $0 = reason }
-                stopped.set()
-            }
+            var restorer: ChangelogRestorer?
             if let store, changelog != nil {
-                intake.restorer = try ChangelogRestorer(
+                restorer = try ChangelogRestorer(
                     store: store, topic: configuration.kafka.topics.changelog,
                     properties: properties.changelogReader, logger: logger
                 ) { news in weakIntake.take(news) }
             }
-            if let transactional, let interval = configuration.store?.transactionInterval {
-                intake.transactions = WorkerTransactions(transactional, interval: interval) {
-                    [unowned intake] in
-                    intake.wakeTransactions()
-                }
+            let mode: StoreMode =
+                store == nil
+                ? .none : changelog == nil ? .local : transactional == nil ? .changelog : .transactions
+            intake = try Intake(
+                settings: .init(
+                    mode: mode, shards: delivery.shards, maximumInFlight: delivery.maxInFlight,
+                    maximumBytes: delivery.maxInFlightBytes, commitInterval: delivery.commitInterval,
+                    transactionInterval: configuration.store?.transactionInterval ?? .milliseconds(200),
+                    drainDeadline: delivery.drainDeadline,
+                    revokeDeadline: min(delivery.drainDeadline, .seconds(10)),
+                    partitionShare: delivery.partitionShare,
+                    sessionTimeout: properties.sessionTimeout,
+                    readsFromBeginning: properties.readsFromBeginning, longestAbsence: longestAbsence),
+                parts: .init(
+                    consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
+                    deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer,
+                    transactional: transactional, shards: shards, bytesInFlight: bytesInFlight,
+                    permit: permit, hasher: hasher, store: store, restorer: restorer,
+                    loop: EventLoop(name: "kafka"), logger: logger, restarts: restarts)
+            ) { reason in
+                failure.failure.withLock { $0 = reason }
+                stopped.set()
             }
-            intake.counters.restarts = restarts
             weakIntake.set(intake)
             let siblings = shards.map { ShardReference(shard: $0) }
             for shard in shards {
@@ -202,7 +210,7 @@ public final class Worker: Sendable {
     /// is left. Any thread; returns at once.
     public func requestStop() {
         intake.stopNote.note(at: .read())
-        intake.loop.execute { [intake] in intake.beginDrain() }
+        intake.loop.execute { [intake] in intake.stop() }
     }
 
     /// Waits for the end, whoever asked for it, and ends the threads.
@@ -264,11 +272,10 @@ public final class Worker: Sendable {
         let shardCounters = sum
         let snapshot = intake.loop.runBlockingIfRunning { [intake] in
             WorkerSnapshot(
-                intake: intake.counters, shards: shardCounters, outstanding: intake.outstanding,
+                intake: intake.counters, shards: shardCounters, outstanding: intake.machine.outstanding,
                 bytesInFlight: bytes,
-                assignedPartitions: intake.partitions.count, hasStore: intake.store != nil,
-                restoring: intake.handOff.stages.isEmpty
-                    ? 0 : intake.restorer?.remaining.load(ordering: .relaxed) ?? 0)
+                assignedPartitions: intake.machine.assignedPartitions, hasStore: intake.store != nil,
+                restoring: intake.remainingRecords)
         }
         return snapshot ?? ended()
     }
@@ -337,6 +344,6 @@ private final class IntakeReference: Sendable {
 
     func fail(_ reason: String, _ error: KafkaError) {
         guard let intake = reference.withLock({ $0.intake }) else { return }
-        intake.loop.execute { intake.fail(reason, error) }
+        intake.loop.execute { intake.fail(.other(reason), error) }
     }
 }

@@ -68,21 +68,7 @@ extension KafkaConsumer {
         _ partitions: [TopicPartition], timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> [CommittedOffset] {
         guard !partitions.isEmpty else { return [] }
-        let list = PartitionList(partitions)
-        let code = rd_kafka_committed(client, list.pointer, timeoutMilliseconds)
-        guard code == RD_KAFKA_RESP_ERR_NO_ERROR else {
-            throw KafkaError(code, "read the committed offsets of group \(group)")
-        }
-        if let error = list.firstError("read the committed offset of") { throw error }
-        return list.elements.map { element in
-            let metadata = element.metadata.map {
-                String(
-                    decoding: UnsafeRawBufferPointer(start: $0, count: element.metadata_size), as: UTF8.self)
-            }
-            return CommittedOffset(
-                topicPartition: TopicPartition(element), offset: element.offset >= 0 ? element.offset : nil,
-                metadata: metadata ?? "")
-        }
+        return try committedOffsets(client, group, partitions, timeoutMilliseconds)
     }
 
     /// The partition's watermarks as of its last fetch: free of cost, for lag. `nil` before the first fetch.
@@ -132,5 +118,25 @@ extension CommitResult {
             code == RD_KAFKA_RESP_ERR_NO_ERROR
             ? self.partitions.lazy.compactMap(\.error).first
             : (self.partitions.lazy.compactMap(\.error).first ?? KafkaError(code, "commit offsets"))
+    }
+}
+
+func committedOffsets(
+    _ client: OpaquePointer, _ group: String, _ partitions: [TopicPartition], _ timeoutMilliseconds: Int32
+) throws(KafkaError) -> [CommittedOffset] {
+    let list = PartitionList(partitions)
+    let code = rd_kafka_committed(client, list.pointer, timeoutMilliseconds)
+    guard code == RD_KAFKA_RESP_ERR_NO_ERROR else {
+        throw KafkaError(code, "read the committed offsets of group \(group)")
+    }
+    if let error = list.firstError("read the committed offset of") { throw error }
+    return list.elements.map { element in
+        let metadata = element.metadata.map {
+            String(
+                decoding: UnsafeRawBufferPointer(start: $0, count: element.metadata_size), as: UTF8.self)
+        }
+        return CommittedOffset(
+            topicPartition: TopicPartition(element), offset: element.offset >= 0 ? element.offset : nil,
+            metadata: metadata ?? "")
     }
 }

@@ -15,6 +15,8 @@ public final class KafkaConsumer {
     /// Freed in `deinit`, after all that refers to it: queues first, then records. Not freed when `close`
     /// could not end the client's own threads; then the process keeps it.
     let client: OpaquePointer
+    /// For a thread that may wait for Kafka.
+    public let offsets: GroupOffsets
     /// The queue records and events arrive in. Freed by `close`, before the client leaves its group, as
     /// librdkafka demands; `nil` afterwards.
     var queue: OpaquePointer?
@@ -65,6 +67,7 @@ public final class KafkaConsumer {
         configuration.configure { context.install(in: $0) }
         client = try configuration.create()
         self.context = context
+        offsets = GroupOffsets(client: client, group: group)
         context.client = client
         // All of the client's events go to the one queue that poll serves.
         _ = rd_kafka_poll_set_consumer(client)
@@ -173,6 +176,7 @@ public final class KafkaConsumer {
     public func close(timeoutMilliseconds: Int32 = 10_000) -> Bool {
         guard !isClosed else { return hasLeft }
         isClosed = true
+        offsets.close()
         context.isClosing = true
         let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         settleBeforeClose()

@@ -29,8 +29,9 @@ extension RetryStore {
     /// - Parameters:
     ///   - numbers: each once. What the store does else waits until all of them are opened.
     ///   - reachedAfter: in milliseconds since the epoch; an earlier position doesn't count.
+    ///   - notAfter: a later position doesn't count either, because the clock was ahead when the copy was left.
     public func openCopies(
-        partitions numbers: [Int32], reachedAfter: Int64,
+        partitions numbers: [Int32], reachedAfter: Int64, notAfter: Int64 = .max,
         completion: @escaping @Sendable (Result<[PartitionCopy], RetryStoreError>) -> Void
     ) {
         run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
@@ -39,7 +40,7 @@ extension RetryStore {
             for number in numbers {
                 guard let found = try PositionKey(number).value(in: meta) else { continue }
                 if let existing = partition(thatIsOpen: number), let position = ChangelogPosition(found),
-                    position.reachedMilliseconds > reachedAfter
+                    position.reachedMilliseconds > reachedAfter, position.reachedMilliseconds <= notAfter
                 {
                     kept[number] = PartitionCopy(handle: existing, position: position)
                 } else {

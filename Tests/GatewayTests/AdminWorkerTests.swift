@@ -161,9 +161,9 @@ struct AdminWorkerTests {
         let endpoint = try Endpoint(worker)
         worker.intake.loop.execute {
             if isAtOnce {
-                worker.intake.failAtOnce("a test", .partitionsLost)
+                worker.intake.fail(.other("a test"), .partitionsLost)
             } else {
-                worker.intake.fail("a test")
+                worker.intake.fail(.other("a test"))
             }
         }
         #expect(worker.waitUntilStopped().failure?.reason == "a test")

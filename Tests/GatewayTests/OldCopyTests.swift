@@ -13,8 +13,10 @@ import Testing
 
 /// Copies of partitions that a worker doesn't have go in time, and don't count.
 struct OldCopyTests {
-    private func worker(_ bed: WorkerBed, _ name: String) throws -> Worker {
-        try bed.worker {
+    private func worker(
+        _ bed: WorkerBed, _ name: String, longestAbsence: Int64 = RestoreLimits.longestAbsence
+    ) throws -> Worker {
+        try bed.worker(longestAbsence: longestAbsence) {
             $0.store = .init(
                 directory: bed.directory.file(name), after: .seconds(1), changelog: .on, transactions: .off)
         }
@@ -79,7 +81,7 @@ struct OldCopyTests {
         // Cases: left in disorder, lately, and long ago.
         try leave(
             [
-                copy(7, age: nil), copy(8, age: 60_000), copy(9, age: HandOff.longestAbsence),
+                copy(7, age: nil), copy(8, age: 60_000), copy(9, age: RestoreLimits.longestAbsence),
                 copy(10, age: 60_000),
             ], in: bed)
         let directory = bed.directory.file("store")
@@ -112,14 +114,6 @@ struct OldCopyTests {
         #expect(try get("/store/summary?partition=8").status == 404)
         #expect(try get("/metrics").body.contains("\nsluice_store_copies 2\n"))
 
-        // Stands for a partition 8 that is being restored.
-        worker.intake.loop.execute {
-            worker.intake.handOff.stages[8] = .restoring
-            worker.intake.oldCopies.longestAbsence = 0
-        }
-        try eventually("the time of the other has come") { numbers(worker) == [0, 1, 2, 8] }
-        worker.intake.loop.execute { worker.intake.handOff.stages[8] = nil }
-        try eventually("its time has come") { numbers(worker) == [0, 1, 2] }
         #expect(bed.stop(worker).failure == nil)
 
         // Partitions of a closed store are copies, and said to be.
@@ -127,37 +121,18 @@ struct OldCopyTests {
         let json = try ChildProcess.run(Executables.sluice, arguments + ["--json"])
         let document = try JSONSerialization.jsonObject(with: Data(json.standardOutput.utf8))
         let left = try #require((document as? [String: Any])?["copies"] as? [[String: Int]])
-        #expect(left.map { $0["partition"] } == [0, 1, 2])
-        #expect(left.allSatisfy { ($0["age-seconds"] ?? -1) >= 0 && $0["changelog-offset"] != nil })
+        #expect(left.map { $0["partition"] } == [0, 1, 2, 8, 10])
+        #expect(left.prefix(3).allSatisfy { ($0["age-seconds"] ?? -1) >= 0 && $0["changelog-offset"] != nil })
         let text = try ChildProcess.run(Executables.sluice, arguments).standardOutput
         #expect(
             text.contains(#/copy +partition 1: a copy of the changelog up to offset \d+, \d+ seconds old/#))
         bed.simulator.stop()
     }
 
-    @Test func keptAreThoseOnTheirWayAndThoseThatAreHere() throws {
-        let bed = try WorkerBed()
-        let worker = try worker(bed, "store")
-        try eventually("partitions") { worker.snapshot().assignedPartitions == 3 }
-        let kept = worker.intake.loop.runBlockingIfRunning {
-            worker.intake.handOff.stages = [5: .opening, 6: .restoring, 7: .ready(1)]
-            worker.intake.pendingAssignment = [TopicPartition("jobs", 8)]
-            defer {
-                worker.intake.handOff.stages = [:]
-                worker.intake.pendingAssignment = nil
-            }
-            return worker.intake.keptPartitions
-        }
-        #expect(kept == [0, 1, 2, 5, 6, 7, 8])
-        #expect(bed.stop(worker).failure == nil)
-        bed.simulator.stop()
-    }
-
     /// Copies are of no use from the first moment here. Partitions come and go, and what is held stays.
     @Test func partitionsOnTheirWayStay() throws {
         let bed = try WorkerBed()
-        let first = try worker(bed, "first")
-        first.intake.loop.execute { first.intake.oldCopies.longestAbsence = 0 }
+        let first = try worker(bed, "first", longestAbsence: 0)
         var random = SeededRandom(seed: 977)
         let devices = (0..<60).map { _ in random.hexadecimal(bytes: 32) }
         try bed.produce(
@@ -166,8 +141,7 @@ struct OldCopyTests {
         try first.waitUntilEvicted(devices: 60)
         #expect(numbers(first) == [0, 1, 2])
 
-        let second = try worker(bed, "second")
-        second.intake.loop.execute { second.intake.oldCopies.longestAbsence = 0 }
+        let second = try worker(bed, "second", longestAbsence: 0)
         try eventually("both have what is theirs, and nothing else") {
             let counts = [first, second].map { $0.snapshot().assignedPartitions }
             return counts.reduce(0, +) == 3 && counts.allSatisfy { $0 > 0 }

@@ -1,5 +1,4 @@
 import APNSSimulator
-import Gateway
 import HTTP2
 import Kafka
 import KafkaTestSupport
@@ -7,6 +6,8 @@ import Logging
 import SluiceModel
 import TestSupport
 import Testing
+
+@testable import Gateway
 
 /// A simulator and workers in this process, and Kafka in its own.
 final class WorkerBed {
@@ -71,11 +72,13 @@ final class WorkerBed {
 
     func worker(
         log handler: any LogHandler = SwiftLogNoOpLogHandler(),
+        longestAbsence: Int64 = RestoreLimits.longestAbsence,
         _ change: (inout Configuration) -> Void = { _ in }
     ) throws -> Worker {
         var logger = Logger(label: "worker", factory: { _ in handler })
         logger.logLevel = handler is LogRecorder ? .warning : .critical
-        let worker = try Worker(configuration: configuration(change), logger: logger)
+        let worker = try Worker(
+            configuration: configuration(change), logger: logger, longestAbsence: longestAbsence)
         worker.start()
         return worker
     }

@@ -1,3 +1,4 @@
+import DeliveryCore
 import Kafka
 import TestSupport
 import Testing
@@ -219,7 +220,7 @@ private final class CycleDriver {
 
     private func turn() throws {
         transactions.producer.pollDeliveryReports { _ in }
-        if let result = transactions.takeResult() { try take(cycle.finished(result, at: now)) }
+        if let result = transactions.takeResult() { try take(cycle.finished(.init(result), at: now)) }
         try take(cycle.wake(at: now))
         while cycle.acceptsRecords, sent < kept.count {
             switch produce(transactions.producer, topic, value: kept[sent], partition: 0) {
@@ -258,5 +259,23 @@ private final class CycleDriver {
         case .abort: try transactions.abort()
         case nil: break
         }
+    }
+}
+
+extension TransactionCycle.StepResult {
+    /// As a worker sorts results, for the cycle.
+    fileprivate init(_ result: TransactionResult) {
+        let steps: [TransactionStep: TransactionCycle.Step] = [
+            .initialize: .initialize, .begin: .begin, .sendOffsets: .sendOffsets, .commit: .commit,
+            .abort: .abort,
+        ]
+        let failure: TransactionCycle.Failure? =
+            switch result.failure {
+            case nil: nil
+            case .retriable(let error): .retriable(KafkaFault(error.name))
+            case .abortable(let error): .abortable(KafkaFault(error.name))
+            case .fatal(let error), .misuse(let error): .fatal(KafkaFault(error.name))
+            }
+        self.init(steps[result.step]!, failure)
     }
 }

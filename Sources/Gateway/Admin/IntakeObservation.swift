@@ -75,43 +75,51 @@ extension Intake {
     func observe() -> IntakeObservation {
         var observation = IntakeObservation()
         observation.phase =
-            switch phase {
+            switch machine.phase {
             case .running: .running
             case .draining: .draining
-            case .ended: .ended
+            default: .ended
             }
-        observation.failure = failure?.reason
-        observation.isAssigned = isAssigned
-        observation.arriving = pendingAssignment?.count
-        for (partition, stage) in handOff.stages {
-            switch stage {
-            case .opening: observation.opening.append(partition)
-            case .restoring: observation.restoring.append(partition)
-            case .ready: break
-            }
-        }
-        observation.opening.sort()
-        observation.restoring.sort()
+        observation.failure = machine.failure.map { describe($0) }
+        observation.isAssigned = machine.isAssigned
+        observation.arriving = machine.arriving
+        observation.opening = machine.opening
+        observation.restoring = machine.restoring
         if let restorer {
             observation.restoredRecords = restorer.restored.load(ordering: .relaxed)
-            observation.remainingRecords =
-                handOff.stages.isEmpty ? 0 : restorer.remaining.load(ordering: .relaxed)
+            observation.remainingRecords = remainingRecords
             var changelog = IntakeObservation.Changelog()
-            changelog.ends = changelogEnds
-            changelog.unacknowledged = unacknowledged.values.reduce(0) { $0 + max(0, $1) }
+            changelog.ends = machine.changelogEnds
+            changelog.unacknowledged = machine.unacknowledgedChanges
             observation.changelog = changelog
         }
-        observation.isStoreFailing = gate.isHeld
-        observation.isMembershipInDoubt = lease.isDoubtful && partitions.count > 0
+        observation.isStoreFailing = machine.isStoreHeld
+        observation.isMembershipInDoubt = machine.isMembershipInDoubt
         observation.partitions = partitionReports()
         observation.counters = counters
-        observation.outstanding = outstanding
+        observation.outstanding = machine.outstanding
         observation.bytesInFlight = bytesInFlight.count
-        observation.transactions = transactions.map {
+        observation.transactions = machine.transactionState.map {
             IntakeObservation.Transactions(
-                state: "\($0.cycle.state)", begun: Int($0.cycle.transaction.number), aborted: $0.aborted)
+                state: "\($0.state)", begun: Int($0.begun), aborted: $0.aborted)
         }
         return observation
+    }
+
+    func partitionReports() -> [PartitionReport] {
+        machine.partitionReports(topic: jobsTopic, at: loop.now.nanoseconds)
+    }
+
+    var counters: IntakeCounters {
+        var counters = machine.counters
+        counters.restarts = restarts
+        return counters
+    }
+
+    /// Records of the changelog that are still to be read.
+    var remainingRecords: Int {
+        machine.opening.isEmpty && machine.restoring.isEmpty
+            ? 0 : restorer?.remaining.load(ordering: .relaxed) ?? 0
     }
 }
 

@@ -1,4 +1,5 @@
 import APNS
+import DeliveryCore
 import SluiceModel
 
 /// Which app a bundle identifier belongs to, by its number in the configuration, and which lane carries it.
@@ -97,8 +98,3 @@ func fnv1a(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
 
 /// Which shard owns a device.
 func shardIndex(of device: DeviceKey, shards: Int) -> Int { shardIndex(ofHash: device.low, shards: shards) }
-
-/// The same, by the lower half of the key.
-func shardIndex(ofHash hash: UInt64, shards: Int) -> Int {
-    shards > 1 ? Int(truncatingIfNeeded: (hash >> 32) % UInt64(shards)) : 0
-}

@@ -5,145 +5,113 @@ import Logging
 import RetryStore
 import SluiceModel
 
-/// The worker's Kafka thread: it polls records and hands them to the shards, takes the delivery reports of
-/// outcomes, keeps each partition's watermark and commits it, and answers rebalances.
+/// The shell of a worker's Kafka side: it tells ``WorkerMachine`` what happens in Kafka, in the shards and in the store, and
+/// carries out what the machine says. It decides nothing.
 // Sendable: after `start()` everything is touched on the loop's thread alone; `loop`, the shards and the producer
 // are made for several threads.
 final class Intake: TimerHandler, @unchecked Sendable {
-    enum Phase {
-        case running
-        case draining
-        case ended
-    }
-
     let loop: EventLoop
     let settings: Settings
-    let consumer: KafkaConsumer
-    let producer: KafkaProducer
+    let logger: Logger
     let shards: [Shard]
-    let bytesInFlight: InFlightBytes
-    let hasher: IdentityHasher
+    let permit: SendPermit
     /// Nil: what waits for long waits in memory.
     let store: RetryStore?
-    let logger: Logger
     let deadLettersTopic: String
-    /// Called once, on the loop's thread, when the intake has ended.
-    let ended: (WorkerFailure?) -> Void
-
-    var phase = Phase.running
-    var partitions = PartitionSlots()
-    /// Counts the jobs, by the places of `partitions`, and says when to pause.
-    var gate: IntakeGate
-    /// Jobs that the shards gave back at the end, of whatever partition.
-    var drained = 0
-    var counters = IntakeCounters()
-    var failure: WorkerFailure?
-
-    /// Has to be answered, also when it is empty: until then librdkafka hands out no record of any partition.
-    var pendingAssignment: [TopicPartition]?
-    /// The group has assigned partitions to this worker, or none of them, and not taken the worker for lost since.
-    var isAssigned = false
-    var revocation: Revocation?
-    var drain: Drain?
-    /// By then the group has been left, or can't be. Nil while the worker runs.
-    var stopsAt: MonotonicTime?
     /// Read by threads that must not wait for this loop.
     let stopNote = StopNote()
-    var commitUnderWay: IssuedCommit?
-    /// Commits that wait for the disk.
-    var barrier: Barrier?
-    /// Partitions on their way here.
-    var handOff = HandOff()
-    /// Failed attempts in a row to take them over.
-    var takeOverFailures = 0
-    /// Whether the partitions are still this worker's, and until when pushes may leave for that.
-    var lease: MembershipLease
-    let permit: SendPermit
-    /// The group is being asked whether this worker is a member still.
-    var inquiry: MembershipInquiry?
-    /// Nil without transactions. Set once, before the start.
-    var transactions: WorkerTransactions?
-    /// No transaction is committed any more.
-    var hasFailedAtOnce = false
-    /// Nil without a changelog. Set once, before the start.
-    var restorer: ChangelogRestorer?
-    /// Copies of partitions that went away.
-    var oldCopies = OldCopies()
-    /// The store's part of each partition that was assigned once.
-    var openedStores: [Int32: StorePartition] = [:]
-    /// Changes by who made them and when, of which Kafka has not told yet; below 0 while it was faster than the shard.
-    var unacknowledged: [ChangeSource: Int] = [:]
-    /// Changes of the store that the shards' writers had not produced when they ended.
-    var changesLeft = 0
-    /// When full windows were relieved last.
-    var lastRelief = MonotonicTime(nanoseconds: 0)
-    /// Of the changelog's partitions: one above the highest offset that is known of.
-    var changelogEnds: [Int32: Int64] = [:]
-    /// The last attempt to bring everything to the disk failed.
-    var mustSync = false
-    /// Until when no due items are looked for.
-    var nextDueScan = MonotonicTime(nanoseconds: 0)
-    /// Slots of partitions whose items could not be looked through.
-    var failedScans: [UInt16] = []
-    var lastCommit: MonotonicTime
-    /// The group is in a rebalance.
-    var commitsWaitUntil = MonotonicTime(nanoseconds: 0)
-    var finishedSinceCommit = 0
-    private var lastAssignmentTry: MonotonicTime
-    /// Events are handled inside of a poll, whose buffer must not be filled again meanwhile.
+    private(set) var machine: WorkerMachine
+
+    private let consumer: KafkaConsumer
+    private let producer: KafkaProducer
+    /// Nil without transactions.
+    private let transactional: TransactionalProducer?
+    /// Nil without a changelog.
+    let restorer: ChangelogRestorer?
+    /// Asks Kafka what may take time.
+    private let questions: EventLoop
+    let jobsTopic: String
+    let bytesInFlight: InFlightBytes
+    let hasher: IdentityHasher
+    /// Called once, on the loop's thread, when the intake has ended.
+    private let ended: (WorkerFailure?) -> Void
+    let restarts: Int
+
+    /// Commits under way, by librdkafka's reference.
+    private var tickets: [UInt64: UInt64] = [:]
+    /// Parts of the store, by partition: of assigned ones, and of those on their way here.
+    private var handles: [Int32: StorePartition] = [:]
+    /// Markers that were found when a partition was taken over.
+    private var markers: [Int32: [StoreMark]] = [:]
+    /// By slot.
+    private var committedOffsets: [UInt16: CommittedOffset] = [:]
+    /// Attempts whose partitions the restorer reads.
+    private var restores: [Int32: PartitionRestore.Attempt] = [:]
+    /// By partition: where the copy begins; nil inside: at the changelog's beginning.
+    private var copyPositions: [Int32: Int64] = [:]
     private var isPolling = false
+    private var isActing = false
+    private var wakeTimer: TimerID?
+    /// Nanoseconds; nil: the timer isn't armed.
+    private var wakesAt: UInt64?
     private var recordsWakeup: Wakeup!
     private var reportsWakeup: Wakeup!
     private let batch: UnsafeMutableBufferPointer<ConsumedRecord>
     private var touched: [Bool]
 
-    /// Under load offsets are committed more often than the interval asks for, so that a crash repeats little: what
-    /// was in flight and about so many jobs.
-    private static let jobsPerCommit = 1000
-    private static let leastCommitInterval: Duration = .milliseconds(20)
     /// Records of one poll; the loop sees to other work in between.
     private static let batchSize = 512
     private static let tick: Duration = .milliseconds(100)
 
-    init(
-        settings: Settings, consumerProperties: KafkaProperties, jobsTopic: String, deadLettersTopic: String,
-        producer: KafkaProducer,
-        shards: [Shard], bytesInFlight: InFlightBytes, permit: SendPermit, hasher: IdentityHasher,
-        store: RetryStore?,
-        loop: EventLoop, logger: Logger,
-        ended: @escaping (WorkerFailure?) -> Void
-    ) throws {
+    /// What an intake is made from.
+    struct Parts {
+        var consumerProperties: KafkaProperties
+        var jobsTopic: String
+        var deadLettersTopic: String
+        var producer: KafkaProducer
+        var transactional: TransactionalProducer?
+        var shards: [Shard]
+        var bytesInFlight: InFlightBytes
+        var permit: SendPermit
+        var hasher: IdentityHasher
+        var store: RetryStore?
+        var restorer: ChangelogRestorer?
+        var loop: EventLoop
+        var logger: Logger
+        /// Workers that have failed in this process before.
+        var restarts: Int
+    }
+
+    init(settings: Settings, parts: Parts, ended: @escaping (WorkerFailure?) -> Void) throws {
         self.settings = settings
-        self.producer = producer
-        self.shards = shards
-        self.bytesInFlight = bytesInFlight
-        self.hasher = hasher
-        self.store = store
-        self.logger = logger
-        self.deadLettersTopic = deadLettersTopic
+        producer = parts.producer
+        transactional = parts.transactional
+        restorer = parts.restorer
+        shards = parts.shards
+        bytesInFlight = parts.bytesInFlight
+        hasher = parts.hasher
+        store = parts.store
+        logger = parts.logger
+        jobsTopic = parts.jobsTopic
+        deadLettersTopic = parts.deadLettersTopic
+        permit = parts.permit
+        restarts = parts.restarts
+        loop = parts.loop
+        questions = try EventLoop(name: "group")
         self.ended = ended
-        self.loop = loop
         batch = .allocate(capacity: Self.batchSize)
-        touched = Array(repeating: false, count: shards.count)
-        gate = IntakeGate(
-            limits: .init(
-                jobs: settings.maximumInFlight, bytes: settings.maximumBytes,
-                partitionShare: settings.partitionShare), now: loop.now.nanoseconds)
-        self.permit = permit
-        lease = MembershipLease(
-            session: settings.sessionTimeout.wholeNanoseconds, now: MonotonicTime.read().nanoseconds)
-        lastCommit = loop.now
-        lastAssignmentTry = loop.now
+        touched = Array(repeating: false, count: parts.shards.count)
+        machine = WorkerMachine(settings.machine, now: MonotonicTime.read().nanoseconds)
         let events = EventRelay()
-        consumer = try KafkaConsumer(properties: consumerProperties, topics: [jobsTopic]) {
+        consumer = try KafkaConsumer(properties: parts.consumerProperties, topics: [parts.jobsTopic]) {
             events.target?($0)
         }
         events.target = { [unowned self] in handle($0) }
         recordsWakeup = try loop.makeWakeup { [unowned self] in pollRecords() }
         reportsWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
-        for shard in shards {
-            shard.gaveBack = { [unowned self] slot in loop.execute { [self] in jobGaveBack(slot) } }
-            shard.report = { [unowned self] news in loop.execute { [self] in take(news) } }
+        for (index, shard) in shards.enumerated() {
+            shard.gaveBack = { [unowned self] slot in report(index, .gaveBack(slot: slot)) }
+            shard.report = { [unowned self] news in report(index, .progress(ShardProgress(news))) }
         }
         store?.observeFailures { [weak self] error in
             guard let self else { return }
@@ -161,36 +129,62 @@ final class Intake: TimerHandler, @unchecked Sendable {
     }
 
     func start() {
+        questions.start()
         loop.start()
         loop.execute { [self] in
             consumer.notify(fileDescriptor: recordsWakeup.signalDescriptor)
-            if let transactions {
-                transactions.client.notify(fileDescriptor: reportsWakeup.signalDescriptor)
+            if let transactional {
+                transactional.notify(fileDescriptor: reportsWakeup.signalDescriptor)
             } else {
                 producer.notify(fileDescriptor: reportsWakeup.signalDescriptor)
             }
             loop.schedule(after: Self.tick, handler: self)
-            lease = MembershipLease(
-                session: settings.sessionTimeout.wholeNanoseconds, now: MonotonicTime.read().nanoseconds)
-            permit.extend(until: MonotonicTime(nanoseconds: lease.until))
-            startTransactions()
+            machine.start(at: time)
+            act()
             pollRecords()
             pollReports()
         }
     }
 
+    /// Lets go of the store's handles. The loop has ended.
+    func forgetStores() {
+        handles = [:]
+        committedOffsets = [:]
+    }
+
+    /// Nanoseconds of the monotonic clock, now.
+    private var time: UInt64 { MonotonicTime.read().nanoseconds }
+
+    // MARK: Orders from outside
+
+    /// Stops in an orderly way. On the loop's thread.
+    func stop() {
+        machine.stop(at: time)
+        act()
+    }
+
+    /// The worker can't go on. On the loop's thread.
+    func fail(_ cause: WorkerFault.Cause, _ error: KafkaError? = nil) {
+        machine.fail(cause, error.map { KafkaFault($0) }, at: time)
+        act()
+    }
+
     // MARK: Records
 
-    func pollRecords() {
-        guard phase == .running, !isPolling, !storeIsBehind else { return }
-        gate.bytesHeld = bytesInFlight.count
-        let room = gate.room(atMost: Self.batchSize, at: loop.now.nanoseconds)
+    private func pollRecords() {
+        guard !isPolling else { return }
+        guard machine.phase == .running else { return serveEvents() }
+        let room = machine.room(
+            atMost: Self.batchSize, bytesHeld: bytesInFlight.count,
+            storeQueueBytes: store?.queuedBytes ?? 0, at: loop.now.nanoseconds)
+        act()
         guard room > 0 else { return }
         isPolling = true
         let count = consumer.poll(into: UnsafeMutableBufferPointer(rebasing: batch[..<room]))
         isPolling = false
         for index in 0..<count { take(batch[index]) }
-        followGate()
+        machine.polled()
+        act()
         signalShards()
         // The descriptor stays silent until a poll finds the queue empty.
         if count == room { recordsWakeup.signal() }
@@ -198,230 +192,419 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     /// Serves the consumer's events alone; what records come are left to the next worker.
     private func serveEvents() {
+        guard machine.phase < .leaving else { return }
+        isPolling = true
         let count = consumer.poll(into: UnsafeMutableBufferPointer(rebasing: batch[..<1]))
+        isPolling = false
         for index in 0..<count { batch[index].destroy() }
+        if count > 0 { recordsWakeup.signal() }
+        act()
     }
 
-    /// Polls after this turn.
-    func pollSoon() {
-        recordsWakeup.signal()
-    }
-
-    func signalShards() {
+    private func signalShards() {
         for index in touched.indices where touched[index] {
             touched[index] = false
             shards[index].wakeup.signal()
         }
     }
 
-    func take(_ record: ConsumedRecord) {
-        guard let place = partitions.place(ofPartition: record.partition), !partitions[place].isEnding else {
-            return record.destroy()
-        }
-        guard partitions[place].held.isEmpty else { return partitions[place].held.append(record) }
-        guard OutcomeSource.offsets.contains(record.offset) else { return refuse(record) }
+    private func take(_ record: ConsumedRecord) {
         let bytes = InFlightBytes.size(of: record)
-        switch partitions[place].begin(record.offset, bytes: bytes, at: loop.now.nanoseconds) {
-        case .begun: hand(record, place, bytes)
-        case .alreadyCompleted:
-            counters.alreadyCompleted += 1
-            partitions[place].isDirty = true
-            // Cancels and device events have their effect on what is in memory once more: until then no commit passes them.
-            partitions[place].tracker.hold(record.offset)
-            hand(record, place, bytes, isReplay: true)
-        case .full: partitions[place].held.append(record)
-        case .outOfOrder: return startOver(place, with: record)
-        }
-        checkWindow(place)
-    }
-
-    /// Stops the worker for an offset that outcomes can't name: brokers count from 0, one by one.
-    private func refuse(_ record: ConsumedRecord) {
-        fail(
-            """
-            partition \(record.partition) of the jobs topic has a record with offset \(record.offset), above \
-            \(OutcomeSource.offsets.upperBound), the highest that is handled: produce to a topic that was made anew
-            """)
-        record.destroy()
-    }
-
-    private func hand(_ record: ConsumedRecord, _ place: Int, _ bytes: Int, isReplay: Bool = false) {
-        gate.take(place, offset: record.offset, bytes: bytes)
-        counters.records += 1
-        bytesInFlight.add(bytes)
         let device = record.key.map { hasher.device($0) }
-        let shard =
-            device.map { shardIndex(of: $0, shards: shards.count) }
-            ?? Int(UInt32(bitPattern: record.partition)) % shards.count
+        let shard = shard(of: device, record.partition)
+        let fate = machine.take(
+            partition: record.partition, offset: record.offset, bytes: bytes, shard: shard,
+            handle: UInt(bitPattern: record.rawPointer), at: loop.now.nanoseconds)
+        switch fate {
+        case .hand(let slot, let isReplay):
+            // Orders for the shards that belong before the record.
+            act()
+            hand(record, device, shard: shard, slot: slot, bytes: bytes, isReplay: isReplay)
+        case .held: break
+        case .discard: record.destroy()
+        }
+    }
+
+    /// Records without a key are spread by their partition.
+    private func shard(of device: DeviceKey?, _ partition: Int32) -> Int {
+        device.map { shardIndex(of: $0, shards: shards.count) }
+            ?? Int(UInt32(bitPattern: partition)) % shards.count
+    }
+
+    private func hand(
+        _ record: ConsumedRecord, _ device: DeviceKey?, shard: Int, slot: UInt16, bytes: Int, isReplay: Bool
+    ) {
+        bytesInFlight.add(bytes)
         let pushed = shards[shard].ring.push(
             IncomingRecord(
-                pointer: record.rawPointer, device: device ?? DeviceKey(high: 0, low: 0),
-                partitionSlot: partitions[place].slot, isReplay: isReplay))
+                pointer: record.rawPointer, device: device ?? DeviceKey(high: 0, low: 0), partitionSlot: slot,
+                isReplay: isReplay))
         precondition(pushed, "the ring of shard \(shard) is smaller than the limit of jobs in flight")
         touched[shard] = true
-    }
-
-    /// The log went back: its topic was made anew, or the group's offsets were reset.
-    private func startOver(_ place: Int, with record: ConsumedRecord) {
-        followGate()
-        guard let old = partitions.remove(place) else { return }
-        logger.warning(
-            "the partition's offsets went back: was its topic made anew?",
-            metadata: [
-                "partition": "\(old.topicPartition)", "from": "\(old.tracker.end)", "to": "\(record.offset)",
-            ])
-        giveBack([old.slot])
-        if gate.remove(place) {
-            attempt("resume") { () throws(KafkaError) in try consumer.resume([old.topicPartition]) }
-        }
-        finishUnremoved(old)
-        var new = PartitionState(
-            topicPartition: old.topicPartition, tracker: OffsetTracker(nextOffset: record.offset))
-        new.store = old.store.map {
-            PartitionStore(handle: $0.handle, committed: CommittedOffset(record.offset))
-        }
-        for shard in shards { shard.loop.execute { shard.forgetMarks(partitionSlot: old.slot) } }
-        endInShards([old.slot])
-        begin(new)
-        take(record)
     }
 
     // MARK: Delivery reports
 
     func pollReports() {
-        guard phase != .ended else { return }
+        guard machine.phase < .leaving else { return }
         producer.pollDeliveryReports { report in take(report) }
-        pollTransactions()
-        afterProgress()
+        while let result = transactional?.takeResult() {
+            machine.stepFinished(.init(result), at: time)
+            act()
+        }
+        machine.reportsPolled(
+            unreported: machine.phase == .running ? 0 : producer.queued,
+            bytesHeld: bytesInFlight.count, at: loop.now.nanoseconds)
+        act()
     }
 
-    /// An outcome or dead letter is in Kafka, or has to be produced again.
-    func take(_ report: borrowing DeliveryReport) {
-        if let transactions {
-            transactions.reported += 1
+    private func take(_ report: borrowing DeliveryReport) {
+        let now = loop.now.nanoseconds
+        if let change = ChangeSource(opaque: report.opaque) {
+            let epoch = ChangeEpoch(shard: change.shard, epoch: change.epoch)
             if let error = report.error {
-                // What is lost is produced again with all the others, but for partitions that went away.
-                counters.undelivered += 1
-                if ChangeSource(opaque: report.opaque) == nil {
-                    droppedIfGone(OutcomeSource(opaque: report.opaque))
-                }
-                return lost(error, to: report.topic)
-            }
-            transactions.cycle.recordProduced(at: loop.now.nanoseconds)
-        }
-        if let change = ChangeSource(opaque: report.opaque) { return acknowledged(change, report) }
-        let source = OutcomeSource(opaque: report.opaque)
-        if let error = report.error {
-            counters.undelivered += 1
-            if error.isFatal {
-                fail("the producer has failed: \(error)", error)
+                machine.changeLost(epoch, KafkaFault(error), topic: report.topic, at: now)
             } else {
-                produceAgain(report, error)
+                machine.changeDelivered(epoch, partition: report.partition, offset: report.offset, at: now)
             }
             return
         }
-        acknowledged(source, report)
+        let source = OutcomeSource(opaque: report.opaque)
+        let place = RecordPlace(slot: source.partitionSlot, offset: source.offset)
+        if let error = report.error {
+            let fate = machine.lost(
+                place, isOffsetDone: source.isOffsetDone, KafkaFault(error), topic: report.topic,
+                hasValue: report.topic == deadLettersTopic && report.value != nil, at: now)
+            if case .produceAgain(let omitsValue) = fate { produceAgain(report, error, omitsValue) }
+            return
+        }
+        let key = report.key
+        machine.delivered(
+            place, isStored: source.isStored, isOffsetDone: source.isOffsetDone,
+            device: key.map { hasher.device($0).low } ?? 0, at: now)
     }
 
-    /// The outcome of a partition that went away is not produced again: its job takes no room any more.
-    private func droppedIfGone(_ source: OutcomeSource) {
-        guard !source.isOffsetDone, partitions.place(ofSlot: source.partitionSlot) == nil else { return }
-        gate.finishOrphans(1)
-    }
-
-    private func produceAgain(_ report: borrowing DeliveryReport, _ error: KafkaError) {
+    private func produceAgain(_ report: borrowing DeliveryReport, _ error: KafkaError, _ omitsValue: Bool) {
         logger.error(
             "an outcome did not reach Kafka; it is produced again",
             metadata: ["topic": "\(report.topic)", "error": "\(error)"])
         var headers = report.headers
-        var value = report.value
-        if !error.isRetriable {
-            // Larger with its headers than the broker takes: a dead letter goes without its value then.
-            guard report.topic == deadLettersTopic, value != nil else {
-                return fail(Self.refusal(error, "\(report.topic)"), error)
-            }
-            value = nil
-            headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8)))
-        }
+        if omitsValue { headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8))) }
         do throws(KafkaError) {
             let topic = try producer.topic(report.topic)
             let result = producer.produce(
-                topic, key: report.key, value: value, headers: headers, opaque: report.opaque)
-            // Otherwise its offset stays uncommitted, so a fresh start brings it again.
+                topic, key: report.key, value: omitsValue ? nil : report.value, headers: headers,
+                opaque: report.opaque)
+            // Otherwise the record's offset stays uncommitted, so a fresh start brings it again.
             switch result {
             case .queued: return
-            case .failed(let error): fail("an outcome can't be produced again: \(error)", error)
-            case .queueFull, .noTransaction: fail("an outcome can't be produced again: \(error)", error)
+            case .failed(let error): fail(.producer, error)
+            case .queueFull, .noTransaction: fail(.producer, error)
             }
         } catch {
-            fail("an outcome can't be produced again: \(error)", error)
+            fail(.producer, error)
         }
-    }
-
-    private func acknowledged(_ source: OutcomeSource, _ report: borrowing DeliveryReport) {
-        // An outcome of a partition that went away meanwhile is nobody's any more.
-        guard let place = partitions.place(ofSlot: source.partitionSlot) else {
-            if !source.isOffsetDone { gate.finishOrphans(1) }
-            return
-        }
-        if partitions[place].store != nil, !isComplete(source, place, report) { return }
-        complete(place, source.offset)
-    }
-
-    /// The offset of a record is complete. `isJob` unless its job took room further on, or takes none any more.
-    func complete(_ place: Int, _ offset: Int64, isJob: Bool = true) {
-        let (completion, bytes) = partitions[place].complete(offset)
-        switch completion {
-        case .advanced, .completed:
-            let paused = isJob ? gate.finish(place, offset: offset, bytes: bytes) : gate.reasons(place)
-            counters.finished += 1
-            finishedSinceCommit += 1
-            partitions[place].isDirty = true
-            if paused.contains(.window) { reopenWindow(place) }
-        case .notOutstanding, .unknown:
-            // What was in an aborted transaction comes twice.
-            guard transactions == nil || transactions!.aborted == 0 else { return }
-            logger.error("a second outcome for one record", metadata: ["offset": "\(offset)"])
-        }
-    }
-
-    /// Goes on with what waited for jobs to finish.
-    func afterProgress() {
-        let isUrgent = finishedSinceCommit >= Self.jobsPerCommit || hastensCommits
-        if isUrgent, transactions == nil, loop.now >= lastCommit + Self.leastCommitInterval {
-            commitDirty()
-        }
-        checkRevocation()
-        checkDrain()
-        guard phase == .running else { return }
-        if settleGate() { pollRecords() }
     }
 
     // MARK: Time
 
     func timerFired(_ timer: TimerID) {
-        guard phase != .ended else { return }
+        if timer == wakeTimer {
+            (wakeTimer, wakesAt) = (nil, nil)
+            machine.wake(at: time)
+            return act()
+        }
+        guard machine.phase < .leaving else { return }
         loop.schedule(after: Self.tick, handler: self)
-        renewLease()
         // Shards free bytes without a word; and a report may have been missed by nobody's fault.
         pollReports()
-        guard phase != .ended else { return }
-        if transactions != nil, phase == .draining { serveEvents() }
-        if transactions == nil, loop.now >= lastCommit + settings.commitInterval {
-            // Also while draining: whatever happens then, what is finished stays finished.
-            if phase == .draining { serveEvents() }
-            commitDirty()
+        machine.tick(
+            at: DeliveryTime(wallMilliseconds: wallClockMilliseconds(), monotonicNanoseconds: time))
+        act()
+        if machine.phase > .running { serveEvents() }
+    }
+
+    private func armWakeTimer() {
+        if let wakeTimer { loop.cancel(wakeTimer) }
+        wakesAt = machine.wakeAt
+        wakeTimer = wakesAt.map { loop.schedule(at: MonotonicTime(nanoseconds: $0), handler: self) }
+    }
+
+    // MARK: Shards
+
+    /// A shard reports. Any thread.
+    func report(_ shard: Int, _ report: ShardReport) {
+        loop.execute { [self] in
+            machine.shard(shard, report, at: time)
+            act()
         }
-        guard phase == .running else { return }
-        advanceGate()
-        relieveFullWindows()
-        lookForDue()
-        dropOldCopies()
-        if !gate.isStalled { pollRecords() }
-        if pendingAssignment != nil, loop.now >= lastAssignmentTry + .seconds(1) {
-            prepareAssignment()
-            // From its end on: it may have waited for Kafka, and the loop has other things to do.
-            lastAssignmentTry = MonotonicTime.read()
+    }
+
+    // MARK: Events
+
+    private func handle(_ event: KafkaConsumerEvent) {
+        switch event {
+        case .assigned(let assigned): machine.assigned(assigned.map(\.partition), at: time)
+        case .revoked(let revoked): machine.revoked(revoked.map(\.partition), isLost: false, at: time)
+        case .lost(let lost): machine.revoked(lost.map(\.partition), isLost: true, at: time)
+        case .committed(let result):
+            if let ticket = tickets.removeValue(forKey: result.reference) {
+                machine.committed(ticket, fault: result.error.map { KafkaFault($0) }, at: time)
+            }
+        case .error(let error):
+            if error.isFatal {
+                machine.fail(error.isInstanceTaken ? .instanceTaken : .consumer, KafkaFault(error), at: time)
+            } else {
+                logger.warning("Kafka", metadata: ["error": "\(error)"])
+            }
+            machine.kafkaFailed()
+        case .partitionError(let partition, let error):
+            machine.kafkaFailed()
+            logger.error("Kafka", metadata: ["partition": "\(partition)", "error": "\(error)"])
+        case .log(let line):
+            logger.log(
+                level: line.level <= 3
+                    ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
+                "librdkafka", metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
+        case .endOfPartition, .statistics: break
+        }
+        act()
+    }
+
+    // MARK: Actions
+
+    /// Carries out all that the machine says. After every call to the machine.
+    private func act() {
+        // What an action brings about is appended, and carried out by the loop that runs.
+        guard !isActing else { return }
+        isActing = true
+        while let action = machine.nextAction() { perform(action) }
+        isActing = false
+        if machine.wakeAt != wakesAt { armWakeTimer() }
+    }
+
+    private func perform(_ action: WorkerAction) {
+        switch action {
+        case .hand(let handle, let shard, let slot, let bytes, let isReplay):
+            guard let record = record(handle) else { return }
+            let device = record.key.map { hasher.device($0) }
+            hand(record, device, shard: shard, slot: slot, bytes: bytes, isReplay: isReplay)
+            signalShards()
+        case .discard(let handle): record(handle)?.destroy()
+        case .poll: recordsWakeup.signal()
+        case .pause(let numbers):
+            attempt("pause") { () throws(KafkaError) in try consumer.pause(topicPartitions(numbers)) }
+        case .resume(let numbers):
+            attempt("resume") { () throws(KafkaError) in try consumer.resume(topicPartitions(numbers)) }
+        case .fetchCommitted(let numbers, let ticket, let patience):
+            fetchCommitted(numbers, ticket, patience)
+        case .assign(let begins): assign(begins)
+        case .unassign(let numbers):
+            attempt("give partitions back") { () throws(KafkaError) in
+                try consumer.unassign(topicPartitions(numbers))
+            }
+        case .commit(let set, let ticket): commit(set, ticket)
+        case .close(let timeout): close(timeout)
+        case .step(let step): start(step)
+        case .sendOffsets(let parts): sendOffsets(parts)
+        case .request(let shard, let request): ask(shard, request)
+        case .requestAll(let request):
+            askAll(request)
+            if case .end(let slots) = request { for slot in slots { committedOffsets[slot] = nil } }
+        case .restore(let action): perform(action)
+        case .advanceCommitted(let slot, let offset): committedOffsets[slot]?.advance(to: offset)
+        case .scanItems(let slot, let partition): scanItems(slot, partition)
+        case .scanDue(let look, let partition): scanDue(look, partition)
+        case .sync: sync()
+        case .checkpoint(let partition, let position): checkpoint(partition, position)
+        case .forgetStore(let partition): handles[partition] = nil
+        case .dropCopies(let kept): dropCopies(except: kept)
+        case .extendPermit(let until): permit.extend(until: MonotonicTime(nanoseconds: until))
+        case .note(let note): log(note)
+        case .ended(let end):
+            questions.stop()
+            logger.info(
+                "stopped",
+                metadata: [
+                    "finished": "\(machine.counters.finished)", "unfinished": "\(machine.outstanding)",
+                    "clean": "\(end.isClean)",
+                ])
+            ended(
+                end.failure.map {
+                    WorkerFailure(reason: describe($0), startsOver: $0.startsOver)
+                })
+        }
+    }
+
+    private func record(_ handle: UInt) -> ConsumedRecord? {
+        UnsafeMutableRawPointer(bitPattern: handle).map { ConsumedRecord(rawPointer: $0) }
+    }
+
+    private func topicPartitions(_ numbers: [Int32]) -> [TopicPartition] {
+        numbers.map { TopicPartition(jobsTopic, $0) }
+    }
+
+    private func attempt(_ what: String, _ body: () throws(KafkaError) -> Void) {
+        do throws(KafkaError) {
+            try body()
+        } catch {
+            machine.kafkaFailed()
+            logger.error("Kafka", metadata: ["call": "\(what)", "error": "\(error)"])
+        }
+    }
+
+    // MARK: The group
+
+    private func fetchCommitted(_ numbers: [Int32], _ ticket: UInt64, _ patience: Int32) {
+        let (offsets, partitions) = (consumer.offsets, topicPartitions(numbers))
+        let isAccepted = questions.execute { [self] in
+            var result: Result<[FetchedOffset], KafkaFault>
+            do throws(KafkaError) {
+                let committed = try offsets.committed(partitions, timeoutMilliseconds: patience)
+                let ends = offsets.logEnds(partitions, timeoutMilliseconds: patience)
+                result = .success(
+                    committed.map {
+                        FetchedOffset(
+                            partition: $0.topicPartition.partition, offset: $0.offset, metadata: $0.metadata,
+                            logEnd: ends[$0.topicPartition])
+                    })
+            } catch {
+                result = .failure(KafkaFault(error))
+            }
+            loop.execute { [self, result] in
+                machine.fetched(ticket, result, at: time)
+                act()
+            }
+        }
+        if !isAccepted { machine.fetched(ticket, .failure(.partitionsLost), at: time) }
+    }
+
+    private func assign(_ begins: [PartitionBegin]) {
+        do throws(KafkaError) {
+            try consumer.assign(
+                begins.map {
+                    TopicPartitionOffset(
+                        TopicPartition(jobsTopic, $0.partition),
+                        $0.offset.map { .offset($0) } ?? .committed)
+                })
+        } catch {
+            machine.assignFailed(begins.map(\.partition), KafkaFault(error), at: time)
+        }
+    }
+
+    private func commit(_ set: Committer.CommitSet, _ ticket: UInt64) {
+        do throws(KafkaError) {
+            tickets[try consumer.commit(offsets(set.parts))] = ticket
+        } catch {
+            machine.committed(ticket, fault: KafkaFault(error), at: time)
+        }
+    }
+
+    private func offsets(_ parts: [Committer.CommitSet.Part]) -> [OffsetCommit] {
+        parts.map {
+            OffsetCommit(
+                topic: jobsTopic, partition: $0.partition, offset: $0.point.offset,
+                metadata: $0.point.metadata)
+        }
+    }
+
+    /// Leaves the group, within the time given at most. Blocks.
+    private func close(_ timeoutMilliseconds: Int32) {
+        stopNote.note(at: .read())
+        if !consumer.close(timeoutMilliseconds: timeoutMilliseconds) {
+            logger.warning(
+                "the group could not be left in time; it notices by the session timeout",
+                metadata: [
+                    "session-timeout-milliseconds": "\(settings.sessionTimeout.wholeNanoseconds / 1_000_000)"
+                ])
+        }
+        if let transactional { transactional.close() } else { producer.close() }
+        machine.closed()
+    }
+
+    // MARK: Parts of the store
+
+    /// Tells the machine of something, and carries out what follows.
+    func tell(_ fact: (inout WorkerMachine, UInt64) -> Void) {
+        fact(&machine, time)
+        act()
+    }
+
+    func handle(of partition: Int32) -> StorePartition? { handles[partition] }
+
+    func keep(_ handle: StorePartition) { handles[handle.number] = handle }
+
+    func keep(_ copy: PartitionCopy) {
+        keep(copy.handle)
+        copyPositions[copy.handle.number] = copy.position?.offset
+        guard let position = copy.position else { return }
+        logger.info(
+            "restoring from the local copy on",
+            metadata: ["partition": "\(copy.handle.number)", "position": "\(position.offset)"])
+    }
+
+    func keep(_ marks: [StoreMark], of partition: Int32) { markers[partition] = marks }
+
+    func takeMarkers(of partition: Int32) -> [StoreMark] {
+        markers.removeValue(forKey: partition) ?? []
+    }
+
+    func watch(_ slot: UInt16, _ offset: CommittedOffset) { committedOffsets[slot] = offset }
+
+    func forget(_ partition: Int32) {
+        handles[partition] = nil
+        copyPositions[partition] = nil
+    }
+
+    func forgetAll(except kept: Set<Int32>) {
+        for partition in handles.keys where !kept.contains(partition) { forget(partition) }
+    }
+
+    func restore(_ attempts: [PartitionRestore.Attempt]) {
+        var starts: [ChangelogRestorer.Start] = []
+        for attempt in attempts {
+            guard let handle = handles[attempt.partition] else { continue }
+            restores[attempt.partition] = attempt
+            starts.append(.init(handle: handle, position: copyPositions[attempt.partition]))
+        }
+        restorer?.restore(starts)
+    }
+
+    func cancelRestore(_ partitions: [Int32]) {
+        for partition in partitions { restores[partition] = nil }
+        restorer?.cancel(partitions)
+    }
+
+    /// The attempt that the restorer's report is of; nil: the partition was taken away meanwhile, and may have come again.
+    func restoreEnded(_ partition: Int32, _ handle: StorePartition? = nil) -> PartitionRestore.Attempt? {
+        if let handle, handles[partition] !== handle { return nil }
+        return restores.removeValue(forKey: partition)
+    }
+
+    // MARK: Transactions
+
+    private func start(_ step: TransactionCycle.Step) {
+        do throws(KafkaError) {
+            switch step {
+            case .initialize: try transactional?.initialize()
+            case .begin: try transactional?.begin()
+            case .commit: try transactional?.commit()
+            case .abort: try transactional?.abort()
+            case .sendOffsets: break
+            }
+        } catch {
+            machine.stepFinished(.init(step, .fatal(KafkaFault(error))), at: time)
+        }
+    }
+
+    private func sendOffsets(_ parts: [Committer.CommitSet.Part]) {
+        do throws(KafkaError) {
+            let group =
+                try parts.isEmpty
+                ? ConsumerGroupMetadata(unfencedGroup: consumer.group) : consumer.groupMetadata()
+            try transactional?.sendOffsets(offsets(parts), group: group)
+        } catch {
+            machine.offsetsRefused(KafkaFault(error), at: time)
         }
     }
 }

@@ -1,11 +1,11 @@
 import TestSupport
 import Testing
 
-@testable import Kafka
+@testable import DeliveryCore
 
 private let millisecond: UInt64 = 1_000_000
 
-private func error(_ text: String) -> KafkaError { .system(text) }
+private func error(_ text: String) -> KafkaFault { KafkaFault(text) }
 
 /// Plays the owner of a cycle: tells events, and notes what follows.
 private struct Script {
@@ -20,12 +20,14 @@ private struct Script {
         #expect(cycle.acceptsRecords)
     }
 
-    mutating func succeed(_ step: TransactionStep) -> TransactionCycle.Turn {
-        cycle.finished(TransactionResult(step), at: now)
+    mutating func succeed(_ step: TransactionCycle.Step) -> TransactionCycle.Turn {
+        cycle.finished(TransactionCycle.StepResult(step), at: now)
     }
 
-    mutating func fail(_ step: TransactionStep, _ failure: TransactionFailure) -> TransactionCycle.Turn {
-        cycle.finished(TransactionResult(step, failure), at: now)
+    mutating func fail(
+        _ step: TransactionCycle.Step, _ failure: TransactionCycle.Failure
+    ) -> TransactionCycle.Turn {
+        cycle.finished(TransactionCycle.StepResult(step, failure), at: now)
     }
 
     mutating func after(_ milliseconds: UInt64) -> TransactionCycle.Turn {
@@ -77,10 +79,12 @@ private struct Script {
         #expect(script.after(1_000) == .nothing)
     }
 
-    @Test(arguments: [TransactionStep.initialize, .begin, .sendOffsets, .commit, .abort])
-    func aRetriableFailureBringsTheSameStepAfterAGrowingPause(step: TransactionStep) {
+    @Test(arguments: [TransactionCycle.Step.initialize, .begin, .sendOffsets, .commit, .abort])
+    func aRetriableFailureBringsTheSameStepAfterAGrowingPause(step: TransactionCycle.Step) {
         var script = Script()
-        let path: [TransactionStep] = [.initialize, .begin, .sendOffsets, step == .abort ? .abort : .commit]
+        let path: [TransactionCycle.Step] = [
+            .initialize, .begin, .sendOffsets, step == .abort ? .abort : .commit,
+        ]
         _ = script.cycle.start()
         for reached in path {
             if reached == .sendOffsets {
@@ -108,8 +112,8 @@ private struct Script {
         #expect(script.cycle.wakeAt == nil)
     }
 
-    @Test(arguments: [TransactionStep.sendOffsets, .commit])
-    func anAbortableFailureIsAbortedAndToldWithItsCause(step: TransactionStep) {
+    @Test(arguments: [TransactionCycle.Step.sendOffsets, .commit])
+    func anAbortableFailureIsAbortedAndToldWithItsCause(step: TransactionCycle.Step) {
         var script = Script()
         script.open()
         script.cycle.recordProduced(at: script.now)
@@ -177,11 +181,12 @@ private struct Script {
         #expect(waiting.succeed(.abort) == .init(step: .begin, ended: aborted))
 
         // However the step under way ends.
-        let failures: [TransactionFailure?] = [nil, .retriable(error("r")), .abortable(error("a"))]
+        let failures: [TransactionCycle.Failure?] = [nil, .retriable(error("r")), .abortable(error("a"))]
         for failure in failures {
             var sending = script { _ = $0.after(200) }
             #expect(sending.cycle.partitionsLost(gone, isStepUnderWay: true) == .nothing)
-            let turn = sending.cycle.finished(TransactionResult(.sendOffsets, failure), at: sending.now)
+            let turn = sending.cycle.finished(
+                TransactionCycle.StepResult(.sendOffsets, failure), at: sending.now)
             #expect(turn == .init(step: .abort))
             #expect(sending.succeed(.abort) == .init(step: .begin, ended: aborted))
             // The next one is as any other.
@@ -226,8 +231,8 @@ private struct Script {
         #expect(abortOne(&script).step == .begin)
     }
 
-    @Test(arguments: [TransactionStep.initialize, .begin, .sendOffsets, .commit, .abort])
-    func aFatalFailureEndsEverythingOnce(step: TransactionStep) {
+    @Test(arguments: [TransactionCycle.Step.initialize, .begin, .sendOffsets, .commit, .abort])
+    func aFatalFailureEndsEverythingOnce(step: TransactionCycle.Step) {
         var script = Script()
         _ = script.cycle.start()
         if step != .initialize { _ = script.succeed(.initialize) }
@@ -253,7 +258,7 @@ private struct Script {
         script.cycle.recordProduced(at: script.now)
         _ = script.after(200)
         #expect(
-            script.fail(.sendOffsets, .misuse(error("state"))) == .init(failure: error("state")))
+            script.fail(.sendOffsets, .fatal(error("state"))) == .init(failure: error("state")))
 
         var other = Script()
         other.open()
@@ -288,7 +293,7 @@ private struct Script {
         var random = SeededRandom(seed: seed)
         var cycle = TransactionCycle(.init())
         var now: UInt64 = 0
-        var underWay: TransactionStep?
+        var underWay: TransactionCycle.Step?
         var records: [UInt64: Int] = [:]
         var ended: UInt64 = 0
 
@@ -321,13 +326,13 @@ private struct Script {
             case 7...:
                 guard let step = underWay else { break }
                 underWay = nil
-                let failure: TransactionFailure? =
+                let failure: TransactionCycle.Failure? =
                     switch Int.random(in: 0..<10, using: &random) {
                     case 0: .retriable(error("again"))
                     case 1 where step == .sendOffsets || step == .commit: .abortable(error("lost"))
                     default: nil
                     }
-                take(cycle.finished(TransactionResult(step, failure), at: now))
+                take(cycle.finished(TransactionCycle.StepResult(step, failure), at: now))
             default: break
             }
             take(cycle.wake(at: now))

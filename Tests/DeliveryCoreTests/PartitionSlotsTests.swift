@@ -1,21 +1,18 @@
-import DeliveryCore
-import Kafka
 import Testing
 
-@testable import Gateway
+@testable import DeliveryCore
 
 @Suite struct PartitionSlotsTests {
-    private func state(_ partition: Int32) -> PartitionState {
-        PartitionState(
-            topicPartition: TopicPartition("jobs", partition), tracker: OffsetTracker(nextOffset: 0))
+    private func state(_ partition: Int32) -> PartitionLifecycle {
+        PartitionLifecycle(partition: partition, begin: nil, completed: .none, logEnd: nil)
     }
 
     @Test func aSlotIsUsedAgainOnlyAfterAllOthers() {
         var partitions = PartitionSlots()
-        let kept = partitions.insert(state(0))
+        let kept = partitions.insert(state(0))!
         var last: UInt16 = 0
-        for round in 1...65_535 {
-            let place = partitions.insert(state(1))
+        for round in 1...65_534 {
+            let place = partitions.insert(state(1))!
             #expect(place == 1)
             let slot = partitions[place].slot
             guard slot == last + 1, partitions.place(ofSlot: slot) == place else {
@@ -28,8 +25,8 @@ import Testing
             last = slot
             partitions.remove(place)
         }
-        // The first is in use still.
-        let next = partitions.insert(state(1))
+        // The first is in use still, and the last marks records of the changelog.
+        let next = partitions.insert(state(1))!
         #expect(partitions[next].slot == 1)
         #expect(partitions[kept].slot == 0)
     }
@@ -39,7 +36,7 @@ import Testing
         for number in Int32(0)..<40 { partitions.insert(state(number)) }
         for number in stride(from: Int32(0), to: 40, by: 2) {
             let removed = partitions.place(ofPartition: number).flatMap { partitions.remove($0) }
-            #expect(removed?.topicPartition.partition == number)
+            #expect(removed?.partition == number)
         }
         #expect(partitions.count == 20)
         partitions.insert(state(100))
@@ -47,14 +44,14 @@ import Testing
             let place = partitions.place(ofPartition: number)
             #expect((place != nil) == (number % 2 == 1))
             guard let place else { continue }
-            #expect(partitions[place].topicPartition.partition == number)
+            #expect(partitions[place].partition == number)
             #expect(partitions.place(ofSlot: partitions[place].slot) == place)
         }
         #expect(partitions.place(ofPartition: 100) != nil)
         #expect(partitions.place(ofPartition: 101) == nil)
         #expect(partitions.place(ofSlot: 2) == nil)
         #expect(
-            partitions.topicPartitions.map(\.partition).sorted() == stride(from: 1, to: 40, by: 2) + [100])
+            partitions.numbers.sorted() == stride(from: 1, to: 40, by: 2) + [100])
     }
 
     @Test func noPartitionHasANegativeNumber() {

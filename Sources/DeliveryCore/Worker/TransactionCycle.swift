@@ -36,11 +36,52 @@ public struct TransactionCycle: Sendable {
         }
     }
 
+    /// One call to a transactional producer.
+    public enum Step: UInt8, Sendable, Hashable {
+        /// Gets the producer's identity, once. Ends what an earlier producer of the same identifier left open.
+        case initialize
+        case begin
+        /// Adds consumer offsets to the open transaction.
+        case sendOffsets
+        case commit
+        case abort
+    }
+
+    /// Why a step did not succeed, by what has to follow.
+    public enum Failure: Error, Sendable, Equatable {
+        /// Undecided: the same step is started again after a pause.
+        case retriable(KafkaFault)
+        /// The open transaction is lost: `abort` is next.
+        case abortable(KafkaFault)
+        /// The producer is at its end.
+        case fatal(KafkaFault)
+
+        public var fault: KafkaFault {
+            switch self {
+            case .retriable(let fault), .abortable(let fault), .fatal(let fault): fault
+            }
+        }
+
+        var isFinal: Bool { if case .fatal = self { true } else { false } }
+    }
+
+    /// How a step ended.
+    public struct StepResult: Sendable, Equatable {
+        public var step: Step
+        /// Nil: the step succeeded.
+        public var failure: Failure?
+
+        public init(_ step: Step, _ failure: Failure? = nil) {
+            self.step = step
+            self.failure = failure
+        }
+    }
+
     public enum State: Sendable, Hashable {
         case unstarted, initializing, beginning, open, sendingOffsets, committing, aborting
         /// Stopped, with nothing open.
         case stopped
-        /// A new producer is needed, see `TransactionFailure.fatal`.
+        /// A new producer is needed, see ``Failure/fatal(_:)``.
         case failed
     }
 
@@ -55,17 +96,17 @@ public struct TransactionCycle: Sendable {
     public enum Ending: Sendable, Equatable {
         case committed(Transaction)
         /// Nothing of it counts. The error is the one that made it necessary.
-        case aborted(Transaction, KafkaError)
+        case aborted(Transaction, KafkaFault)
     }
 
     /// What follows from an event.
     public struct Turn: Sendable, Equatable {
         /// To be started now.
-        public var step: TransactionStep?
+        public var step: Step?
         /// A transaction has ended.
         public var ended: Ending?
         /// The producer has failed: close it and drop the state. Told once.
-        public var failure: KafkaError?
+        public var failure: KafkaFault?
 
         static let nothing = Turn()
     }
@@ -78,14 +119,14 @@ public struct TransactionCycle: Sendable {
     public private(set) var wakeAt: UInt64?
 
     /// A step waits for `wakeAt` to be started.
-    private var delayed: TransactionStep?
+    private var delayed: Step?
     /// The transaction has a record, or offsets wait.
     private var hasContent = false
     private var isStopping = false
     /// Why the open transaction is being aborted.
-    private var cause: KafkaError?
+    private var cause: KafkaFault?
     /// Why it has to be, as soon as the step under way has ended.
-    private var pendingCause: KafkaError?
+    private var pendingCause: KafkaFault?
     private var attempts = 0
     private var abortsInARow = 0
 
@@ -133,7 +174,7 @@ public struct TransactionCycle: Sendable {
 
     /// A delivery report says that a record of the open transaction is lost.
     /// - Parameter isStepUnderWay: the producer is at the step that was asked for last: librdkafka fails the step by itself.
-    public mutating func recordLost(_ error: KafkaError, isStepUnderWay: Bool) -> Turn {
+    public mutating func recordLost(_ error: KafkaFault, isStepUnderWay: Bool) -> Turn {
         switch state {
         case .open: return abort(error)
         case .sendingOffsets where !isStepUnderWay:
@@ -149,7 +190,7 @@ public struct TransactionCycle: Sendable {
     /// Partitions have gone whose offsets belong to the transaction: without them, what it says of their jobs must not be
     /// seen, as another worker says it too. Once the commit has begun they are in it, and it goes on.
     /// - Parameter isStepUnderWay: the producer is at the step that was asked for last.
-    public mutating func partitionsLost(_ error: KafkaError, isStepUnderWay: Bool) -> Turn {
+    public mutating func partitionsLost(_ error: KafkaFault, isStepUnderWay: Bool) -> Turn {
         switch state {
         case .open:
             return abort(error)
@@ -165,7 +206,7 @@ public struct TransactionCycle: Sendable {
     }
 
     /// The client has told a fatal error outside of a step.
-    public mutating func clientFailed(_ error: KafkaError) -> Turn { fail(error) }
+    public mutating func clientFailed(_ error: KafkaFault) -> Turn { fail(error) }
 
     /// Commits what is open, then stops: no other transaction begins.
     public mutating func stop() -> Turn {
@@ -198,7 +239,7 @@ public struct TransactionCycle: Sendable {
     }
 
     /// A step has ended.
-    public mutating func finished(_ result: TransactionResult, at now: UInt64) -> Turn {
+    public mutating func finished(_ result: StepResult, at now: UInt64) -> Turn {
         guard result.step == stepUnderWay else { return .nothing }
         if let pendingCause, result.failure?.isFinal != true { return abort(pendingCause) }
         switch result.failure {
@@ -213,7 +254,7 @@ public struct TransactionCycle: Sendable {
             case .aborting: return again(result.step, now)
             default: return fail(error)
             }
-        case .fatal(let error), .misuse(let error):
+        case .fatal(let error):
             return fail(error)
         }
     }
@@ -221,7 +262,7 @@ public struct TransactionCycle: Sendable {
     // MARK: Transitions
 
     /// What a result is expected of.
-    private var stepUnderWay: TransactionStep? {
+    private var stepUnderWay: Step? {
         guard delayed == nil else { return nil }
         return switch state {
         case .initializing: .initialize
@@ -252,7 +293,7 @@ public struct TransactionCycle: Sendable {
         case .aborting:
             abortsInARow += 1
             let ended = Ending.aborted(
-                transaction, cause ?? .invalid("transaction: aborted without a cause"))
+                transaction, cause ?? .partitionsLost)
             // The first time at once; what fails again and again waits longer and longer.
             var turn = begin(after: abortsInARow < 2 ? 0 : pause(abortsInARow - 1), now)
             turn.ended = ended
@@ -282,7 +323,7 @@ public struct TransactionCycle: Sendable {
         return Turn(step: .sendOffsets)
     }
 
-    private mutating func abort(_ error: KafkaError) -> Turn {
+    private mutating func abort(_ error: KafkaFault) -> Turn {
         wakeAt = nil
         attempts = 0
         cause = error
@@ -291,7 +332,7 @@ public struct TransactionCycle: Sendable {
         return Turn(step: .abort)
     }
 
-    private mutating func fail(_ error: KafkaError) -> Turn {
+    private mutating func fail(_ error: KafkaFault) -> Turn {
         guard state != .failed, state != .stopped else { return .nothing }
         state = .failed
         wakeAt = nil
@@ -299,13 +340,13 @@ public struct TransactionCycle: Sendable {
         return Turn(failure: error)
     }
 
-    private mutating func again(_ step: TransactionStep, _ now: UInt64) -> Turn {
+    private mutating func again(_ step: Step, _ now: UInt64) -> Turn {
         attempts += 1
         delay(step, pause(attempts), now)
         return .nothing
     }
 
-    private mutating func delay(_ step: TransactionStep, _ pause: UInt64, _ now: UInt64) {
+    private mutating func delay(_ step: Step, _ pause: UInt64, _ now: UInt64) {
         delayed = step
         let (time, overflow) = now.addingReportingOverflow(pause)
         wakeAt = overflow ? .max : time

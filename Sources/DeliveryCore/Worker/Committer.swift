@@ -1,0 +1,189 @@
+/// Plain commits of a worker, one at a time: each brings what it covers to the disk or into the changelog first.
+///
+/// ```
+/// idle ─ begin ─▶ flushing ─▶ syncing ───────▶ committing ─ answered ─▶ idle
+///                    │   └──▶ acknowledging ─────▲
+///                    └ nothing was written ──────┘
+/// ```
+///
+/// A commit is one value, a ``CommitSet``, which ends exactly once: as ``Action/ended(_:isTaken:)``.
+public struct Committer: Sendable {
+    public enum Kind: UInt8, Sendable, CaseIterable {
+        case periodic
+        /// The points that the group has already: only a member can commit them.
+        case membership
+        /// Partitions that go away.
+        case revocation
+        /// All partitions, at the worker's end.
+        case last
+    }
+
+    public struct CommitSet: Sendable, Equatable {
+        public struct Part: Sendable, Equatable {
+            public var slot: UInt16
+            public var partition: Int32
+            public var point: PartitionLifecycle.CommitPoint
+        }
+
+        /// Deletions that a commit allows.
+        public struct Deletes: Sendable, Equatable {
+            public var slot: UInt16
+            public var number: UInt64
+        }
+
+        public var kind: Kind
+        public var parts: [Part] = []
+        public var deletes: [Deletes] = []
+        /// When Kafka was asked, in nanoseconds of the monotonic clock; 0 before.
+        public internal(set) var requestedAt: UInt64 = 0
+
+        init(_ kind: Kind) { self.kind = kind }
+
+        var isEmpty: Bool { parts.isEmpty && deletes.isEmpty }
+    }
+
+    public enum Stage: UInt8, Sendable, CaseIterable {
+        case idle, flushing, syncing, acknowledging, committing
+    }
+
+    enum Action: Equatable {
+        /// Each shard hands over what it has for the store.
+        case flush
+        case sync
+        /// Asks Kafka; ``Committer/answered(_:isTaken:)`` with this ticket follows.
+        case commit(CommitSet, ticket: UInt64)
+        case ended(CommitSet, isTaken: Bool)
+    }
+
+    private let mode: StoreMode
+    private let shards: Int
+    public private(set) var stage = Stage.idle
+    /// Nil while idle.
+    private var current: CommitSet?
+    private var awaitedShards = 0
+    private var hasWritten = false
+    /// Changes whose acknowledgements the commit awaits.
+    private var awaitedChanges: Set<ChangeEpoch> = []
+    /// Unacknowledged changelog records per shard and epoch. Negative while acknowledgements are ahead of the shard's count.
+    private var unacknowledged: [ChangeEpoch: Int] = [:]
+    /// The last sync failed.
+    private var mustSync = false
+    private var ticket: UInt64 = 0
+    /// Nanoseconds of the monotonic clock before which no commit begins, because the group is in a rebalance.
+    private var waitsUntil: UInt64 = 0
+    private var actions: [Action] = []
+
+    /// Nanoseconds after which commits go on without news of a rebalance.
+    static let longestRebalance: UInt64 = 5_000_000_000
+
+    init(mode: StoreMode, shards: Int) {
+        self.mode = mode
+        self.shards = shards
+    }
+
+    public var isIdle: Bool { stage == .idle }
+    /// Kind of the commit under way; nil while idle.
+    public var kind: Kind? { current?.kind }
+    /// Changelog records that Kafka hasn't acknowledged, as far as shards have counted them.
+    public var unacknowledgedChanges: Int { unacknowledged.values.reduce(0) { $0 + max(0, $1) } }
+
+    func mayBegin(at now: UInt64) -> Bool { stage == .idle && now >= waitsUntil }
+
+    mutating func nextAction() -> Action? { actions.isEmpty ? nil : actions.removeFirst() }
+
+    // MARK: Events
+
+    /// Begins a commit; the caller has asked ``isIdle``.
+    mutating func begin(_ set: CommitSet, at now: UInt64) {
+        guard stage == .idle, !set.isEmpty else { return actions.append(.ended(set, isTaken: false)) }
+        current = set
+        // Without new offsets, all that is complete was committed before.
+        guard !set.parts.isEmpty else { return end(isTaken: true) }
+        guard mode.hasStore, set.kind != .membership else { return commit(at: now) }
+        stage = .flushing
+        awaitedShards = shards
+        hasWritten = mustSync
+        awaitedChanges = []
+        actions.append(.flush)
+    }
+
+    /// A shard has handed over what it had.
+    mutating func flushed(_ flush: ShardFlush, at now: UInt64) {
+        let isOpen = count(flush)
+        guard stage == .flushing else { return }
+        awaitedShards -= 1
+        if flush.hasWritten { hasWritten = true }
+        if isOpen { awaitedChanges.insert(flush.epoch) }
+        guard awaitedShards == 0 else { return }
+        if mode == .changelog {
+            stage = .acknowledging
+            passIfAcknowledged(at: now)
+        } else if mode == .local, hasWritten {
+            stage = .syncing
+            actions.append(.sync)
+        } else {
+            commit(at: now)
+        }
+    }
+
+    /// Counts the records of a shard whose reports are to come.
+    /// - Returns: whether there are some.
+    @discardableResult
+    mutating func count(_ flush: ShardFlush) -> Bool {
+        guard flush.produced > 0, mode == .changelog else { return false }
+        let open = unacknowledged[flush.epoch, default: 0] + flush.produced
+        unacknowledged[flush.epoch] = open == 0 ? nil : open
+        return open != 0
+    }
+
+    mutating func synced(isDone: Bool, at now: UInt64) {
+        mustSync = !isDone
+        guard stage == .syncing else { return }
+        if isDone { commit(at: now) } else { end(isTaken: false) }
+    }
+
+    /// Kafka has a record of the changelog.
+    mutating func acknowledged(_ epoch: ChangeEpoch, at now: UInt64) {
+        guard mode == .changelog else { return }
+        let open = unacknowledged[epoch, default: 0] - 1
+        unacknowledged[epoch] = open == 0 ? nil : open
+        guard open == 0, awaitedChanges.remove(epoch) != nil else { return }
+        passIfAcknowledged(at: now)
+    }
+
+    private mutating func passIfAcknowledged(at now: UInt64) {
+        if stage == .acknowledging, awaitedChanges.isEmpty { commit(at: now) }
+    }
+
+    private mutating func commit(at now: UInt64) {
+        guard !current!.parts.isEmpty else { return end(isTaken: false) }
+        stage = .committing
+        ticket += 1
+        current!.requestedAt = now
+        actions.append(.commit(current!, ticket: ticket))
+    }
+
+    /// The partitions of these slots are gone: they are in no commit that is still to be made.
+    mutating func forget(_ slot: UInt16) {
+        guard stage == .flushing || stage == .syncing || stage == .acknowledging else { return }
+        current!.parts.removeAll { $0.slot == slot }
+    }
+
+    /// Kafka has answered, or could not be asked.
+    mutating func answered(_ ticket: UInt64, isTaken: Bool) {
+        guard stage == .committing, ticket == self.ticket else { return }
+        end(isTaken: isTaken)
+    }
+
+    /// Commits wait for the outcome of a rebalance.
+    mutating func rebalanceBegan(at now: UInt64) { waitsUntil = now + Self.longestRebalance }
+
+    mutating func rebalanceEnded() { waitsUntil = 0 }
+
+    private mutating func end(isTaken: Bool) {
+        guard let ended = current else { return }
+        current = nil
+        stage = .idle
+        actions.append(.ended(ended, isTaken: isTaken))
+    }
+}

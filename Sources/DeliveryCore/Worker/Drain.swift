@@ -1,0 +1,135 @@
+/// How a worker ends: what is in flight ends first, then the shards, then what they have reported is committed.
+///
+/// ```
+/// running ─ stop ─▶ draining ─▶ endingShards ─┬─▶ lastTransaction ─┬─▶ lastDeletes ─▶ leaving ─▶ ended
+///                                             ├─▶ lastReports ─▶ lastCommit ──▲          ▲
+///                                             └─ a failure that ends at once ────────────┘
+/// ```
+///
+/// Each phase has a deadline, after which the next begins.
+public struct Drain: Sendable {
+    public enum Phase: UInt8, Sendable, CaseIterable, Comparable {
+        case running
+        /// No record is taken; jobs in flight end.
+        case draining
+        /// The shards close their connections.
+        case endingShards
+        /// The last transaction is committed, or aborted.
+        case lastTransaction
+        /// Delivery reports are awaited.
+        case lastReports
+        case lastCommit
+        /// The store forgets what is committed as ended.
+        case lastDeletes
+        /// The group is left.
+        case leaving
+        case ended
+
+        public static func < (one: Phase, other: Phase) -> Bool { one.rawValue < other.rawValue }
+    }
+
+    private let shards: Int
+    public private(set) var phase = Phase.running
+    /// Nanoseconds of the monotonic clock at which the phase is over; `.max` without a deadline.
+    private(set) var deadline = UInt64.max
+    /// By then the group has been left, in nanoseconds; nil while the worker runs.
+    private(set) var stopsAt: UInt64?
+    /// Shards whose answers to the drain haven't come.
+    private var awaitedShards = 0
+    private var unsettledShards = 0
+    /// Shards that haven't answered in this phase.
+    private var awaitedAnswers = 0
+    /// Jobs that the shards gave back at the end, of whatever partition.
+    private(set) var drained = 0
+    /// Nothing is committed any more.
+    private(set) var isAtOnce = false
+    /// Records whose delivery reports are still to come.
+    var unreported = 0
+    private(set) var produced = 0
+    private(set) var changesLeft = 0
+    /// All jobs had ended when the shards were ended.
+    private(set) var isComplete = false
+    /// The last offsets are committed.
+    private(set) var isCommitted = false
+    /// The deadline of the last transaction was extended for its abort.
+    private(set) var isExtended = false
+
+    init(shards: Int) { self.shards = shards }
+
+    /// Part of the time that is left for outcomes, offsets and leaving the group.
+    static let longestEnd: UInt64 = 5_000_000_000
+    static let reportPatience: UInt64 = 2_000_000_000
+    static let commitPatience: UInt64 = 2_000_000_000
+    static let deletePatience: UInt64 = 2_000_000_000
+
+    func isOver(at now: UInt64) -> Bool { now >= deadline }
+
+    var shardsHaveSettled: Bool { awaitedShards <= 0 && unsettledShards <= 0 }
+
+    mutating func begin(deadline length: UInt64, at now: UInt64) {
+        phase = .draining
+        stopsAt = now + length
+        deadline = now + (length - min(length / 5, Self.longestEnd))
+        awaitedShards = shards
+        unsettledShards = shards
+    }
+
+    mutating func shardDrained(_ jobs: Int) {
+        drained += jobs
+        awaitedShards -= 1
+    }
+
+    mutating func shardSettled() { unsettledShards -= 1 }
+
+    /// - Parameter isComplete: all jobs have ended.
+    mutating func endShards(isComplete: Bool) {
+        phase = .endingShards
+        deadline = .max
+        self.isComplete = isComplete
+        awaitedAnswers = shards
+    }
+
+    /// - Returns: all shards have answered.
+    mutating func shardAnswered() -> Bool {
+        awaitedAnswers -= 1
+        return awaitedAnswers == 0
+    }
+
+    mutating func shardEnded(produced count: Int, changesLeft left: Int) -> Bool {
+        produced += count
+        changesLeft += left
+        return shardAnswered()
+    }
+
+    /// Nothing is committed any more; the group is left within a few seconds.
+    mutating func endAtOnce(at now: UInt64) {
+        isAtOnce = true
+        stopsAt = min(stopsAt ?? .max, now + Self.longestEnd)
+    }
+
+    mutating func enter(_ phase: Phase, patience: UInt64, at now: UInt64) {
+        self.phase = phase
+        deadline = now + patience
+        awaitedAnswers = shards
+    }
+
+    mutating func extend(_ patience: UInt64, at now: UInt64) {
+        isExtended = true
+        deadline = now + patience
+    }
+
+    mutating func committed() { isCommitted = true }
+
+    mutating func leave() {
+        phase = .leaving
+        deadline = .max
+    }
+
+    mutating func end() { phase = .ended }
+
+    /// Milliseconds for leaving the group: three seconds at least, as a rebalance that is under way has to end first.
+    func timeToLeave(at now: UInt64) -> Int32 {
+        let stopsAt = stopsAt ?? now
+        return max(3_000, Int32(clamping: stopsAt > now ? (stopsAt - now) / 1_000_000 : 0))
+    }
+}

@@ -1,0 +1,46 @@
+/// An error of Kafka, reduced to what a worker's decisions depend on.
+public struct KafkaFault: Error, Sendable, Equatable, CustomStringConvertible {
+    /// Properties of an error that decide what follows from it.
+    public struct Traits: OptionSet, Sendable, Hashable {
+        public let rawValue: UInt16
+        public init(rawValue: UInt16) { self.rawValue = rawValue }
+
+        /// The client is unusable; only a new one helps.
+        public static let fatal = Traits(rawValue: 1)
+        /// The same call may succeed later.
+        public static let retriable = Traits(rawValue: 2)
+        /// The group is in a rebalance, or has passed one that this member hasn't heard of.
+        public static let rebalance = Traits(rawValue: 4)
+        /// The group has moved on without this member.
+        public static let membershipLost = Traits(rawValue: 8)
+        /// The record is larger than the topic or the producer takes.
+        public static let tooLarge = Traits(rawValue: 16)
+        /// The commit's metadata is longer than the brokers take.
+        public static let metadataTooLarge = Traits(rawValue: 32)
+        /// A person has to mend the cause: rights, settings, versions. New clients would meet the error again.
+        public static let lasting = Traits(rawValue: 64)
+        /// Another producer has this one's transactional identifier.
+        public static let fenced = Traits(rawValue: 128)
+    }
+
+    public var traits: Traits
+    /// Kafka's name of the error code.
+    public var name: String
+    /// Text for people: what failed, where, and what to do.
+    public var message: String
+
+    public init(_ name: String, _ traits: Traits = [], message: String = "") {
+        self.name = name
+        self.traits = traits
+        self.message = message
+    }
+
+    public var description: String { message.isEmpty ? name : "\(message) (\(name))" }
+
+    /// The group has given the partitions to others.
+    public static let partitionsLost = KafkaFault("partitions lost")
+    /// Records of a transaction weren't acknowledged in time.
+    public static let reportsMissing = KafkaFault("records of the transaction are not acknowledged")
+    /// Changes of the store wait for room in the producer, and never get it.
+    public static let changesLeft = KafkaFault("changes of the store were not produced")
+}

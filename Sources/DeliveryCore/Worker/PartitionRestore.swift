@@ -1,0 +1,190 @@
+/// Partitions on their way to this worker: their part of the store is opened, brought up to date from the changelog where
+/// there is one, and its relocation markers are read.
+///
+/// A partition can be taken away and come again at any time: each attempt has a ticket, and answers to another ticket are
+/// ignored. A step that fails leaves the partition without a stage; ``prepare(_:)`` starts it again.
+public struct PartitionRestore: Sendable {
+    public enum Stage: Sendable, Equatable {
+        case opening
+        case restoring
+        /// `position`: the changelog's offset up to which the copy is complete.
+        case loadingMarkers(position: Int64)
+        case ready(position: Int64)
+    }
+
+    /// One attempt to bring one partition here.
+    public struct Attempt: Hashable, Sendable {
+        public var partition: Int32
+        public var ticket: UInt32
+
+        public init(partition: Int32, ticket: UInt32) {
+            self.partition = partition
+            self.ticket = ticket
+        }
+    }
+
+    public enum Action: Sendable, Equatable {
+        /// Opens the partition's part of the store; ``opened(_:isOpen:)`` follows.
+        case open(Attempt)
+        /// Opens copies of partitions, all at once; ``openedCopies(_:isOpen:)`` follows.
+        case openCopies([Attempt])
+        /// Reads the changelog from the copy's position on; ``restored(_:position:)`` or a failure follows.
+        case restore([Attempt])
+        case cancel([Int32])
+        /// ``loadedMarkers(_:isLoaded:)`` follows.
+        case loadMarkers(Attempt)
+    }
+
+    private struct Entry: Sendable {
+        var ticket: UInt32
+        var stage: Stage
+    }
+
+    private let hasChangelog: Bool
+    private var entries: [Int32: Entry] = [:]
+    /// Partitions whose copies are to be opened.
+    private var line: [Int32] = []
+    /// The store is opening copies. Outlives a take-over that is given up.
+    private var isOpening = false
+    private var nextTicket: UInt32 = 0
+    private var actions: [Action] = []
+
+    /// Copies that are opened together. The store's thread does nothing else meanwhile, for a tenth of a second.
+    static let mostAtOnce = 32
+
+    public init(hasChangelog: Bool) { self.hasChangelog = hasChangelog }
+
+    public var partitions: [Int32] { entries.keys.sorted() }
+    public var isEmpty: Bool { entries.isEmpty }
+
+    public func stage(_ partition: Int32) -> Stage? { entries[partition]?.stage }
+
+    public func isReady(_ partitions: [Int32]) -> Bool {
+        partitions.allSatisfy { if case .ready? = entries[$0]?.stage { true } else { false } }
+    }
+
+    /// Orders to the owner; to be drained after every call that isn't a question.
+    mutating func takeActions() -> [Action] {
+        guard !actions.isEmpty else { return [] }
+        let taken = actions
+        actions.removeAll(keepingCapacity: true)
+        return taken
+    }
+
+    // MARK: Events
+
+    /// These partitions are to be brought here, and no others.
+    /// - Returns: partitions whose restore begins.
+    mutating func prepare(_ partitions: [Int32]) -> [Int32] {
+        let wanted = Set(partitions)
+        let gone = entries.keys.filter { !wanted.contains($0) }.sorted()
+        for partition in gone { entries[partition] = nil }
+        if !gone.isEmpty, hasChangelog { actions.append(.cancel(gone)) }
+        let new = wanted.filter { entries[$0] == nil }.sorted()
+        for partition in new {
+            let attempt = begin(partition)
+            if hasChangelog { line.append(partition) } else { actions.append(.open(attempt)) }
+        }
+        openNext()
+        return new
+    }
+
+    private mutating func begin(_ partition: Int32) -> Attempt {
+        nextTicket &+= 1
+        entries[partition] = Entry(ticket: nextTicket, stage: .opening)
+        return Attempt(partition: partition, ticket: nextTicket)
+    }
+
+    private func isCurrent(_ attempt: Attempt, _ stage: Stage) -> Bool {
+        guard let entry = entries[attempt.partition] else { return false }
+        return entry.ticket == attempt.ticket && entry.stage == stage
+    }
+
+    private mutating func openNext() {
+        guard !isOpening else { return }
+        // A partition can be in line more than once.
+        let wanted = Set(line.filter { entries[$0]?.stage == .opening }).sorted()
+        let next = wanted.prefix(Self.mostAtOnce)
+        line = Array(wanted.dropFirst(Self.mostAtOnce))
+        guard !next.isEmpty else { return }
+        isOpening = true
+        actions.append(.openCopies(next.map { Attempt(partition: $0, ticket: entries[$0]!.ticket) }))
+    }
+
+    mutating func opened(_ attempt: Attempt, isOpen: Bool) {
+        guard isCurrent(attempt, .opening) else { return }
+        guard isOpen else {
+            entries[attempt.partition] = nil
+            return
+        }
+        loadMarkers(attempt, position: 0)
+    }
+
+    mutating func openedCopies(_ attempts: [Attempt], isOpen: Bool) {
+        isOpening = false
+        var starts: [Attempt] = []
+        for attempt in attempts where isCurrent(attempt, .opening) {
+            if isOpen {
+                entries[attempt.partition]!.stage = .restoring
+                starts.append(attempt)
+            } else {
+                entries[attempt.partition] = nil
+            }
+        }
+        if !starts.isEmpty { actions.append(.restore(starts)) }
+        openNext()
+    }
+
+    mutating func restored(_ attempt: Attempt, position: Int64) {
+        guard isCurrent(attempt, .restoring) else { return }
+        loadMarkers(attempt, position: position)
+    }
+
+    /// The copy is older than the changelog's first record: an empty one takes its place, as its position is taken.
+    mutating func copyTooOld(_ attempt: Attempt) {
+        guard isCurrent(attempt, .restoring) else { return }
+        entries[attempt.partition]!.stage = .opening
+        line.append(attempt.partition)
+        openNext()
+    }
+
+    /// Kafka doesn't answer for the partition.
+    mutating func interrupted(_ attempt: Attempt) {
+        if isCurrent(attempt, .restoring) { entries[attempt.partition] = nil }
+    }
+
+    private mutating func loadMarkers(_ attempt: Attempt, position: Int64) {
+        entries[attempt.partition]!.stage = .loadingMarkers(position: position)
+        actions.append(.loadMarkers(attempt))
+    }
+
+    mutating func loadedMarkers(_ attempt: Attempt, isLoaded: Bool) {
+        guard let entry = entries[attempt.partition], entry.ticket == attempt.ticket,
+            case .loadingMarkers(let position) = entry.stage
+        else { return }
+        if isLoaded {
+            entries[attempt.partition]!.stage = .ready(position: position)
+        } else {
+            entries[attempt.partition] = nil
+        }
+    }
+
+    /// The partitions are the worker's.
+    /// - Returns: their positions in the changelog.
+    mutating func handOver() -> [(partition: Int32, position: Int64)] {
+        var positions: [(partition: Int32, position: Int64)] = []
+        for (partition, entry) in entries {
+            if case .ready(let position) = entry.stage { positions.append((partition, position)) }
+        }
+        entries = [:]
+        line = []
+        return positions
+    }
+
+    /// The group takes away what was on its way here.
+    mutating func cancel() {
+        if !entries.isEmpty, hasChangelog { actions.append(.cancel(partitions)) }
+        entries = [:]
+        line = []
+    }
+}

@@ -1,0 +1,176 @@
+import SluiceModel
+
+/// Modes of keeping what has to wait for long.
+public enum StoreMode: UInt8, Sendable, CaseIterable {
+    /// In memory alone.
+    case none
+    /// In a store on this machine's disk.
+    case local
+    /// In a store, with a changelog topic from which other workers restore.
+    case changelog
+    /// The same, with changes, outcomes and offsets in one Kafka transaction.
+    case transactions
+
+    public var hasStore: Bool { self != .none }
+    public var hasChangelog: Bool { self == .changelog || self == .transactions }
+}
+
+/// A record, known by the slot of its partition.
+public struct RecordPlace: Hashable, BitwiseCopyable, Sendable {
+    public var slot: UInt16
+    public var offset: Int64
+
+    public init(slot: UInt16, offset: Int64) {
+        self.slot = slot
+        self.offset = offset
+    }
+}
+
+/// An entry of the store's due index.
+public struct DueItem: Hashable, BitwiseCopyable, Sendable {
+    /// Milliseconds since the epoch at which the item has to be looked at.
+    public var due: Int64
+    public var device: DeviceKey
+    public var offset: Int64
+
+    public init(due: Int64, device: DeviceKey, offset: Int64) {
+        self.due = due
+        self.device = device
+        self.offset = offset
+    }
+}
+
+/// Changelog records of one shard between two barriers.
+public struct ChangeEpoch: Hashable, BitwiseCopyable, Sendable {
+    public var shard: UInt16
+    public var epoch: UInt32
+
+    public init(shard: UInt16, epoch: UInt32) {
+        self.shard = shard
+        self.epoch = epoch
+    }
+}
+
+/// An order of the worker to a shard. A shard carries out its requests in the order in which they were given.
+public enum ShardRequest: Sendable, Equatable {
+    /// A partition begins. All of its records up to `readThrough` were handed out before.
+    /// Stored items at `logEnd` and above are of an earlier log of the topic.
+    case begin(slot: UInt16, partition: Int32, readThrough: Int64, logEnd: Int64, committed: Int64)
+    /// Gives back what isn't in flight; ``ShardReport/abandoned(_:)`` follows.
+    case abandon(slots: [UInt16], isLost: Bool)
+    /// ``ShardReport/settled(slot:)`` follows when nothing of the partition is in flight or awaits its removal.
+    case settle(slot: UInt16)
+    /// Nothing more of the partitions goes to the store, or comes from it.
+    case end(slots: [UInt16])
+    /// Puts what waits of the records below `offset` into the store.
+    case relieve(slot: UInt16, below: Int64)
+    /// Items are due; ``ShardReport/dueTaken(slot:)`` follows when more may come.
+    case due(slot: UInt16, [DueItem], readThrough: Int64)
+    /// The outcomes of these items are safe: the store may forget the items.
+    case remove([RecordPlace])
+    /// The partition's log began anew: its relocation markers are of other records.
+    case forgetMarkers(slot: UInt16)
+    /// Hands over everything for the store; ``ShardReport/flushed(_:)`` follows.
+    case flush
+    /// Stops producing; ``ShardReport/frozen(number:produced:)`` follows.
+    case freeze(number: UInt64, atOnce: Bool)
+    /// The next transaction is open. Nil `repeating`: the one before was committed. Otherwise that one was aborted, and
+    /// its records of these slots are produced again.
+    case thaw(number: UInt64, repeating: Set<UInt16>?, omitsValues: String?)
+    /// The store fails, or works again.
+    case storeFails(Bool)
+    /// Something has changed outside: look for work.
+    case wake
+    /// ``ShardReport/passed(_:)`` follows.
+    case pass(UInt64)
+    /// Sends nothing new; ``ShardReport/drained(_:)`` and then ``ShardReport/settledAll`` follow.
+    case drain
+    /// Closes connections and ends; ``ShardReport/finished(_:produced:changesLeft:)`` follows.
+    case finish
+}
+
+/// A report of a shard to the worker. Reports of one shard arrive in the order in which they were made.
+public enum ShardReport: Sendable, Equatable {
+    case abandoned([SlotCount])
+    case settled(slot: UInt16)
+    case settledAll
+    /// A job that was in flight failed, and isn't tried again here.
+    case gaveBack(slot: UInt16)
+    /// Work that has ended in one turn.
+    case progress(ShardProgress)
+    case dueTaken(slot: UInt16)
+    case flushed(ShardFlush)
+    /// `produced`: records in all transactions so far.
+    case frozen(number: UInt64, produced: Int)
+    /// Jobs whose outcomes will never be produced, because their partitions went away.
+    case dropped(Int)
+    case passed(UInt64)
+    case drained(Int)
+    case finished(ShardFlush, produced: Int, changesLeft: Int)
+}
+
+public struct SlotCount: Hashable, BitwiseCopyable, Sendable {
+    public var slot: UInt16
+    public var count: Int
+
+    public init(slot: UInt16, count: Int) {
+        self.slot = slot
+        self.count = count
+    }
+}
+
+/// Writes of a shard since its last flush.
+public struct ShardFlush: Hashable, BitwiseCopyable, Sendable {
+    public var hasWritten: Bool
+    /// Records of the changelog, all of which carry `epoch`.
+    public var produced: Int
+    public var epoch: ChangeEpoch
+
+    public init(hasWritten: Bool = false, produced: Int = 0, epoch: ChangeEpoch) {
+        self.hasWritten = hasWritten
+        self.produced = produced
+        self.epoch = epoch
+    }
+}
+
+/// Work of a shard that has ended in one turn.
+public struct ShardProgress: Sendable, Equatable {
+    public struct Completion: Hashable, BitwiseCopyable, Sendable {
+        public var place: RecordPlace
+        /// The record was handed out although the store had its item: it is a job no more.
+        public var isRepeated: Bool
+
+        public init(place: RecordPlace, isRepeated: Bool) {
+            self.place = place
+            self.isRepeated = isRepeated
+        }
+    }
+
+    public struct Removal: Hashable, BitwiseCopyable, Sendable {
+        public var place: RecordPlace
+        public var device: DeviceKey
+
+        public init(place: RecordPlace, device: DeviceKey) {
+            self.place = place
+            self.device = device
+        }
+    }
+
+    /// Offsets that are complete because the store has their items.
+    public var completed: [Completion] = []
+    /// Records that were complete before, and have had their effect once more.
+    public var replayed: [RecordPlace] = []
+    /// Jobs that are gone and whose offsets were complete before.
+    public var freed: [UInt16: Int] = [:]
+    /// Items that have left the store.
+    public var removed: [Removal] = []
+
+    public init() {}
+
+    public var isEmpty: Bool { completed.isEmpty && replayed.isEmpty && freed.isEmpty && removed.isEmpty }
+}
+
+/// Which shard owns the devices of a hash, the lower half of their key.
+public func shardIndex(ofHash hash: UInt64, shards: Int) -> Int {
+    shards > 1 ? Int(truncatingIfNeeded: (hash >> 32) % UInt64(shards)) : 0
+}

@@ -1,0 +1,290 @@
+/// A worker's transactions: changes of the store, outcomes, dead letters and offsets become visible together.
+///
+/// A transaction ends like this: the shards stop producing (`freeze`), all reports are awaited, and so all offsets are
+/// known that the records stand for; these are sent, all is committed, and the next one begins (`thaw`). Jobs go on
+/// meanwhile; their records wait in the shards. Freezes and thaws carry the transaction's number, and answers to another
+/// one are ignored. Each shard answers once for each number.
+public struct TransactionalCommits: Sendable {
+    /// An item whose removal from the store waits for a commit.
+    public struct Delete: Hashable, BitwiseCopyable, Sendable {
+        /// The lower half of the device's key.
+        public var device: UInt64
+        public var place: RecordPlace
+    }
+
+    enum Action: Equatable {
+        /// Starts a step; ``TransactionalCommits/finished(_:at:)`` follows. Never `sendOffsets`.
+        case step(TransactionCycle.Step)
+        /// Starts the step with the offsets of all partitions as they are now.
+        case sendOffsets
+        case freeze(number: UInt64, atOnce: Bool)
+        /// Nil `omitsValues`: dead letters keep their values.
+        case thaw(number: UInt64, repeats: Bool, omitsValues: String?)
+        case committed
+        case aborted(KafkaFault)
+        /// A new producer is needed.
+        case failed(KafkaFault)
+    }
+
+    private var cycle: TransactionCycle
+    private let shards: Int
+    /// A step was started and its result hasn't come.
+    private var isStepUnderWay = false
+    /// Shards that haven't stopped producing yet.
+    private var awaitedShards = 0
+    private var isFreezing = false
+    private var isFrozen = true
+    /// The open transaction is to be aborted when the shards are frozen. Records that a shard produces after the abort, and
+    /// before it hears of it, would be in the next transaction, and be repeated there.
+    private var abortWaits = false
+    /// Records that the shards have produced, as they reported when they stopped.
+    private var produced = 0
+    /// Records whose delivery reports have come.
+    private var reported = 0
+    /// The last transaction was aborted.
+    private var repeats = false
+    /// Why dead letters go without their values, and the transaction that had them last; nil: they keep their values.
+    private var omission: (reason: String, transaction: UInt64)?
+    private var deletes: [Delete] = []
+    /// Offsets of the open transaction.
+    private var sent: [Committer.CommitSet.Part] = []
+    /// When these were handed over, in nanoseconds. Nil: there were none, and Kafka checks no membership.
+    private var sentAt: UInt64?
+    /// The last transaction that had something was committed.
+    private var lastWasCommitted = true
+    /// Shards have ended, and the last transaction is to be.
+    private var isEnding = false
+    private var hasStopped = false
+    private var changesLeft = 0
+    public private(set) var aborted = 0
+    private var actions: [Action] = []
+
+    init(interval: UInt64, shards: Int) {
+        cycle = TransactionCycle(.init(interval: interval))
+        self.shards = shards
+    }
+
+    // MARK: Questions
+
+    public var state: TransactionCycle.State { cycle.state }
+    /// Transactions begun so far, the open one included.
+    public var begun: UInt64 { cycle.transaction.number }
+    /// When to call ``wake(at:)``, in nanoseconds; nil: an event has to come first.
+    public var wakeAt: UInt64? { cycle.wakeAt }
+    /// Items whose removal waits for the commit.
+    public var waitingDeletes: Int { deletes.count }
+    /// No transaction holds a record or an offset whose fate is open.
+    var isClean: Bool { cycle.isClean && cycle.acceptsRecords }
+    /// Nothing more can happen.
+    var hasEnded: Bool { cycle.state == .stopped || cycle.state == .failed }
+    /// The worker's last transaction is committed, or there was nothing to commit.
+    var hasEndedWell: Bool { cycle.state == .stopped && lastWasCommitted }
+
+    mutating func nextAction() -> Action? { actions.isEmpty ? nil : actions.removeFirst() }
+
+    // MARK: Events
+
+    mutating func start() { follow(cycle.start()) }
+
+    mutating func wake(at now: UInt64) { follow(cycle.wake(at: now)) }
+
+    /// A delivery report has come, of whatever record.
+    mutating func reportCame() { reported += 1 }
+
+    /// The record of the last report is in the log.
+    mutating func recordProduced(at now: UInt64) { cycle.recordProduced(at: now) }
+
+    /// The record of the last report is lost.
+    mutating func recordLost(_ fault: KafkaFault) {
+        follow(cycle.recordLost(fault, isStepUnderWay: isStepUnderWay))
+    }
+
+    /// A dead letter is larger than Kafka takes.
+    /// - Returns: whether the letters may succeed without their values in the next transaction.
+    mutating func mayOmitValues(_ fault: KafkaFault) -> Bool {
+        let number = cycle.transaction.number
+        let omission = omission ?? (fault.name, number)
+        self.omission = omission
+        return omission.transaction == number
+    }
+
+    mutating func delete(_ delete: Delete) { deletes.append(delete) }
+
+    mutating func takeDeletes() -> [Delete] {
+        let taken = deletes
+        deletes = []
+        return taken
+    }
+
+    /// Reports were polled.
+    /// - Parameters:
+    ///   - hasOffsets: offsets have changed.
+    ///   - isUrgent: something ends that waits for the commit.
+    mutating func reportsPolled(hasOffsets: Bool, isUrgent: Bool, at now: UInt64) {
+        if cycle.acceptsRecords {
+            if hasOffsets { cycle.offsetsChanged(at: now) }
+            if isUrgent { follow(cycle.commitNow()) }
+        }
+        sendOffsetsIfFrozen()
+    }
+
+    /// A step has ended.
+    mutating func finished(_ result: TransactionCycle.StepResult, at now: UInt64) {
+        isStepUnderWay = false
+        let before = cycle.state
+        follow(cycle.finished(result, at: now))
+        if before == .beginning, cycle.acceptsRecords { thaw() }
+    }
+
+    /// A shard has stopped producing.
+    mutating func frozen(_ number: UInt64, produced count: Int) {
+        guard isFreezing, number == cycle.transaction.number else { return }
+        awaitedShards -= 1
+        produced += count
+        guard awaitedShards == 0 else { return }
+        isFreezing = false
+        isFrozen = true
+        if abortWaits {
+            abortWaits = false
+            return start(.abort)
+        }
+        sendOffsetsIfFrozen()
+    }
+
+    /// Offsets were handed to the producer.
+    mutating func offsetsSent(_ offsets: [Committer.CommitSet.Part], at now: UInt64) {
+        sent = offsets
+        sentAt = offsets.isEmpty ? nil : now
+    }
+
+    /// Offsets of the transaction that was committed, and when they were handed over.
+    mutating func takeSent() -> (offsets: [Committer.CommitSet.Part], at: UInt64?) {
+        let taken = (sent, sentAt)
+        sent = []
+        return taken
+    }
+
+    /// Offsets could not be handed to the producer, because the group has gone on without this member.
+    mutating func offsetsRefused(_ fault: KafkaFault) {
+        isStepUnderWay = false
+        partitionsLost(fault)
+    }
+
+    /// Partitions have gone, and with them their offsets: the open transaction must not be seen.
+    mutating func partitionsLost(_ fault: KafkaFault) {
+        follow(cycle.partitionsLost(fault, isStepUnderWay: isStepUnderWay))
+    }
+
+    /// The client has failed outside of a step.
+    mutating func clientFailed(_ fault: KafkaFault) { follow(cycle.clientFailed(fault)) }
+
+    // MARK: The end
+
+    /// All shards have ended and produce nothing more.
+    /// - Parameters:
+    ///   - produced: records in all transactions.
+    ///   - changesLeft: changes of the store that were not produced; with them missing nothing counts.
+    mutating func shardsEnded(produced: Int, changesLeft: Int) {
+        isEnding = true
+        // A freeze that is under way counts no more.
+        isFreezing = false
+        isFrozen = true
+        self.produced = produced
+        self.changesLeft = changesLeft
+        guard abortWaits else { return }
+        abortWaits = false
+        start(.abort)
+    }
+
+    /// Ends the last transaction as far as it can be now.
+    /// - Parameter isOver: nothing more is awaited.
+    mutating func goOnEnding(hasOffsets: Bool, isOver: Bool, at now: UInt64) {
+        guard isEnding, !isStepUnderWay else { return }
+        if changesLeft > 0 {
+            changesLeft = 0
+            partitionsLost(.changesLeft)
+        } else if reported < produced {
+            // An outcome whose report hasn't come has no offset: together they count, or not at all.
+            if isOver { partitionsLost(.reportsMissing) }
+        } else if isOver, cycle.state == .sendingOffsets {
+            // Left open, the transaction would keep those waiting who take the partitions over.
+            partitionsLost(.reportsMissing)
+        }
+        guard isOver || reported >= produced || cycle.state == .aborting else { return }
+        if !hasStopped {
+            hasStopped = true
+            if hasOffsets { cycle.offsetsChanged(at: now) }
+            follow(cycle.stop())
+        }
+        if cycle.awaitsOffsets, !isStepUnderWay { start(.sendOffsets) }
+    }
+
+    // MARK: Steps
+
+    private mutating func follow(_ turn: TransactionCycle.Turn) {
+        switch turn.ended {
+        case .committed:
+            lastWasCommitted = true
+            actions.append(.committed)
+        case .aborted(_, let fault):
+            lastWasCommitted = false
+            aborted += 1
+            repeats = true
+            deletes = []
+            sent = []
+            actions.append(.aborted(fault))
+        case nil: break
+        }
+        if let failure = turn.failure { return actions.append(.failed(failure)) }
+        if let step = turn.step { start(step) }
+    }
+
+    private mutating func start(_ step: TransactionCycle.Step) {
+        switch step {
+        case .initialize, .begin, .commit: begin(step)
+        case .sendOffsets: if isFrozen { sendOffsets() } else { freeze() }
+        case .abort:
+            if isFrozen {
+                begin(step)
+            } else {
+                abortWaits = true
+                freeze(atOnce: true)
+            }
+        }
+    }
+
+    private mutating func begin(_ step: TransactionCycle.Step) {
+        isStepUnderWay = true
+        actions.append(.step(step))
+    }
+
+    /// - Parameter atOnce: without waiting for what the producer takes no more.
+    private mutating func freeze(atOnce: Bool = false) {
+        guard !isFrozen, atOnce || !isFreezing else { return }
+        if !isFreezing {
+            isFreezing = true
+            awaitedShards = shards
+            produced = 0
+        }
+        actions.append(.freeze(number: cycle.transaction.number, atOnce: atOnce))
+    }
+
+    private mutating func sendOffsetsIfFrozen() {
+        guard isFrozen, cycle.state == .sendingOffsets, !isStepUnderWay, cycle.wakeAt == nil else { return }
+        sendOffsets()
+    }
+
+    private mutating func sendOffsets() {
+        guard reported >= produced, !isStepUnderWay else { return }
+        isStepUnderWay = true
+        actions.append(.sendOffsets)
+    }
+
+    private mutating func thaw() {
+        guard !isEnding else { return }
+        if !repeats { omission = nil }
+        actions.append(.thaw(number: cycle.transaction.number, repeats: repeats, omitsValues: omission?.reason))
+        repeats = false
+        isFrozen = false
+    }
+}

@@ -1,0 +1,291 @@
+extension WorkerMachine {
+    // MARK: Plain commits
+
+    /// Commits what has moved since the last time.
+    mutating func commitDirty() {
+        guard transactions == nil else { return }
+        beginWaitingCommit()
+        guard committer.mayBegin(at: now) || drain.phase == .draining && committer.isIdle else { return }
+        guard drain.phase <= .draining else { return }
+        lastCommit = now
+        finishedSinceCommit = 0
+        begin(.periodic, partitions.places.filter { !partitions[$0].isEnding || settings.mode.hasStore })
+    }
+
+    /// A revocation or the worker's end waits for a commit of its own.
+    mutating func beginWaitingCommit() {
+        guard committer.isIdle else { return }
+        if let revocation, revocation.stage == .committing {
+            let places = revocation.partitions.compactMap { partitions.place(ofPartition: $0) }
+            for place in places { partitions[place].commitAgain() }
+            self.revocation!.isIssued = true
+            if !begin(.revocation, places) { finishRevocation(isCommitted: true) }
+        } else if drain.phase == .lastCommit {
+            let places = partitions.places
+            for place in places { partitions[place].commitAgain() }
+            if !begin(.last, places) { endedLastCommit(isTaken: true) }
+        }
+    }
+
+    /// - Returns: whether there was something to commit.
+    @discardableResult
+    private mutating func begin(_ kind: Committer.Kind, _ places: [Int]) -> Bool {
+        var set = Committer.CommitSet(kind)
+        for place in places {
+            let point = partitions[place].pendingCommit()
+            guard point != nil || partitions[place].needsCommit else { continue }
+            let slot = partitions[place].slot
+            if settings.mode.hasStore {
+                set.deletes.append(.init(slot: slot, number: partitions[place].deletesIssued()))
+            }
+            partitions[place].commitIssued(point)
+            if let point {
+                set.parts.append(.init(slot: slot, partition: partitions[place].partition, point: point))
+            }
+        }
+        guard !set.isEmpty else { return false }
+        committer.begin(set, at: now)
+        followCommitter()
+        return true
+    }
+
+    mutating func followCommitter() {
+        while let action = committer.nextAction() {
+            switch action {
+            case .flush: act(.requestAll(.flush))
+            case .sync: act(.sync)
+            case .commit(let set, let ticket): act(.commit(set, ticket: ticket))
+            case .ended(let set, let isTaken): ended(set, isTaken: isTaken)
+            }
+        }
+    }
+
+    /// Kafka has answered a commit. A fault: the commit wasn't taken, or it isn't known whether it was.
+    public mutating func committed(_ ticket: UInt64, fault: KafkaFault?, at now: UInt64) {
+        self.now = max(self.now, now)
+        let kind = committer.kind
+        if kind != .membership {
+            counters.commits += 1
+            if let fault {
+                counters.commitErrors += 1
+                note(.commitFailed(fault))
+            }
+        }
+        // librdkafka 2.0 takes all partitions for lost when it learns of a new generation by a commit (its issue 4059):
+        // the next commit waits for what the rebalance brings.
+        if fault?.traits.contains(.rebalance) == true { committer.rebalanceBegan(at: now) }
+        committer.answered(ticket, isTaken: fault == nil)
+        followCommitter()
+        if let fault { checkMetadata(fault) }
+        afterProgress()
+    }
+
+    /// A commit has ended.
+    private mutating func ended(_ set: Committer.CommitSet, isTaken: Bool) {
+        for part in set.parts where isTaken {
+            guard let place = partitions.place(ofSlot: part.slot) else { continue }
+            if set.kind != .membership { partitions[place].commitTaken(part.point) }
+            act(.advanceCommitted(slot: part.slot, part.point.offset))
+        }
+        for deletes in set.deletes {
+            guard let place = partitions.place(ofSlot: deletes.slot) else { continue }
+            partitions[place].deletesEnded(deletes.number, isTaken: isTaken)
+            followDeletes(place)
+        }
+        if isTaken, !set.parts.isEmpty { confirmMembership(requestedAt: set.requestedAt) }
+        if !isTaken, set.kind != .membership { commitAllAgain() }
+        switch set.kind {
+        case .periodic, .membership: beginWaitingCommit()
+        case .revocation:
+            // Its revocation may have passed its deadline, and another one may wait.
+            guard revocation?.isIssued == true else { return beginWaitingCommit() }
+            if !isTaken { note(.lastCommitFailed) }
+            finishRevocation(isCommitted: isTaken)
+        case .last: endedLastCommit(isTaken: isTaken)
+        }
+    }
+
+    /// Does what the deletions of a partition ask for.
+    mutating func followDeletes(_ place: Int) {
+        let slot = partitions[place].slot
+        var deletes: [TransactionalCommits.Delete] = []
+        while let action = partitions[place].nextDelete() {
+            switch action {
+            case .complete(let offset): complete(place, offset)
+            case .remove(let device, let offset):
+                deletes.append(.init(device: device, place: RecordPlace(slot: slot, offset: offset)))
+            }
+        }
+        delete(deletes)
+    }
+
+    /// Has the store forget items whose outcomes are safe.
+    mutating func delete(_ deletes: [TransactionalCommits.Delete]) {
+        guard !deletes.isEmpty else { return }
+        var parts = [[RecordPlace]](repeating: [], count: settings.shards)
+        for delete in deletes {
+            parts[shardIndex(ofHash: delete.device, shards: settings.shards)].append(delete.place)
+        }
+        for (shard, places) in parts.enumerated() where !places.isEmpty {
+            act(.request(shard: shard, .remove(places)))
+        }
+    }
+
+    mutating func commitAllAgain() {
+        for place in partitions.places { partitions[place].commitAgain() }
+    }
+
+    /// Without what is finished above the offsets, a successor would do it again: no commit goes without it.
+    private mutating func checkMetadata(_ fault: KafkaFault) {
+        if fault.traits.contains(.metadataTooLarge) { fail(.commitMetadata, fault) }
+    }
+
+    /// Something ends that waits for deletions, and these for commits.
+    var hastensCommits: Bool {
+        guard settings.mode.hasStore, drain.phase == .draining || revocation != nil else { return false }
+        return partitions.places.contains { partitions[$0].needsCommit }
+    }
+
+    // MARK: Transactions
+
+    /// A step of the transactional producer has ended.
+    public mutating func stepFinished(_ result: TransactionCycle.StepResult, at now: UInt64) {
+        self.now = max(self.now, now)
+        guard transactions != nil else { return }
+        if result.failure != nil {
+            counters.kafkaErrors += 1
+            note(.transactionStepFailed(result))
+        }
+        transactions!.finished(result, at: now)
+        followTransactions()
+        checkDrain()
+    }
+
+    /// The offsets could not be handed to the producer.
+    public mutating func offsetsRefused(_ fault: KafkaFault, at now: UInt64) {
+        self.now = max(self.now, now)
+        guard transactions != nil else { return }
+        // The group has gone on without this worker, which will hear of it.
+        guard fault.traits.contains(.membershipLost) else { return failAtOnce(.transactions, fault) }
+        transactions!.offsetsRefused(fault)
+        followTransactions()
+    }
+
+    mutating func followTransactions() {
+        while let action = transactions?.nextAction() {
+            switch action {
+            case .step(let step): act(.step(step))
+            case .sendOffsets: sendOffsets()
+            case .freeze(let number, let atOnce):
+                act(.requestAll(.freeze(number: number, atOnce: atOnce)))
+            case .thaw(let number, let repeats, let omitsValues):
+                let slots = repeats ? Set(partitions.places.map { partitions[$0].slot }) : nil
+                act(.requestAll(.thaw(number: number, repeating: slots, omitsValues: omitsValues)))
+            case .committed: transactionCommitted()
+            case .aborted(let fault):
+                counters.commitErrors += 1
+                for place in partitions.places { partitions[place].commitAgain() }
+                note(.transactionAborted(fault))
+                checkMetadata(fault)
+            case .failed(let fault):
+                failAtOnce(fault.traits.contains(.fenced) ? .fenced : .transactions, fault)
+            }
+        }
+    }
+
+    /// All reports of the transaction are in: its records stand for these offsets. Every partition is named, also where
+    /// nothing has changed: by them Kafka notices who has lost a partition.
+    private mutating func sendOffsets() {
+        var parts: [Committer.CommitSet.Part] = []
+        for place in partitions.places {
+            let slot = partitions[place].slot
+            guard partitions[place].hasPoint else { continue }
+            parts.append(
+                .init(
+                    slot: slot, partition: partitions[place].partition,
+                    point: partitions[place].commitPoint()))
+            partitions[place].sentWithTransaction()
+        }
+        lastCommit = now
+        finishedSinceCommit = 0
+        transactions!.offsetsSent(parts, at: now)
+        act(.sendOffsets(parts))
+    }
+
+    private mutating func transactionCommitted() {
+        counters.commits += 1
+        let (offsets, sentAt) = transactions!.takeSent()
+        if let sentAt { confirmMembership(requestedAt: sentAt) }
+        for part in offsets {
+            guard let place = partitions.place(ofSlot: part.slot) else { continue }
+            partitions[place].commitTaken(part.point)
+            act(.advanceCommitted(slot: part.slot, part.point.offset))
+        }
+        delete(transactions!.takeDeletes())
+        checkRevocation()
+    }
+
+    // MARK: The lease
+
+    /// Each tick.
+    mutating func renewLease() {
+        follow(lease.tick(at: now))
+        inquire()
+    }
+
+    /// The group has taken a commit that was asked for at this moment, as only a member can commit.
+    private mutating func confirmMembership(requestedAt: UInt64) {
+        follow(lease.confirmed(requestedAt: requestedAt))
+        // It was on its way before the process was stopped: once more.
+        if lease.isDoubtful, !lease.awaitsShards, transactions != nil { commitAllAgain() }
+    }
+
+    mutating func follow(_ action: MembershipLease.Action?) {
+        switch action {
+        case nil: break
+        case .extend(let until):
+            act(.extendPermit(until: until))
+            if isInDoubt {
+                isInDoubt = false
+                act(.requestAll(.wake))
+            }
+        case .doubt:
+            isInDoubt = true
+            note(.membershipInDoubt(partitions: partitions.count))
+            // The next transaction asks.
+            if transactions != nil { commitAllAgain() }
+            inquire()
+        case .askShards(let number):
+            passes = (number, settings.shards)
+            act(.requestAll(.pass(number)))
+        }
+    }
+
+    /// Without transactions the group is asked by a commit of what is committed: what isn't yet may wait for changes of the
+    /// store, and these for the group's answer.
+    private mutating func inquire() {
+        guard lease.isDoubtful, !lease.awaitsShards, transactions == nil, committer.mayBegin(at: now),
+            drain.phase <= .draining
+        else { return }
+        var set = Committer.CommitSet(.membership)
+        for place in partitions.places {
+            // With nothing committed as yet, the beginning is, where a group without offsets reads from there.
+            guard
+                let point = partitions[place].lastTaken
+                    ?? (settings.readsFromBeginning ? .init(offset: 0, metadata: "") : nil)
+            else { continue }
+            set.parts.append(
+                .init(slot: partitions[place].slot, partition: partitions[place].partition, point: point))
+        }
+        guard !set.isEmpty else { return }
+        committer.begin(set, at: now)
+        followCommitter()
+    }
+
+    /// A shard has done everything that it was asked for before.
+    mutating func passed(_ number: UInt64) {
+        guard passes.number == number, passes.awaited > 0 else { return }
+        passes.awaited -= 1
+        if passes.awaited == 0 { follow(lease.shardsPassed(number, at: now)) }
+    }
+}

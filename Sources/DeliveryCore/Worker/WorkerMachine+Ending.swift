@@ -1,0 +1,165 @@
+extension WorkerMachine {
+    // MARK: Failures
+
+    /// The worker can't go on: it stops in an orderly way, and says why. After an error of Kafka that a fresh start mends it
+    /// stops at once, because nothing that it could still do in order would get through.
+    public mutating func fail(_ cause: WorkerFault.Cause, _ fault: KafkaFault?, at now: UInt64) {
+        self.now = max(self.now, now)
+        fail(cause, fault)
+    }
+
+    mutating func fail(_ cause: WorkerFault.Cause, _ fault: KafkaFault?) {
+        guard failure == nil else { return }
+        if let fault, !fault.traits.contains(.lasting) { return failAtOnce(cause, fault) }
+        failure = WorkerFault(cause: cause, fault: fault, startsOver: false)
+        note(.failed(failure!))
+        beginDrain()
+    }
+
+    /// State that isn't known to be committed is dropped, and nothing more is said: whoever starts next begins with what is
+    /// committed.
+    mutating func failAtOnce(_ cause: WorkerFault.Cause, _ fault: KafkaFault) {
+        guard drain.phase < .leaving, !drain.isAtOnce else { return }
+        let reason = WorkerFault(
+            cause: cause, fault: fault, startsOver: !fault.traits.contains(.lasting))
+        failure = failure ?? reason
+        note(.stopsAtOnce(reason))
+        drain.endAtOnce(at: now)
+        for place in partitions.places { discardHeld(place) }
+        if drain.phase < .endingShards {
+            endShards(isComplete: false)
+        } else if drain.phase > .endingShards {
+            leave()
+        }
+    }
+
+    // MARK: The stop
+
+    /// Takes no more records, lets what is in flight end, then commits and leaves the group.
+    public mutating func stop(at now: UInt64) {
+        self.now = max(self.now, now)
+        beginDrain()
+    }
+
+    private mutating func beginDrain() {
+        guard drain.phase == .running else { return }
+        drain.begin(deadline: settings.drainDeadline, at: now)
+        note(.draining(jobs: outstanding))
+        if partitions.count > 0 { act(.pause(partitions.numbers)) }
+        for place in partitions.places { discardHeld(place) }
+        act(.requestAll(.drain))
+    }
+
+    mutating func checkDrain() {
+        switch drain.phase {
+        case .running, .endingShards, .leaving, .ended: break
+        case .draining:
+            let isComplete =
+                drain.shardsHaveSettled && unfinished <= 0 && hasNoDeletes(partitions.places)
+            guard isComplete || drain.isOver(at: now) else { return }
+            if !isComplete { note(.drainDeadline(jobs: outstanding)) }
+            endShards(isComplete: isComplete)
+        case .lastTransaction: goOnWithLastTransaction()
+        case .lastReports:
+            if drain.unreported == 0 || drain.isOver(at: now) { beginLastCommit() }
+        case .lastCommit:
+            beginWaitingCommit()
+            if drain.phase == .lastCommit, drain.isOver(at: now) { endedLastCommit(isTaken: false) }
+        case .lastDeletes: if drain.isOver(at: now) { leave() }
+        }
+    }
+
+    private mutating func endShards(isComplete: Bool) {
+        drain.endShards(isComplete: isComplete)
+        act(.requestAll(.finish))
+    }
+
+    mutating func shardFinished(_ flush: ShardFlush, produced: Int, changesLeft: Int) {
+        committer.count(flush)
+        guard drain.phase == .endingShards,
+            drain.shardEnded(produced: produced, changesLeft: changesLeft)
+        else { return }
+        guard !drain.isAtOnce else { return leave() }
+        if transactions != nil {
+            drain.enter(.lastTransaction, patience: Drain.longestEnd, at: now)
+            transactions!.shardsEnded(produced: drain.produced, changesLeft: drain.changesLeft)
+            followTransactions()
+            checkDrain()
+        } else {
+            drain.enter(.lastReports, patience: Drain.reportPatience, at: now)
+            // Records that were produced just now are not counted yet.
+            drain.unreported = max(1, drain.unreported)
+        }
+    }
+
+    private mutating func goOnWithLastTransaction() {
+        let isOver = drain.isOver(at: now)
+        if isOver, drain.isExtended || transactions!.state == .beginning {
+            note(.lastTransactionOpen)
+            return leave()
+        }
+        if isOver { drain.extend(Drain.commitPatience, at: now) }
+        transactions!.goOnEnding(
+            hasOffsets: partitions.places.contains { partitions[$0].isChanged }, isOver: isOver, at: now)
+        followTransactions()
+        guard drain.phase == .lastTransaction, transactions!.hasEnded else { return }
+        if transactions!.hasEndedWell { drain.committed() }
+        beginLastDeletes()
+    }
+
+    private mutating func beginLastCommit() {
+        if settings.mode == .changelog, drain.changesLeft > 0 {
+            note(.lastOffsetsUnsafe)
+            return leave()
+        }
+        drain.enter(.lastCommit, patience: Drain.commitPatience, at: now)
+        beginWaitingCommit()
+    }
+
+    mutating func endedLastCommit(isTaken: Bool) {
+        guard drain.phase == .lastCommit else { return }
+        if isTaken {
+            drain.committed()
+        } else {
+            note(settings.mode == .changelog && !committer.isIdle ? .lastOffsetsUnsafe : .lastCommitFailed)
+        }
+        beginLastDeletes()
+    }
+
+    /// A copy counts as complete only when the store has forgotten what the changelog says has ended.
+    private mutating func beginLastDeletes() {
+        guard endsWell, settings.mode.hasChangelog, hasNoDeletesAtEnd else { return leave() }
+        drain.enter(.lastDeletes, patience: Drain.deletePatience, at: now)
+        act(.requestAll(.flush))
+    }
+
+    /// All jobs have ended, and all is committed.
+    private var endsWell: Bool { failure == nil && drain.isComplete && drain.isCommitted }
+
+    private var hasNoDeletesAtEnd: Bool {
+        transactions != nil || !partitions.places.contains { partitions[$0].awaitsDeletes }
+    }
+
+    /// A shard has handed its deletions to the store.
+    mutating func shardFlushedAtEnd() {
+        guard drain.phase == .lastDeletes, drain.shardAnswered() else { return }
+        checkpoint(partitions.places)
+        leave()
+    }
+
+    private mutating func leave() {
+        guard drain.phase < .leaving else { return }
+        drain.leave()
+        if let revocation { act(.unassign(revocation.partitions)) }
+        revocation = nil
+        act(.close(timeoutMilliseconds: drain.timeToLeave(at: now)))
+    }
+
+    /// The clients are closed.
+    public mutating func closed() {
+        guard drain.phase == .leaving else { return }
+        let isClean = endsWell
+        drain.end()
+        act(.ended(WorkerEnd(failure: failure, isClean: isClean)))
+    }
+}

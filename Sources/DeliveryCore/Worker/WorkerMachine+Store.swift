@@ -1,0 +1,273 @@
+/// When copies of partitions that this worker doesn't have are dropped. A partition that comes back soon is restored from
+/// its copy on. Older copies take room, and keep payloads that may have been sent long ago.
+struct CopyCleaning: Sendable {
+    /// The last look left something to drop, or a partition went away since.
+    var mustLook = true
+    /// The store drops some.
+    var isUnderWay = false
+    /// Nanoseconds of the monotonic clock.
+    var nextLook: UInt64 = 0
+    /// Looks without need, for copies that become old.
+    var nextRegularLook: UInt64 = 0
+
+    static let interval: UInt64 = 1_000_000_000
+    static let regularInterval: UInt64 = 60_000_000_000
+}
+
+extension WorkerMachine {
+    // MARK: Copies
+
+    /// Partitions whose part of the store has to stay: this worker's, and those on their way here.
+    public var keptPartitions: Set<Int32> {
+        var kept = Set(partitions.numbers)
+        kept.formUnion(restore.partitions)
+        kept.formUnion(assignment?.partitions ?? [])
+        return kept
+    }
+
+    mutating func cleanCopies() {
+        guard settings.mode.hasChangelog, !copies.isUnderWay, now >= copies.nextLook,
+            copies.mustLook || now >= copies.nextRegularLook
+        else { return }
+        copies.nextLook = now + CopyCleaning.interval
+        copies.nextRegularLook = now + CopyCleaning.regularInterval
+        copies.isUnderWay = true
+        copies.mustLook = false
+        // Partitions that are assigned from here on are opened after the drop.
+        act(.dropCopies(except: keptPartitions))
+    }
+
+    /// - Parameter areMore: nil: the store failed.
+    public mutating func droppedCopies(areMore: Bool?, at now: UInt64) {
+        self.now = max(self.now, now)
+        copies.isUnderWay = false
+        copies.mustLook = areMore ?? true
+        if areMore == true { copies.nextLook = now }
+    }
+
+    // MARK: Due items
+
+    mutating func lookForDue(_ time: DeliveryTime) {
+        guard settings.mode.hasStore else { return }
+        let (looks, scans) = due.tick(at: time)
+        for slot in scans {
+            guard let place = partitions.place(ofSlot: slot) else { continue }
+            act(.scanItems(slot: slot, partition: partitions[place].partition))
+        }
+        for look in looks {
+            guard let place = partitions.place(ofSlot: look.slot) else { continue }
+            act(.scanDue(look, partition: partitions[place].partition))
+        }
+    }
+
+    /// A look for due items has ended; nil: the store failed.
+    public mutating func found(_ slot: UInt16, _ items: [DueItem]?, isEnd: Bool, at now: UInt64) {
+        self.now = max(self.now, now)
+        guard let place = partitions.place(ofSlot: slot) else { return }
+        let (end, logEnd) = (partitions[place].end, partitions[place].logEnd)
+        let due = due.found(slot, items, isEnd: isEnd) { $0 < end || $0 >= logEnd }
+        guard !due.isEmpty else { return }
+        var parts = [[DueItem]](repeating: [], count: settings.shards)
+        for item in due { parts[shardIndex(ofHash: item.device.low, shards: settings.shards)].append(item) }
+        for (shard, part) in parts.enumerated() where !part.isEmpty {
+            self.due.handed(slot)
+            act(.request(shard: shard, .due(slot: slot, part, readThrough: end - 1)))
+        }
+    }
+
+    /// A partition could not be looked through; until it was, nothing is sent of what concerns a device.
+    public mutating func scanFailed(slot: UInt16) { due.scanFailed(slot) }
+
+    // MARK: The store's state
+
+    public mutating func synced(isDone: Bool, at now: UInt64) {
+        self.now = max(self.now, now)
+        committer.synced(isDone: isDone, at: now)
+        followCommitter()
+        afterProgress()
+    }
+
+    /// The store failed, or works again. Nothing is lost meanwhile: what the store hasn't taken isn't committed.
+    public mutating func storeFails(_ isFailing: Bool, at now: UInt64) {
+        self.now = max(self.now, now)
+        if isFailing { counters.storeFailures += 1 }
+        guard isFailing != isStoreFailing else { return }
+        isStoreFailing = isFailing
+        note(isFailing ? .storeFailed : .storeWorks)
+        act(.requestAll(.storeFails(isFailing)))
+        followStore()
+    }
+
+    /// Stops reading while more is on its way to the store than it takes.
+    mutating func watchStoreQueue(_ bytes: Int) {
+        let most = settings.storeQueueBytes
+        guard bytes > most || isStoreBehind && bytes > most / 2 else {
+            guard isStoreBehind else { return }
+            isStoreBehind = false
+            note(.storeHasCaughtUp)
+            return followStore()
+        }
+        guard !isStoreBehind else { return }
+        isStoreBehind = true
+        note(.storeIsBehind)
+        followStore()
+    }
+
+    private mutating func followStore() {
+        let isHeld = isStoreFailing || isStoreBehind
+        guard gate.isHeld != isHeld else { return }
+        gate.hold(isHeld)
+        followGate()
+        if !isHeld { act(.poll) }
+    }
+
+    // MARK: Shards
+
+    /// A shard reports.
+    public mutating func shard(_ shard: Int, _ report: ShardReport, at now: UInt64) {
+        self.now = max(self.now, now)
+        switch report {
+        case .abandoned(let counts): abandoned(counts)
+        case .settled(let slot):
+            guard let place = partitions.place(ofSlot: slot) else { return }
+            partitions[place].shardSettled()
+            checkRevocation()
+        case .settledAll:
+            drain.shardSettled()
+            checkDrain()
+        case .gaveBack(let slot):
+            if let place = partitions.place(ofSlot: slot) {
+                gate.giveBack(place, jobs: 1)
+            } else {
+                gate.finishOrphans(1)
+            }
+            checkRevocation()
+            checkDrain()
+        case .progress(let progress): take(progress)
+        case .dueTaken(let slot): due.taken(slot)
+        case .flushed(let flush):
+            committer.flushed(flush, at: now)
+            followCommitter()
+            shardFlushedAtEnd()
+        case .frozen(let number, let produced):
+            transactions?.frozen(number, produced: produced)
+            followTransactions()
+        case .dropped(let jobs): gate.finishOrphans(jobs)
+        case .passed(let number): passed(number)
+        case .drained(let jobs):
+            drain.shardDrained(jobs)
+            checkDrain()
+        case .finished(let flush, let produced, let changesLeft):
+            shardFinished(flush, produced: produced, changesLeft: changesLeft)
+        }
+    }
+
+    private mutating func abandoned(_ counts: [SlotCount]) {
+        for abandoned in counts {
+            guard let place = partitions.place(ofSlot: abandoned.slot) else {
+                gate.finishOrphans(abandoned.count)
+                continue
+            }
+            gate.giveBack(place, jobs: abandoned.count)
+            partitions[place].shardGaveBack()
+        }
+        checkRevocation()
+    }
+
+    private mutating func take(_ progress: ShardProgress) {
+        for (slot, jobs) in progress.freed {
+            guard let place = partitions.place(ofSlot: slot) else {
+                gate.finishOrphans(jobs)
+                continue
+            }
+            if gate.release(place, jobs: jobs).contains(.window) { reopenWindow(place) }
+        }
+        for replayed in progress.replayed {
+            guard let place = partitions.place(ofSlot: replayed.slot) else { continue }
+            partitions[place].replayed(replayed.offset)
+            reopenWindow(place)
+        }
+        for completion in progress.completed {
+            if let place = partitions.place(ofSlot: completion.place.slot) {
+                complete(place, completion.place.offset, isJob: completion.isRepeated)
+            } else if completion.isRepeated {
+                gate.finishOrphans(1)
+            }
+        }
+        for removed in progress.removed {
+            guard let place = partitions.place(ofSlot: removed.place.slot) else { continue }
+            partitions[place].removed(device: removed.device.low, offset: removed.place.offset)
+            followDeletes(place)
+        }
+        afterProgress()
+    }
+}
+
+/// One assigned partition at one moment.
+public struct PartitionReport: Sendable, Equatable {
+    public var topic: String
+    public var partition: Int32
+    /// The next offset to commit: everything below it is finished.
+    public var watermark: Int64
+    /// One above the highest offset taken.
+    public var end: Int64
+    /// Jobs taken and not finished.
+    public var outstanding: Int
+    /// Their records' bytes, about.
+    public var outstandingBytes: Int
+    /// How long ago the oldest unfinished record was polled: the one that holds the watermark. Overstated by at most a
+    /// tenth of a second or 1/128. Zero: all is finished.
+    public var headOfLineAge: Duration
+    /// Empty: the partition is being read.
+    public var pauseReasons: IntakeGate.Reason
+    /// The group takes it away; its jobs in flight still end.
+    public var isEnding: Bool
+
+    public init(
+        topic: String, partition: Int32, watermark: Int64, end: Int64, outstanding: Int,
+        outstandingBytes: Int, headOfLineAge: Duration, pauseReasons: IntakeGate.Reason, isEnding: Bool
+    ) {
+        self.topic = topic
+        self.partition = partition
+        self.watermark = watermark
+        self.end = end
+        self.outstanding = outstanding
+        self.outstandingBytes = outstandingBytes
+        self.headOfLineAge = headOfLineAge
+        self.pauseReasons = pauseReasons
+        self.isEnding = isEnding
+    }
+}
+
+extension WorkerMachine {
+    // MARK: Observation
+
+    public var phase: Drain.Phase { drain.phase }
+    public var assignedPartitions: Int { partitions.count }
+    public var isStoreHeld: Bool { gate.isHeld }
+    public var isMembershipInDoubt: Bool { lease.isDoubtful && partitions.count > 0 }
+    /// Partitions that are to be taken over; nil: none are.
+    public var arriving: Int? { assignment?.partitions.count }
+    /// Partitions whose part of the store is being opened.
+    public var opening: [Int32] { restore.partitions.filter { restore.stage($0) == .opening } }
+    /// Partitions that are restored from the changelog.
+    public var restoring: [Int32] { restore.partitions.filter { restore.stage($0) == .restoring } }
+    /// Changelog records that Kafka hasn't acknowledged, as far as it is counted.
+    public var unacknowledgedChanges: Int { committer.unacknowledgedChanges }
+    /// Nil without transactions.
+    public var transactionState: (state: TransactionCycle.State, begun: UInt64, aborted: Int)? {
+        transactions.map { ($0.state, $0.begun, $0.aborted) }
+    }
+
+    public func partitionReports(topic: String, at now: UInt64) -> [PartitionReport] {
+        partitions.places.map { place in
+            let oldest = partitions[place].oldestPollTime
+            return PartitionReport(
+                topic: topic, partition: partitions[place].partition, watermark: partitions[place].watermark,
+                end: partitions[place].end, outstanding: partitions[place].outstanding,
+                outstandingBytes: partitions[place].outstandingBytes,
+                headOfLineAge: .nanoseconds(oldest.map { now > $0 ? now - $0 : 0 } ?? 0),
+                pauseReasons: gate.reasons(place), isEnding: partitions[place].isEnding)
+        }.sorted { $0.partition < $1.partition }
+    }
+}

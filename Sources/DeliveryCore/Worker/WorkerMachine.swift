@@ -1,0 +1,566 @@
+import SluiceModel
+
+/// The decisions of a worker's Kafka side: which records are taken, when offsets are committed, how partitions come and
+/// go, how transactions follow each other, and how the worker ends. Facts in, actions out.
+///
+/// The owner carries out what ``nextAction()`` says after every call, and reports what happened. Time is an argument, in
+/// nanoseconds of a monotonic clock that goes on while the machine sleeps; wall-clock times are milliseconds since the epoch.
+///
+/// | part | decides |
+/// |---|---|
+/// | ``PartitionRestore`` | how a partition gets here |
+/// | ``PartitionLifecycle`` | which of its offsets may be committed, and what its end awaits |
+/// | ``IntakeGate`` | what is paused |
+/// | ``Committer`` | plain commits, and what has to be durable before |
+/// | ``TransactionalCommits`` | transactions |
+/// | ``DueSchedule`` | when to look for due items |
+/// | ``MembershipLease`` | whether the partitions are still this worker's |
+/// | ``Drain`` | how the worker ends |
+///
+/// One owner, one thread. Nothing is allocated for a record or a report in steady state.
+public struct WorkerMachine: ~Copyable {
+    public struct Settings: Sendable {
+        public var mode: StoreMode
+        public var shards: Int
+        public var gate: IntakeGate.Limits
+        /// Nanoseconds from the first change to a plain commit.
+        public var commitInterval: UInt64
+        /// Nanoseconds from a transaction's first record to its commit.
+        public var transactionInterval: UInt64
+        /// Nanoseconds that a stop may take.
+        public var drainDeadline: UInt64
+        /// Nanoseconds that a revocation may wait for what is in flight.
+        public var revokeDeadline: UInt64
+        /// Nanoseconds after which the group takes a silent member for lost.
+        public var sessionTimeout: UInt64
+        /// A partition without a committed offset is read from its beginning.
+        public var readsFromBeginning: Bool
+        /// The highest offset that outcomes can name.
+        public var highestOffset: Int64
+        public var spanLimit = 1 << 20
+        /// Characters that the brokers take as a commit's metadata.
+        public var metadataBytes = CommitMetadata.maximumBytes
+        /// Jobs that finish between two commits at most, under load.
+        public var jobsPerCommit = 1000
+        /// Bytes on their way to the store at which reading stops.
+        public var storeQueueBytes = 64 << 20
+
+        public init(
+            mode: StoreMode, shards: Int, gate: IntakeGate.Limits, commitInterval: UInt64,
+            transactionInterval: UInt64, drainDeadline: UInt64, revokeDeadline: UInt64,
+            sessionTimeout: UInt64,
+            readsFromBeginning: Bool, highestOffset: Int64
+        ) {
+            self.mode = mode
+            self.shards = shards
+            self.gate = gate
+            self.commitInterval = commitInterval
+            self.transactionInterval = transactionInterval
+            self.drainDeadline = drainDeadline
+            self.revokeDeadline = revokeDeadline
+            self.sessionTimeout = sessionTimeout
+            self.readsFromBeginning = readsFromBeginning
+            self.highestOffset = highestOffset
+        }
+    }
+
+    /// What becomes of a record that was polled.
+    public enum RecordFate: Sendable, Equatable {
+        /// Hand the record to its shard.
+        case hand(slot: UInt16, isReplay: Bool)
+        /// The machine keeps the record's handle.
+        case held
+        /// Destroy the record.
+        case discard
+    }
+
+    /// What becomes of a record that did not reach Kafka.
+    public enum LostFate: Sendable, Equatable {
+        case done
+        case produceAgain(omitsValue: Bool)
+    }
+
+    public let settings: Settings
+    var partitions = PartitionSlots()
+    var gate: IntakeGate
+    var restore: PartitionRestore
+    var committer: Committer
+    /// Nil without transactions.
+    var transactions: TransactionalCommits?
+    var due = DueSchedule()
+    var lease: MembershipLease
+    var drain: Drain
+    public internal(set) var counters = IntakeCounters()
+
+    /// Nil: none is to be answered.
+    var assignment: PendingAssignment?
+    var revocation: Revocation?
+    /// The group has assigned partitions, or none of them, and hasn't taken the worker for lost since.
+    public internal(set) var isAssigned = false
+    /// By partition: one above the highest offset of the changelog that is known of.
+    public internal(set) var changelogEnds: [Int32: Int64] = [:]
+    /// Nil: the worker is well, or was asked to stop.
+    public internal(set) var failure: WorkerFault?
+    /// The last call's time.
+    var now: UInt64
+    var lastCommit: UInt64
+    var finishedSinceCommit = 0
+    private var lastRelief: UInt64 = 0
+    /// The store's last write failed.
+    var isStoreFailing = false
+    /// More is on its way to the store than it takes.
+    var isStoreBehind = false
+    var copies = CopyCleaning()
+    /// The lease has ended, and the shards send nothing.
+    var isInDoubt = false
+    /// Shards that have yet to do what they were asked for, and the number of the question.
+    var passes: (number: UInt64, awaited: Int) = (0, 0)
+    var nextTicket: UInt64 = 0
+    private var actions: [WorkerAction] = []
+    private var firstAction = 0
+
+    /// Nanoseconds between two commits under load, at least.
+    static let leastCommitInterval: UInt64 = 20_000_000
+
+    public init(_ settings: Settings, now: UInt64) {
+        self.settings = settings
+        self.now = now
+        gate = IntakeGate(limits: settings.gate, now: now)
+        restore = PartitionRestore(hasChangelog: settings.mode.hasChangelog)
+        committer = Committer(mode: settings.mode, shards: settings.shards)
+        if settings.mode == .transactions {
+            transactions = TransactionalCommits(
+                interval: settings.transactionInterval, shards: settings.shards)
+        }
+        lease = MembershipLease(session: settings.sessionTimeout, now: now)
+        drain = Drain(shards: settings.shards)
+        lastCommit = now
+    }
+
+    // MARK: Actions
+
+    /// What is to be done next; nil when all is done.
+    public mutating func nextAction() -> WorkerAction? {
+        guard firstAction < actions.count else {
+            if firstAction > 0 {
+                actions.removeAll(keepingCapacity: true)
+                firstAction = 0
+            }
+            return nil
+        }
+        firstAction += 1
+        return actions[firstAction - 1]
+    }
+
+    mutating func act(_ action: WorkerAction) { actions.append(action) }
+
+    mutating func note(_ note: WorkerNote) { actions.append(.note(note)) }
+
+    /// A call to Kafka has failed, of which the owner needs nothing else.
+    public mutating func kafkaFailed() { counters.kafkaErrors += 1 }
+
+    // MARK: The start
+
+    public mutating func start(at now: UInt64) {
+        self.now = max(self.now, now)
+        lease = MembershipLease(session: settings.sessionTimeout, now: now)
+        act(.extendPermit(until: lease.until))
+        if transactions != nil {
+            transactions!.start()
+            followTransactions()
+        }
+    }
+
+    // MARK: Records
+
+    /// How many records to poll now, at most; 0: none. At least 1 while all is paused, as events have to be served.
+    public mutating func room(
+        atMost batch: Int, bytesHeld: Int, storeQueueBytes: Int, at now: UInt64
+    ) -> Int {
+        self.now = max(self.now, now)
+        guard drain.phase == .running else { return 0 }
+        gate.bytesHeld = bytesHeld
+        watchStoreQueue(storeQueueBytes)
+        return gate.room(atMost: batch, at: now)
+    }
+
+    /// Takes a record that was polled.
+    ///
+    /// - Parameters:
+    ///   - shard: of the record's device.
+    ///   - handle: of the owner; kept when the record is held back.
+    public mutating func take(
+        partition: Int32, offset: Int64, bytes: Int, shard: Int, handle: UInt, at now: UInt64
+    ) -> RecordFate {
+        self.now = max(self.now, now)
+        guard let place = partitions.place(ofPartition: partition), !partitions[place].isEnding,
+            drain.phase == .running
+        else { return .discard }
+        let record = PartitionLifecycle.HeldRecord(
+            offset: offset, bytes: bytes, handle: handle, shard: shard)
+        guard !partitions[place].hasHeld else {
+            partitions[place].hold(record)
+            return .held
+        }
+        return take(record, place)
+    }
+
+    private mutating func take(_ record: PartitionLifecycle.HeldRecord, _ place: Int) -> RecordFate {
+        guard (0...settings.highestOffset).contains(record.offset) else {
+            fail(
+                .offsetTooHigh(partition: partitions[place].partition, offset: record.offset), nil)
+            return .discard
+        }
+        let fate: RecordFate
+        switch partitions[place].begin(record.offset, bytes: record.bytes, at: now) {
+        case .begun: fate = handed(record, place, isReplay: false)
+        case .alreadyCompleted:
+            counters.alreadyCompleted += 1
+            fate = handed(record, place, isReplay: true)
+        case .full:
+            partitions[place].hold(record)
+            fate = .held
+        case .outOfOrder:
+            guard let place = startOver(place, at: record.offset) else { return .discard }
+            return take(record, place)
+        }
+        checkWindow(place)
+        return fate
+    }
+
+    private mutating func handed(
+        _ record: PartitionLifecycle.HeldRecord, _ place: Int, isReplay: Bool
+    ) -> RecordFate {
+        gate.take(place, offset: record.offset, bytes: record.bytes)
+        counters.records += 1
+        return .hand(slot: partitions[place].slot, isReplay: isReplay)
+    }
+
+    /// A batch was taken.
+    public mutating func polled() { followGate() }
+
+    /// The log went back: its topic was made anew, or the group's offsets were reset.
+    /// - Returns: the partition's new place.
+    private mutating func startOver(_ place: Int, at offset: Int64) -> Int? {
+        followGate()
+        let slot = partitions[place].slot
+        let partition = partitions[place].partition
+        note(.logWentBack(partition, from: partitions[place].end, to: offset))
+        act(.requestAll(.abandon(slots: [slot], isLost: false)))
+        act(.requestAll(.forgetMarkers(slot: slot)))
+        if remove(place) { act(.resume([partition])) }
+        return begin(
+            PartitionLifecycle(
+                partition: partition, restartingAt: offset, spanLimit: settings.spanLimit,
+                metadataBytes: settings.metadataBytes))
+    }
+
+    /// Lets go of a partition.
+    /// - Returns: whether it was paused.
+    @discardableResult
+    mutating func remove(_ place: Int) -> Bool {
+        discardHeld(place)
+        let slot = partitions[place].slot
+        if settings.mode.hasStore { act(.requestAll(.end(slots: [slot]))) }
+        due.end(slot)
+        committer.forget(slot)
+        let gone = partitions.remove(place)
+        let wasPaused = gate.remove(place)
+        // Jobs whose outcomes are in Kafka, and which only waited for deletions, take no room any more.
+        gate.finishOrphans(gone?.waitingCompletions ?? 0)
+        return wasPaused
+    }
+
+    mutating func discardHeld(_ place: Int) {
+        for record in partitions[place].takeHeld() { act(.discard(handle: record.handle)) }
+    }
+
+    // MARK: Outcomes
+
+    /// An outcome or dead letter is in Kafka.
+    /// - Parameter device: the lower half of its device's key; asked for only where the store has to know.
+    public mutating func delivered(
+        _ record: RecordPlace, isStored: Bool, isOffsetDone: Bool, device: @autoclosure () -> UInt64,
+        at now: UInt64
+    ) {
+        self.now = max(self.now, now)
+        if transactions != nil {
+            transactions!.reportCame()
+            transactions!.recordProduced(at: now)
+        }
+        // An outcome of a partition that went away meanwhile is nobody's any more.
+        guard let place = partitions.place(ofSlot: record.slot) else {
+            if !isOffsetDone { gate.finishOrphans(1) }
+            return
+        }
+        if transactions != nil {
+            if isStored { transactions!.delete(.init(device: device(), place: record)) }
+            if isOffsetDone { return }
+        } else if settings.mode.hasStore, isStored || partitions[place].awaitsDeletes {
+            guard
+                partitions[place].acknowledged(
+                    device: device(), offset: record.offset, isStored: isStored, completes: !isOffsetDone)
+            else { return }
+        } else if isOffsetDone {
+            return
+        }
+        complete(place, record.offset)
+    }
+
+    /// An outcome or dead letter did not reach Kafka.
+    /// - Parameter hasValue: the record is a dead letter with a value.
+    public mutating func lost(
+        _ record: RecordPlace, isOffsetDone: Bool, _ fault: KafkaFault, topic: String, hasValue: Bool,
+        at now: UInt64
+    ) -> LostFate {
+        self.now = max(self.now, now)
+        counters.undelivered += 1
+        if transactions != nil {
+            transactions!.reportCame()
+            // What is lost is produced again with all the others, but for partitions that went away.
+            if !isOffsetDone, partitions.place(ofSlot: record.slot) == nil { gate.finishOrphans(1) }
+            lostInTransaction(fault, topic: topic, hasValue: hasValue)
+            return .done
+        }
+        if fault.traits.contains(.fatal) {
+            fail(.producer, fault)
+            return .done
+        }
+        if fault.traits.contains(.retriable) { return .produceAgain(omitsValue: false) }
+        // Larger with its headers than the broker takes, a dead letter goes without its value.
+        if hasValue, fault.traits.contains(.tooLarge) { return .produceAgain(omitsValue: true) }
+        fail(.refusedRecord(topic: topic), fault)
+        return .done
+    }
+
+    private mutating func lostInTransaction(_ fault: KafkaFault, topic: String, hasValue: Bool) {
+        guard failure?.startsOver != true || drain.phase == .running else { return }
+        if fault.traits.contains(.fatal) { return failAtOnce(.producer, fault) }
+        let mayFit = hasValue && fault.traits.contains(.tooLarge) && transactions!.mayOmitValues(fault)
+        guard !fault.traits.contains(.lasting) || mayFit else {
+            return failAtOnce(.refusedRecord(topic: topic), fault)
+        }
+        transactions!.recordLost(fault)
+        followTransactions()
+    }
+
+    /// A change of the store is in the changelog.
+    public mutating func changeDelivered(
+        _ epoch: ChangeEpoch, partition: Int32, offset: Int64, at now: UInt64
+    ) {
+        self.now = max(self.now, now)
+        changelogEnds[partition] = max(changelogEnds[partition] ?? 0, offset + 1)
+        if transactions != nil {
+            transactions!.reportCame()
+            transactions!.recordProduced(at: now)
+        } else {
+            committer.acknowledged(epoch, at: now)
+            followCommitter()
+        }
+    }
+
+    /// A change of the store did not reach the changelog.
+    public mutating func changeLost(_ epoch: ChangeEpoch, _ fault: KafkaFault, topic: String, at now: UInt64)
+    {
+        self.now = max(self.now, now)
+        guard transactions != nil else {
+            // Changes can't be repeated in another order than they were made.
+            return fail(.changelog, fault)
+        }
+        counters.undelivered += 1
+        transactions!.reportCame()
+        lostInTransaction(fault, topic: topic, hasValue: false)
+    }
+
+    /// Delivery reports were polled.
+    /// - Parameter unreported: records whose reports are still to come.
+    public mutating func reportsPolled(unreported: Int, bytesHeld: Int, at now: UInt64) {
+        self.now = max(self.now, now)
+        gate.bytesHeld = bytesHeld
+        drain.unreported = unreported
+        if transactions != nil {
+            transactions!.reportsPolled(
+                hasOffsets: partitions.places.contains { partitions[$0].isChanged },
+                isUrgent: hastensCommits, at: now)
+            followTransactions()
+        }
+        afterProgress()
+    }
+
+    /// The offset of a record is complete. `isJob` unless its job took room further on, or takes none any more.
+    mutating func complete(_ place: Int, _ offset: Int64, isJob: Bool = true) {
+        let (completion, bytes) = partitions[place].complete(offset)
+        switch completion {
+        case .advanced, .completed:
+            let paused = isJob ? gate.finish(place, offset: offset, bytes: bytes) : gate.reasons(place)
+            counters.finished += 1
+            finishedSinceCommit += 1
+            if paused.contains(.window) { reopenWindow(place) }
+        case .notOutstanding, .unknown:
+            // Records of an aborted transaction are reported twice.
+            guard transactions == nil || transactions!.aborted == 0 else { return }
+            note(.secondOutcome(partitions[place].partition, offset: offset))
+        }
+    }
+
+    /// Goes on with what waited for jobs to finish.
+    mutating func afterProgress() {
+        let isUrgent = finishedSinceCommit >= settings.jobsPerCommit || hastensCommits
+        if isUrgent, transactions == nil, now >= lastCommit + Self.leastCommitInterval { commitDirty() }
+        checkRevocation()
+        checkDrain()
+        guard drain.phase == .running else { return }
+        if gate.settle(at: now) { act(.poll) }
+        followGate()
+    }
+
+    // MARK: The gate
+
+    /// Jobs of assigned partitions whose outcome isn't there yet.
+    public var outstanding: Int { max(0, gate.load.jobs - drain.drained) }
+
+    /// Jobs that shards still hold, those of partitions that went away included.
+    var unfinished: Int { gate.total.jobs - drain.drained }
+
+    /// Pauses and resumes what the gate says; not while draining, when all stays paused.
+    mutating func followGate() {
+        guard gate.hasActions else { return }
+        var run: [Int32] = []
+        var isPause = false
+        while let action = gate.nextAction() {
+            let (place, pauses): (Int, Bool) =
+                switch action {
+                case .pause(let place, _): (place, true)
+                case .resume(let place): (place, false)
+                }
+            if pauses != isPause {
+                flush(&run, isPause)
+                isPause = pauses
+            }
+            run.append(partitions[place].partition)
+            if case .pause(_, let reason) = action, drain.phase == .running { tell(reason, place) }
+        }
+        flush(&run, isPause)
+    }
+
+    private mutating func flush(_ run: inout [Int32], _ isPause: Bool) {
+        if !run.isEmpty, drain.phase == .running { act(isPause ? .pause(run) : .resume(run)) }
+        run.removeAll()
+    }
+
+    private mutating func tell(_ reason: IntakeGate.Reason, _ place: Int) {
+        let partition = partitions[place].partition
+        switch reason {
+        case .window:
+            counters.partitionPauses += 1
+            note(
+                .pausedForWindow(
+                    partition, watermark: partitions[place].watermark,
+                    finishedAbove: partitions[place].completedInWindow))
+        case .share:
+            counters.partitionPauses += 1
+            let load = gate.load(place)
+            note(.pausedForShare(partition, jobs: load.jobs, bytes: load.bytes))
+        default: break
+        }
+    }
+
+    /// The gate gave no room for a while.
+    private mutating func advanceGate() {
+        let pauses = gate.limitPauses
+        gate.advance(to: now)
+        if gate.limitPauses != pauses {
+            counters.pauses += 1
+            note(.pausedForLimit(jobs: outstanding, bytes: gate.total.bytes))
+        }
+        followGate()
+    }
+
+    /// Tells the gate when a partition's window is full.
+    private mutating func checkWindow(_ place: Int) {
+        relieve(place, again: false)
+        guard partitions[place].isFull || partitions[place].hasHeld else { return }
+        gate.window(place, isFull: true, hasRoom: false)
+    }
+
+    /// Has the shards put what holds the watermark into the store, when the commit's metadata runs out of room.
+    private mutating func relieve(_ place: Int, again: Bool) {
+        guard settings.mode.hasStore, let offset = partitions[place].askRelief(again: again) else { return }
+        act(.requestAll(.relieve(slot: partitions[place].slot, below: offset)))
+    }
+
+    /// The same for partitions that are paused until their watermark moves: what was in flight may wait by now.
+    private mutating func relieveFullWindows() {
+        guard now >= lastRelief + 1_000_000_000 else { return }
+        lastRelief = now
+        for place in partitions.places where gate.reasons(place).contains(.window) {
+            relieve(place, again: true)
+            reopenWindow(place)
+        }
+    }
+
+    /// Takes the records that the window could not hold, when it has room for them again.
+    mutating func reopenWindow(_ place: Int) {
+        guard gate.reasons(place).contains(.window), !partitions[place].isEnding, partitions[place].hasRoom,
+            drain.phase == .running
+        else { return }
+        let partition = partitions[place].partition
+        let held = partitions[place].takeHeld()
+        for (index, record) in held.enumerated() {
+            // The log can go back in between: then the partition has another place.
+            guard let place = partitions.place(ofPartition: partition) else {
+                act(.discard(handle: record.handle))
+                continue
+            }
+            guard gate.total.jobs < settings.gate.jobs else {
+                // No room for them among all jobs: the next tick tries again.
+                return partitions[place].hold(held[index...])
+            }
+            switch take(record, place) {
+            case .hand(let slot, let isReplay):
+                act(
+                    .hand(
+                        handle: record.handle, shard: record.shard, slot: slot, bytes: record.bytes,
+                        isReplay: isReplay))
+            case .held: return partitions[place].hold(held[(index + 1)...])
+            case .discard: act(.discard(handle: record.handle))
+            }
+        }
+        updateWindow(partition)
+    }
+
+    private mutating func updateWindow(_ partition: Int32) {
+        guard let place = partitions.place(ofPartition: partition), !partitions[place].hasHeld else { return }
+        gate.window(place, isFull: partitions[place].isFull, hasRoom: partitions[place].hasRoom)
+    }
+
+    // MARK: Time
+
+    /// When ``wake(at:)`` is to be called, in nanoseconds; nil: ticks are enough.
+    public var wakeAt: UInt64? { transactions?.wakeAt }
+
+    /// The time of ``wakeAt`` has come.
+    public mutating func wake(at now: UInt64) {
+        self.now = max(self.now, now)
+        guard transactions != nil, drain.phase != .leaving, drain.phase != .ended else { return }
+        transactions!.wake(at: now)
+        followTransactions()
+        checkDrain()
+    }
+
+    /// To be called ten times a second.
+    public mutating func tick(at time: DeliveryTime) {
+        now = max(now, time.monotonicNanoseconds)
+        guard drain.phase != .leaving, drain.phase != .ended else { return }
+        renewLease()
+        if transactions == nil, now >= lastCommit + settings.commitInterval { commitDirty() }
+        afterProgress()
+        guard drain.phase == .running else { return }
+        advanceGate()
+        relieveFullWindows()
+        lookForDue(time)
+        cleanCopies()
+        if !gate.isStalled { act(.poll) }
+        retryAssignment()
+    }
+}

@@ -1,0 +1,100 @@
+import DeliveryCore
+import EventLoop
+import RetryStore
+
+/// Orders of the machine to the shards.
+extension Intake {
+    func askAll(_ request: ShardRequest) {
+        if case .begin(let slot, let partition, let readThrough, _, let committed) = request {
+            return begin(slot, partition, readThrough: readThrough, committed: committed)
+        }
+        for index in shards.indices { ask(index, request) }
+    }
+
+    /// Each shard hears of a partition with its part of the store.
+    private func begin(_ slot: UInt16, _ partition: Int32, readThrough: Int64, committed: Int64) {
+        guard store != nil, let handle = handle(of: partition) else {
+            for shard in shards { shard.loop.execute { shard.begin(partitionSlot: slot) } }
+            return
+        }
+        let offset = CommittedOffset(committed)
+        watch(slot, offset)
+        let marks = takeMarkers(of: partition)
+        for shard in shards {
+            shard.loop.execute {
+                shard.begin(partitionSlot: slot, handle, readThrough: readThrough, offset, marks)
+            }
+        }
+    }
+
+    func ask(_ index: Int, _ request: ShardRequest) {
+        let shard = shards[index]
+        shard.loop.execute { [self] in
+            shard.perform(request) { [self] in report(index, $0) }
+        }
+    }
+}
+
+extension Shard {
+    /// Carries out an order of the worker. On the shard's thread.
+    func perform(_ request: ShardRequest, _ report: @escaping @Sendable (ShardReport) -> Void) {
+        switch request {
+        case .begin(let slot, _, _, _, _): begin(partitionSlot: slot)
+        case .abandon(let slots, let isLost):
+            report(
+                .abandoned(
+                    slots.map { SlotCount(slot: $0, count: abandon(partitionSlot: $0, isLost: isLost)) }))
+        case .settle(let slot): whenSettled(partitionSlot: slot) { report(.settled(slot: slot)) }
+        case .end(let slots): for slot in slots { end(partitionSlot: slot) }
+        case .relieve(let slot, let offset): relieve(partitionSlot: slot, below: offset)
+        case .due(let slot, let items, let readThrough):
+            let keys = items.map { ItemKey(device: $0.device, offset: $0.offset) }
+            due(slot, keys, readThrough: readThrough) { report(.dueTaken(slot: slot)) }
+        case .remove(let places): remove(places.map { ShardStore.Place($0) })
+        case .forgetMarkers(let slot): forgetMarks(partitionSlot: slot)
+        case .flush: report(.flushed(ShardFlush(flushToStore())))
+        case .freeze(let number, let atOnce):
+            submitToStore()
+            outcomes.freeze(atOnce: atOnce) { report(.frozen(number: number, produced: $0)) }
+        case .thaw(_, let repeating, let omitsValues):
+            let dropped = outcomes.thaw(repeating: repeating, omitsValues: omitsValues)
+            if dropped > 0 { report(.dropped(dropped)) }
+        case .storeFails(let isFailing): storeFails(isFailing)
+        case .wake: askForTurnEnd()
+        case .pass(let number): report(.passed(number))
+        case .drain:
+            report(.drained(drain()))
+            whenSettled(partitionSlot: nil) { report(.settledAll) }
+        case .finish:
+            end()
+            let flush = flushToStore()
+            let last = outcomes.end()
+            report(
+                .finished(ShardFlush(flush), produced: last.produced, changesLeft: last.changesLeft))
+        }
+    }
+}
+
+extension ShardStore.Place {
+    init(_ place: RecordPlace) { self.init(partitionSlot: place.slot, offset: place.offset) }
+
+    var recordPlace: RecordPlace { RecordPlace(slot: partitionSlot, offset: offset) }
+}
+
+extension ShardFlush {
+    init(_ flush: StoreFlush) {
+        self.init(
+            hasWritten: flush.hasWritten, produced: flush.produced,
+            epoch: ChangeEpoch(shard: flush.source.shard, epoch: flush.source.epoch))
+    }
+}
+
+extension ShardProgress {
+    init(_ news: IntakeNews) {
+        self.init()
+        completed = news.completed.map { .init(place: $0.place.recordPlace, isRepeated: $0.isRepeated) }
+        replayed = news.replayed.map(\.recordPlace)
+        freed = news.freed
+        removed = news.removed.map { .init(place: $0.place.recordPlace, device: $0.device) }
+    }
+}

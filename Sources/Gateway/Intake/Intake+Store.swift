@@ -1,0 +1,209 @@
+import DeliveryCore
+import EventLoop
+import Logging
+import RetryStore
+import SluiceModel
+
+/// What the machine asks of the store and of the changelog.
+extension Intake {
+    // MARK: Taking over
+
+    func perform(_ action: PartitionRestore.Action) {
+        switch action {
+        case .open(let attempt): open(attempt)
+        case .openCopies(let attempts): openCopies(attempts)
+        case .restore(let attempts): restore(attempts)
+        case .cancel(let partitions): cancelRestore(partitions)
+        case .loadMarkers(let attempt): loadMarkers(attempt)
+        }
+    }
+
+    private func open(_ attempt: PartitionRestore.Attempt) {
+        store?.open(partition: attempt.partition) { [self] result in
+            loop.execute { [self] in
+                let handle = try? result.get()
+                if let handle { keep(handle) }
+                tell { machine, now in machine.opened(attempt, isOpen: handle != nil, at: now) }
+            }
+        }
+    }
+
+    private func openCopies(_ attempts: [PartitionRestore.Attempt]) {
+        let now = wallClockMilliseconds()
+        // Files of an earlier copy go with its last handle.
+        for attempt in attempts { forget(attempt.partition) }
+        store?.openCopies(
+            partitions: attempts.map(\.partition), reachedAfter: now - settings.longestAbsence,
+            notAfter: now + RestoreLimits.clockTolerance
+        ) { [self] result in
+            loop.execute { [self] in
+                let copies = try? result.get()
+                for copy in copies ?? [] { keep(copy) }
+                tell { machine, now in machine.openedCopies(attempts, isOpen: copies != nil, at: now) }
+            }
+        }
+    }
+
+    private func loadMarkers(_ attempt: PartitionRestore.Attempt) {
+        guard let store, let handle = handle(of: attempt.partition) else {
+            return tell { machine, now in machine.loadedMarkers(attempt, isLoaded: false, at: now) }
+        }
+        store.loadMarks(of: handle) { [self] result in
+            loop.execute { [self] in
+                let marks = try? result.get()
+                if let marks, self.handle(of: attempt.partition) === handle {
+                    keep(marks, of: attempt.partition)
+                }
+                tell { machine, now in machine.loadedMarkers(attempt, isLoaded: marks != nil, at: now) }
+            }
+        }
+    }
+
+    /// The restorer reports.
+    func take(_ news: ChangelogRestorer.News) {
+        switch news {
+        case .restored(let handle, let position):
+            guard let attempt = restoreEnded(handle.number, handle) else { return }
+            logger.info(
+                "restored", metadata: ["partition": "\(handle.number)", "position": "\(position)"])
+            tell { machine, now in machine.restored(attempt, position: position, at: now) }
+        case .outOfRange(let partition):
+            guard let attempt = restoreEnded(partition) else { return }
+            tell { machine, now in machine.copyTooOld(attempt, at: now) }
+        case .interrupted(let partition, let error):
+            guard let attempt = restoreEnded(partition) else { return }
+            tell { machine, now in machine.restoreInterrupted(attempt, KafkaFault(error), at: now) }
+        case .troubled(let error, let place):
+            tell { machine, _ in machine.kafkaFailed() }
+            logger.warning(
+                "restoring from the changelog; tried again",
+                metadata: ["at": "\(place)", "error": "\(error)"])
+        case .failed(let text, let error):
+            tell { machine, _ in machine.kafkaFailed() }
+            fail(.other(text), error)
+        }
+    }
+
+    // MARK: Looks
+
+    /// Tells the shards which devices the store has items of. Until they know, nothing is sent of what concerns a device.
+    func scanItems(_ slot: UInt16, _ partition: Int32) {
+        guard let store, let handle = handle(of: partition) else { return }
+        let shards = shards
+        store.scanItems(handle, chunk: 4096) { keys in
+            for shard in shards { shard.loop.execute { shard.found(slot, keys) } }
+        } completion: { [self] error in
+            if let error {
+                // Errors that aren't transient have been told to all.
+                guard error.isTransient else { return }
+                loop.execute { [self] in
+                    logger.error(
+                        "the store can't be looked through; nothing is sent until it can",
+                        metadata: ["error": "\(error)"])
+                    tell { machine, _ in machine.scanFailed(slot: slot) }
+                }
+            } else {
+                for shard in shards { shard.loop.execute { shard.scanned(slot) } }
+            }
+        }
+    }
+
+    func scanDue(_ look: DueSchedule.Look, _ partition: Int32) {
+        guard let store, let handle = handle(of: partition) else {
+            return tell { machine, now in machine.found(look.slot, nil, isEnd: true, at: now) }
+        }
+        let cursor = look.after.map {
+            DueCursor(DueEntry(due: $0.due, key: ItemKey(device: $0.device, offset: $0.offset)))
+        }
+        store.scanDue(handle, after: cursor, through: look.through, limit: DueSchedule.mostEntries) {
+            [self] result in
+            loop.execute { [self] in
+                let scan = try? result.get()
+                let items = scan?.entries.map {
+                    DueItem(due: $0.due, device: $0.key.device, offset: $0.key.offset)
+                }
+                tell { machine, now in
+                    machine.found(look.slot, items, isEnd: scan?.isEnd ?? true, at: now)
+                }
+            }
+        }
+    }
+
+    // MARK: Durability
+
+    func sync() {
+        store?.sync { [self] error in
+            loop.execute { [self] in
+                if let error {
+                    if case .corrupt = error {
+                        fail(.other("\(error)"))
+                    } else {
+                        logger.error(
+                            "the store can't be synced; offsets are not committed until it can",
+                            metadata: ["error": "\(error)"])
+                    }
+                }
+                tell { machine, now in machine.synced(isDone: error == nil, at: now) }
+            }
+        }
+    }
+
+    /// Done when the store is closed at the latest.
+    func checkpoint(_ partition: Int32, _ offset: Int64) {
+        guard let store, let handle = handle(of: partition) else { return }
+        let position = ChangelogPosition(offset: offset, reachedMilliseconds: wallClockMilliseconds())
+        store.checkpoint(handle, position: position) { [logger] result in
+            guard case .failure(let error) = result else { return }
+            logger.warning(
+                "the local copy can't be kept; it is restored from the changelog next time",
+                metadata: ["partition": "\(partition)", "error": "\(error)"])
+        }
+    }
+
+    /// The store failed, or (nil) works again.
+    func storeWorks(_ error: RetryStoreError?) {
+        if let error, !error.isTransient { fail(.other("\(error)")) }
+        tell { machine, now in machine.storeFails(error != nil, at: now) }
+    }
+
+    /// Has the store drop copies that no partition will be restored from.
+    func dropCopies(except kept: Set<Int32>) {
+        guard let store else { return }
+        forgetAll(except: kept)
+        store.dropCopies(
+            except: kept, at: wallClockMilliseconds(), longestAbsence: settings.longestAbsence,
+            atMost: RestoreLimits.mostDroppedAtOnce
+        ) { [self] result in
+            loop.execute { [self] in
+                switch result {
+                case .success(let dropped):
+                    if !dropped.partitions.isEmpty {
+                        logger.info(
+                            "old local copies dropped",
+                            metadata: [
+                                "partitions":
+                                    "\(dropped.partitions.map { "\($0)" }.joined(separator: ","))"
+                            ])
+                    }
+                case .failure(let error):
+                    logger.warning(
+                        "old local copies can't be dropped; they are tried again",
+                        metadata: ["error": "\(error)"])
+                }
+                let areMore = (try? result.get())?.areMore
+                tell { machine, now in machine.droppedCopies(areMore: areMore, at: now) }
+            }
+        }
+    }
+}
+
+/// Limits of copies of partitions.
+enum RestoreLimits {
+    /// Milliseconds for which tombstones are surely kept: a copy that is older is restored anew. Well below what the
+    /// changelog topic must keep (``KafkaSetup``).
+    static let longestAbsence: Int64 = 1_800_000
+    /// Milliseconds by which the clock may have gone back since a copy was left.
+    static let clockTolerance: Int64 = 60_000
+    /// Most partitions to drop at once, as the store's thread does nothing else meanwhile.
+    static let mostDroppedAtOnce = 8
+}
