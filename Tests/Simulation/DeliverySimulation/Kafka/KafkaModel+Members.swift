@@ -1,0 +1,448 @@
+/// A client's membership, as the client sees it.
+struct KafkaConsumerState {
+    enum Pending: UInt8 {
+        case none, assign, revoke, lost
+    }
+
+    enum JoinState: UInt8 {
+        case none, joining, syncing, steady
+    }
+
+    var exists = false
+    /// -1 without a static name.
+    var instance = -1
+    /// 0: it is no member now.
+    var member = 0
+    var generation: Int32 = -1
+    var joinState = JoinState.none
+    /// Voids answers to joins of before.
+    var joinEpoch: Int32 = 0
+    /// As the group gave them.
+    var assigned = PartitionSet()
+    /// Taken, and not given back.
+    var owned = PartitionSet()
+    var pending = Pending.none
+    var pendingSet = PartitionSet()
+    /// To be assigned after a revocation.
+    var addedNext = PartitionSet()
+    var rejoins = false
+    /// The membership was lost before an event was answered.
+    var isLostAfter = false
+    var answeredAt: UInt64 = 0
+    var awaitsHeartbeat = false
+    var heartbeatEpoch: Int32 = 0
+}
+
+/// The connection to the group's coordinator, which reads requests one after the other.
+struct KafkaGroupLink {
+    enum Request {
+        case join(Int, PartitionSet, Int32)
+        case sync(Int, Int32, Int32)
+        case heartbeat(Int, Int32, Int32)
+        case leave(Int)
+        case commit(Int, Int, Int32, [KafkaModel.OffsetCommit])
+        case fetch(Int, PartitionSet, Bool)
+    }
+
+    enum Answer {
+        case joined(Int, Int32, KafkaModel.Failure?, Int32)
+        case synced(PartitionSet, KafkaModel.Failure?, Int32)
+        case heartbeat(KafkaModel.Failure?, Int32)
+        case committed(Int, KafkaModel.Failure?, KafkaModel.Membership)
+        case fetched(Int, [KafkaModel.CommittedOffset], KafkaModel.Failure?)
+    }
+
+    /// On their way to the coordinator, and back.
+    var requests = KafkaQueue<Request>()
+    var answers = KafkaQueue<Answer>()
+    var requestAt: UInt64 = 0
+    var answerAt: UInt64 = 0
+    /// Voids what was under way when the coordinator went.
+    var epoch: Int32 = 0
+    /// A join or a sync waits for others; what is behind it isn't read.
+    var isHeld = false
+    var heldEpoch: Int32 = 0
+    var held = KafkaQueue<Request>()
+}
+
+extension KafkaModel {
+    // MARK: Calls
+
+    /// Joins the group for the jobs topic.
+    /// - Parameter instance: a static member's name.
+    func join(_ id: ClientID, instance: Int = -1) {
+        let client = clients[id]
+        client.consumer.exists = true
+        client.consumer.instance = instance
+        client.consumer.heartbeatEpoch &+= 1
+        timers.add(
+            .heartbeat, at: now + configuration.heartbeatInterval, client: id,
+            epoch: client.consumer.heartbeatEpoch)
+        sendJoin(client)
+    }
+
+    /// The membership now, `nil` without one.
+    func membership(_ id: ClientID) -> Membership? {
+        let consumer = clients[id].consumer
+        return consumer.member == 0
+            ? nil : Membership(member: consumer.member, generation: consumer.generation)
+    }
+
+    /// Partitions that the client has taken and not given back.
+    func owned(_ id: ClientID) -> PartitionSet { clients[id].consumer.owned }
+
+    /// Whether the coordinator has the client's membership.
+    func isMember(_ id: ClientID) -> Bool { group.index(of: clients[id].consumer.member) != nil }
+
+    /// Answers `Event.assigned`.
+    /// - Parameter offsets: where to begin; partitions that aren't named begin where the reset policy says.
+    func assign(_ id: ClientID, _ offsets: [(partition: Int, offset: Int64)] = []) {
+        let client = clients[id]
+        guard client.pending == .assign, client.isRunning else { return }
+        client.consumer.pending = .none
+        client.consumer.owned.formUnion(client.consumer.pendingSet)
+        for partition in client.consumer.pendingSet {
+            begin(
+                id, place(.jobs, partition), offsets.first { $0.partition == partition }?.offset,
+                configuration.isolation, configuration.resetPolicy, isGroup: true)
+        }
+        answered(client)
+    }
+
+    /// Answers `Event.revoked` and `Event.lost`.
+    func unassign(_ id: ClientID) {
+        let client = clients[id]
+        guard client.pending == .revoke || client.pending == .lost, client.isRunning else { return }
+        let gone = client.consumer.pendingSet
+        client.consumer.pending = .none
+        client.consumer.owned.subtract(gone)
+        for partition in gone { end(client, place(.jobs, partition)) }
+        answered(client)
+    }
+
+    /// Leaves the group, a static member too.
+    func leave(_ id: ClientID) {
+        let client = clients[id]
+        guard client.consumer.exists else { return }
+        if client.consumer.member != 0 { send(client, .leave(client.consumer.member)) }
+        for partition in client.consumer.owned { end(client, place(.jobs, partition)) }
+        let epoch = client.consumer.joinEpoch &+ 1
+        let beat = client.consumer.heartbeatEpoch &+ 1
+        client.consumer = KafkaConsumerState()
+        client.consumer.joinEpoch = epoch
+        client.consumer.heartbeatEpoch = beat
+    }
+
+    // MARK: The rebalance
+
+    private func sendJoin(_ client: Client) {
+        client.consumer.joinState = .joining
+        client.consumer.joinEpoch &+= 1
+        client.consumer.rejoins = false
+        let owned = configuration.assignor == .cooperative ? client.consumer.assigned : []
+        send(client, .join(client.consumer.member, owned, client.consumer.joinEpoch))
+    }
+
+    func rejoin(_ client: Client, _ epoch: Int32) {
+        guard client.consumer.exists, client.consumer.joinEpoch == epoch, client.pending == .none else {
+            return
+        }
+        sendJoin(client)
+    }
+
+    private func joinLater(_ client: Client) {
+        client.consumer.joinEpoch &+= 1
+        timers.add(
+            .rejoin, at: now + configuration.retryPause, client: client.id, epoch: client.consumer.joinEpoch)
+    }
+
+    private func joined(_ client: Client, _ member: Int, _ generation: Int32, _ failure: Failure?) {
+        switch failure {
+        case nil:
+            client.consumer.member = member
+            client.consumer.generation = generation
+            client.consumer.joinState = .syncing
+            client.consumer.answeredAt = now
+            send(client, .sync(member, generation, client.consumer.joinEpoch))
+        case .coordinatorAway: joinLater(client)
+        case .fencedInstance: fenceInstance(client)
+        default:
+            client.consumer.member = 0
+            lose(client)
+        }
+    }
+
+    private func synced(_ client: Client, _ set: PartitionSet, _ failure: Failure?) {
+        switch failure {
+        case nil: break
+        case .rebalanceInProgress, .illegalGeneration: return sendJoin(client)
+        case .coordinatorAway: return joinLater(client)
+        case .fencedInstance: return fenceInstance(client)
+        default:
+            client.consumer.member = 0
+            return lose(client)
+        }
+        client.consumer.joinState = .steady
+        client.consumer.answeredAt = now
+        client.consumer.awaitsHeartbeat = false
+        let before = client.consumer.assigned
+        client.consumer.assigned = set
+        let revoked = before.subtracting(set)
+        let added = set.subtracting(before)
+        guard !revoked.isEmpty else { return tell(client, .assign, added) }
+        client.consumer.addedNext = added
+        client.consumer.rejoins = true
+        tell(client, .revoke, revoked)
+    }
+
+    private func tell(_ client: Client, _ pending: KafkaConsumerState.Pending, _ set: PartitionSet) {
+        client.consumer.pending = pending
+        client.consumer.pendingSet = set
+        switch pending {
+        case .assign: client.events.append(.assigned(set))
+        case .revoke: client.events.append(.revoked(set))
+        case .lost: client.events.append(.lost(set))
+        case .none: break
+        }
+    }
+
+    /// An event was answered.
+    private func answered(_ client: Client) {
+        if client.consumer.isLostAfter {
+            client.consumer.isLostAfter = false
+            return lose(client)
+        }
+        let added = client.consumer.addedNext
+        client.consumer.addedNext = []
+        if !added.isEmpty { return tell(client, .assign, added) }
+        if client.consumer.rejoins || client.consumer.joinState == .none { sendJoin(client) }
+    }
+
+    /// The group wants all members to join again.
+    private func startRejoin(_ client: Client) {
+        guard configuration.assignor == .eager, !client.consumer.owned.isEmpty else {
+            return sendJoin(client)
+        }
+        client.consumer.rejoins = true
+        client.consumer.assigned = []
+        tell(client, .revoke, client.consumer.owned)
+    }
+
+    /// The partitions are others' by now.
+    func lose(_ client: Client) {
+        client.consumer.joinState = .none
+        client.consumer.joinEpoch &+= 1
+        client.consumer.awaitsHeartbeat = false
+        guard client.pending == .none else {
+            if client.pending != .lost { client.consumer.isLostAfter = true }
+            return
+        }
+        client.consumer.assigned = []
+        client.consumer.addedNext = []
+        guard client.consumer.owned.isEmpty else { return tell(client, .lost, client.consumer.owned) }
+        sendJoin(client)
+    }
+
+    private func fenceInstance(_ client: Client) {
+        client.events.append(.instanceFenced)
+        client.consumer.member = 0
+        client.consumer.exists = false
+        client.consumer.joinState = .none
+        client.consumer.joinEpoch &+= 1
+    }
+
+    // MARK: Heartbeats
+
+    func heartbeat(_ client: Client, _ epoch: Int32) {
+        guard client.consumer.exists, client.consumer.heartbeatEpoch == epoch else { return }
+        timers.add(
+            .heartbeat, at: now + configuration.heartbeatInterval, client: client.id, epoch: epoch)
+        let isPolled = now - client.polledAt <= configuration.maximumPollInterval
+        guard client.consumer.member != 0 else {
+            if client.consumer.joinState == .none, client.pending == .none, isPolled { sendJoin(client) }
+            return
+        }
+        if !isPolled {
+            send(client, .leave(client.consumer.member))
+            client.consumer.member = 0
+            return loseUnpolled(client)
+        }
+        guard client.consumer.joinState == .steady else { return }
+        if now - client.consumer.answeredAt > configuration.sessionTimeout {
+            client.consumer.member = 0
+            return lose(client)
+        }
+        guard !client.consumer.awaitsHeartbeat else { return }
+        client.consumer.awaitsHeartbeat = true
+        send(
+            client,
+            .heartbeat(client.consumer.member, client.consumer.generation, client.consumer.joinEpoch))
+    }
+
+    /// Joins again when it is polled.
+    private func loseUnpolled(_ client: Client) {
+        let hasNothing = client.consumer.owned.isEmpty && client.pending == .none
+        guard hasNothing else { return lose(client) }
+        client.consumer.joinState = .none
+        client.consumer.joinEpoch &+= 1
+        client.consumer.assigned = []
+    }
+
+    private func heartbeatAnswered(_ client: Client, _ failure: Failure?) {
+        client.consumer.awaitsHeartbeat = false
+        guard client.consumer.joinState == .steady else { return }
+        switch failure {
+        case nil: client.consumer.answeredAt = now
+        case .rebalanceInProgress:
+            client.consumer.answeredAt = now
+            if client.pending == .none { startRejoin(client) }
+        case .illegalGeneration: lose(client)
+        case .unknownMember:
+            client.consumer.member = 0
+            lose(client)
+        case .fencedInstance: fenceInstance(client)
+        default: break
+        }
+    }
+
+    /// A commit's answer tells of the membership too.
+    private func committed(_ client: Client, _ reference: Int, _ failure: Failure?, _ membership: Membership)
+    {
+        client.events.append(.committed(reference: reference, failure))
+        guard let failure, failure.isMembershipLost, client.consumer.exists,
+            client.consumer.member == membership.member, client.consumer.joinState != .none
+        else { return }
+        if failure == .unknownMember { client.consumer.member = 0 }
+        // Also a newer generation's partitions, as librdkafka does.
+        lose(client)
+    }
+
+    // MARK: Partitions
+
+    /// The number of partitions is another one: the leader hears of it, and producers do.
+    func partitionsChanged() {
+        for client in clients where client.producer.exists && client.isRunning {
+            for place in client.lanes.indices where !client.lanes[place].queue.isEmpty && !logs[place].isAway
+            {
+                resumeLane(client, place)
+            }
+        }
+        guard let index = group.index(of: group.leader) else { return }
+        timers.add(
+            .refreshMetadata, at: now + drawn(0...configuration.metadataAge),
+            client: group.members[index].client)
+    }
+
+    func refreshMetadata(_ client: Client) {
+        guard client.consumer.exists else { return }
+        guard client.consumer.joinState == .steady, client.pending == .none else {
+            return timers.add(.refreshMetadata, at: now + 1_000_000_000, client: client.id)
+        }
+        startRejoin(client)
+    }
+
+    // MARK: The connection
+
+    func send(_ client: Client, _ request: KafkaGroupLink.Request) {
+        client.link.requestAt = max(now + way(), client.link.requestAt + 1)
+        client.link.requests.append(request)
+        timers.add(.groupRequest, at: client.link.requestAt, client: client.id, epoch: client.link.epoch)
+    }
+
+    func answer(_ client: Client, _ answer: KafkaGroupLink.Answer) {
+        client.link.isHeld = false
+        guard !client.isDead else { return }
+        client.link.answerAt = max(now + way(), client.link.answerAt + 1)
+        client.link.answers.append(answer)
+        timers.add(.groupAnswer, at: client.link.answerAt, client: client.id, epoch: client.link.epoch)
+    }
+
+    func groupRequest(_ client: Client, _ epoch: Int32) {
+        guard client.link.epoch == epoch, let request = client.link.requests.popFirst() else { return }
+        guard !group.isAway else { return refuse(client, request) }
+        if client.link.isHeld { return client.link.held.append(request) }
+        serve(client, request)
+    }
+
+    func serveHeld(_ client: Client) {
+        while !client.link.isHeld, let request = client.link.held.popFirst() { serve(client, request) }
+    }
+
+    private func serve(_ client: Client, _ request: KafkaGroupLink.Request) {
+        switch request {
+        case .join(let member, let owned, let epoch): joinArrives(client, member, owned, epoch)
+        case .sync(let member, let generation, let epoch): syncArrives(client, member, generation, epoch)
+        case .heartbeat(let member, let generation, let epoch):
+            heartbeatArrives(client, member, generation, epoch)
+        case .leave(let member): leaveArrives(member)
+        case .commit(let reference, let member, let generation, let offsets):
+            let membership = Membership(member: member, generation: generation)
+            commitArrives(client, reference, membership, offsets)
+        case .fetch(let reference, let partitions, let requireStable):
+            fetchArrives(client, reference, partitions, requireStable)
+        }
+    }
+
+    private func refuse(_ client: Client, _ request: KafkaGroupLink.Request) {
+        switch request {
+        case .join(_, _, let epoch): answer(client, .joined(0, 0, .coordinatorAway, epoch))
+        case .sync(_, _, let epoch): answer(client, .synced([], .coordinatorAway, epoch))
+        case .heartbeat(_, _, let epoch): answer(client, .heartbeat(.coordinatorAway, epoch))
+        case .leave: break
+        case .commit(let reference, let member, let generation, _):
+            answer(
+                client,
+                .committed(
+                    reference, .coordinatorAway, Membership(member: member, generation: generation)))
+        case .fetch(let reference, _, _): answer(client, .fetched(reference, [], .coordinatorAway))
+        }
+    }
+
+    /// The coordinator has gone: all that is under way, in both directions, ends without an answer.
+    func disconnect(_ client: Client) {
+        client.link.epoch &+= 1
+        let isHeld = client.link.isHeld
+        client.link.isHeld = false
+        let answers = client.link.answers.removeAll()
+        let requests = client.link.held.removeAll() + client.link.requests.removeAll()
+        guard !client.isDead else { return }
+        for lost in answers {
+            switch lost {
+            case .joined(_, _, _, let epoch): answer(client, .joined(0, 0, .coordinatorAway, epoch))
+            case .synced(_, _, let epoch): answer(client, .synced([], .coordinatorAway, epoch))
+            case .heartbeat(_, let epoch): answer(client, .heartbeat(.coordinatorAway, epoch))
+            case .committed(let reference, _, let membership):
+                answer(client, .committed(reference, .coordinatorAway, membership))
+            case .fetched(let reference, _, _): answer(client, .fetched(reference, [], .coordinatorAway))
+            }
+        }
+        if isHeld {
+            let epoch = client.link.heldEpoch
+            // The state tells a join from a sync; an older one's answer means nothing.
+            answer(
+                client,
+                client.consumer.joinState == .syncing
+                    ? .synced([], .coordinatorAway, epoch) : .joined(0, 0, .coordinatorAway, epoch))
+        }
+        for request in requests { refuse(client, request) }
+    }
+
+    func groupAnswer(_ client: Client, _ epoch: Int32) {
+        guard client.link.epoch == epoch, let answer = client.link.answers.popFirst() else { return }
+        let current = client.consumer.joinEpoch
+        switch answer {
+        case .joined(let member, let generation, let failure, let epoch):
+            if epoch == current, client.consumer.joinState == .joining {
+                joined(client, member, generation, failure)
+            }
+        case .synced(let set, let failure, let epoch):
+            if epoch == current, client.consumer.joinState == .syncing { synced(client, set, failure) }
+        case .heartbeat(let failure, let epoch):
+            if epoch == current { heartbeatAnswered(client, failure) }
+        case .committed(let reference, let failure, let membership):
+            committed(client, reference, failure, membership)
+        case .fetched(let reference, let offsets, let failure):
+            client.events.append(.fetchedCommitted(reference: reference, offsets, failure))
+        }
+    }
+}
