@@ -53,6 +53,8 @@ extension KafkaModel {
         /// A client that isn't polled for so long leaves.
         var maximumPollInterval: UInt64 = 300_000_000_000
         var initialRebalanceDelay: UInt64 = 3_000_000_000
+        /// Commits are refused as soon as a member joins, as librdkafka's embedded cluster does.
+        var refusesCommitsWhileJoining = false
         /// `offset.metadata.max.bytes`
         var metadataLimit = 4096
         /// Commits out of a thousand that are taken without their client ever hearing so.

@@ -163,13 +163,21 @@ extension KafkaModel {
             client.consumer.generation = generation
             client.consumer.joinState = .syncing
             client.consumer.answeredAt = now
-            send(client, .sync(member, generation, client.consumer.joinEpoch))
+            guard member == group.leader else { return sendSync(client, client.consumer.joinEpoch) }
+            // The leader looks for the topic's partitions first.
+            timers.add(
+                .sendSync, at: now + way() + way(), client: client.id, epoch: client.consumer.joinEpoch)
         case .coordinatorAway: joinLater(client)
         case .fencedInstance: fenceInstance(client)
         default:
             client.consumer.member = 0
             lose(client)
         }
+    }
+
+    func sendSync(_ client: Client, _ epoch: Int32) {
+        guard client.consumer.joinState == .syncing, client.consumer.joinEpoch == epoch else { return }
+        send(client, .sync(client.consumer.member, client.consumer.generation, epoch))
     }
 
     private func synced(_ client: Client, _ set: PartitionSet, _ failure: Failure?) {

@@ -61,7 +61,10 @@ extension KafkaModel {
         var failure = refusal(of: membership)
         // A group with members takes nothing of others.
         if membership.member == 0, group.state != .empty { failure = .unknownMember }
-        if failure == nil, group.state == .completing { failure = .rebalanceInProgress }
+        let isRefused =
+            group.state == .completing
+            || (group.state == .preparing && configuration.refusesCommitsWhileJoining)
+        if failure == nil, isRefused { failure = .rebalanceInProgress }
         guard failure == nil else { return answer(client, .committed(reference, failure, membership)) }
         for commit in offsets {
             if commit.metadata.utf8.count > configuration.metadataLimit {

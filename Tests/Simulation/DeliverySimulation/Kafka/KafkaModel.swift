@@ -169,6 +169,7 @@ final class KafkaModel {
         case .listed: answerList(client, timer)
         case .refreshMetadata: refreshMetadata(client)
         case .rejoin: rejoin(client, timer.epoch)
+        case .sendSync: sendSync(client, timer.epoch)
         case .batchArrives: batchArrives(client, Int(timer.place), timer.epoch)
         case .stepArrives: stepArrives(client, timer)
         case .registerArrives: registerArrives(client, timer)
