@@ -141,6 +141,27 @@ struct KafkaModelGroupTests {
         #expect(kafka.owned(twin) == owned)
     }
 
+    @Test func aStaticMemberThatIsKilledBetweenTheRoundsLeavesAPartitionToNobody() {
+        let kafka = calm()
+        let first = kafka.member(instance: 1)
+        kafka.settle([first], for: 5 * second)
+        let other = kafka.member(instance: 2)
+        while !kafka.hasEvents(first) { kafka.settle([other], for: 50 * millisecond) }
+        guard case .revoked(let revoked)? = kafka.nextEvent(first) else {
+            Issue.record("nothing is revoked")
+            return
+        }
+        kafka.crash(first)
+        let again = kafka.member(instance: 1)
+        kafka.settle([again, other], for: 300 * second)
+        // Its new process gets the assignment of the first round, and nobody asks for the second.
+        #expect(kafka.owned(again).intersection(revoked).isEmpty)
+        #expect(kafka.owned(other).isEmpty)
+        let third = kafka.member()
+        kafka.settle([again, other, third], for: 60 * second)
+        #expect(kafka.owned(again).count + kafka.owned(other).count + kafka.owned(third).count == 4)
+    }
+
     @Test func aMemberThatIsNotPolledLeaves() {
         let kafka = calm { $0.maximumPollInterval = 20 * second }
         let first = kafka.member()

@@ -4,22 +4,15 @@ import Testing
 
 /// Random lives of the simulated Kafka, and what holds in all of them.
 struct KafkaModelSoakTests {
-    @Test func nothingBreaksTheRules() {
-        for seed in UInt64(1)...60 {
+    @Test func nothingBreaksTheRulesWhateverHappens() {
+        var counts: [String: Int] = [:]
+        for seed in UInt64(1)...30 {
             let soak = KafkaSoak(seed: seed)
             soak.run(steps: 4_000)
             guard soak.broken == nil else {
                 Issue.record("seed \(seed): \(soak.broken!)")
                 return
             }
-        }
-    }
-
-    @Test func everythingHappens() {
-        var counts: [String: Int] = [:]
-        for seed in UInt64(1)...60 {
-            let soak = KafkaSoak(seed: seed)
-            soak.run(steps: 4_000)
             counts.merge(soak.counts, uniquingKeysWith: +)
         }
         let expected = [
@@ -191,6 +184,7 @@ private final class KafkaSoak {
             guard let event = kafka.nextEvent(client) else { break }
             take(event, worker)
         }
+        guard client == worker.client else { return }
         // Some answer late.
         guard !worker.isStopped, isHealed || draw.chance(600) else { return }
         switch kafka.clients[client].pending {
@@ -206,7 +200,10 @@ private final class KafkaSoak {
         case .assigned: count("assigned")
         case .revoked: count("revoked")
         case .lost: count("lost")
-        case .instanceFenced: count("instance fenced")
+        case .instanceFenced:
+            count("instance fenced")
+            kafka.crash(worker.client)
+            start(workers.firstIndex { $0 === worker }!)
         case .report(let report):
             count(report.failure.map { "report \($0)" } ?? "report")
             guard produced[report.opaque].report == nil else {
@@ -485,8 +482,13 @@ private final class KafkaSoak {
         guard broken == nil else { return }
         mend()
         isHealed = true
-        for _ in 0..<6_000 where broken == nil {
-            kafka.advance(to: kafka.now + 20 * millisecond)
+        for turn in 0..<2_000 where broken == nil {
+            kafka.advance(to: kafka.now + 50 * millisecond)
+            // A static member that was killed may have left a partition to nobody, until the group shares anew.
+            if turn == 800 {
+                kafka.close(workers[1].client)
+                start(1)
+            }
             for worker in workers {
                 handle(worker)
                 goOn(worker)

@@ -50,6 +50,9 @@ final class KafkaGroup {
     var isFirst = false
     /// Durable since the last assignment.
     var kept: (generation: Int32, members: [Member], leader: Int) = (0, [], 0)
+    /// Partitions that there were when they were shared out last, and when members look again.
+    var sharedCount = 0
+    var lookAt: UInt64 = 0
     private var serial = 0
 
     func nextSerial() -> Int {
@@ -298,6 +301,7 @@ extension KafkaModel {
     // MARK: Assignors
 
     private func shareOut() {
+        group.sharedCount = partitionCount(.jobs)
         switch configuration.assignor {
         case .cooperative: shareCooperatively()
         case .eager: shareEagerly()

@@ -197,7 +197,7 @@ extension KafkaModel {
         if topic == .jobs { partitionsChanged() }
     }
 
-    /// Adds partitions. The group hears of those of the jobs topic when its leader looks again.
+    /// Adds partitions. The group hears of those of the jobs topic when a member looks again.
     func grow(_ topic: Topic, to partitions: Int) {
         guard partitions > partitionCounts[topic.rawValue], partitions <= Self.stride else { return }
         partitionCounts[topic.rawValue] = partitions

@@ -100,6 +100,8 @@ extension KafkaModel {
         let client = clients[id]
         guard client.pending == .assign, client.isRunning else { return }
         client.consumer.pending = .none
+        // Fenced meanwhile.
+        guard client.consumer.exists else { return }
         client.consumer.owned.formUnion(client.consumer.pendingSet)
         for partition in client.consumer.pendingSet {
             begin(
@@ -216,6 +218,7 @@ extension KafkaModel {
 
     /// An event was answered.
     private func answered(_ client: Client) {
+        guard client.consumer.exists else { return }
         if client.consumer.isLostAfter {
             client.consumer.isLostAfter = false
             return lose(client)
@@ -280,6 +283,9 @@ extension KafkaModel {
             client.consumer.member = 0
             return lose(client)
         }
+        if group.sharedCount != partitionCount(.jobs), group.lookAt <= now, client.pending == .none {
+            return startRejoin(client)
+        }
         guard !client.consumer.awaitsHeartbeat else { return }
         client.consumer.awaitsHeartbeat = true
         send(
@@ -327,7 +333,7 @@ extension KafkaModel {
 
     // MARK: Partitions
 
-    /// The number of partitions is another one: the leader hears of it, and producers do.
+    /// The number of partitions is another one: the members hear of it later, and producers do now.
     func partitionsChanged() {
         for client in clients where client.producer.exists && client.isRunning {
             for place in client.lanes.indices where !client.lanes[place].queue.isEmpty && !logs[place].isAway
@@ -335,18 +341,7 @@ extension KafkaModel {
                 resumeLane(client, place)
             }
         }
-        guard let index = group.index(of: group.leader) else { return }
-        timers.add(
-            .refreshMetadata, at: now + drawn(0...configuration.metadataAge),
-            client: group.members[index].client)
-    }
-
-    func refreshMetadata(_ client: Client) {
-        guard client.consumer.exists else { return }
-        guard client.consumer.joinState == .steady, client.pending == .none else {
-            return timers.add(.refreshMetadata, at: now + 1_000_000_000, client: client.id)
-        }
-        startRejoin(client)
+        group.lookAt = now + drawn(0...configuration.metadataAge)
     }
 
     // MARK: The connection

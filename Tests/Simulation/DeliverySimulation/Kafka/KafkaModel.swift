@@ -167,7 +167,6 @@ final class KafkaModel {
         case .stepTimedOut: stepTimedOut(client, timer.epoch)
         case .registered: registered(client, timer)
         case .listed: answerList(client, timer)
-        case .refreshMetadata: refreshMetadata(client)
         case .rejoin: rejoin(client, timer.epoch)
         case .sendSync: sendSync(client, timer.epoch)
         case .batchArrives: batchArrives(client, Int(timer.place), timer.epoch)

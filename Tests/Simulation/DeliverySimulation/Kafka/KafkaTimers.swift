@@ -6,7 +6,7 @@ struct KafkaTimers {
         case offsetsMarker, transactionExpires
         // At the clients.
         case batchAcknowledged, expireRecords, fetchDone, groupAnswer, heartbeat, stepAnswered, stepTimedOut
-        case registered, listed, refreshMetadata, rejoin, sendSync
+        case registered, listed, rejoin, sendSync
 
         var isOfClient: Bool { rawValue >= Kind.batchAcknowledged.rawValue }
     }
