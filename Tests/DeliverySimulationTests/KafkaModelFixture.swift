@@ -61,7 +61,7 @@ extension KafkaModel {
         feed(of: topic, partition).map(\.payload)
     }
 
-    /// What a reader gets from the beginning.
+    /// All that a reader gets from the beginning.
     func readAll(_ topic: Topic = .outcomes, _ partition: Int = 0, isolation: Isolation = .committed) -> [Int]
     {
         let client = addClient()

@@ -22,7 +22,7 @@ final class KafkaLog {
     var start: Int64 = 0
     /// The next record's offset.
     var end: Int64 = 0
-    /// Counts how often the topic was made anew.
+    /// The number of times that the topic was made anew.
     var incarnation = 0
     /// Changes when entries are removed, so that indices mean nothing any more.
     var layout: Int32 = 0

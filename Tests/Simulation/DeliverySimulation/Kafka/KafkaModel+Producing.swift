@@ -1,4 +1,4 @@
-/// A producer's queue for one partition. What is at its head has been sent already.
+/// A producer's queue for one partition. Records at its head have been sent already.
 struct KafkaLane {
     struct Pending {
         var record: KafkaModel.Record

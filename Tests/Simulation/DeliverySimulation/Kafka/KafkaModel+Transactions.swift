@@ -1,4 +1,4 @@
-/// What the coordinator knows of a transactional identifier.
+/// A transactional identifier, as its coordinator knows it.
 struct KafkaTransactionalID {
     enum State: UInt8 {
         case empty, ongoing
@@ -12,7 +12,7 @@ struct KafkaTransactionalID {
     var transaction: Int32 = -1
 }
 
-/// One transaction.
+/// A transaction.
 struct KafkaTransaction {
     enum Decision: UInt8 {
         case open, commit, abort
@@ -49,7 +49,7 @@ extension KafkaModel {
         return identifier.state == .ending ? .concurrent : .valid
     }
 
-    /// The open transaction of an identifier. One begins where there is none.
+    /// The open transaction of an identifier. A new one begins where there is none.
     func openTransaction(_ identifier: Int) -> Int32 {
         guard identifiers[identifier].state != .ongoing else { return identifiers[identifier].transaction }
         let number = transactions.count

@@ -76,7 +76,7 @@ extension KafkaModel {
         var key: Int
         var kind: UInt8
         var isTombstone: Bool
-        /// When a broker appended it.
+        /// The time at which a broker appended it.
         var appendedAt: UInt64
     }
 
@@ -103,7 +103,7 @@ extension KafkaModel {
     }
 
     enum ProduceAnswer: Equatable {
-        /// One report follows.
+        /// A report follows.
         case queued
         case queueFull
         case noTransaction
@@ -197,7 +197,7 @@ extension KafkaModel {
         var time: UInt64
         var topic: Topic
         var partition: Int
-        /// Counts how often the topic was made anew.
+        /// The number of times that the topic was made anew.
         var incarnation: Int
         var offset: Int64
         var payload: Int

@@ -250,7 +250,7 @@ final class KafkaModel {
         }
     }
 
-    /// SIGKILL: records that hadn't left are gone. What is on its way may still arrive.
+    /// SIGKILL: records that hadn't left are gone. Requests on their way may still arrive.
     func crash(_ id: ClientID) {
         let client = clients[id]
         guard !client.isDead else { return }
