@@ -14,7 +14,7 @@ import Testing
         var partitions = PartitionSlots()
         let kept = partitions.insert(state(0))
         var last: UInt16 = 0
-        for round in 1...65_535 {
+        for round in 1...65_534 {
             let place = partitions.insert(state(1))
             #expect(place == 1)
             let slot = partitions[place].slot
@@ -32,6 +32,23 @@ import Testing
         let next = partitions.insert(state(1))
         #expect(partitions[next].slot == 1)
         #expect(partitions[kept].slot == 0)
+    }
+
+    @Test func noPartitionHasTheSlotThatMarksRecordsOfTheChangelog() {
+        var partitions = PartitionSlots()
+        var slots = Set<UInt16>()
+        for round in 0..<70_000 {
+            let place = partitions.insert(state(0))
+            let slot = partitions[place].slot
+            slots.insert(slot)
+            let source = OutcomeSource(storedIn: slot, offset: 7)
+            guard ChangeSource(opaque: source.opaque) == nil else {
+                Issue.record("round \(round): the outcome of slot \(slot) passes for a change")
+                return
+            }
+            partitions.remove(place)
+        }
+        #expect(slots.count == 65_535)
     }
 
     @Test func partitionsAreFoundByNumberAndSlotWhileOthersComeAndGo() {

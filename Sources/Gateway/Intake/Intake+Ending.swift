@@ -308,6 +308,7 @@ extension Intake {
                 let last = shard.outcomes.end()
                 loop.execute { [self] in
                     transactions?.produced += last.produced
+                    if last.isTorn { transactions?.isTorn = true }
                     changesLeft += last.changesLeft
                     countChanges(flush)
                     finished.call()

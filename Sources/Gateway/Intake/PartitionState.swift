@@ -111,7 +111,7 @@ struct PartitionSlots: ~Copyable {
     @discardableResult
     mutating func insert(_ state: PartitionState) -> Int {
         precondition(count < Int(Self.none), "more than \(Self.none) partitions")
-        while place(ofSlot: nextSlot) != nil { nextSlot &+= 1 }
+        while nextSlot == ChangeSource.slot || place(ofSlot: nextSlot) != nil { nextSlot &+= 1 }
         let slot = nextSlot
         nextSlot &+= 1
         let place = freePlaces.popLast() ?? isUsed.count

@@ -15,15 +15,17 @@ final class WorkerTransactions: TimerHandler {
     var awaitedShards = 0
     var isFreezing = false
     var isFrozen = true
-    /// Freezes asked for so far: answers to an earlier one are of no meaning.
-    var freezes: UInt64 = 0
+    /// Number of the transaction that the shards were thawed for last; 0: for none.
+    var thawed: UInt64 = 0
+    /// A shard has ended with a part of what belongs into the open transaction: it must not be committed.
+    var isTorn = false
     /// The open transaction is to be aborted when the shards are frozen. What a shard produces after the abort, and before it
     /// hears of it, would be in the next transaction, and be repeated there.
     var abortWaits = false
     /// Records that the shards have produced, as they told when they stopped, and that reports have come for.
     var produced = 0
     var reported = 0
-    /// The last one was aborted.
+    /// The one that the shards were thawed for last was aborted.
     var repeats = false
     /// Why dead letters go without their values, and the transaction that had them last, until one is committed; nil: they
     /// keep them.
@@ -163,15 +165,17 @@ extension Intake {
     /// - Parameter atOnce: without waiting for what the producer takes no more.
     private func freezeShards(atOnce: Bool = false) {
         guard let transactions, !transactions.isFrozen, atOnce || !transactions.isFreezing else { return }
-        transactions.isFreezing = true
-        transactions.freezes += 1
-        let number = transactions.freezes
-        transactions.awaitedShards = shards.count
-        transactions.produced = 0
+        let number = transactions.cycle.transaction.number
+        if !transactions.isFreezing {
+            // A shard answers once for each transaction, also when an abort overtakes the first call.
+            transactions.isFreezing = true
+            transactions.awaitedShards = shards.count
+            transactions.produced = 0
+        }
         for shard in shards {
             shard.loop.execute { [self] in
                 shard.submitToStore()
-                shard.outcomes.freeze(atOnce: atOnce) { [self] produced in
+                shard.outcomes.freeze(number, atOnce: atOnce) { [self] number, produced in
                     loop.execute { [self] in frozen(number, produced) }
                 }
             }
@@ -179,7 +183,8 @@ extension Intake {
     }
 
     private func frozen(_ number: UInt64, _ produced: Int) {
-        guard let transactions, number == transactions.freezes, phase != .ended else { return }
+        guard let transactions, number == transactions.thawed, transactions.isFreezing, phase != .ended
+        else { return }
         transactions.awaitedShards -= 1
         transactions.produced += produced
         guard transactions.awaitedShards == 0 else { return }
@@ -205,11 +210,14 @@ extension Intake {
         let repeating = transactions.repeats ? Set(partitions.places.map { partitions[$0].slot }) : nil
         if repeating == nil { transactions.omission = nil }
         let omitsValues = transactions.omission?.reason
+        let number = transactions.cycle.transaction.number
+        transactions.thawed = number
         transactions.repeats = false
         transactions.isFrozen = false
         for shard in shards {
             shard.loop.execute { [self] in
-                let dropped = shard.outcomes.thaw(repeating: repeating, omitsValues: omitsValues)
+                let dropped = shard.outcomes.thaw(
+                    number, repeating: repeating, omitsValues: omitsValues)
                 if dropped > 0 { loop.execute { [self] in gate.finishOrphans(dropped) } }
             }
         }
@@ -267,10 +275,11 @@ extension Intake {
             remove(removals)
             checkRevocation()
             checkDrain()
-        case .aborted(_, let error):
+        case .aborted(let transaction, let error):
             counters.commitErrors += 1
             transactions.aborted += 1
-            transactions.repeats = true
+            // Shards have nothing of one that could not even begin: what they keep may be committed.
+            if transaction.number == transactions.thawed { transactions.repeats = true }
             for place in partitions.places { partitions[place].isDirty = true }
             logger.warning(
                 "a transaction was aborted; what it held is produced again", metadata: ["error": "\(error)"])
@@ -321,7 +330,7 @@ extension Intake {
         if transactions.abortWaits {
             transactions.abortWaits = false
             turn.step = .abort
-        } else if transactions.reported < transactions.produced {
+        } else if transactions.reported < transactions.produced || transactions.isTorn {
             turn = transactions.cycle.partitionsLost(
                 .reportsMissing, isStepUnderWay: transactions.client.isBusy)
         } else if transactions.cycle.awaitsOffsets, !transactions.client.isBusy {
