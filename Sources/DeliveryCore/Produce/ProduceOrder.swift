@@ -77,19 +77,13 @@ public struct ProduceOrder: ~Copyable {
     private var owesForget = false
     private var tickets = RingQueue<Ticket>(capacity: 16)
     private var actions = RingQueue<ProduceAction>(capacity: 64)
-    /// A bit for each slot of a partition that has ended.
-    private let endedSlots: UnsafeMutablePointer<UInt64>
-
-    private static let words = 1024
+    /// Slots of partitions that have ended.
+    private var endedSlots = SlotSet()
 
     public init(isTransactional: Bool) {
         self.isTransactional = isTransactional
         phase = isTransactional ? .frozen : .open
-        endedSlots = .allocate(capacity: Self.words)
-        endedSlots.initialize(repeating: 0, count: Self.words)
     }
-
-    deinit { endedSlots.deallocate() }
 
     /// The shard should send nothing: many wait for the next transaction, or some for room in the producer.
     public var isBlocked: Bool { phase == .frozen ? waiting > Self.mostWaiting : waiting > 0 }
@@ -116,7 +110,7 @@ public struct ProduceOrder: ~Copyable {
         _ kind: Kind, partition: UInt16, isJob: Bool, isPermitted: Bool
     ) -> Step {
         guard !hasEnded else { return .drop }
-        if hasEnded(partition) {
+        if endedSlots.contains(partition) {
             if isJob { actions.append(.gaveBack(partition: partition, wasProduced: false)) }
             return .drop
         }
@@ -285,14 +279,14 @@ public struct ProduceOrder: ~Copyable {
 
     /// The slot is another partition's, or the same one's once more.
     public mutating func beginPartition(_ slot: UInt16) {
-        endedSlots[Int(slot) / 64] &= ~(1 << (UInt64(slot) % 64))
+        endedSlots.remove(slot)
     }
 
     /// With transactions: an outcome counts only together with the offset of its partition, which has gone. Nothing more is
     /// said for it until it begins again.
     public mutating func endPartition(_ slot: UInt16) {
         guard isTransactional, !hasEnded else { return }
-        endedSlots[Int(slot) / 64] |= 1 << (UInt64(slot) % 64)
+        endedSlots.insert(slot)
         for index in 0..<cut where records[index].partition == slot { records[index].flags |= Record.ended }
         dropWaiting(tellsJobs: true) { $0.partition == slot }
         settle()
@@ -325,11 +319,6 @@ public struct ProduceOrder: ~Copyable {
         isAsked = false
         skipDropped()
         return jobs
-    }
-
-    @inline(__always)
-    private func hasEnded(_ slot: UInt16) -> Bool {
-        endedSlots[Int(slot) / 64] & (1 << (UInt64(slot) % 64)) != 0
     }
 
     // MARK: Transactions
