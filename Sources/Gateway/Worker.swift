@@ -135,7 +135,7 @@ public final class Worker: Sendable {
                     collapsesRepeats: configuration.apps.map {
                         $0.missingCollapseIdentifier == .apnsID
                     })
-                let writer = OutcomeWriter(
+                let writer = ShardProducer(
                     producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
                     isTransactional: transactional != nil, permit: permit, logger: logger
                 ) { weakIntake.fail($0, $1) }

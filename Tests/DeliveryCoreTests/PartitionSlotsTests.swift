@@ -59,4 +59,15 @@ import Testing
         partitions.insert(state(0))
         for number: Int32 in [-1, .min, 1, .max] { #expect(partitions.place(ofPartition: number) == nil) }
     }
+
+    @Test func noPartitionHasTheSlotThatMarksRecordsOfTheChangelog() {
+        var partitions = PartitionSlots()
+        var slots = Set<UInt16>()
+        for _ in 0..<70_000 {
+            let place = partitions.insert(state(0))!
+            slots.insert(partitions[place].slot)
+            partitions.remove(place)
+        }
+        #expect(slots.count == 65_535 && !slots.contains(.max))
+    }
 }

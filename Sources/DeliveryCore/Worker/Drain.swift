@@ -47,6 +47,8 @@ public struct Drain: Sendable {
     var unreported = 0
     private(set) var produced = 0
     private(set) var changesLeft = 0
+    /// A shard has ended with a part of what belongs into the open transaction.
+    private(set) var isTorn = false
     /// All jobs had ended when the shards were ended.
     private(set) var isComplete = false
     /// The last offsets are committed.
@@ -95,9 +97,10 @@ public struct Drain: Sendable {
         return awaitedAnswers == 0
     }
 
-    mutating func shardEnded(produced count: Int, changesLeft left: Int) -> Bool {
-        produced += count
-        changesLeft += left
+    mutating func shardEnded(_ ending: ShardEnding) -> Bool {
+        produced += ending.produced
+        changesLeft += ending.changesLeft
+        if ending.isTorn { isTorn = true }
         return shardAnswered()
     }
 

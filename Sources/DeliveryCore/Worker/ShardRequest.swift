@@ -85,7 +85,7 @@ public enum ShardRequest: Sendable, Equatable {
     case pass(UInt64)
     /// Sends nothing new; ``ShardReport/drained(_:)`` and then ``ShardReport/settledAll`` follow.
     case drain
-    /// Closes connections and ends; ``ShardReport/finished(_:produced:changesLeft:)`` follows.
+    /// Closes connections and ends; ``ShardReport/finished(_:)`` follows.
     case finish
 }
 
@@ -106,7 +106,25 @@ public enum ShardReport: Sendable, Equatable {
     case dropped(Int)
     case passed(UInt64)
     case drained(Int)
-    case finished(ShardFlush, produced: Int, changesLeft: Int)
+    case finished(ShardEnding)
+}
+
+/// A shard's last report.
+public struct ShardEnding: Hashable, BitwiseCopyable, Sendable {
+    public var flush: ShardFlush
+    /// Records in all transactions.
+    public var produced: Int
+    /// Changes of the store that were not produced.
+    public var changesLeft: Int
+    /// The open transaction lacks a part of what belongs into it.
+    public var isTorn: Bool
+
+    public init(flush: ShardFlush, produced: Int, changesLeft: Int, isTorn: Bool) {
+        self.flush = flush
+        self.produced = produced
+        self.changesLeft = changesLeft
+        self.isTorn = isTorn
+    }
 }
 
 public struct SlotCount: Hashable, BitwiseCopyable, Sendable {

@@ -41,7 +41,9 @@ public struct TransactionalCommits: Sendable {
     private var produced = 0
     /// Records whose delivery reports have come.
     private var reported = 0
-    /// The last transaction was aborted.
+    /// Number of the transaction that the shards were thawed for last; 0: none.
+    private var thawed: UInt64 = 0
+    /// The transaction that the shards were thawed for last was aborted.
     private var repeats = false
     /// Why dead letters go without their values, and the transaction that had them last; nil: they keep their values.
     private var omission: (reason: String, transaction: UInt64)?
@@ -55,7 +57,7 @@ public struct TransactionalCommits: Sendable {
     /// Shards have ended, and the last transaction is to be.
     private var isEnding = false
     private var hasStopped = false
-    private var changesLeft = 0
+    private var isTorn = false
     public private(set) var aborted = 0
     private var actions: [Action] = []
 
@@ -138,7 +140,7 @@ public struct TransactionalCommits: Sendable {
 
     /// A shard has stopped producing.
     mutating func frozen(_ number: UInt64, produced count: Int) {
-        guard isFreezing, number == cycle.transaction.number else { return }
+        guard isFreezing, number == thawed else { return }
         awaitedShards -= 1
         produced += count
         guard awaitedShards == 0 else { return }
@@ -183,14 +185,14 @@ public struct TransactionalCommits: Sendable {
     /// All shards have ended and produce nothing more.
     /// - Parameters:
     ///   - produced: records in all transactions.
-    ///   - changesLeft: changes of the store that were not produced; with them missing nothing counts.
-    mutating func shardsEnded(produced: Int, changesLeft: Int) {
+    ///   - isTorn: a shard has ended with a part of what belongs into the open transaction.
+    mutating func shardsEnded(produced: Int, isTorn: Bool) {
         isEnding = true
         // A freeze that is under way counts no more.
         isFreezing = false
         isFrozen = true
         self.produced = produced
-        self.changesLeft = changesLeft
+        self.isTorn = isTorn
         guard abortWaits else { return }
         abortWaits = false
         start(.abort)
@@ -200,8 +202,8 @@ public struct TransactionalCommits: Sendable {
     /// - Parameter isOver: nothing more is awaited.
     mutating func goOnEnding(hasOffsets: Bool, isOver: Bool, at now: UInt64) {
         guard isEnding, !isStepUnderWay else { return }
-        if changesLeft > 0 {
-            changesLeft = 0
+        if isTorn {
+            isTorn = false
             partitionsLost(.changesLeft)
         } else if reported < produced {
             // An outcome whose report hasn't come has no offset: together they count, or not at all.
@@ -226,10 +228,11 @@ public struct TransactionalCommits: Sendable {
         case .committed:
             lastWasCommitted = true
             actions.append(.committed)
-        case .aborted(_, let fault):
+        case .aborted(let transaction, let fault):
             lastWasCommitted = false
             aborted += 1
-            repeats = true
+            // Shards have nothing of a transaction that could not even begin: what they keep was committed.
+            if transaction.number == thawed { repeats = true }
             deletes = []
             sent = []
             actions.append(.aborted(fault))
@@ -283,7 +286,8 @@ public struct TransactionalCommits: Sendable {
     private mutating func thaw() {
         guard !isEnding else { return }
         if !repeats { omission = nil }
-        actions.append(.thaw(number: cycle.transaction.number, repeats: repeats, omitsValues: omission?.reason))
+        thawed = cycle.transaction.number
+        actions.append(.thaw(number: thawed, repeats: repeats, omitsValues: omission?.reason))
         repeats = false
         isFrozen = false
     }

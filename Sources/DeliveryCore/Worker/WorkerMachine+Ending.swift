@@ -74,15 +74,14 @@ extension WorkerMachine {
         act(.requestAll(.finish))
     }
 
-    mutating func shardFinished(_ flush: ShardFlush, produced: Int, changesLeft: Int) {
-        committer.count(flush)
-        guard drain.phase == .endingShards,
-            drain.shardEnded(produced: produced, changesLeft: changesLeft)
-        else { return }
+    mutating func shardFinished(_ ending: ShardEnding) {
+        committer.count(ending.flush)
+        guard drain.phase == .endingShards, drain.shardEnded(ending) else { return }
         guard !drain.isAtOnce else { return leave() }
         if transactions != nil {
             drain.enter(.lastTransaction, patience: Drain.longestEnd, at: now)
-            transactions!.shardsEnded(produced: drain.produced, changesLeft: drain.changesLeft)
+            transactions!.shardsEnded(
+                produced: drain.produced, isTorn: drain.isTorn || drain.changesLeft > 0)
             followTransactions()
             checkDrain()
         } else {

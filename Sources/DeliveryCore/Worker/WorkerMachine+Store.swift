@@ -157,8 +157,7 @@ extension WorkerMachine {
         case .drained(let jobs):
             drain.shardDrained(jobs)
             checkDrain()
-        case .finished(let flush, let produced, let changesLeft):
-            shardFinished(flush, produced: produced, changesLeft: changesLeft)
+        case .finished(let ending): shardFinished(ending)
         }
     }
 

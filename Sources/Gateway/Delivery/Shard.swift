@@ -55,7 +55,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private(set) var wakeup: Wakeup!
 
     let plan: ShardPlan
-    let outcomes: OutcomeWriter
+    let outcomes: ShardProducer
     let logger: Logger
     /// Bytes of records held by the worker; the shard takes off what it frees.
     private let bytesInFlight: InFlightBytes
@@ -105,7 +105,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     static let recordsPerTurn = 2048
 
     init(
-        plan: ShardPlan, outcomes: OutcomeWriter, bytesInFlight: InFlightBytes, permit: SendPermit,
+        plan: ShardPlan, outcomes: ShardProducer, bytesInFlight: InFlightBytes, permit: SendPermit,
         store: RetryStore? = nil, logger: Logger
     ) throws(SystemError) {
         self.plan = plan
@@ -126,9 +126,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         headers = .allocate(capacity: 64)
         routes = RouteTable(apps: plan.routes)
         wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
-        outcomes.resume = { [unowned self] in askForTurnEnd() }
-        outcomes.gaveBack = { [unowned self] in gaveBack($0) }
-        outcomes.attach(to: loop)
+        outcomes.attach(
+            to: loop, resume: { [unowned self] in askForTurnEnd() },
+            gaveBack: { [unowned self] in gaveBack($0) })
         storage?.wake = { [unowned self] in askForTurnEnd() }
     }
 

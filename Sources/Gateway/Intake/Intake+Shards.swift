@@ -55,9 +55,9 @@ extension Shard {
         case .flush: report(.flushed(ShardFlush(flushToStore())))
         case .freeze(let number, let atOnce):
             submitToStore()
-            outcomes.freeze(atOnce: atOnce) { report(.frozen(number: number, produced: $0)) }
-        case .thaw(_, let repeating, let omitsValues):
-            let dropped = outcomes.thaw(repeating: repeating, omitsValues: omitsValues)
+            outcomes.freeze(number, atOnce: atOnce) { report(.frozen(number: $0, produced: $1)) }
+        case .thaw(let number, let repeating, let omitsValues):
+            let dropped = outcomes.thaw(number, repeating: repeating, omitsValues: omitsValues)
             if dropped > 0 { report(.dropped(dropped)) }
         case .storeFails(let isFailing): storeFails(isFailing)
         case .wake: askForTurnEnd()
@@ -70,7 +70,10 @@ extension Shard {
             let flush = flushToStore()
             let last = outcomes.end()
             report(
-                .finished(ShardFlush(flush), produced: last.produced, changesLeft: last.changesLeft))
+                .finished(
+                    ShardEnding(
+                        flush: ShardFlush(flush), produced: last.produced, changesLeft: last.changesLeft,
+                        isTorn: last.isTorn)))
         }
     }
 }

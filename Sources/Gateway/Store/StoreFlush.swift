@@ -11,8 +11,9 @@ struct ChangeSource: Hashable, Sendable {
     var shard: UInt16
     var epoch: UInt32
 
-    /// No slot of a partition.
-    private static let mark: UInt = 0xFFFF << 48
+    /// Stands where an outcome's word has the slot of its partition: no partition has this one.
+    static let slot = UInt16.max
+    private static let mark = UInt(slot) << 48
 
     init(shard: UInt16, epoch: UInt32) {
         self.shard = shard

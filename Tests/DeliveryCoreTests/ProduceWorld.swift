@@ -1,0 +1,389 @@
+import DeliveryCore
+
+/// Several shards' ``ProduceOrder``s over a modelled producer with one transaction at a time, and a coordinator whose messages
+/// arrive late, twice, or in another order. Everything that can be seen from outside is checked as it happens.
+struct ProduceWorld: ~Copyable {
+    struct Record {
+        var shard: Int
+        var partition: UInt16
+        var kind: ProduceOrder.Kind
+        var isJob: Bool
+        /// Records that belong into one transaction have the same.
+        var group: Int
+        /// The producer refuses it with its value.
+        var isLarge = false
+        /// The broker does.
+        var isRefused = false
+        /// Its partition has ended since it was written.
+        var hasEnded = false
+        /// The producer has taken it, in whichever transaction.
+        var wasTaken = false
+        /// Number of the committed transaction that has it; nil: none has.
+        var committed: UInt64?
+    }
+
+    enum Message {
+        case freeze(UInt64, atOnce: Bool)
+        case thaw(UInt64, repeating: Set<UInt16>?, omitsValues: Bool)
+        case end(UInt16)
+        case begin(UInt16)
+
+        var isOfTransactions: Bool {
+            switch self {
+            case .freeze, .thaw: true
+            case .end, .begin: false
+            }
+        }
+    }
+
+    enum Phase { case between, open, closing }
+
+    var draw: SeededGenerator
+    var shards: [Int: [Message]] = [:]
+    let count: Int
+    let orders: UnsafeMutablePointer<ProduceOrder>
+    var bytes: [[UInt32: Int]]
+    var hasTimer: [Bool]
+    /// Slots of partitions that have begun there.
+    var known: [Set<UInt16>]
+    var late: [(shard: Int, message: Message)] = []
+    var answers: [(shard: Int, number: UInt64, produced: Int)] = []
+
+    var records: [Record] = []
+    var groups = 0
+    var committed: [Int] = []
+    var gaveBack = 0
+    var tickets: [(shard: Int, before: Int, isReleased: Bool)] = []
+
+    // The producer.
+    var isOpen = false
+    var isDoomed = false
+    var room = 8
+    var content: [(record: Int, omitsValue: Bool)] = []
+    var producedIn = [Int]()
+
+    // The coordinator.
+    var number: UInt64 = 0
+    var phase = Phase.between
+    var awaited: Set<Int> = []
+    var mustAbort = false
+    /// Of the transaction that was thawed last.
+    var wasAborted = false
+    var omits = false
+    var live: Set<UInt16> = [0, 1, 2, 3]
+    var ended: Set<UInt16> = []
+    var commits = 0
+    var aborts = 0
+    var isCalm = false
+
+    init(seed: UInt64, shards count: Int) {
+        draw = SeededGenerator(seed: seed)
+        self.count = count
+        orders = .allocate(capacity: count)
+        for shard in 0..<count {
+            (orders + shard).initialize(to: ProduceOrder(isTransactional: true))
+            shards[shard] = []
+        }
+        bytes = Array(repeating: [:], count: count)
+        hasTimer = Array(repeating: false, count: count)
+        producedIn = Array(repeating: 0, count: count)
+        known = Array(repeating: live, count: count)
+    }
+
+    deinit {
+        orders.deinitialize(count: count)
+        orders.deallocate()
+    }
+
+    mutating func below(_ bound: Int) -> Int { Int(draw.next() % UInt64(bound)) }
+
+    mutating func isLucky(_ percent: Int) -> Bool { below(100) < percent }
+
+    // MARK: The producer
+
+    mutating func produce(_ index: Int, by shard: Int, omitsValue: Bool) throws -> ProduceAnswer {
+        try expect(!orders[shard].isFrozen, "record \(index) is produced by a frozen shard")
+        guard isOpen, !isDoomed else { return .noTransaction }
+        try expect(
+            orders[shard].transaction == number && phase != .between,
+            "record \(index) is produced into \(number), the shard has seen \(orders[shard].transaction)")
+        try expect(
+            phase == .open || awaited.contains(shard), "record \(index) comes after its shard's frozen")
+        let record = records[index]
+        try expect(record.committed == nil, "record \(index) is produced again after its commit")
+        if !isCalm {
+            if room == 0 { return isLucky(50) ? .queueFull : .failedForNow }
+            room -= 1
+            if below(1_000) == 0 {
+                isDoomed = true
+                return .noTransaction
+            }
+        }
+        if record.isLarge, !omitsValue { return .tooLarge }
+        records[index].wasTaken = true
+        content.append((index, omitsValue))
+        producedIn[shard] += 1
+        if record.isRefused, !omitsValue {
+            omits = true
+            mustAbort = true
+        }
+        return .queued
+    }
+
+    // MARK: Shards
+
+    mutating func write(_ shard: Int) throws {
+        groups += 1
+        for _ in 0...below(3) {
+            let partition = UInt16(below(4))
+            // Until it has begun in a shard, that has nothing to say for it.
+            guard known[shard].contains(partition) || !live.contains(partition) else { continue }
+            let kind: ProduceOrder.Kind = isLucky(20) ? .deadLetter : isLucky(40) ? .change : .outcome
+            let index = records.count
+            var record = Record(
+                shard: shard, partition: partition, kind: kind,
+                isJob: kind == .deadLetter || (kind == .outcome && isLucky(70)), group: groups)
+            record.isLarge = kind == .deadLetter && isLucky(20)
+            record.isRefused = kind == .deadLetter && isLucky(2)
+            record.hasEnded = !live.contains(partition)
+            records.append(record)
+            switch orders[shard].write(kind, partition: partition, isJob: record.isJob, isPermitted: true) {
+            case .produce(let handle):
+                let answer = try produce(index, by: shard, omitsValue: false)
+                if orders[shard].answered(handle, answer) { bytes[shard][handle] = index }
+            case .wait(let handle): bytes[shard][handle] = index
+            case .drop: break
+            }
+            try carryOut(shard)
+        }
+        if isLucky(10) {
+            tickets.append((shard, records.count, false))
+            orders[shard].afterThis(ticket: UInt64(tickets.count - 1))
+            try carryOut(shard)
+        }
+    }
+
+    mutating func carryOut(_ shard: Int) throws {
+        while let action = orders[shard].nextAction() {
+            switch action {
+            case .produce(let handle, let omitsValue):
+                guard let index = bytes[shard][handle] else { throw Broken("bytes of \(handle) are gone") }
+                let answer = try produce(index, by: shard, omitsValue: omitsValue)
+                let isKept = orders[shard].answered(handle, answer)
+                try expect(isKept, "with transactions all is kept")
+            case .forget(let before):
+                for handle in bytes[shard].keys where Int32(bitPattern: handle &- before) < 0 {
+                    bytes[shard][handle] = nil
+                }
+            case .gaveBack(_, let wasProduced): if !wasProduced { gaveBack += 1 }
+            case .frozen(let number, let produced): answers.append((shard, number, produced))
+            case .released(let ticket): try released(Int(ticket))
+            case .armTimer:
+                try expect(!hasTimer[shard], "two timers")
+                hasTimer[shard] = true
+            case .resumed: try expect(!orders[shard].isBlocked, "resumed while blocked")
+            case .refused(let number): try expect(number == self.number, "refused in \(number)")
+            case .failed: throw Broken("nothing failed")
+            }
+        }
+        try expect(orders[shard].recordsHeld >= orders[shard].retained + orders[shard].waiting, "counts")
+    }
+
+    mutating func released(_ ticket: Int) throws {
+        try expect(!tickets[ticket].isReleased, "ticket \(ticket) is released twice")
+        tickets[ticket].isReleased = true
+        for (index, record) in records[..<tickets[ticket].before].enumerated()
+        where record.shard == tickets[ticket].shard && !record.hasEnded {
+            try expect(record.committed != nil, "ticket \(ticket) is released before record \(index)")
+        }
+    }
+
+    mutating func deliver(_ shard: Int) throws {
+        guard let messages = shards[shard], !messages.isEmpty else { return }
+        var index = 0
+        // A thaw and the freeze of its number may change places, others keep theirs.
+        if !isCalm, messages.count > 1, isLucky(10), case .thaw = messages[0], case .freeze = messages[1] {
+            index = 1
+        }
+        let message = messages[index]
+        shards[shard]!.remove(at: index)
+        if !isCalm, message.isOfTransactions, isLucky(20) { late.append((shard, message)) }
+        try take(message, shard)
+    }
+
+    mutating func take(_ message: Message, _ shard: Int) throws {
+        switch message {
+        case .freeze(let number, let atOnce): orders[shard].freeze(number, atOnce: atOnce)
+        case .thaw(let number, let repeating, let omitsValues):
+            orders[shard].thaw(number, repeating: repeating, omitsValues: omitsValues)
+        case .end(let slot):
+            known[shard].remove(slot)
+            orders[shard].endPartition(slot)
+        case .begin(let slot):
+            known[shard].insert(slot)
+            orders[shard].beginPartition(slot)
+        }
+        try carryOut(shard)
+    }
+
+    mutating func send(_ message: Message) { for shard in 0..<count { shards[shard]!.append(message) } }
+
+    // MARK: The coordinator
+
+    mutating func coordinate() throws {
+        switch phase {
+        case .between:
+            number += 1
+            // Some can't be begun, and no shard hears of them.
+            if !isCalm, isLucky(10) { return }
+            isOpen = true
+            isDoomed = false
+            mustAbort = false
+            phase = .open
+            content = []
+            send(.thaw(number, repeating: wasAborted ? live : nil, omitsValues: omits))
+        case .open:
+            guard isLucky(40) else { return }
+            phase = .closing
+            awaited = Set(0..<count)
+            send(.freeze(number, atOnce: mustAbort && isLucky(50)))
+        case .closing:
+            if !isCalm, isLucky(2) { mustAbort = true }
+            if mustAbort || isDoomed, !awaited.isEmpty, isLucky(30) {
+                mustAbort = true
+                send(.freeze(number, atOnce: true))
+            }
+            guard awaited.isEmpty else { return }
+            try finish()
+        }
+    }
+
+    mutating func hear() throws {
+        guard !answers.isEmpty else { return }
+        let answer = answers.remove(at: below(answers.count))
+        guard answer.number == number else { throw Broken("frozen of \(answer.number) in \(number)") }
+        guard awaited.remove(answer.shard) != nil else { throw Broken("frozen twice in \(number)") }
+        try expect(answer.produced == producedIn[answer.shard], "shard \(answer.shard): produced")
+    }
+
+    mutating func finish() throws {
+        isOpen = false
+        phase = .between
+        wasAborted = mustAbort || isDoomed
+        guard !wasAborted else {
+            aborts += 1
+            return
+        }
+        commits += 1
+        omits = false
+        for (index, omitsValue) in content {
+            try expect(records[index].committed == nil, "record \(index) is committed twice")
+            try expect(omitsValue || !records[index].isRefused, "record \(index) has its value")
+            records[index].committed = number
+            committed.append(index)
+        }
+    }
+
+    /// With what the open transaction says for it a partition goes: that can't be committed any more.
+    mutating func end(_ slot: UInt16) {
+        live.remove(slot)
+        ended.insert(slot)
+        if phase != .between { mustAbort = true }
+        for index in records.indices where records[index].partition == slot && records[index].committed == nil
+        {
+            records[index].hasEnded = true
+        }
+        send(.end(slot))
+    }
+
+    mutating func begin(_ slot: UInt16) {
+        ended.remove(slot)
+        live.insert(slot)
+        send(.begin(slot))
+    }
+
+    // MARK: The run
+
+    mutating func step() throws {
+        let shard = below(count)
+        switch below(100) {
+        case 0..<30: try write(shard)
+        case 30..<55: try deliver(shard)
+        case 55..<65: try coordinate()
+        case 65..<80: try hear()
+        case 80..<88 where hasTimer[shard]:
+            hasTimer[shard] = false
+            orders[shard].timerDue(isPermitted: true)
+            try carryOut(shard)
+        case 80..<88:
+            orders[shard].flush(isPermitted: true)
+            try carryOut(shard)
+        case 88..<96: room = below(40)
+        case 96 where !late.isEmpty:
+            let old = late.remove(at: below(late.count))
+            try take(old.message, old.shard)
+        case 97: if let slot = live.min(), isLucky(10) { end(slot) }
+        case 98: if let slot = ended.min(), shards.values.allSatisfy(\.isEmpty) { begin(slot) }
+        default: break
+        }
+    }
+
+    /// Everything that was begun comes to its end.
+    mutating func calmDown() throws {
+        isCalm = true
+        let target = commits + 3
+        for _ in 0..<3_000 {
+            for shard in 0..<count {
+                while !shards[shard]!.isEmpty { try deliver(shard) }
+                orders[shard].flush(isPermitted: true)
+                try carryOut(shard)
+            }
+            while !answers.isEmpty { try hear() }
+            if commits >= target, phase == .open { break }
+            try coordinate()
+        }
+        try expect(commits >= target, "no progress: \(commits) commits")
+        for shard in 0..<count {
+            while !shards[shard]!.isEmpty { try deliver(shard) }
+            try expect(
+                orders[shard].retained == 0 && orders[shard].waiting == 0, "shard \(shard) has some left")
+            try expect(orders[shard].recordsHeld == 0 && bytes[shard].isEmpty, "shard \(shard) keeps bytes")
+            try expect(orders[shard].ticketsWaiting == 0, "shard \(shard) has tickets")
+        }
+        try judge()
+    }
+
+    mutating func judge() throws {
+        var last = Array(repeating: -1, count: count)
+        for index in committed {
+            try expect(last[records[index].shard] < index, "record \(index) is out of order")
+            last[records[index].shard] = index
+        }
+        var transactions: [Int: Set<UInt64>] = [:]
+        var neverTaken = 0
+        for (index, record) in records.enumerated() {
+            if record.hasEnded {
+                if record.isJob, record.committed == nil, !record.wasTaken { neverTaken += 1 }
+                continue
+            }
+            guard let number = record.committed else { throw Broken("record \(index) is lost") }
+            transactions[record.group, default: []].insert(number)
+        }
+        try expect(gaveBack == neverTaken, "\(gaveBack) jobs given back, \(neverTaken) never produced")
+        for (group, numbers) in transactions {
+            try expect(numbers.count == 1, "group \(group) is in \(numbers.count) transactions")
+        }
+        try expect(tickets.allSatisfy(\.isReleased), "a ticket is not released")
+    }
+
+    func expect(_ isTrue: Bool, _ text: @autoclosure () -> String) throws {
+        if !isTrue { throw Broken(text()) }
+    }
+}
+
+/// A rule that was broken.
+struct Broken: Error, CustomStringConvertible {
+    var description: String
+
+    init(_ description: String) { self.description = description }
+}
