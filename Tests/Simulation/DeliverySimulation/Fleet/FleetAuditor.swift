@@ -1,0 +1,150 @@
+import DeliveryCore
+import SluiceModel
+
+/// An observer outside of the workers. It knows what was appended to the jobs topic, what left the workers for APNs, and
+/// what readers of committed records see; and checks what Sluice promises (design §5).
+struct FleetAuditor {
+    var violation: FleetViolation?
+    private var feedRead = 0
+    private var commitsRead = 0
+    /// By partition: jobs by their offsets, of the present log.
+    private var jobsAt: [[Int32]] = []
+    /// By partition: the group's offset.
+    private var committed: [Int64] = []
+    /// By identity: the newest job that was pushed, and the assignment that has pushed it.
+    private var newest: [Identity: (job: Int, assignment: Int)] = [:]
+    /// Jobs that a transaction's offsets cover, and whose outcomes aren't visible yet; since when.
+    private var owed: [(job: Int, since: UInt64)] = []
+
+    private struct Identity: Hashable {
+        var token: Int
+        var collapse: UInt64
+    }
+
+    // MARK: Facts
+
+    mutating func appended(_ number: Int, _ job: FleetJob) {
+        while jobsAt.count <= job.partition {
+            jobsAt.append([])
+            committed.append(-1)
+        }
+        while jobsAt[job.partition].count < Int(job.offset) { jobsAt[job.partition].append(-1) }
+        jobsAt[job.partition].append(Int32(number))
+    }
+
+    /// A push leaves a worker.
+    mutating func pushed(_ number: Int, by process: WorkerProcess, slot: UInt16, _ world: FleetWorld) {
+        let job = world.jobs[number]
+        let wall = world.wallMilliseconds(process.host)
+        if wall >= job.facts.expirationMilliseconds {
+            world.broken(.neverLate, "job \(number) is sent \(wall - job.facts.expirationMilliseconds) ms late")
+        }
+        for other in world.living where other !== process && !job.isExempt {
+            guard world.kafka.owned(other.client).contains(job.partition) else { continue }
+            world.broken(
+                .noDuplicate,
+                "process \(process.serial) sends job \(number), whose partition \(job.partition) is process \(other.serial)'s"
+            )
+        }
+        if job.committedAt > 0, world.scenario.mode == .none {
+            world.broken(.noDuplicate, "job \(number) is sent though its outcome is committed")
+        }
+        checkOrder(number, job, process.serial << 16 | Int(slot), world)
+    }
+
+    private mutating func checkOrder(_ number: Int, _ job: FleetJob, _ assignment: Int, _ world: FleetWorld) {
+        guard job.facts.collapseKey != 0 else { return }
+        let identity = Identity(token: job.token, collapse: job.facts.collapseKey)
+        guard let last = newest[identity], last.job > number else {
+            newest[identity] = (number, assignment)
+            return
+        }
+        let newer = world.jobs[last.job]
+        guard newer.incarnation == job.incarnation else { return }
+        if last.assignment == assignment || newer.committedAt > 0 && !newer.isExempt {
+            world.broken(.newestWins, "job \(number) is sent after \(last.job)")
+        }
+    }
+
+    // MARK: What becomes visible
+
+    mutating func follow(_ world: FleetWorld, _ jobs: inout [FleetJob]) {
+        while feedRead < world.kafka.feed.count, violation == nil {
+            let record = world.kafka.feed[feedRead]
+            feedRead += 1
+            guard record.topic == .outcomes || record.topic == .deadLetters else { continue }
+            saw(world.outputs[record.payload], world, &jobs)
+        }
+        while commitsRead < world.kafka.commits.count, violation == nil {
+            saw(world.kafka.commits[commitsRead], world, &jobs)
+            commitsRead += 1
+        }
+        guard !owed.isEmpty else { return }
+        owed.removeAll { jobs[$0.job].outcomes > 0 || jobs[$0.job].isExempt }
+        if let first = owed.first, world.now > first.since + 120_000_000_000, world.isHealthy {
+            world.broken(.nothingLost, "job \(first.job) is committed, and has no outcome")
+        }
+    }
+
+    private mutating func saw(_ output: FleetOutput, _ world: FleetWorld, _ jobs: inout [FleetJob]) {
+        jobs[output.job].outcomes += 1
+        world.counts.outcomes += 1
+        let job = jobs[output.job]
+        guard job.outcomes > 1, !job.isExempt else { return }
+        world.counts.repeatedOutcomes += 1
+        if world.scenario.mode == .transactions {
+            world.broken(.oneOutcome, "job \(output.job) has \(job.outcomes) outcomes")
+        } else if job.committedAt > 0, job.committedAt < output.producedAt {
+            world.broken(.oneOutcome, "job \(output.job) gets an outcome again though it is committed")
+        }
+    }
+
+    private mutating func saw(
+        _ change: KafkaModel.CommittedChange, _ world: FleetWorld, _ jobs: inout [FleetJob]
+    ) {
+        let partition = change.partition
+        while committed.count <= partition {
+            committed.append(-1)
+            jobsAt.append([])
+        }
+        world.counts.commits += 1
+        let before = committed[partition]
+        committed[partition] = change.offset
+        if change.origin == .outside {
+            for offset in max(0, Int(change.offset))..<max(0, Int(change.offset), jobsAt[partition].count) {
+                if jobsAt[partition][offset] >= 0 { jobs[Int(jobsAt[partition][offset])].isExempt = true }
+            }
+            return
+        }
+        if change.offset < before {
+            return world.broken(.watermark, "the offset of partition \(partition) goes back from \(before) to \(change.offset)")
+        }
+        for offset in max(0, Int(before))..<Int(change.offset) { cover(partition, offset, change, world, &jobs) }
+        guard !change.metadata.isEmpty else { return }
+        let decoded = CommitMetadata.decode(change.metadata, committedOffset: change.offset)
+        if decoded.problem != nil { world.broken(.watermark, "the metadata of a commit can't be read") }
+        for range in decoded.completed.ranges {
+            for offset in range { cover(partition, Int(offset), change, world, &jobs) }
+        }
+    }
+
+    /// A commit says that a record is finished.
+    private mutating func cover(
+        _ partition: Int, _ offset: Int, _ change: KafkaModel.CommittedChange, _ world: FleetWorld,
+        _ jobs: inout [FleetJob]
+    ) {
+        guard offset < jobsAt[partition].count, jobsAt[partition][offset] >= 0 else { return }
+        let number = Int(jobsAt[partition][offset])
+        guard jobs[number].committedAt == 0 else { return }
+        jobs[number].committedAt = change.time
+        guard jobs[number].outcomes == 0, !jobs[number].isExempt else { return }
+        switch world.scenario.mode {
+        case .none: world.broken(.nothingLost, "job \(number) is committed before its outcome is in Kafka")
+        case .local, .changelog:
+            if !world.isKept(number) {
+                world.broken(.nothingLost, "job \(number) is committed, and neither ended nor kept")
+            }
+        case .transactions: owed.append((number, change.time))
+        }
+    }
+}
