@@ -145,7 +145,10 @@ struct KafkaModelTransactionTests {
         let new = kafka.transactionalClient()
         #expect(kafka.readAll(isolation: .uncommitted) == [1])
         #expect(kafka.lastStableOffset(.outcomes, 0) == kafka.endOffset(.outcomes, 0))
-        // A record of the old one is refused, and its commit too.
+        // A record of the old one is refused, also while the new one's transaction has the partition; so is its commit.
+        kafka.begin(new)
+        _ = kafka.produce(new, 4)
+        kafka.pass(second)
         _ = kafka.produce(old, 2)
         kafka.pass(second)
         #expect(kafka.reports(old).map(\.failure) == [.fenced])
@@ -159,8 +162,6 @@ struct KafkaModelTransactionTests {
             return
         }
         #expect(kafka.produce(old, 3) == .failed(.fenced))
-        kafka.begin(new)
-        _ = kafka.produce(new, 4)
         kafka.commitTransaction(new)
         #expect(kafka.result(new) == .done)
         #expect(kafka.payloads() == [4])
