@@ -139,7 +139,7 @@ let package = Package(
         .executableTarget(
             name: "sluice-simulate",
             dependencies: [
-                "DeliverySimulation", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                "DeliveryCore", "DeliverySimulation", .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             path: "Tests/Simulation/Simulate", swiftSettings: strict),
         .testTarget(

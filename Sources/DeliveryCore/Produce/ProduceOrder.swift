@@ -282,10 +282,10 @@ public struct ProduceOrder: ~Copyable {
         endedSlots.remove(slot)
     }
 
-    /// With transactions: an outcome counts only together with the offset of its partition, which has gone. Nothing more is
-    /// said for it until it begins again.
+    /// The partition has gone, and whoever has it now writes the outcomes of its jobs. Nothing more is written for it here
+    /// until it begins again.
     public mutating func endPartition(_ slot: UInt16) {
-        guard isTransactional, !hasEnded else { return }
+        guard !hasEnded else { return }
         endedSlots.insert(slot)
         for index in 0..<cut where records[index].partition == slot { records[index].flags |= Record.ended }
         dropWaiting(tellsJobs: true) { $0.partition == slot }

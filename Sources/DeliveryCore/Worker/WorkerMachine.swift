@@ -261,7 +261,7 @@ public struct WorkerMachine: ~Copyable {
     mutating func remove(_ place: Int) -> Bool {
         discardHeld(place)
         let slot = partitions[place].slot
-        if settings.mode.hasStore { act(.requestAll(.end(slots: [slot]))) }
+        act(.requestAll(.end(slots: [slot])))
         due.end(slot)
         committer.forget(slot)
         let gone = partitions.remove(place)

@@ -212,6 +212,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     /// A partition begins under a slot that an earlier one may have had.
     func begin(partitionSlot: UInt16) {
+        outcomes.begin(partitionSlot: partitionSlot)
         machine.begin(partition: partitionSlot)
     }
 

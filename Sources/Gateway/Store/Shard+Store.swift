@@ -38,8 +38,8 @@ extension Shard {
 
     /// Nothing more of a partition goes to the store, or comes from it.
     func end(partitionSlot: UInt16) {
-        guard let storage else { return }
         outcomes.end(partitionSlot: partitionSlot)
+        guard let storage else { return }
         storage.cold.endScan(partitionSlot)
         storage.cold.removeAll(partition: partitionSlot)
         giveBackChanges(partitionSlot: partitionSlot)

@@ -1,4 +1,5 @@
 import ArgumentParser
+import DeliveryCore
 import DeliverySimulation
 import Foundation
 
@@ -33,6 +34,9 @@ struct Simulate: ParsableCommand {
     @Option(help: "Run this seed alone and print every step.")
     var replay: UInt64?
 
+    @Option(help: "Whole workers in this mode: none, local, changelog, transactions.")
+    var fleet: String?
+
     @Flag(help: "Go on after a broken promise: one line for each seed that breaks one.")
     var keepGoing = false
 
@@ -46,6 +50,7 @@ struct Simulate: ParsableCommand {
     }
 
     func run() throws {
+        if let fleet { return try runFleet(fleet) }
         if let replay {
             var counts = SimulationCounts()
             let violation = Simulation.run(seed: replay, events: events, counts: &counts, printsTrace: true)
@@ -73,6 +78,29 @@ struct Simulate: ParsableCommand {
         print(violation)
         print("replay: .build/release/sluice-simulate --replay \(violation.seed) --events \(events)")
         throw ExitCode(1)
+    }
+
+    private func runFleet(_ name: String) throws {
+        guard let mode = StoreMode.allCases.first(where: { "\($0)" == name }) else {
+            throw ValidationError("--fleet \(name): none, local, changelog or transactions")
+        }
+        var counts = FleetCounts()
+        let start = ContinuousClock.now
+        let first = replay ?? firstSeed
+        for seed in first..<first + (replay == nil ? UInt64(seeds) : 1) {
+            let violation = FleetSimulation.run(
+                seed: seed, events: events, mode: mode, counts: &counts, printsTrace: replay != nil)
+            guard let violation else { continue }
+            for line in violation.trace where replay == nil { print("  \(line)") }
+            print(violation)
+            print("replay: .build/release/sluice-simulate --fleet \(mode) --replay \(seed) --events \(events)")
+            if !keepGoing { throw ExitCode(1) }
+        }
+        let seconds = (ContinuousClock.now - start) / .seconds(1)
+        print(
+            "\(counts.events) events over \(seeds) seeds in \(text(seconds)) s: "
+                + "\(Int(Double(counts.events) / seconds)) events/s")
+        print(counts)
     }
 
     private func text(_ seconds: Double) -> String { "\((seconds * 10).rounded() / 10)" }

@@ -21,6 +21,9 @@ struct FleetAuditor {
         var collapse: UInt64
     }
 
+    /// The job of a record.
+    func job(_ partition: Int, _ offset: Int64) -> Int { Int(jobsAt[partition][Int(offset)]) }
+
     // MARK: Facts
 
     mutating func appended(_ number: Int, _ job: FleetJob) {
@@ -88,6 +91,7 @@ struct FleetAuditor {
 
     private mutating func saw(_ output: FleetOutput, _ world: FleetWorld, _ jobs: inout [FleetJob]) {
         jobs[output.job].outcomes += 1
+        world.note("the outcome of job # is seen", output.job)
         world.counts.outcomes += 1
         let job = jobs[output.job]
         guard job.outcomes > 1, !job.isExempt else { return }
@@ -108,6 +112,7 @@ struct FleetAuditor {
             jobsAt.append([])
         }
         world.counts.commits += 1
+        world.note("partition # is committed up to #", partition, Int(change.offset))
         let before = committed[partition]
         committed[partition] = change.offset
         if change.origin == .outside {

@@ -185,7 +185,7 @@ final class FleetWorld {
                 facts.isOnce = true
             }
             if draw.chance(80) { facts.deliverAtMilliseconds = now + Int64(draw.spread(1...20_000)) }
-            facts.priority = draw.chance(300) ? .powerSaving : .immediate
+            facts.priority = draw.chance(300) ? .powerAware : .immediate
             facts.duplicates = draw.chance(300) ? .avoid : .allow
             var job = FleetJob(kind: kind, token: token, partition: token % kafka.partitionCount(.jobs), facts: facts)
             job.occurred = now
@@ -210,6 +210,12 @@ final class FleetWorld {
     }
 
     func pushed(_ job: Int) { jobs[job].pushes += 1 }
+
+    /// The job of a record.
+    func job(_ partition: Int, _ offset: Int64) -> Int { auditor.job(partition, offset) }
+
+    /// A disk, or with a changelog Kafka, has the item of a job.
+    func isKept(_ job: Int) -> Bool { false }
 
     // MARK: Faults
 
@@ -296,7 +302,9 @@ final class FleetWorld {
 
     private var isQuiet: Bool {
         for partition in 0..<kafka.partitionCount(.jobs) {
-            guard kafka.committedOffset(partition).offset >= kafka.log(.jobs, partition).end else { return false }
+            guard max(0, kafka.committedOffset(partition).offset) >= kafka.log(.jobs, partition).end else {
+                return false
+            }
         }
         return living.allSatisfy { $0.isIdle }
     }
