@@ -62,6 +62,8 @@ public enum ShardRequest: Sendable, Equatable {
     case settle(slot: UInt16)
     /// Nothing more of the partitions goes to the store, or comes from it.
     case end(slots: [UInt16])
+    /// ``ShardReport/released(slot:)`` follows when nothing of the partition, which has ended, is in memory any more.
+    case release(slot: UInt16)
     /// Puts what waits of the records below `offset` into the store.
     case relieve(slot: UInt16, below: Int64)
     /// Items are due; ``ShardReport/dueTaken(slot:)`` follows when more may come.
@@ -94,7 +96,7 @@ public enum ShardReport: Sendable, Equatable {
     case abandoned([SlotCount])
     case settled(slot: UInt16)
     case settledAll
-    /// A job that was in flight failed, and isn't tried again here.
+    /// A job that was in flight failed and isn't tried again here, or its outcome will never be produced.
     case gaveBack(slot: UInt16)
     /// Work that has ended in one turn.
     case progress(ShardProgress)
@@ -102,8 +104,8 @@ public enum ShardReport: Sendable, Equatable {
     case flushed(ShardFlush)
     /// `produced`: records in all transactions so far.
     case frozen(number: UInt64, produced: Int)
-    /// Jobs whose outcomes will never be produced, because their partitions went away.
-    case dropped(Int)
+    /// Nothing of a partition that has ended is in memory.
+    case released(slot: UInt16)
     case passed(UInt64)
     case drained(Int)
     case finished(ShardEnding)

@@ -139,7 +139,7 @@ extension WorkerMachine {
             if let place = partitions.place(ofSlot: slot) {
                 gate.giveBack(place, jobs: 1)
             } else {
-                gate.finishOrphans(1)
+                finishOrphans(of: slot, 1)
             }
             checkRevocation()
             checkDrain()
@@ -152,7 +152,7 @@ extension WorkerMachine {
         case .frozen(let number, let produced):
             transactions?.frozen(number, produced: produced)
             followTransactions()
-        case .dropped(let jobs): gate.finishOrphans(jobs)
+        case .released(let slot): released(slot)
         case .passed(let number): passed(number)
         case .drained(let jobs):
             drain.shardDrained(jobs)
@@ -164,7 +164,7 @@ extension WorkerMachine {
     private mutating func abandoned(_ counts: [SlotCount]) {
         for abandoned in counts {
             guard let place = partitions.place(ofSlot: abandoned.slot) else {
-                gate.finishOrphans(abandoned.count)
+                finishOrphans(of: abandoned.slot, abandoned.count)
                 continue
             }
             gate.giveBack(place, jobs: abandoned.count)
@@ -176,7 +176,7 @@ extension WorkerMachine {
     private mutating func take(_ progress: ShardProgress) {
         for (slot, jobs) in progress.freed {
             guard let place = partitions.place(ofSlot: slot) else {
-                gate.finishOrphans(jobs)
+                finishOrphans(of: slot, jobs)
                 continue
             }
             if gate.release(place, jobs: jobs).contains(.window) { reopenWindow(place) }
@@ -190,7 +190,7 @@ extension WorkerMachine {
             if let place = partitions.place(ofSlot: completion.place.slot) {
                 complete(place, completion.place.offset, isJob: completion.isRepeated)
             } else if completion.isRepeated {
-                gate.finishOrphans(1)
+                finishOrphans(of: completion.place.slot, 1)
             }
         }
         for removed in progress.removed {

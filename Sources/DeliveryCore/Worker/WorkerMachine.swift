@@ -116,6 +116,14 @@ public struct WorkerMachine: ~Copyable {
     /// Shards that have yet to do what they were asked for, and the number of the question.
     var passes: (number: UInt64, awaited: Int) = (0, 0)
     var nextTicket: UInt64 = 0
+    /// By slot: jobs of partitions that went away, as long as shards hold some.
+    private var orphans: [UInt16: Orphans] = [:]
+
+    private struct Orphans {
+        var jobs: Int
+        /// Shards that may hold some.
+        var awaitedShards: Int
+    }
     private var actions: [WorkerAction] = []
     private var firstAction = 0
 
@@ -264,11 +272,33 @@ public struct WorkerMachine: ~Copyable {
         act(.requestAll(.end(slots: [slot])))
         due.end(slot)
         committer.forget(slot)
+        let jobs = gate.load(place).jobs
         let gone = partitions.remove(place)
         let wasPaused = gate.remove(place)
+        guard jobs > 0 else { return wasPaused }
+        orphans[slot] = Orphans(jobs: jobs, awaitedShards: settings.shards)
+        act(.requestAll(.release(slot: slot)))
         // Jobs whose outcomes are in Kafka, and which only waited for deletions, take no room any more.
-        gate.finishOrphans(gone?.waitingCompletions ?? 0)
+        finishOrphans(of: slot, gone?.waitingCompletions ?? 0)
         return wasPaused
+    }
+
+    /// Jobs of a partition that went away have ended, or were given back; how is not known.
+    mutating func finishOrphans(of slot: UInt16, _ jobs: Int) {
+        guard let left = orphans[slot]?.jobs else { return }
+        let ended = min(left, jobs)
+        orphans[slot]!.jobs -= ended
+        gate.finishOrphans(ended)
+    }
+
+    /// A shard holds nothing of a partition that went away. Reports of its jobs may never come: an aborted transaction had
+    /// them, for instance.
+    mutating func released(_ slot: UInt16) {
+        guard orphans[slot] != nil else { return }
+        orphans[slot]!.awaitedShards -= 1
+        guard orphans[slot]!.awaitedShards == 0 else { return }
+        finishOrphans(of: slot, .max)
+        orphans[slot] = nil
     }
 
     mutating func discardHeld(_ place: Int) {
@@ -290,7 +320,7 @@ public struct WorkerMachine: ~Copyable {
         }
         // An outcome of a partition that went away meanwhile is nobody's any more.
         guard let place = partitions.place(ofSlot: record.slot) else {
-            if !isOffsetDone { gate.finishOrphans(1) }
+            if !isOffsetDone { finishOrphans(of: record.slot, 1) }
             return
         }
         if transactions != nil {
@@ -318,7 +348,9 @@ public struct WorkerMachine: ~Copyable {
         if transactions != nil {
             transactions!.reportCame()
             // What is lost is produced again with all the others, but for partitions that went away.
-            if !isOffsetDone, partitions.place(ofSlot: record.slot) == nil { gate.finishOrphans(1) }
+            if !isOffsetDone, partitions.place(ofSlot: record.slot) == nil {
+                finishOrphans(of: record.slot, 1)
+            }
             lostInTransaction(fault, topic: topic, hasValue: hasValue)
             return .done
         }

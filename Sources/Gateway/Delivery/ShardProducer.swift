@@ -28,8 +28,6 @@ final class ShardProducer: TimerHandler {
 
     private var order: ProduceOrder
     private var kept = KeptRecords()
-    /// Jobs that were given back by the thaw under way; nil: there is none.
-    private var droppedByThaw: Int?
     /// To be told when a freeze has come to its end.
     private var whenFrozen: (@Sendable (UInt64, Int) -> Void)?
     /// Callers of `afterThis` that wait, by their tickets, which count from 0.
@@ -184,7 +182,7 @@ final class ShardProducer: TimerHandler {
                 _ = order.answered(handle, produce(handle, omitsValue: omitsValue))
             case .forget(let before): kept.forget(before: before)
             case .gaveBack(let partitionSlot, _):
-                if droppedByThaw != nil { droppedByThaw! += 1 } else { gaveBack(partitionSlot) }
+                gaveBack(partitionSlot)
             case .frozen(let number, let produced): whenFrozen?(number, produced)
             case .released(let ticket):
                 guard let index = waiters.firstIndex(where: { $0.ticket == ticket }) else { continue }
@@ -288,14 +286,10 @@ final class ShardProducer: TimerHandler {
     /// - Parameter repeating: nil: the one that was thawed before was committed. Otherwise it was aborted, and what is of
     ///   these partitions is produced again, before anything newer.
     /// - Parameter omitsValues: why Kafka has refused dead letters with their values; nil: it hasn't.
-    /// - Returns: how many jobs' outcomes that waited here will never be produced, as their partitions went away.
-    func thaw(_ number: UInt64, repeating: Set<UInt16>?, omitsValues: String?) -> Int {
+    func thaw(_ number: UInt64, repeating: Set<UInt16>?, omitsValues: String?) {
         if let omitsValues { omission = omitsValues }
-        droppedByThaw = 0
         order.thaw(number, repeating: repeating, omitsValues: omitsValues != nil)
         carryOut()
-        defer { droppedByThaw = nil }
-        return droppedByThaw!
     }
 
     /// Nothing more is produced.

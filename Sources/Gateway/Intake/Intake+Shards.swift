@@ -46,6 +46,7 @@ extension Shard {
                     slots.map { SlotCount(slot: $0, count: abandon(partitionSlot: $0, isLost: isLost)) }))
         case .settle(let slot): whenSettled(partitionSlot: slot) { report(.settled(slot: slot)) }
         case .end(let slots): for slot in slots { end(partitionSlot: slot) }
+        case .release(let slot): whenSettled(partitionSlot: slot) { report(.released(slot: slot)) }
         case .relieve(let slot, let offset): relieve(partitionSlot: slot, below: offset)
         case .due(let slot, let items, let readThrough):
             let keys = items.map { ItemKey(device: $0.device, offset: $0.offset) }
@@ -57,8 +58,7 @@ extension Shard {
             submitToStore()
             outcomes.freeze(number, atOnce: atOnce) { report(.frozen(number: $0, produced: $1)) }
         case .thaw(let number, let repeating, let omitsValues):
-            let dropped = outcomes.thaw(number, repeating: repeating, omitsValues: omitsValues)
-            if dropped > 0 { report(.dropped(dropped)) }
+            outcomes.thaw(number, repeating: repeating, omitsValues: omitsValues)
         case .storeFails(let isFailing): storeFails(isFailing)
         case .wake: askForTurnEnd()
         case .pass(let number): report(.passed(number))

@@ -93,7 +93,8 @@ struct Simulate: ParsableCommand {
             guard let violation else { continue }
             for line in violation.trace where replay == nil { print("  \(line)") }
             print(violation)
-            print("replay: .build/release/sluice-simulate --fleet \(mode) --replay \(seed) --events \(events)")
+            print(
+                "replay: .build/release/sluice-simulate --fleet \(mode) --replay \(seed) --events \(events)")
             if !keepGoing { throw ExitCode(1) }
         }
         let seconds = (ContinuousClock.now - start) / .seconds(1)

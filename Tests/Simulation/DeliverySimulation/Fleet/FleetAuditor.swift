@@ -40,10 +40,13 @@ struct FleetAuditor {
         let job = world.jobs[number]
         let wall = world.wallMilliseconds(process.host)
         if wall >= job.facts.expirationMilliseconds {
-            world.broken(.neverLate, "job \(number) is sent \(wall - job.facts.expirationMilliseconds) ms late")
+            world.broken(
+                .neverLate, "job \(number) is sent \(wall - job.facts.expirationMilliseconds) ms late")
         }
         for other in world.living where other !== process && !job.isExempt {
-            guard world.kafka.owned(other.client).contains(job.partition) else { continue }
+            // A process that was stopped may hold for its own what the group has given to others.
+            guard world.kafka.isMember(other.client), world.kafka.owned(other.client).contains(job.partition)
+            else { continue }
             world.broken(
                 .noDuplicate,
                 "process \(process.serial) sends job \(number), whose partition \(job.partition) is process \(other.serial)'s"
@@ -122,9 +125,13 @@ struct FleetAuditor {
             return
         }
         if change.offset < before {
-            return world.broken(.watermark, "the offset of partition \(partition) goes back from \(before) to \(change.offset)")
+            return world.broken(
+                .watermark,
+                "the offset of partition \(partition) goes back from \(before) to \(change.offset)")
         }
-        for offset in max(0, Int(before))..<Int(change.offset) { cover(partition, offset, change, world, &jobs) }
+        for offset in max(0, Int(before))..<Int(change.offset) {
+            cover(partition, offset, change, world, &jobs)
+        }
         guard !change.metadata.isEmpty else { return }
         let decoded = CommitMetadata.decode(change.metadata, committedOffset: change.offset)
         if decoded.problem != nil { world.broken(.watermark, "the metadata of a commit can't be read") }

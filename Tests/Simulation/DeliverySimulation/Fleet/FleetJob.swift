@@ -94,6 +94,6 @@ struct FleetScenario {
                 onceMilliseconds: 5000),
             confirm: backoff(1000, 10_000), returnsPerSecond: 1000, returnBurst: 100,
             storeAfterMilliseconds: Int64(draw.among(0...5000)),
-            storeIsDurable: mode != .none, residentMilliseconds: Int64(draw.among(100...5000)))
+            storeIsDurable: false, residentMilliseconds: Int64(draw.among(100...5000)))
     }
 }

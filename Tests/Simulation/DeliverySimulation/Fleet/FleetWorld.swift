@@ -172,10 +172,15 @@ final class FleetWorld {
             let token = draw.below(scenario.tokens)
             let number = jobs.count
             var kind = FleetJob.Kind.push
-            if draw.chance(30) { kind = .cancel } else if draw.chance(scenario.invalidPerMille) { kind = .invalid }
+            if draw.chance(30) {
+                kind = .cancel
+            } else if draw.chance(scenario.invalidPerMille) {
+                kind = .invalid
+            }
             let now = trueMilliseconds
             var facts = PushFacts(
-                device: keys[token], collapseKey: draw.chance(700) ? UInt64(draw.among(1...scenario.collapses)) : 0,
+                device: keys[token],
+                collapseKey: draw.chance(700) ? UInt64(draw.among(1...scenario.collapses)) : 0,
                 notificationKey: UInt64(number + 1), topic: 0, partition: 0, offset: 0,
                 createdMilliseconds: now)
             let life = draw.below(100)
@@ -187,7 +192,8 @@ final class FleetWorld {
             if draw.chance(80) { facts.deliverAtMilliseconds = now + Int64(draw.spread(1...20_000)) }
             facts.priority = draw.chance(300) ? .powerAware : .immediate
             facts.duplicates = draw.chance(300) ? .avoid : .allow
-            var job = FleetJob(kind: kind, token: token, partition: token % kafka.partitionCount(.jobs), facts: facts)
+            var job = FleetJob(
+                kind: kind, token: token, partition: token % kafka.partitionCount(.jobs), facts: facts)
             job.occurred = now
             job.target = .collapseKey(UInt64(draw.among(1...scenario.collapses)), topic: 0)
             if kind == .invalid, scenario.hasLargeRecords, draw.chance(300) { job.size = .tooLargeForTopic }
@@ -297,7 +303,9 @@ final class FleetWorld {
             quiet = isQuiet ? quiet + 1 : 0
             if quiet == 4 { return auditEnd() }
         }
-        if auditor.violation == nil { broken(.progress, "the world is healthy, and something doesn't end: \(unfinished)") }
+        if auditor.violation == nil {
+            broken(.progress, "the world is healthy, and something doesn't end: \(unfinished)")
+        }
     }
 
     private var isQuiet: Bool {

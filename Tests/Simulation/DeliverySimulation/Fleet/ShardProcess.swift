@@ -49,6 +49,8 @@ final class ShardProcess {
     /// Slots of partitions whose settling is asked for.
     private var settling: [UInt16] = []
     private var settlesAll = false
+    /// Slots of partitions that have ended, of which something may be in memory.
+    private var releasing: [UInt16] = []
     private var isDraining = false
     private var hasEnded = false
     private var isAbandoning = false
@@ -127,6 +129,11 @@ final class ShardProcess {
             process.report(number, .settled(slot: slot))
             return true
         }
+        releasing.removeAll { slot in
+            guard isSettled(slot) else { return false }
+            process.report(number, .released(slot: slot))
+            return true
+        }
         if settlesAll, delivery.count == 0 {
             settlesAll = false
             process.report(number, .settledAll)
@@ -147,6 +154,7 @@ final class ShardProcess {
                 number,
                 .abandoned(slots.map { SlotCount(slot: $0, count: abandon($0, isLost: isLost)) }))
         case .settle(let slot): settling.append(slot)
+        case .release(let slot): releasing.append(slot)
         case .end(let slots):
             for slot in slots {
                 order.endPartition(slot)
@@ -390,8 +398,8 @@ final class ShardProcess {
                 if !order.answered(handle, produce(output, omitsValue: omitsValue)) { outputs[handle] = nil }
             case .forget(let handle):
                 for key in outputs.keys where Int32(bitPattern: key &- handle) < 0 { outputs[key] = nil }
-            case .gaveBack(let slot, let wasProduced):
-                if !wasProduced { process.report(number, .gaveBack(slot: slot)) }
+            case .gaveBack(let slot, _):
+                process.report(number, .gaveBack(slot: slot))
             case .frozen(let number, let produced):
                 process.report(self.number, .frozen(number: number, produced: produced))
             case .armTimer: timerAt = world.now + 5_000_000
