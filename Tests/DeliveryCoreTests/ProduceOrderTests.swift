@@ -92,9 +92,16 @@ import Testing
         let harness = ProduceHarness(isTransactional: false)
         harness.freeze(1)
         harness.thaw(1)
-        harness.endPartition(0)
         harness.write(0)
         #expect(harness.numbers == [0] && harness.told.isEmpty)
+    }
+
+    @Test func nothingIsProducedForAPartitionThatHasGoneWithoutTransactionsEither() {
+        let harness = ProduceHarness(isTransactional: false)
+        harness.endPartition(0)
+        harness.write(0)
+        #expect(harness.numbers == [])
+        #expect(harness.takeTold() == [.gaveBack(partition: 0, wasProduced: false)])
     }
 
     // MARK: Tickets and the end

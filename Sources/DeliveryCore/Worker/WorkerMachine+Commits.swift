@@ -251,6 +251,7 @@ extension WorkerMachine {
             }
         case .doubt:
             isInDoubt = true
+            act(.extendPermit(until: lease.until))
             note(.membershipInDoubt(partitions: partitions.count))
             // The next transaction asks.
             if transactions != nil { commitAllAgain() }

@@ -14,6 +14,8 @@ struct PendingAssignment: Sendable {
     var ticket: UInt64?
     /// When the next attempt is made, in nanoseconds.
     var nextAttempt: UInt64
+    /// When the group has assigned the partitions, in nanoseconds.
+    var since: UInt64
 }
 
 /// Partitions that the group takes away: what is in flight ends first, then they are given up.
@@ -39,7 +41,7 @@ extension WorkerMachine {
         assignment = PendingAssignment(
             partitions: partitions,
             stage: mode.hasChangelog ? .awaitingFormerOwners : mode.hasStore ? .restoring : .fetching,
-            nextAttempt: now + Self.attemptInterval)
+            nextAttempt: now + Self.attemptInterval, since: now)
         goOnWithAssignment()
     }
 
@@ -107,6 +109,8 @@ extension WorkerMachine {
             .assign(offsets.map { PartitionBegin(partition: $0.partition, offset: $0.offset) }))
         for (partition, position) in restore.handOver() { changelogEnds[partition] = position }
         for offset in offsets { begin(offset) }
+        // The client tells of a loss only after the answer. A group doesn't wait for an answer for ever.
+        if now > pending.since + settings.sessionTimeout / 2 { follow(lease.doubt(at: now)) }
         if lease.isDoubtful { commitAllAgain() }
         followGate()
         note(.partitionsAssigned(pending.partitions))

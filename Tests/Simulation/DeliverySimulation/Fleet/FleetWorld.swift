@@ -129,7 +129,8 @@ final class FleetWorld {
             kafka.advance(to: now)
             for host in hosts.indices {
                 if let process = hosts[host].process, process.isRunning {
-                    for actor in 0..<process.actors { process.turn(actor) }
+                    let first = draw.below(process.actors)
+                    for actor in 0..<process.actors { process.turn((first + actor) % process.actors) }
                 }
                 attend(host)
             }

@@ -105,9 +105,10 @@ final class WorkerProcess {
         kafka.stop(client)
     }
 
-    /// SIGCONT.
+    /// SIGCONT. Some threads run before the one that hears of Kafka.
     func resume() {
         isStopped = false
+        if world.chance(600) { for shard in shards { shard.turn() } }
         kafka.resume(client)
     }
 
@@ -152,15 +153,17 @@ final class WorkerProcess {
             machine.wake(at: world.now)
             act()
         }
-        if world.now >= nextTick {
-            nextTick = world.now + Self.tick
-            machine.tick(at: time)
-            act()
-        }
+        if world.now >= nextTick { tick() }
         let most = world.scenario.maximumInFlight + 8
         if machine.outstanding > most {
             world.broken(.bounded, "process \(serial) has \(machine.outstanding) jobs, and may have \(most)")
         }
+    }
+
+    private func tick() {
+        nextTick = world.now + Self.tick
+        machine.tick(at: time)
+        act()
     }
 
     var time: DeliveryTime {
