@@ -111,6 +111,20 @@ public struct DeliveryMachine: ~Copyable {
     /// Items that have a slot.
     public var count: Int { highWater - freeCount }
 
+    /// A push that comes now finds a slot.
+    public var hasFreeSlot: Bool { count < limits.capacity }
+
+    /// Holds an item of the partition. O(slots).
+    public func holds(partition: UInt16) -> Bool {
+        for index in 0..<highWater where items[index].partition == partition && items[index].state != .free {
+            return true
+        }
+        return false
+    }
+
+    /// The offset of an item that has a slot is complete, as the store has it.
+    public func isOffsetDone(_ slot: UInt32) -> Bool { items[Int(slot)].flags.contains(.offsetDone) }
+
     /// What is known of an item.
     public func info(_ slot: UInt32) -> ItemInfo {
         let item = items + Int(slot)

@@ -15,17 +15,6 @@ public enum StoreMode: UInt8, Sendable, CaseIterable {
     public var hasChangelog: Bool { self == .changelog || self == .transactions }
 }
 
-/// A record, known by the slot of its partition.
-public struct RecordPlace: Hashable, BitwiseCopyable, Sendable {
-    public var slot: UInt16
-    public var offset: Int64
-
-    public init(slot: UInt16, offset: Int64) {
-        self.slot = slot
-        self.offset = offset
-    }
-}
-
 /// An entry of the store's due index.
 public struct DueItem: Hashable, BitwiseCopyable, Sendable {
     /// Milliseconds since the epoch at which the item has to be looked at.

@@ -113,7 +113,7 @@ extension WorkerMachine {
             switch action {
             case .complete(let offset): complete(place, offset)
             case .remove(let device, let offset):
-                deletes.append(.init(device: device, place: RecordPlace(slot: slot, offset: offset)))
+                deletes.append(.init(device: device, place: RecordPlace(partitionSlot: slot, offset: offset)))
             }
         }
         delete(deletes)

@@ -182,19 +182,19 @@ extension WorkerMachine {
             if gate.release(place, jobs: jobs).contains(.window) { reopenWindow(place) }
         }
         for replayed in progress.replayed {
-            guard let place = partitions.place(ofSlot: replayed.slot) else { continue }
+            guard let place = partitions.place(ofSlot: replayed.partitionSlot) else { continue }
             partitions[place].replayed(replayed.offset)
             reopenWindow(place)
         }
         for completion in progress.completed {
-            if let place = partitions.place(ofSlot: completion.place.slot) {
+            if let place = partitions.place(ofSlot: completion.place.partitionSlot) {
                 complete(place, completion.place.offset, isJob: completion.isRepeated)
             } else if completion.isRepeated {
-                finishOrphans(of: completion.place.slot, 1)
+                finishOrphans(of: completion.place.partitionSlot, 1)
             }
         }
         for removed in progress.removed {
-            guard let place = partitions.place(ofSlot: removed.place.slot) else { continue }
+            guard let place = partitions.place(ofSlot: removed.place.partitionSlot) else { continue }
             partitions[place].removed(device: removed.device.low, offset: removed.place.offset)
             followDeletes(place)
         }

@@ -319,8 +319,8 @@ public struct WorkerMachine: ~Copyable {
             transactions!.recordProduced(at: now)
         }
         // An outcome of a partition that went away meanwhile is nobody's any more.
-        guard let place = partitions.place(ofSlot: record.slot) else {
-            if !isOffsetDone { finishOrphans(of: record.slot, 1) }
+        guard let place = partitions.place(ofSlot: record.partitionSlot) else {
+            if !isOffsetDone { finishOrphans(of: record.partitionSlot, 1) }
             return
         }
         if transactions != nil {
@@ -348,8 +348,8 @@ public struct WorkerMachine: ~Copyable {
         if transactions != nil {
             transactions!.reportCame()
             // What is lost is produced again with all the others, but for partitions that went away.
-            if !isOffsetDone, partitions.place(ofSlot: record.slot) == nil {
-                finishOrphans(of: record.slot, 1)
+            if !isOffsetDone, partitions.place(ofSlot: record.partitionSlot) == nil {
+                finishOrphans(of: record.partitionSlot, 1)
             }
             lostInTransaction(fault, topic: topic, hasValue: hasValue)
             return .done

@@ -79,9 +79,9 @@ extension Shard {
 }
 
 extension ShardStore.Place {
-    init(_ place: RecordPlace) { self.init(partitionSlot: place.slot, offset: place.offset) }
+    init(_ place: RecordPlace) { self.init(partitionSlot: place.partitionSlot, offset: place.offset) }
 
-    var recordPlace: RecordPlace { RecordPlace(slot: partitionSlot, offset: offset) }
+    var recordPlace: RecordPlace { RecordPlace(partitionSlot: partitionSlot, offset: offset) }
 }
 
 extension ShardFlush {

@@ -270,7 +270,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             return
         }
         let source = OutcomeSource(opaque: report.opaque)
-        let place = RecordPlace(slot: source.partitionSlot, offset: source.offset)
+        let place = RecordPlace(partitionSlot: source.partitionSlot, offset: source.offset)
         if let error = report.error {
             let fate = machine.lost(
                 place, isOffsetDone: source.isOffsetDone, KafkaFault(error), topic: report.topic,

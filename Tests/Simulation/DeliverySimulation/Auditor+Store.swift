@@ -61,18 +61,25 @@ extension World {
     }
 
     /// What the item has superseded is committed: it doesn't come again when the item is gone.
-    func checkRemoval(_ job: Int, _ ended: ShardStore.Ended) {
+    func checkRemoval(_ job: Int, _ epoch: Int) {
+        let (device, partition) = (jobs[job].endedFor, log.records[jobs[job].record].partition)
         // What has moved is in the chains of other devices: no order is promised among those.
-        let hasStayed = { (job: Int) in self.tokens[self.jobs[job].token].key.low == ended.device }
+        let hasStayed = { (job: Int) in self.tokens[self.jobs[job].token].key.low == device }
         guard hasStayed(job) else { return }
-        for (old, epoch) in jobs[job].superseded where epoch == ended.epoch && hasStayed(old) {
+        for (old, before) in jobs[job].superseded where before == epoch && hasStayed(old) {
             let record = log.records[jobs[old].record]
-            if record.partition == ended.partition, !record.isCommitted {
+            if record.partition == partition, !record.isCommitted {
                 broken(
                     .newestWins,
                     "push \(job) leaves the store, and \(old), which it superseded, would come again")
             }
         }
+    }
+
+    /// An item that has ended in one of the shards is still in the store.
+    private func hasEnded(_ job: Int, _ worker: WorkerModel) -> Bool {
+        let place = place(jobs[job].record, worker)
+        return worker.shards.contains { $0.store.residency.hasEnded(place) }
     }
 
     /// What moves to a token meets all that the store has of it, but for what is still to be read.
@@ -82,8 +89,8 @@ extension World {
         for entry in store.entries(copy.partition, token)
         where entry.job != copy.job && entry.copy.epoch == copy.epoch {
             let offset = log.records[jobs[entry.job].record].offset
-            if jobs[entry.job].liveEpoch == copy.epoch || shard.store.ended[entry.job] != nil
-                || offset > shard.store.readThrough[copy.partition]
+            if jobs[entry.job].liveEpoch == copy.epoch || hasEnded(entry.job, worker)
+                || offset > shard.store.read[copy.partition]
             {
                 continue
             }
@@ -103,7 +110,6 @@ extension World {
         copy.key = StoredKey(token: entry.token, due: entry.due)
         copy.isRestored = true
         copy.noted = -1
-        copy.notedBy = -1
         copy.connection = -1
         copy.retrySteps = -1
         copy.probe = -1
@@ -143,16 +149,28 @@ extension World {
         return copy
     }
 
+    /// A device comes in parts only if it has more than there is room for.
+    func checkPartial(_ device: DeviceKey, _ worker: WorkerModel) {
+        let token = tokenByKey[device.low]!
+        let found = owner.indices.reduce(0) { count, partition in
+            count + (owner[partition] == worker.number ? store.entries(partition, token).count : 0)
+        }
+        guard found <= scenario.restoredRoom else { return }
+        broken(.newestWins, "token \(token) has \(found) items, and what waits for it goes on with a part")
+    }
+
     /// All that the store has of the record's device, and that came before it, is in memory or has ended.
     func checkLoaded(_ record: Record, _ worker: WorkerModel, _ shard: ShardModel) {
         guard scenario.limits.storeIsDurable, record.kind != .receipt else { return }
+        guard !shard.store.residency.isPartial(tokens[record.token].key) else {
+            return counts[.loadedInParts] += 1
+        }
         for partition in owner.indices
         where owner[partition] == worker.number && !worker.isEnding(partition) {
             let epoch = worker.partitions[partition].epoch
             for entry in store.entries(partition, record.token) {
                 let push = log.records[jobs[entry.job].record]
-                let hasEnded = worker.shards.contains { $0.store.ended[entry.job] != nil }
-                guard jobs[entry.job].liveEpoch != epoch, !hasEnded else { continue }
+                guard jobs[entry.job].liveEpoch != epoch, !hasEnded(entry.job, worker) else { continue }
                 if partition == record.partition ? push.offset >= record.offset : true { continue }
                 broken(
                     .newestWins,

@@ -65,7 +65,7 @@ extension World {
         copy.waitsUntil = max(copy.waitsUntil, old.waitsUntil)
         // It may have been one of many returns that has a moment of its own.
         if scenario.limits.storeIsDurable, jobs[old.job].facts.delivery != .accept { copy.waitsUntil = .max }
-        (copy.noted, copy.notedBy) = (old.noted, old.notedBy)
+        copy.noted = old.noted
         copy.queuedIn = old.queuedIn
         copy.hasMoved = copy.hasMoved || old.hasMoved
         copy.connection = -1

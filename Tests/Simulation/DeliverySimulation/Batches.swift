@@ -8,9 +8,22 @@ extension World {
     /// Hands over what has gathered. False when that is nothing.
     func submit(_ worker: WorkerModel, _ shard: ShardModel) -> Bool {
         takeArriving(worker, shard)
+        finishChanges(worker, shard)
+        if shard.store.residency.mustForgetMarks(at: monotonic) {
+            for partition in owner.indices where owner[partition] == worker.number {
+                shard.store.residency.committed(
+                    worker.partitions[partition].slot, log.committed[partition].offset)
+            }
+            shard.store.residency.forgetMarks()
+        }
         askForLoads(worker, shard)
         guard !shard.store.batch.isEmpty else { return false }
-        worker.batches.append(exchange(&shard.store.batch, StoreBatch(shard: shard.number)))
+        var batch = exchange(&shard.store.batch, StoreBatch(shard: shard.number))
+        batch.requests = shard.store.residency.takeRequests()
+        if batch.loads.count != batch.requests.loads.count {
+            broken(.sound, "\(batch.loads.count) loads are asked for as \(batch.requests.loads.count)")
+        }
+        worker.batches.append(batch)
         return true
     }
 
@@ -29,6 +42,10 @@ extension World {
             return storeFails(worker)
         }
         _ = worker.batches.popFirst()
+        // Another shard hears of what comes to it before a load of its own can find it.
+        for departure in batch.departures {
+            worker.shards[shard(of: departure.copy.address)].store.arriving.append(departure)
+        }
         worker.answers.append(
             .done(
                 batch,
@@ -70,7 +87,7 @@ extension World {
         counts.events += 1
         switch answer {
         case .isFailing(let isFailing):
-            for shard in worker.shards { shard.store.isFailing = isFailing }
+            for shard in worker.shards { shard.store.residency.storeFails(isFailing) }
         case .done(let batch, let loaded): take(batch, loaded, worker)
         }
     }
@@ -80,29 +97,16 @@ extension World {
         _ worker: WorkerModel
     ) {
         let shard = worker.shards[batch.shard]
-        for put in batch.puts {
-            confirm(put, shard)
+        takeArriving(worker, shard)
+        shard.store.residency.done(batch.requests)
+        for put in batch.requests.puts {
             shard.machine.stored(put.slot, version: put.version, at: now(worker))
             drain(worker, shard)
         }
-        for (job, epoch) in batch.moves where shard.store.departing[job]?.copy.epoch == epoch {
-            let departure = shard.store.departing.removeValue(forKey: job)!
-            worker.shards[self.shard(of: departure.copy.address)].store.arriving.append(departure)
+        follow(worker, shard)
+        for (load, loaded) in zip(batch.requests.loads, loaded) where violation == nil {
+            take(load, loaded, worker, shard)
         }
-        for job in batch.removals {
-            guard let ended = shard.store.ended.removeValue(forKey: job) else { continue }
-            removed(job, ended, worker)
-        }
-        for (load, loaded) in zip(batch.loads, loaded) { take(load, loaded, worker, shard) }
-    }
-
-    /// What was asked for before that may still find the item under its old token; nothing that is asked for from here on.
-    private func confirm(_ put: StoreBatch.Put, _ shard: ShardModel) {
-        let copy = shard.copies[Int(put.slot)]
-        guard copy.isLive, copy.job == put.job, copy.epoch == put.epoch, put.key.token == copy.address else {
-            return
-        }
-        shard.store.moving.remove(put.job)
     }
 
     /// Everything handed over so far is durable. False when that can't be.
@@ -130,25 +134,31 @@ extension World {
         guard scenario.limits.storeIsDurable else { return }
         let state = worker.partitions[partition]
         for shard in worker.shards {
-            shard.store.readThrough[partition] = log.committed[partition].offset - 1
-            shard.store.cold.beginScan(state.slot)
-            // What is in memory of a device, or is on its way there, isn't all of it any more.
-            for token in tokens.indices { loadAgain(token, shard) }
+            shard.store.read[partition] = log.committed[partition].offset - 1
+            shard.store.residency.begin(state.slot, readThrough: log.committed[partition].offset - 1)
+            for job in store.marks[partition] {
+                counts[.markedOffset] += 1
+                shard.store.residency.foundMark(
+                    place(jobs[job].record, worker), markID(job), forgets: shard.number == 0)
+            }
+            follow(worker, shard)
         }
         worker.partitions[partition].isScanning = true
     }
+
+    /// By which a push is known to be the one of a mark.
+    func markID(_ job: Int) -> APNSID { APNSID(high: UInt64(job), low: UInt64(jobs[job].apns)) }
 
     /// Nothing more of a partition goes to the store, or comes from it.
     func endStore(_ partition: Int, _ worker: WorkerModel) {
         let state = worker.partitions[partition]
         for shard in worker.shards {
-            shard.store.cold.removeAll(partition: state.slot)
-            shard.store.moving = shard.store.moving.filter {
-                log.records[jobs[$0].record].partition != partition
-            }
-            shard.store.ended = shard.store.ended.filter { $0.value.partition != partition }
+            // Also where the worker was cut off.
+            shard.store.residency.abandon(state.slot)
+            follow(worker, shard)
+            shard.store.residency.end(state.slot)
+            follow(worker, shard)
             shard.store.batch.writes.removeAll { $0.partition == partition }
-            shard.store.batch.loads.removeAll { $0.partition == partition && $0.epoch != state.epoch }
         }
         worker.batches.forEach { $0.writes.removeAll { $0.partition == partition } }
         store.sync(partition)

@@ -7,19 +7,14 @@ extension World {
     func hand(_ number: Int, to worker: WorkerModel, _ partition: Int, isReplay: Bool = false) {
         let record = log.records[number]
         let shard = worker.shards[shard(of: record.token)]
-        shard.store.readThrough[partition] = max(shard.store.readThrough[partition], record.offset)
-        let epoch = worker.partitions[partition].epoch
-        if record.kind == .push {
-            if isReplay { return replayed(number, worker) }
-            let needsPresence = jobs[record.subject].facts.delivery != .accept
-            let event = ShardStore.Event.record(number, isReplay: false, epoch: epoch)
-            if putAside(event, for: record.token, partition, needsPresence: needsPresence, worker, shard) {
-                return
-            }
-        } else if putAsideControl(number, isReplay: isReplay, worker, shard) {
-            return
+        let state = worker.partitions[partition]
+        shard.store.read[partition] = max(shard.store.read[partition], record.offset)
+        shard.store.residency.hasRead(state.slot, through: record.offset)
+        if record.kind == .push, isReplay { return replayed(number, worker) }
+        if !mustWait(number, isReplay: isReplay, epoch: state.epoch, worker, shard) {
+            take(number, isReplay: isReplay, epoch: state.epoch, worker, shard)
         }
-        take(number, isReplay: isReplay, epoch: epoch, worker, shard)
+        follow(worker, shard)
     }
 
     /// Takes a record whose device is in memory.
@@ -34,12 +29,22 @@ extension World {
         checkLoaded(record, worker, shard)
         guard record.kind == .push else {
             control(number, record, worker, shard)
-            if worker.deferred[number] != nil {
-                worker.deferred[number]!.isReplay = isReplay
-            } else {
-                controlled(number, isReplay: isReplay, epoch: epoch, worker)
+            let change = place(number, worker)
+            guard shard.store.residency.mustWait(change) else {
+                return controlled(number, isReplay: isReplay, epoch: epoch, worker)
             }
+            shard.store.residency.keepChange(
+                change,
+                shard.store.keep(.record(number, isReplay: isReplay, epoch: epoch)))
             return
+        }
+        let place = place(number, worker)
+        if shard.store.residency.hasEnded(place) {
+            return complete(number, worker, partition)
+        }
+        if shard.store.residency.isMarked(place, markID(record.subject)) {
+            counts[.completedByMark] += 1
+            return complete(number, worker, partition)
         }
         let job = record.subject
         var facts = jobs[job].facts
@@ -49,16 +54,36 @@ extension World {
         // A token change that comes after it has its effect on this stay as well.
         jobs[job].movedBy = -1
         jobs[job].hasEnded = false
-        shard.received += 1
         cause.pendingOfDevice = shard.pending[record.token]
         let admission = shard.machine.admit(facts, at: now(worker))
+        if admission == .full {
+            waitForSlot(number, isReplay: isReplay, epoch: epoch, worker, shard)
+            return drain(worker, shard)
+        }
+        shard.received += 1
         if case .repeated(let slot, let isDurable) = admission {
             shard.repeated += 1
             repeated(number, slot, isDurable, worker, shard)
             return drain(worker, shard)
         }
-        admitted(admission, copy, worker, shard, ItemProgress())
+        admitted(admission, copy, ResidentFacts(), worker, shard, ItemProgress())
         drain(worker, shard)
+    }
+
+    /// Ends a push whose device has more items than there is room for.
+    func refuse(_ number: Int, epoch: Int, _ worker: WorkerModel, _ shard: ShardModel) {
+        let record = log.records[number]
+        let place = place(number, worker)
+        if shard.store.residency.hasEnded(place)
+            || shard.store.residency.isMarked(place, markID(record.subject))
+        {
+            return complete(number, worker, record.partition)
+        }
+        counts[.endDeviceLimit] += 1
+        jobs[record.subject].movedBy = -1
+        let copy = newCopy(record.subject, record.partition, epoch, address: record.token, worker)
+        finish(
+            copy, .undeliverable, .deviceLimit, worker, isOffsetDone: false, isStored: false, ItemProgress())
     }
 
     /// A cancel or device event has had all of its effect.
@@ -85,8 +110,8 @@ extension World {
 
     /// Does what an admission asks for. `progress` is what the push came with.
     func admitted(
-        _ admission: Admission, _ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel,
-        _ progress: ItemProgress
+        _ admission: Admission, _ copy: Copy, _ resident: ResidentFacts, _ worker: WorkerModel,
+        _ shard: ShardModel, _ progress: ItemProgress
     ) {
         let record = jobs[copy.job].record
         log.records[record].takenEpoch = copy.epoch
@@ -96,6 +121,10 @@ extension World {
             note(
                 worker, shard, "push # gets slot #, window #", copy.job, Int(slot),
                 Int(jobs[copy.job].facts.coalesceWindowMilliseconds))
+            // A record's push has nothing to be told of.
+            if resident != ResidentFacts() {
+                shard.store.residency.placed(slot, place(copy, worker), resident)
+            }
             take(copy, into: slot, worker, shard)
             if isOver(copy, worker) {
                 counts[.expiredBehind] += 1
@@ -115,9 +144,10 @@ extension World {
             checkReplaced(old, copy, replaced, worker)
             shard.finished += 1
             finish(
-                old, .superseded, nil, worker, isOffsetDone: replaced.progress.isOffsetDone, replaced.progress
-            )
+                old, .superseded, nil, worker, isOffsetDone: replaced.progress.isOffsetDone,
+                isStored: ends(slot, worker, shard), replaced.progress)
             leave(slot, worker, shard)
+            shard.store.residency.replaced(slot, place(copy, worker), resident)
             var copy = copy
             inherit(from: old, &copy)
             take(copy, into: slot, worker, shard)
@@ -125,11 +155,11 @@ extension World {
             counts[.obsolete] += 1
             note(worker, shard, "push # is older than #", copy.job, shard.copies[Int(slot)].job)
             checkSuperseded(copy, by: shard.copies[Int(slot)])
-            refuse(copy, .superseded, nil, worker, shard, progress)
+            refuse(copy, .superseded, nil, resident, worker, shard, progress)
         case .expired:
             counts[.expiredOnArrival] += 1
             checkExpired(copy, worker, shard)
-            refuse(copy, .expired, nil, worker, shard, progress)
+            refuse(copy, .expired, nil, resident, worker, shard, progress)
         case .deviceFull:
             counts[.deviceFull] += 1
             counts[.endDeviceLimit] += 1
@@ -139,7 +169,7 @@ extension World {
             if cause.pendingOfDevice < scenario.limits.pendingPerDevice || progress.isStored {
                 broken(.rightOutcome, "push \(copy.job) finds its device full at \(cause.pendingOfDevice)")
             }
-            refuse(copy, .undeliverable, .deviceLimit, worker, shard, progress)
+            refuse(copy, .undeliverable, .deviceLimit, resident, worker, shard, progress)
         case .repeated(let slot, _):
             broken(.noDuplicate, "push \(copy.job) is in slot \(slot) already")
         case .full:
@@ -149,11 +179,14 @@ extension World {
 
     /// A push that ends as it comes.
     private func refuse(
-        _ copy: Copy, _ kind: OutcomeKind, _ cause: OutcomeCause?, _ worker: WorkerModel, _ shard: ShardModel,
-        _ progress: ItemProgress
+        _ copy: Copy, _ kind: OutcomeKind, _ cause: OutcomeCause?, _ resident: ResidentFacts,
+        _ worker: WorkerModel, _ shard: ShardModel, _ progress: ItemProgress
     ) {
         shard.finished += 1
-        finish(copy, kind, cause, worker, isOffsetDone: progress.isOffsetDone, progress)
+        finish(
+            copy, kind, cause, worker, isOffsetDone: progress.isOffsetDone,
+            isStored: ends(copy, resident, worker, shard), progress)
+        if resident.isRestored { shard.store.residency.left(place(copy, worker)) }
     }
 
     private func take(_ copy: Copy, into slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
@@ -161,7 +194,7 @@ extension World {
             broken(.sound, "slot \(slot) is given to push \(copy.job), and in use")
         }
         shard.copies[Int(slot)] = copy
-        if copy.isRestored { shard.store.restored += 1 }
+        if copy.isRestored { shard.restoredInSlots += 1 }
         jobs[copy.job].liveEpoch = copy.epoch
         // Its receipt is awaited from when what is before it has gone.
         if copy.acceptedAt > 0, shard.machine.state(slot) == .blocked {
@@ -181,7 +214,7 @@ extension World {
     func leave(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         let copy = shard.copies[Int(slot)]
         shard.copies[Int(slot)].isLive = false
-        if copy.isRestored { shard.store.restored -= 1 }
+        if copy.isRestored { shard.restoredInSlots -= 1 }
         if jobs[copy.job].liveEpoch == copy.epoch { jobs[copy.job].liveEpoch = -1 }
         shard.used -= 1
         shard.pending[copy.address] -= 1
@@ -195,7 +228,7 @@ extension World {
     /// Writes the outcome of a push.
     func finish(
         _ copy: Copy, _ kind: OutcomeKind, _ cause: OutcomeCause?, _ worker: WorkerModel, isOffsetDone: Bool,
-        _ progress: ItemProgress
+        isStored: Bool, _ progress: ItemProgress
     ) {
         count(kind, cause)
         log.records[jobs[copy.job].record].lastKind = kind
@@ -203,10 +236,9 @@ extension World {
         jobs[copy.job].hasEnded = true
         note("push # ends: outcome #", copy.job, Int(kind.rawValue))
         if kind == .expired { hasExpired(copy) }
-        if copy.key != nil { ends(copy, worker) }
         giveOutcome(
             of: jobs[copy.job].record, by: worker, partition: copy.partition, epoch: copy.epoch,
-            completes: !isOffsetDone, isStored: copy.key != nil, token: copy.address, job: copy.job)
+            completes: !isOffsetDone, isStored: isStored, token: copy.address, job: copy.job)
     }
 
     private func count(_ kind: OutcomeKind, _ cause: OutcomeCause?) {
@@ -256,9 +288,11 @@ extension World {
             let progress = shard.machine.info(slot).progress
             checkFinish(copy, slot, kind, outcomeCause, successor, worker, shard)
             shard.finished += 1
-            finish(copy, kind, outcomeCause, worker, isOffsetDone: progress.isOffsetDone, progress)
-            hasMovedOn(copy, worker)
+            finish(
+                copy, kind, outcomeCause, worker, isOffsetDone: progress.isOffsetDone,
+                isStored: ends(slot, worker, shard), progress)
             leave(slot, worker, shard)
+            shard.store.residency.left(slot)
             shard.machine.release(slot)
         case .drop(let slot):
             counts[.drop] += 1
@@ -269,12 +303,8 @@ extension World {
                 broken(.nothingLost, "push \(copy.job) is given back though its partition stays")
             }
             shard.dropped += 1
-            if copy.notedBy >= 0, log.records[copy.notedBy].partition == copy.partition {
-                // Whoever has the partition next reads the token change again.
-                worker.deferred[copy.notedBy] = nil
-            } else {
-                hasMovedOn(copy, worker)
-            }
+            shard.store.residency.givenBack(slot)
+            shard.store.residency.left(slot)
             leave(slot, worker, shard)
             shard.machine.release(slot)
         case .store(let slot, let version): requestStore(slot, version, worker, shard)

@@ -5,58 +5,87 @@ import SluiceModel
 extension World {
     func depart(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         counts[.depart] += 1
-        var copy = shard.copies[Int(slot)]
-        let new = copy.noted >= 0 ? copy.noted : cause.newToken
-        var (facts, progress) = shard.machine.export(slot)
+        let noted = shard.copies[Int(slot)].noted
+        let new = noted >= 0 ? noted : cause.newToken
+        shard.store.residency.moved(slot, place(shard.copies[Int(slot)], worker))
+        if noted < 0 { jobs[shard.copies[Int(slot)].job].movedBy = cause.record }
+        let old = shard.copies[Int(slot)]
+        shard.copies[Int(slot)].address = new
+        shard.copies[Int(slot)].noted = -1
+        shard.copies[Int(slot)].hasMoved = true
+        shard.copies[Int(slot)].hasNews = true
+        shard.copies[Int(slot)].retrySteps = -1
+        // What it waits for was decided where it comes from.
+        shard.copies[Int(slot)].waitsUntil = .max
+        let mustMove = shard.store.residency.isStored(slot) && isOurs(old, worker)
+        if mustMove { put(slot, worker, shard) }
+        let resident = shard.store.residency.facts(slot)
+        let copy = shard.copies[Int(slot)]
+        let (facts, progress) = shard.machine.export(slot)
         shard.departed += 1
-        hasMovedOn(copy, worker)
+        shard.copies[Int(slot)].address = old.address
         leave(slot, worker, shard)
+        shard.store.residency.left(slot)
         shard.machine.release(slot)
         guard facts.device == tokens[new].key else {
             return broken(.sound, "push \(copy.job) departs for another device than its event said")
         }
-        facts.device = tokens[new].key
         let other = worker.shards[self.shard(of: new)]
-        if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
-        copy.address = new
-        copy.noted = -1
-        copy.notedBy = -1
-        copy.hasMoved = true
-        copy.hasNews = true
-        copy.retrySteps = -1
-        // What it waits for was decided where it comes from.
-        copy.waitsUntil = .max
         moved(copy, other)
-        handOver(.init(copy: copy, facts: facts, progress: progress), worker, shard)
-        if !scenario.limits.storeIsDurable { takeArriving(worker, other) }
-    }
-
-    /// An item whose device has a new token of another shard goes there: when the store has it under that token, so that
-    /// with the token change the old one is done, and neither shard takes it from the store meanwhile.
-    func handOver(
-        _ departure: ShardStore.Departure, _ worker: WorkerModel, _ shard: ShardModel
-    ) {
-        let other = worker.shards[self.shard(of: departure.copy.address)]
-        onTheWay(departure.copy, 1, worker, other)
-        if departure.copy.key == nil || !isOurs(departure.copy, worker) {
-            other.store.arriving.append(departure)
+        let departure = ShardStore.Departure(
+            copy: copy, facts: facts, progress: progress, resident: resident)
+        onTheWay(copy, 1, worker, other)
+        // What the store has goes over when it is there under the new token, so that with the token change the old one is
+        // done, and neither shard takes it from the store meanwhile.
+        if mustMove {
+            shard.store.batch.departures.append(departure)
         } else {
-            shard.store.departing[departure.copy.job] = departure
-            putMoved(departure.copy.job, worker, shard)
+            other.store.arriving.append(departure)
         }
+        if !scenario.limits.storeIsDurable { takeArriving(worker, other) }
     }
 
     /// Takes what has come over, one after the other.
     func takeArriving(_ worker: WorkerModel, _ shard: ShardModel) {
         while violation == nil, let departure = shard.store.arriving.popFirst() {
-            if putAside(
-                .departure(departure), for: departure.copy.address, departure.copy.partition,
-                needsPresence: true, worker, shard)
-            {
+            guard isOurs(departure.copy, worker) else {
+                gone(departure, worker, shard)
                 continue
             }
-            takeOver(departure, worker, shard)
+            let handle = shard.store.keep(.departure(departure))
+            let verdict = shard.store.residency.adopt(
+                deferred(departure, handle, worker), shard.machine)
+            guard verdict != .deferred else {
+                counts[.putAside] += 1
+                continue
+            }
+            _ = shard.store.take(handle)
+            if verdict == .takeOver {
+                takeOver(departure, worker, shard)
+                follow(worker, shard)
+            } else {
+                staysInStore(departure, worker, shard)
+            }
         }
+    }
+
+    /// There is no room for what has come over.
+    func staysInStore(_ departure: ShardStore.Departure, _ worker: WorkerModel, _ shard: ShardModel) {
+        let copy = departure.copy
+        note(worker, shard, "push # stays in the store, for token #", copy.job, copy.address)
+        if store.token(of: copy.job) != copy.address {
+            broken(.nothingLost, "push \(copy.job) leaves memory, and the store hasn't got it")
+        }
+        onTheWay(copy, -1, worker, shard)
+    }
+
+    private func deferred(
+        _ departure: ShardStore.Departure, _ handle: UInt32, _ worker: WorkerModel
+    ) -> DeferredDeparture {
+        DeferredDeparture(
+            handle: handle, device: tokens[departure.copy.address].key,
+            place: place(departure.copy, worker), isReleased: true,
+            isRestored: departure.resident.isRestored)
     }
 
     /// The same, when all of its device is in memory.
@@ -64,16 +93,23 @@ extension World {
         _ departure: ShardStore.Departure, _ worker: WorkerModel, _ shard: ShardModel
     ) {
         var copy = departure.copy
-        onTheWay(copy, -1, worker, shard)
         moved(copy, shard)
+        let kept = cause
+        cause = Cause()
+        let admission = shard.machine.adopt(departure.facts, departure.progress, at: now(worker))
+        guard admission != .full else {
+            cause = kept
+            if isHealthy { metLimit = true }
+            let handle = shard.store.keep(.departure(departure))
+            shard.store.residency.deferUntilSlot(deferred(departure, handle, worker))
+            return drain(worker, shard)
+        }
+        onTheWay(copy, -1, worker, shard)
         if departure.progress.isAccepted { copy.acceptedAt = monotonic }
         counts[.adopted] += 1
         shard.adopted += 1
         note(worker, shard, "push # comes over, for token #", copy.job, copy.address)
-        let kept = cause
-        cause = Cause()
-        let admission = shard.machine.adopt(departure.facts, departure.progress, at: now(worker))
-        admitted(admission, copy, worker, shard, departure.progress)
+        admitted(admission, copy, departure.resident, worker, shard, departure.progress)
         drain(worker, shard)
         cause = kept
     }

@@ -52,18 +52,13 @@ extension World {
                 continue
             }
             let shard = worker.shards[shard(of: due.token)]
-            shard.store.readThrough[partition] = max(
-                shard.store.readThrough[partition], nextOffset(worker, partition) - 1)
-            guard shard.store.cold.contains(tokens[due.token].key) else { continue }
-            if shard.store.arrivals[due.token] != nil {
-                // Its items are on their way, but it isn't sure that this is among them.
-                worker.partitions[partition].ahead.append(due)
-            } else {
-                happened(.dueFound)
-                shard.store.arrivals[due.token] = ShardStore.Arrival(partition: partition)
-                shard.store.arrivalCount += 1
-                shard.store.loadQueue.append(due.token)
-            }
+            let slot = worker.partitions[partition].slot
+            shard.store.read[partition] = max(
+                shard.store.read[partition], nextOffset(worker, partition) - 1)
+            shard.store.residency.hasRead(slot, through: nextOffset(worker, partition) - 1)
+            happened(.dueFound)
+            shard.store.residency.due(tokens[due.token].key, slot)
+            follow(worker, shard)
         }
         return true
     }
@@ -81,18 +76,19 @@ extension World {
         where owner[partition] == worker.number && worker.partitions[partition].isScanning {
             counts.events += 1
             if worker.partitions[partition].scan == nil {
-                worker.partitions[partition].scan = store.dues[partition].map(\.token)
+                worker.partitions[partition].scan = store.dues[partition]
             }
             let slot = worker.partitions[partition].slot
             for _ in 0..<draw.among(1...40) {
-                guard let token = worker.partitions[partition].scan!.popLast() else {
+                guard let due = worker.partitions[partition].scan!.popLast() else {
                     happened(.scanned)
                     worker.partitions[partition].isScanning = false
                     worker.partitions[partition].scan = nil
-                    for shard in worker.shards { shard.store.cold.endScan(slot) }
+                    for shard in worker.shards { shard.store.residency.scanned(slot) }
                     return true
                 }
-                worker.shards[shard(of: token)].store.cold.insert(tokens[token].key, slot)
+                worker.shards[shard(of: due.token)].store.residency.found(
+                    tokens[due.token].key, offset: log.records[jobs[due.job].record].offset, slot)
             }
             return true
         }

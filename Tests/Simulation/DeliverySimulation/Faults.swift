@@ -159,10 +159,20 @@ extension World {
         release(partition, worker)
         let index = max(0, log.committed[partition].index - draw.spread(1...30))
         guard index < log.committed[partition].index else { return }
+        // Of records that are committed nothing says any more that their items have other tokens: they would live twice.
+        let hasMoved = log.partitions[partition][index...].contains { number in
+            let record = log.records[number]
+            guard record.kind == .push else { return false }
+            let token = store.token(of: record.subject)
+            return token >= 0 && token != record.token
+        }
+        guard !hasMoved else { return }
         happened(.offsetReset)
         log.committed[partition].index = index
         log.committed[partition].offset = log.records[log.partitions[partition][index]].offset
-        for number in log.partitions[partition][index...] { log.records[number].isCommitted = false }
+        for number in log.partitions[partition][index...] {
+            log.records[number].isCommitted = false
+        }
         note("partition # begins at offset # again", partition, Int(log.committed[partition].offset))
     }
 
@@ -220,7 +230,7 @@ extension World {
             }
             // In a world that met its limits, one after the other may have to expire first.
             if milliseconds > Self.maximumExpiration * (metLimit ? 400 : 1) + 300_000 {
-                return broken(.progress, "the world is healthy, and something doesn't end")
+                return broken(.progress, "the world is healthy, and something doesn't end: \(whatIsLeft)")
             }
         }
     }
@@ -250,6 +260,17 @@ extension World {
         return counts.events - before
     }
 
+    private var whatIsLeft: String {
+        let partitions = owner.indices.map { partition in
+            let state = workers[max(0, owner[partition])].partitions[partition]
+            return "\(state.position)/\(log.partitions[partition].count) live \(state.live)"
+        }
+        let shards = workers.flatMap(\.shards).map {
+            "\($0.used) used, \($0.store.waiting) waiting, \($0.store.comingOver.count) coming, done \($0.store.isDone)"
+        }
+        return "\(partitions); \(shards); \(store.count) stored, marks \(store.marks)"
+    }
+
     private var isAllDone: Bool {
         for partition in owner.indices {
             guard owner[partition] >= 0 else { return false }
@@ -258,11 +279,11 @@ extension World {
                 !state.isScanning, state.removals.order.isEmpty, state.commit == nil, !state.isDirty
             else { return false }
         }
-        return store.count == 0
+        return store.count == 0 && store.marks.allSatisfy(\.isEmpty)
             && workers.allSatisfy { worker in
                 worker.used == 0 && worker.batches.isEmpty && worker.answers.isEmpty
                     && worker.shards.allSatisfy {
-                        $0.store.arrivalCount == 0 && $0.store.batch.isEmpty && $0.store.comingOver.isEmpty
+                        $0.store.isDone
                     }
             }
     }

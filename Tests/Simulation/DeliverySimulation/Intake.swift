@@ -120,15 +120,14 @@ extension World {
     }
 
     /// A push is gone from the store.
-    func removed(_ job: Int, _ ended: ShardStore.Ended, _ worker: WorkerModel) {
-        guard worker.partitions[ended.partition].isOwned,
-            worker.partitions[ended.partition].epoch == ended.epoch
+    func removed(_ place: RecordPlace, _ device: DeviceKey, _ worker: WorkerModel) {
+        let partition = worker.partitionBySlot[Int(place.partitionSlot)]
+        guard worker.partitions[partition].isOwned, worker.partitions[partition].slot == place.partitionSlot
         else { return }
-        let offset = log.records[jobs[job].record].offset
-        let isAwaited = worker.partitions[ended.partition].removals.order.removed(
-            device: ended.device, offset: offset)
-        if !isAwaited { broken(.sound, "the removal of push \(job) isn't awaited") }
-        followRemovals(worker, ended.partition)
+        let isAwaited = worker.partitions[partition].removals.order.removed(
+            device: device.low, offset: place.recordOffset)
+        if !isAwaited { broken(.sound, "the removal of the push at \(place) isn't awaited") }
+        followRemovals(worker, partition)
     }
 
     private func followRemovals(_ worker: WorkerModel, _ partition: Int) {
@@ -278,13 +277,8 @@ extension World {
         state.epoch = nextEpoch
         state.position = committed.index
         nextEpoch += 1
-        // What the store has under another token than its record's would not be found when the record comes again.
-        let marked = store.marks[partition].map { log.records[jobs[$0].record].offset }
-            .filter { $0 >= committed.offset }.map { $0..<$0 + 1 }
-        counts[.markedOffset] += marked.count
         state.tracker = OffsetTracker(
-            nextOffset: committed.offset,
-            completedAbove: CompletedOffsets(decoded.completed.ranges + marked),
+            nextOffset: committed.offset, completedAbove: decoded.completed,
             spanLimit: scenario.spanLimit, initialCapacity: 1, metadataBytes: scenario.metadataBytes)
         worker.partitions[partition] = state
         owner[partition] = worker.number
@@ -310,7 +304,6 @@ extension World {
         worker.partitions[partition].outcomes.removeAll { _ in true }
         worker.partitions[partition].commit = nil
         worker.partitions[partition].removals.order.removeAll()
-        worker.deferred = worker.deferred.filter { log.records[$0.key].partition != partition }
         endStore(partition, worker)
         owner[partition] = -1
         note("worker # has given partition # up", worker.number, partition)

@@ -56,8 +56,9 @@ struct Job {
     var hasEnded = false
     /// What it has superseded, and in which assignments.
     var superseded: [(job: Int, epoch: Int)] = []
-    /// The shard that has to remove it from the store.
+    /// The shard that has to remove it from the store, and the device of its outcome there.
     var endedIn = 0
+    var endedFor: UInt64 = 0
     /// The assignment in which it is in memory, -1 when it isn't.
     var liveEpoch = -1
     var timesSeen = 0

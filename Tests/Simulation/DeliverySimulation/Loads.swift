@@ -7,121 +7,54 @@ extension World {
 
     // MARK: What has to wait
 
-    /// Puts an event aside whose device isn't in memory, or has others waiting. False when it may go on.
-    func putAside(
-        _ event: Event, for token: Int, _ partition: Int, needsPresence: Bool, _ worker: WorkerModel,
-        _ shard: ShardModel
-    ) -> Bool {
-        guard scenario.limits.storeIsDurable else { return false }
-        if shard.store.arrivals[token] == nil {
-            guard mustLoad(token, needsPresence: needsPresence, shard) else { return false }
-            standInLine(token, partition, shard)
-        } else if shard.store.arrivals[token]!.partition != partition {
-            // That one's presence wasn't asked for.
-            shard.store.arrivals[token]!.partition = partition
-            loadAgain(token, shard)
-        } else if shard.store.arrivals[token]!.state == .loaded,
-            mustLoad(token, needsPresence: needsPresence, shard)
+    /// What the machine is told of a record.
+    func deferred(_ number: Int, _ worker: WorkerModel, _ shard: ShardModel) -> DeferredRecord {
+        let record = log.records[number]
+        let place = place(number, worker)
+        let needsPresence =
+            record.kind == .push
+            ? jobs[record.subject].facts.delivery != .accept
+            : [.online, .offline, .receipt].contains(record.kind)
+        var deferred = DeferredRecord(
+            device: tokens[record.token].key, place: place,
+            look: needsPresence ? .partition(place.partitionSlot) : .nowhere, isPush: record.kind == .push)
+        if record.kind == .tokenChanged, self.shard(of: record.subject) == shard.number,
+            record.subject != record.token
         {
-            // What was of records still to be read may have been read since; or what came before didn't ask for presence.
-            loadAgain(token, shard)
+            deferred.otherDevice = tokens[record.subject].key
         }
-        counts[.putAside] += 1
-        shard.store.arrivals[token]!.waiting.append(event)
-        if case .record = event { shard.store.waiting += 1 }
-        return true
+        return deferred
     }
 
-    private func standInLine(_ token: Int, _ partition: Int, _ shard: ShardModel) {
-        shard.store.arrivals[token] = ShardStore.Arrival(partition: partition)
-        shard.store.arrivalCount += 1
-        shard.store.loadQueue.append(token)
-    }
-
-    /// What was loaded of a device isn't all of it any more, and something waits for it.
-    func loadAgain(_ token: Int, _ shard: ShardModel) {
-        switch shard.store.arrivals[token]?.state {
-        case .loading: shard.store.arrivals[token]!.isIncomplete = true
-        case .loaded:
-            counts[.loadedTwice] += 1
-            shard.store.arrivals[token]!.state = .queued
-            shard.store.loadQueue.append(token)
-        case .queued, nil: break
-        }
-    }
-
-    private func mustLoad(_ token: Int, needsPresence: Bool, _ shard: ShardModel) -> Bool {
-        let key = tokens[token].key
-        if shard.store.cold.contains(key) { return true }
-        return needsPresence && !shard.machine.knowsPresence(of: key)
-    }
-
-    /// Puts a cancel or device event aside whose device isn't in memory, or the one that its token changes to.
-    func putAsideControl(
-        _ number: Int, isReplay: Bool, _ worker: WorkerModel, _ shard: ShardModel
+    /// Has a record wait whose device isn't in memory, or the one that its token changes to. False when it may go on.
+    func mustWait(
+        _ number: Int, isReplay: Bool, epoch: Int, _ worker: WorkerModel, _ shard: ShardModel
     ) -> Bool {
-        guard scenario.limits.storeIsDurable else { return false }
-        let record = log.records[number]
-        let event = Event.record(
-            number, isReplay: isReplay, epoch: worker.partitions[record.partition].epoch)
-        let needsPresence = [.online, .offline, .receipt].contains(record.kind)
-        if putAside(event, for: record.token, record.partition, needsPresence: needsPresence, worker, shard) {
-            return true
-        }
-        guard let other = otherToken(number, shard), waits(for: other, number, shard) else { return false }
-        var arrival = ShardStore.Arrival(partition: record.partition, state: .loaded)
-        arrival.waiting.append(event)
-        shard.store.arrivals[record.token] = arrival
-        shard.store.arrivalCount += 1
+        var deferred = deferred(number, worker, shard)
+        guard shard.store.residency.mustDefer(deferred, shard.machine) else { return false }
+        counts[.putAside] += 1
+        deferred.handle = shard.store.keep(.record(number, isReplay: isReplay, epoch: epoch))
         shard.store.waiting += 1
+        shard.store.residency.deferUntilLoaded(deferred, shard.machine)
         return true
     }
 
-    /// The new token of a token change, where it is this shard's.
-    private func otherToken(_ number: Int, _ shard: ShardModel) -> Int? {
-        let record = log.records[number]
-        guard record.kind == .tokenChanged, self.shard(of: record.subject) == shard.number else { return nil }
-        return record.subject
-    }
-
-    /// True when an event has to wait for another device as well.
-    private func waits(for other: Int, _ number: Int, _ shard: ShardModel) -> Bool {
-        let record = log.records[number]
-        if let arrival = shard.store.arrivals[other] {
-            if arrival.state == .loaded { return false }
-        } else {
-            guard mustLoad(other, needsPresence: true, shard) else { return false }
-            standInLine(other, record.partition, shard)
-        }
-        counts[.waitsForTwo] += 1
-        shard.store.arrivals[other]!.dependents.append(record.token)
-        return true
+    /// There is no slot for a record.
+    func waitForSlot(
+        _ number: Int, isReplay: Bool, epoch: Int, _ worker: WorkerModel, _ shard: ShardModel
+    ) {
+        if isHealthy { metLimit = true }
+        var deferred = deferred(number, worker, shard)
+        deferred.handle = shard.store.keep(.record(number, isReplay: isReplay, epoch: epoch))
+        shard.store.waiting += 1
+        shard.store.residency.deferUntilSlot(deferred)
     }
 
     /// Lets go of what waits for devices: of a partition that goes away, or of all.
     func abandonWaiting(_ partition: Int?, _ worker: WorkerModel) {
         for shard in worker.shards {
-            for token in shard.store.arrivals.indices where shard.store.arrivals[token] != nil {
-                shard.store.arrivals[token]!.waiting.removeAll { event in
-                    switch event {
-                    case .record(let number, _, _):
-                        guard partition == nil || log.records[number].partition == partition else {
-                            return false
-                        }
-                        shard.store.waiting -= 1
-                        return true
-                    case .departure(let departure):
-                        guard partition == nil || departure.copy.partition == partition else { return false }
-                        gone(departure, worker, shard)
-                        return true
-                    }
-                }
-            }
-            for (job, departure) in shard.store.departing
-            where partition == nil || departure.copy.partition == partition {
-                shard.store.departing[job] = nil
-                gone(departure, worker, worker.shards[self.shard(of: departure.copy.address)])
-            }
+            shard.store.residency.abandon(partition.map { worker.partitions[$0].slot })
+            follow(worker, shard)
             shard.store.arriving.removeAll {
                 guard partition == nil || $0.copy.partition == partition else { return false }
                 gone($0, worker, shard)
@@ -130,151 +63,146 @@ extension World {
         }
     }
 
-    private func gone(_ departure: ShardStore.Departure, _ worker: WorkerModel, _ shard: ShardModel) {
+    func gone(_ departure: ShardStore.Departure, _ worker: WorkerModel, _ shard: ShardModel) {
         counts[.drop] += 1
         onTheWay(departure.copy, -1, worker, shard)
+    }
+
+    // MARK: Actions
+
+    /// Does all that a shard's machine has to say of devices.
+    func follow(_ worker: WorkerModel, _ shard: ShardModel) {
+        guard !shard.store.isFollowing else { return }
+        shard.store.isFollowing = true
+        while violation == nil, let action = shard.store.residency.nextAction(shard.machine) {
+            perform(action, worker, shard)
+        }
+        shard.store.isFollowing = false
+        // Whoever has the partition next reads them again.
+        for handle in shard.store.residency.takeChangesGivenBack() { _ = shard.store.take(handle) }
+        count(shard)
+    }
+
+    private func perform(_ action: ResidencyAction, _ worker: WorkerModel, _ shard: ShardModel) {
+        switch action {
+        case .takeIn: broken(.sound, "a record came before its partition")
+        case .proceed(let handle):
+            guard case .record(let number, let isReplay, let epoch)? = shard.store.take(handle) else {
+                return broken(.sound, "what goes on isn't a record that waits")
+            }
+            shard.store.waiting -= 1
+            take(number, isReplay: isReplay, epoch: epoch, worker, shard)
+        case .refuse(let handle):
+            guard case .record(let number, _, let epoch)? = shard.store.take(handle) else {
+                return broken(.sound, "what is refused isn't a record that waits")
+            }
+            shard.store.waiting -= 1
+            refuse(number, epoch: epoch, worker, shard)
+        case .takeOver(let handle):
+            guard case .departure(let departure)? = shard.store.take(handle) else {
+                return broken(.sound, "what is taken over isn't an item that waits")
+            }
+            takeOver(departure, worker, shard)
+        case .leaveInStore(let handle):
+            guard case .departure(let departure)? = shard.store.take(handle) else {
+                return broken(.sound, "what stays in the store isn't an item that waits")
+            }
+            staysInStore(departure, worker, shard)
+        case .letGo(let handle):
+            switch shard.store.take(handle) {
+            case .record(let number, _, _):
+                let state = worker.partitions[log.records[number].partition]
+                if !worker.isDraining, state.isOwned, !state.isEnding {
+                    broken(.nothingLost, "record \(number) is let go though its partition stays")
+                }
+                shard.store.waiting -= 1
+            case .departure(let departure): gone(departure, worker, shard)
+            case nil: broken(.sound, "what is let go doesn't wait")
+            }
+        case .load(let device, let slot):
+            shard.store.batch.loads.append(
+                .init(token: tokenByKey[device.low]!, partition: worker.partitionBySlot[Int(slot)]))
+        case .removeMark(let place):
+            let partition = worker.partitionBySlot[Int(place.partitionSlot)]
+            write(
+                .unmark(job: log.records[record(partition, place.offset)!].subject), partition, shard)
+        case .removed(let place, let device):
+            removed(place, device, worker)
+        }
+    }
+
+    private func count(_ shard: ShardModel) {
+        let (now, seen) = (shard.store.residency.milestones, shard.store.seen)
+        guard now != seen else { return }
+        shard.store.seen = now
+        counts[.waitsForTwo] += now.waitedForTwo - seen.waitedForTwo
+        counts[.loadedTwice] += now.reloaded - seen.reloaded
+        counts[.noRoomForLoad] += now.shortOfRoom - seen.shortOfRoom
+        counts[.awaitedSlot] += now.awaitedSlot - seen.awaitedSlot
+        counts[.leftInStore] += now.leftInStore - seen.leftInStore
+        counts[.skipped] += now.skipped - seen.skipped
+        counts[.futureFiltered] += now.future - seen.future
+        counts[.departureFiltered] += now.stale - seen.stale
+        if now.shortOfRoom != seen.shortOfRoom || now.leftInStore != seen.leftInStore { metLimit = true }
     }
 
     // MARK: Loads
 
     /// Asks for as many of the devices in line as may come now.
     func askForLoads(_ worker: WorkerModel, _ shard: ShardModel) {
-        guard monotonic >= shard.store.noLoadsBefore else { return }
-        var inLine = shard.store.loadQueue.count
-        while inLine > 0, shard.store.loadsUnderWay < scenario.mostLoads,
-            shard.store.restored < scenario.mostRestored
-        {
-            inLine -= 1
-            ask(for: shard.store.loadQueue.popFirst()!, worker, shard)
-        }
-        if !shard.store.loadQueue.isEmpty {
+        repeat { follow(worker, shard) } while violation == nil
+            && shard.store.residency.askForLoads(at: monotonic, shard.machine)
+        follow(worker, shard)
+        if shard.store.residency.isWaitingForRoom {
             counts[.loadsPutOff] += 1
-            if shard.store.restored >= scenario.mostRestored { metLimit = true }
+            metLimit = true
         }
-    }
-
-    private func ask(for token: Int, _ worker: WorkerModel, _ shard: ShardModel) {
-        guard let arrival = shard.store.arrivals[token] else { return }
-        var partitions = [arrival.partition]
-        shard.store.cold.forEachPartition(of: tokens[token].key) { slot in
-            let partition = worker.partitionBySlot[Int(slot)]
-            if !partitions.contains(partition) { partitions.append(partition) }
-        }
-        shard.store.arrivals[token]!.state = .loading
-        shard.store.arrivals[token]!.isIncomplete = false
-        shard.store.arrivals[token]!.skipped = [:]
-        for partition in partitions
-        where worker.partitions[partition].isOwned && !worker.isEnding(partition) {
-            shard.store.batch.loads.append(
-                .init(token: token, partition: partition, epoch: worker.partitions[partition].epoch))
-            shard.store.loadsUnderWay += 1
-            shard.store.arrivals[token]!.awaited += 1
-        }
-        if shard.store.arrivals[token]!.awaited == 0 { arrived(token, worker, shard) }
     }
 
     /// What one load has brought.
     func take(
-        _ load: StoreBatch.Load, _ loaded: (items: [StoreModel.Entry], presence: KnownPresence?),
+        _ load: RequestedLoad, _ loaded: (items: [StoreModel.Entry], presence: KnownPresence?),
         _ worker: WorkerModel, _ shard: ShardModel
     ) {
-        shard.store.loadsUnderWay -= 1
         counts.events += 1
-        let isAllHere = restore(load, loaded.items, loaded.presence, worker, shard)
-        guard shard.store.arrivals[load.token] != nil else { return }
-        shard.store.arrivals[load.token]!.awaited -= 1
-        if !isAllHere { shard.store.arrivals[load.token]!.isIncomplete = true }
-        guard shard.store.arrivals[load.token]!.awaited == 0 else { return }
-        if shard.store.arrivals[load.token]!.isIncomplete {
-            shard.store.arrivals[load.token]!.state = .queued
-            shard.store.loadQueue.append(load.token)
-        } else {
-            arrived(load.token, worker, shard)
-        }
-    }
-
-    /// False when not all found room that may come.
-    private func restore(
-        _ load: StoreBatch.Load, _ items: [StoreModel.Entry], _ known: KnownPresence?, _ worker: WorkerModel,
-        _ shard: ShardModel
-    ) -> Bool {
-        let state = worker.partitions[load.partition]
-        // Of an earlier assignment: what the store has now is to be seen.
-        guard state.isOwned, state.epoch == load.epoch else { return !state.isOwned }
-        guard !worker.isEnding(load.partition) else { return true }
-        let key = tokens[load.token].key
-        let wall = now(worker).wallMilliseconds
-        if var known, known.learned.milliseconds + scenario.limits.maximumExpirationMilliseconds > wall {
-            known.partition = state.slot
-            restore(known, load.token, worker, shard)
-        }
-        var hasRoom = true
-        var isCold = false
-        for item in items.sorted(by: { $0.job < $1.job }) where violation == nil {
-            if shard.store.ended[item.job] != nil || shard.store.comingOver.contains(item.job)
-                || shard.store.departing[item.job] != nil || shard.store.moving.contains(item.job)
+        let items = loaded.items.sorted { offset(of: $0) < offset(of: $1) }
+        if shard.store.residency.beginLoad(load, last: items.last.map { offset(of: $0) }) {
+            let token = tokenByKey[load.device.low]!
+            let wall = now(worker).wallMilliseconds
+            if var known = loaded.presence,
+                known.learned.milliseconds + scenario.limits.maximumExpirationMilliseconds > wall
             {
-                counts[shard.store.ended[item.job] != nil ? .endedFiltered : .departureFiltered] += 1
-                continue
+                known.partition = load.partitionSlot
+                restore(known, token, worker, shard)
             }
-            // Its record is still to be read, and before it others that are older.
-            let offset = log.records[jobs[item.job].record].offset
-            guard offset <= shard.store.readThrough[load.partition] else {
-                counts[.futureFiltered] += 1
-                isCold = true
-                continue
-            }
-            if let first = firstWaiting(load, shard), offset > first {
-                counts[.skipped] += 1
-                let before = shard.store.arrivals[load.token]!.skipped[load.partition] ?? .max
-                shard.store.arrivals[load.token]!.skipped[load.partition] = min(before, offset)
-                isCold = true
-                continue
-            }
-            if comesAgain(item, worker, shard) { happened(.repeated) }
-            guard shard.store.restored < scenario.restoredRoom else {
-                hasRoom = false
-                break
-            }
-            restore(item, worker, shard)
+            for item in items where violation == nil { take(item, worker, shard) }
         }
-        if isCold || !hasRoom {
-            shard.store.cold.insert(key, state.slot)
-        } else {
-            shard.store.cold.remove(key, state.slot)
-        }
-        if !hasRoom {
-            metLimit = true
-            shard.store.noLoadsBefore = monotonic + 200_000_000
-            counts[.noRoomForLoad] += 1
-        }
-        return hasRoom
+        let partial = shard.store.residency.milestones.partial
+        shard.store.residency.endLoad()
+        if shard.store.residency.milestones.partial > partial { checkPartial(load.device, worker) }
+        follow(worker, shard)
     }
 
-    /// The offset of the first push of the partition that waits for the device: it is older than items from after it. A
-    /// cancel or device event spares those by itself.
-    private func firstWaiting(_ load: StoreBatch.Load, _ shard: ShardModel) -> Int64? {
-        shard.store.arrivals[load.token]?.waiting.first(where: { event in
-            guard case .record(let number, _, _) = event, log.records[number].partition == load.partition,
-                log.records[number].kind == .push
-            else { return nil }
-            return log.records[number].offset
-        })
-    }
+    private func offset(of item: StoreModel.Entry) -> Int64 { log.records[jobs[item.job].record].offset }
 
-    /// The record of an item that the store has had since before the assignment waits for the item: it is complete. Should
-    /// the record be taken later, the item could have ended by then.
-    private func comesAgain(_ item: StoreModel.Entry, _ worker: WorkerModel, _ shard: ShardModel) -> Bool {
-        guard let arrival = shard.store.arrivals[item.token], !arrival.waiting.isEmpty else { return false }
+    private func take(_ item: StoreModel.Entry, _ worker: WorkerModel, _ shard: ShardModel) {
         let number = jobs[item.job].record
-        let before = arrival.waiting.count
-        shard.store.arrivals[item.token]!.waiting.removeAll { event in
-            if case .record(number, _, _) = event { true } else { false }
+        let partition = log.records[number].partition
+        if shard.store.residency.hasEnded(place(number, worker)) { counts[.endedFiltered] += 1 }
+        let verdict = shard.store.residency.judge(offset: log.records[number].offset)
+        if let handle = verdict.completes {
+            guard case .record(number, _, _)? = shard.store.take(handle) else {
+                return broken(.nothingLost, "push \(item.job) is taken for the record of another")
+            }
+            happened(.repeated)
+            shard.store.waiting -= 1
+            complete(number, worker, partition)
         }
-        guard shard.store.arrivals[item.token]!.waiting.count < before else { return false }
-        shard.store.waiting -= 1
-        complete(number, worker, log.records[number].partition)
-        return true
+        guard verdict.restore != nil else {
+            if jobs[item.job].liveEpoch == worker.partitions[partition].epoch { counts[.alreadyInMemory] += 1 }
+            return
+        }
+        restore(item, worker, shard)
     }
 
     private func restore(
@@ -314,58 +242,25 @@ extension World {
         progress.isStored = true
         progress.notBeforeNanoseconds = 0
         progress.dueMilliseconds = entry.due
+        let copy = restoredCopy(entry, state.epoch, worker)
+        let resident = ResidentFacts(restoredFrom: facts.device, due: entry.due)
+        let admission = shard.machine.restore(facts, progress, at: now(worker))
+        if admission == .full {
+            _ = shard.store.residency.foundNoSlot(at: monotonic)
+            metLimit = true
+            return drain(worker, shard)
+        }
         happened(.restored)
         note(worker, shard, "restores push # for token #", entry.job, entry.token)
-        let copy = restoredCopy(entry, state.epoch, worker)
         shard.restored += 1
-        let admission = shard.machine.restore(facts, progress, at: now(worker))
-        if case .repeated = admission {
+        if case .repeated(let slot, _) = admission {
             counts[.alreadyInMemory] += 1
             shard.repeated += 1
+            shard.store.residency.repeated(slot, place(copy, worker), resident)
+            if shard.copies[Int(slot)].key == nil { shard.copies[Int(slot)].key = copy.key }
         } else {
-            admitted(admission, copy, worker, shard, progress)
+            admitted(admission, copy, resident, worker, shard, progress)
         }
         drain(worker, shard)
-    }
-
-    // MARK: What has waited
-
-    /// All of a device is in memory: what has waited for it goes on.
-    private func arrived(_ token: Int, _ worker: WorkerModel, _ shard: ShardModel) {
-        shard.store.arrivals[token]!.state = .loaded
-        resume(token, worker, shard)
-    }
-
-    private func resume(_ token: Int, _ worker: WorkerModel, _ shard: ShardModel) {
-        while violation == nil, shard.store.arrivals[token]?.state == .loaded {
-            guard let event = shard.store.arrivals[token]!.waiting.first else {
-                guard shard.store.arrivals[token]!.skipped.isEmpty else { return loadAgain(token, shard) }
-                // Those that need this device go on while it counts as loaded.
-                if let dependent = shard.store.arrivals[token]!.dependents.popLast() {
-                    if dependent != token { resume(dependent, worker, shard) }
-                    continue
-                }
-                shard.store.arrivals[token] = nil
-                shard.store.arrivalCount -= 1
-                return
-            }
-            if case .record(let number, _, _) = event, let other = otherToken(number, shard),
-                waits(for: other, number, shard)
-            {
-                return
-            }
-            if case .record(let number, _, _) = event {
-                let record = log.records[number]
-                let skipped = shard.store.arrivals[token]!.skipped[record.partition] ?? .max
-                if skipped <= record.offset { return loadAgain(token, shard) }
-            }
-            _ = shard.store.arrivals[token]!.waiting.popFirst()
-            switch event {
-            case .record(let number, let isReplay, let epoch):
-                shard.store.waiting -= 1
-                take(number, isReplay: isReplay, epoch: epoch, worker, shard)
-            case .departure(let departure): takeOver(departure, worker, shard)
-            }
-        }
     }
 }

@@ -7,28 +7,23 @@ extension World {
     /// the token change is not done before.
     func noteMove(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         counts[.noteMove] += 1
-        hasMovedOn(shard.copies[Int(slot)], worker)
         shard.copies[Int(slot)].noted = cause.newToken
-        shard.copies[Int(slot)].notedBy = -1
-        guard shard.copies[Int(slot)].key != nil else { return }
+        let isStored = shard.store.residency.isStored(slot)
+        shard.store.residency.noted(slot, by: place(cause.record, worker))
+        guard isStored else { return }
         counts[.moveDeferred] += 1
-        shard.copies[Int(slot)].notedBy = cause.record
         jobs[shard.copies[Int(slot)].job].movedBy = cause.record
-        let epoch = worker.partitions[log.records[cause.record].partition].epoch
-        worker.deferred[cause.record, default: .init(epoch: epoch)].items += 1
     }
 
-    /// A token change isn't held up by this item any more.
-    func hasMovedOn(_ copy: Copy, _ worker: WorkerModel) {
-        guard copy.notedBy >= 0, let deferred = worker.deferred[copy.notedBy] else { return }
-        guard deferred.items == 1 else {
-            worker.deferred[copy.notedBy]!.items -= 1
-            return
+    /// Gives the outcomes of token changes that no item holds up any more.
+    func finishChanges(_ worker: WorkerModel, _ shard: ShardModel) {
+        for handle in shard.store.residency.takeChangesDone() {
+            guard case .record(let number, let isReplay, let epoch)? = shard.store.take(handle) else {
+                broken(.sound, "a token change is done that isn't held up")
+                continue
+            }
+            controlled(number, isReplay: isReplay, epoch: epoch, worker)
         }
-        worker.deferred[copy.notedBy] = nil
-        // Unless it is being taken in.
-        guard cause.record != copy.notedBy else { return }
-        controlled(copy.notedBy, isReplay: deferred.isReplay, epoch: deferred.epoch, worker)
     }
 
     func readdress(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
@@ -36,14 +31,12 @@ extension World {
         let new = copy.noted >= 0 ? copy.noted : cause.newToken
         note(worker, shard, "push # goes to token # instead", copy.job, new)
         if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
-        hasMovedOn(copy, worker)
-        if copy.key != nil { shard.store.moving.insert(copy.job) }
+        shard.store.residency.moved(slot, place(copy, worker))
         checkMeets(copy, new, worker, shard)
         shard.pending[copy.address] -= 1
         shard.pending[new] += 1
         shard.copies[Int(slot)].address = new
         shard.copies[Int(slot)].noted = -1
-        shard.copies[Int(slot)].notedBy = -1
         shard.copies[Int(slot)].hasMoved = true
         shard.copies[Int(slot)].hasNews = true
         moved(shard.copies[Int(slot)], shard)

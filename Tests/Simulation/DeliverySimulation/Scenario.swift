@@ -44,6 +44,7 @@ struct Scenario {
     /// Items from the store in memory before no more are loaded.
     var mostRestored: Int
     var mostLoads: Int
+    var itemsPerLoad: Int
     /// Items come back so long before they are due.
     var leadMilliseconds: Int64
     /// Items that one look for what is due finds at most.
@@ -81,14 +82,18 @@ struct Scenario {
         intakeLimit = limits.capacity
         mostRestored = draw.spread(2...60)
         mostLoads = draw.among(1...40)
+        itemsPerLoad = draw.spread(1...16)
         leadMilliseconds = min(2000, limits.residentMilliseconds)
         dueLimit = draw.spread(2...200)
         hasPowerLoss = draw.chance(500)
         if limits.storeIsDurable {
-            adoptRoom = shards > 1 ? 150 : 0
+            // Without it, what comes from other shards may have to wait for a slot.
+            adoptRoom = shards > 1 && draw.chance(500) ? 150 : 0
             limits.pendingPerDevice = min(limits.pendingPerDevice, draw.among(4...40))
             restoredRoom = max(mostRestored, limits.pendingPerDevice) + draw.spread(0...30)
             limits.capacity += restoredRoom + adoptRoom
+            // Fewer slots than there can be records and items: what finds none waits.
+            if draw.chance(60) { limits.capacity = max(8, limits.capacity - restoredRoom - adoptRoom - draw.below(20)) }
         }
         weights = Self.weights(&draw)
         if intakeLimit < 64 || (spanLimit < 4096 && !limits.storeIsDurable) {
@@ -96,6 +101,13 @@ struct Scenario {
             // expiration.
             (holdPerMille, confirmPerMille) = (0, 0)
         }
+    }
+
+    var residency: ResidencyLimits {
+        ResidencyLimits(
+            hasStore: limits.storeIsDurable, capacity: limits.capacity, loads: mostLoads,
+            restored: mostRestored, room: max(1, restoredRoom), itemsPerLoad: itemsPerLoad, idle: 4,
+            pastChanges: 4)
     }
 
     private static func limits(_ draw: inout Draw, tokens: Int) -> DeliveryLimits {

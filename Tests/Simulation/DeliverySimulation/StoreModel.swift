@@ -207,26 +207,18 @@ struct StoredKey: Equatable {
 
 /// What a shard hands to the store at once.
 struct StoreBatch {
-    struct Put {
-        var slot: UInt32
-        var version: UInt64
-        var job: Int
-        var epoch: Int
-        var key: StoredKey
-    }
-
     struct Load {
         var token: Int
         var partition: Int
-        var epoch: Int
     }
 
     var shard: Int
     var writes: [(partition: Int, write: StoreModel.Write)] = []
-    var puts: [Put] = []
-    var removals: [Int] = []
-    var moves: [(job: Int, epoch: Int)] = []
     var loads: [Load] = []
+    /// Items that go to other shards, which the store has under their new tokens.
+    var departures: [ShardStore.Departure] = []
+    /// What the machine hears of when it is done.
+    var requests = StoreRequests()
 
     var isEmpty: Bool { writes.isEmpty && loads.isEmpty }
 }

@@ -49,7 +49,7 @@ struct PartitionState {
     let removals = Removals()
     /// It isn't known yet what the store has of it; what is still to be told.
     var isScanning = false
-    var scan: [Int]?
+    var scan: [StoreModel.Due]?
     /// Where the last look for due items ended, and until when it looked.
     var dueCursor: StoreModel.Due?
     var lookedThrough = Int64.min
@@ -72,8 +72,6 @@ struct Copy {
     /// The device token that it is sent to, and the one that was noted for later, -1 for none.
     var address = 0
     var noted = -1
-    /// The token change that waits for the push to move, as the store has it under its old token; -1 for none.
-    var notedBy = -1
     /// Under which the store has it, or will when it has done what was asked of it.
     var key: StoredKey?
     /// It came from the store in this stay.
@@ -154,6 +152,8 @@ final class ShardModel {
     var lanes: [LaneModel] = []
     var copies: [Copy]
     var used = 0
+    /// Of these, items that came from the store.
+    var restoredInSlots = 0
 
     // The auditor's.
     let incarnation: Int
@@ -256,16 +256,6 @@ final class WorkerModel {
     /// Items that were found to be due.
     var due = Queue<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
     var nextLook: UInt64 = 0
-    /// Token changes that wait for items in flight.
-    var deferred: [Int: Deferred] = [:]
-
-    struct Deferred {
-        var epoch: Int
-        var items = 0
-        /// It has its outcome already, and is only held.
-        var isReplay = false
-    }
-
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
         partitions = [PartitionState](repeating: PartitionState(), count: scenario.partitions)
@@ -280,7 +270,7 @@ final class WorkerModel {
     var used: Int { shards.reduce(0) { $0 + $1.used } }
 
     /// Records that the intake has handed out, as long as they are in memory.
-    var taken: Int { shards.reduce(0) { $0 + $1.used + $1.store.waiting - $1.store.restored } }
+    var taken: Int { shards.reduce(0) { $0 + $1.used + $1.store.waiting - $1.restoredInSlots } }
 
     /// Nothing more of the partition is sent that isn't on its way.
     func isEnding(_ partition: Int) -> Bool { isDraining || partitions[partition].isEnding }

@@ -254,7 +254,7 @@ final class ShardProcess {
 
     private func replayed(_ record: Incoming) {
         progress.freed[record.slot, default: 0] += 1
-        progress.replayed.append(RecordPlace(slot: record.slot, offset: record.offset))
+        progress.replayed.append(RecordPlace(partitionSlot: record.slot, offset: record.offset))
         process.bytesHeld -= WorkerProcess.recordBytes
     }
 

@@ -475,7 +475,7 @@ struct FleetWord {
     var epoch = ChangeEpoch(shard: 0, epoch: 0)
     var partition = 0
 
-    var place: RecordPlace { RecordPlace(slot: slot, offset: offset) }
+    var place: RecordPlace { RecordPlace(partitionSlot: slot, offset: offset) }
 
     init(slot: UInt16, offset: Int64, partition: Int) {
         self.slot = slot

@@ -1,0 +1,210 @@
+import SluiceModel
+
+/// What the store has of the items in memory, by slot of the delivery machine, and of those that have ended.
+///
+/// A push that was never handed to the store has no flag, and costs a look at one byte at its end.
+extension DeviceResidency {
+    // MARK: Slots
+
+    /// An item has got a slot, with what the store has of it.
+    public mutating func placed(_ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts) {
+        var new: Resident.Flags = []
+        if facts.storedDue != nil { new.insert(.stored) }
+        if facts.isRestored { new.insert(.restored) }
+        if facts.hasMoved { new.insert(.moved) }
+        if facts.isMarked { new.insert(.marked) }
+        flags[Int(slot)] = new
+        guard new != [] else { return }
+        var resident = Resident(place: place, assignment: self[place.partitionSlot].assignment)
+        resident.storedUnder = facts.storedUnder
+        resident.storedDue = facts.storedDue ?? 0
+        residents[Int(slot)] = resident
+        if facts.isRestored { restored.insert(place) }
+    }
+
+    /// An item has taken the place of an older one, whose end was told before. It takes over a new token that the older one
+    /// waits for: if the store has it, the token change waits for it instead.
+    public mutating func replaced(_ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts) {
+        let isNoted = flags[Int(slot)].contains(.noted)
+        let change = isNoted ? residents[Int(slot)].change : place
+        if isNoted, facts.storedDue != nil { flags[Int(slot)].remove(.noted) }
+        left(slot)
+        placed(slot, place, facts)
+        guard isNoted, facts.storedDue != nil else { return }
+        flags[Int(slot)].insert(.noted)
+        residents[Int(slot)].change = change
+    }
+
+    /// The item that came was in this slot already: at its end it has to leave the store as well.
+    public mutating func repeated(_ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts) {
+        guard let due = facts.storedDue, !flags[Int(slot)].contains(.stored) else { return }
+        begin(slot, place)
+        flags[Int(slot)].insert(.stored)
+        residents[Int(slot)].storedUnder = facts.storedUnder
+        residents[Int(slot)].storedDue = due
+    }
+
+    /// What the store has of the item in a slot.
+    public func facts(_ slot: UInt32) -> ResidentFacts {
+        var facts = ResidentFacts()
+        let flags = flags[Int(slot)]
+        guard flags != [] else { return facts }
+        if flags.contains(.stored) {
+            facts.storedUnder = residents[Int(slot)].storedUnder
+            facts.storedDue = residents[Int(slot)].storedDue
+        }
+        facts.isRestored = flags.contains(.restored)
+        facts.hasMoved = flags.contains(.moved)
+        facts.isMarked = flags.contains(.marked)
+        return facts
+    }
+
+    /// The store was asked to keep the item.
+    @inline(__always)
+    public func isStored(_ slot: UInt32) -> Bool { flags[Int(slot)].contains(.stored) }
+
+    /// The item came from the store.
+    @inline(__always)
+    public func isRestored(_ slot: UInt32) -> Bool { flags[Int(slot)].contains(.restored) }
+
+    /// The item leaves its slot: it has ended, was evicted, departs, or is replaced.
+    @inline(__always)
+    public mutating func left(_ slot: UInt32) {
+        if flags[Int(slot)] != [] { forget(slot) }
+    }
+
+    private mutating func forget(_ slot: UInt32) {
+        let resident = residents[Int(slot)]
+        movedOn(slot)
+        if flags[Int(slot)].contains(.restored), isCurrent(resident) { restored.remove(resident.place) }
+        flags[Int(slot)] = []
+    }
+
+    /// A restored item that had no slot is let go: it came from another shard, and couldn't be taken over.
+    public mutating func left(_ place: RecordPlace) { restored.remove(place) }
+
+    /// The item leaves memory; the store has it. Its device's events go on when it is here again.
+    public mutating func evict(_ slot: UInt32, _ device: DeviceKey, _ partitionSlot: UInt16) {
+        left(slot)
+        evicted.insert(device, partitionSlot)
+        reload(device)
+    }
+
+    /// Of a partition that has gone nobody removes an item, and its slot may be another's.
+    private func isCurrent(_ resident: Resident) -> Bool {
+        let partition = self[resident.place.partitionSlot]
+        return partition.isBegun && partition.assignment == resident.assignment
+    }
+
+    private mutating func begin(_ slot: UInt32, _ place: RecordPlace) {
+        guard flags[Int(slot)] == [] else { return }
+        residents[Int(slot)] = Resident(place: place, assignment: self[place.partitionSlot].assignment)
+    }
+
+    // MARK: Puts
+
+    /// The store fails, or works again.
+    public mutating func storeFails(_ isFailing: Bool) { self.isFailing = isFailing }
+
+    /// Whether the store may be asked to keep an item for a device. While it fails what it has to do waits, and only a move
+    /// is added to that: the token change that it follows from is done.
+    public func mayPut(_ slot: UInt32, _ device: DeviceKey) -> Bool { !isFailing || hasLeft(slot, device) }
+
+    /// The store has the item under an old token of its device.
+    private func hasLeft(_ slot: UInt32, _ device: DeviceKey) -> Bool {
+        isStored(slot) && residents[Int(slot)].storedUnder != device
+    }
+
+    /// An item is written under its device's present token. What has to be asked of the store in the same batch.
+    public mutating func put(
+        _ slot: UInt32, _ place: RecordPlace, _ device: DeviceKey, due: Int64
+    ) -> StoreWrite {
+        begin(slot, place)
+        var write = StoreWrite(replacesDue: nil, leaves: nil, marks: false)
+        let resident = residents[Int(slot)]
+        if hasLeft(slot, device) {
+            write.leaves = StoredKey(device: resident.storedUnder, due: resident.storedDue)
+            let stale = StaleKey(place: place, device: resident.storedUnder)
+            staleKeys[stale, default: 0] += 1
+            requests.staleKeys.append(stale)
+        } else if isStored(slot) {
+            write.replacesDue = resident.storedDue
+        }
+        residents[Int(slot)].storedUnder = device
+        residents[Int(slot)].storedDue = due
+        flags[Int(slot)].insert(.stored)
+        if flags[Int(slot)].contains(.moved), !flags[Int(slot)].contains(.marked),
+            place.offset >= self[place.partitionSlot].committed
+        {
+            write.marks = true
+            flags[Int(slot)].insert(.marked)
+            marks.append(place)
+        }
+        return write
+    }
+
+    /// The delivery machine hears when this version of the item is durable.
+    public mutating func confirms(_ slot: UInt32, version: UInt64) {
+        requests.puts.append(StoreRequests.Put(slot: slot, version: version))
+    }
+
+    /// An item's device has another token than its record names.
+    public mutating func moved(_ slot: UInt32, _ place: RecordPlace) {
+        begin(slot, place)
+        flags[Int(slot)].insert(.moved)
+        movedOn(slot)
+    }
+
+    // MARK: Batches
+
+    /// What a batch that is handed over now asks for.
+    public mutating func takeRequests() -> StoreRequests { exchange(&requests, with: StoreRequests()) }
+
+    /// The store has done a batch. Its loads are still to be taken in.
+    public mutating func done(_ requests: StoreRequests) {
+        for stale in requests.staleKeys {
+            guard let count = staleKeys[stale] else { continue }
+            staleKeys[stale] = count > 1 ? count - 1 : nil
+        }
+        for place in requests.removals {
+            guard let item = ended.removeValue(forKey: place) else { continue }
+            ask(.removed(place, item.device))
+        }
+    }
+
+    // MARK: Ends
+
+    /// The item in a slot has ended, with an outcome for this device. The key under which the store has it, until the
+    /// outcome is safe; nil: the store hasn't got it.
+    public mutating func ends(_ slot: UInt32, _ device: DeviceKey) -> StoredKey? {
+        guard isStored(slot) else { return nil }
+        let resident = residents[Int(slot)]
+        let key = StoredKey(device: resident.storedUnder, due: resident.storedDue)
+        if isCurrent(resident) { ended[resident.place] = Ended(key: key, device: device) }
+        return key
+    }
+
+    /// The same of an item without a slot.
+    public mutating func ends(
+        _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
+    ) -> StoredKey? {
+        guard let due = facts.storedDue else { return nil }
+        let key = StoredKey(device: facts.storedUnder, due: due)
+        if isBegun(place.partitionSlot) { ended[place] = Ended(key: key, device: device) }
+        return key
+    }
+
+    /// The item of a record has ended, and is still in the store.
+    @inline(__always)
+    public func hasEnded(_ place: RecordPlace) -> Bool { !ended.isEmpty && ended[place] != nil }
+
+    /// The outcome of an item is safe: the key to remove from the store in the next batch, and the item's place. Nil: it is
+    /// gone already.
+    public mutating func remove(_ place: RecordPlace) -> (place: RecordPlace, key: StoredKey)? {
+        guard isBegun(place.partitionSlot) else { return nil }
+        let found = ended[place] == nil ? place.inEarlierLog : place
+        guard let item = ended[found] else { return nil }
+        requests.removals.append(found)
+        return (found, item.key)
+    }
+}

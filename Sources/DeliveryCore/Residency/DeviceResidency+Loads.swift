@@ -1,0 +1,255 @@
+import SluiceModel
+
+/// What is being taken in of a load.
+struct CurrentLoad {
+    var device: DeviceKey
+    var partitionSlot: UInt16
+    /// The offset of the last item that was found.
+    var last: Int64
+    /// The offset of the first push of the partition, up to the last item's, that waits for the device; nil: none does.
+    var firstWaiting: Int64?
+    /// All that the partition has of the device is in memory.
+    var isAllHere = true
+}
+
+/// Loads: which devices are asked for, and what becomes of what is found.
+extension DeviceResidency {
+    // MARK: Asking
+
+    /// An item of the device is due; all records of its partition up to `readThrough` were handed to the shards before.
+    public mutating func due(_ device: DeviceKey, _ slot: UInt16) {
+        guard evicted.contains(device) else { return }
+        if loads[device] != nil { return reload(device) }
+        standInLine(device, .partition(slot))
+    }
+
+    /// Asks for as many of the devices in line as may come now. None as long as it isn't known of a partition which devices
+    /// it has items of: after new tokens these needn't be the partitions that bring the devices' events.
+    /// - Returns: true when more may follow as soon as others have had their turn.
+    public mutating func askForLoads(at now: UInt64, _ delivery: borrowing DeliveryMachine) -> Bool {
+        guard evicted.scansUnderWay == 0, now >= noLoadsBefore else { return false }
+        var idle = 0
+        while loadsUnderWay < limits.loads, idle < limits.idle, let device = nextInLine() {
+            if !askFor(device, delivery) { idle += 1 }
+        }
+        return idle == limits.idle
+    }
+
+    /// The next device for which there is room. One that was short of it holds up all behind it, lest they take its room.
+    private mutating func nextInLine() -> DeviceKey? {
+        while let device = shortLine.first {
+            guard let load = loads[device], load.state == .queued else {
+                shortLine.removeFirst()
+                continue
+            }
+            guard hasRoom(for: max(load.needs, limits.itemsPerLoad)) else { return nil }
+            shortLine.removeFirst()
+            return device
+        }
+        guard restored.count < limits.restored, let device = line.first, hasRoom(for: limits.itemsPerLoad)
+        else { return nil }
+        line.removeFirst()
+        return device
+    }
+
+    private func hasRoom(for items: Int) -> Bool {
+        restored.count + reserved + min(items, limits.room) <= limits.room
+    }
+
+    /// Asks for what the store has of a device. False when that is nothing, and what waits for it goes on.
+    private mutating func askFor(_ device: DeviceKey, _ delivery: borrowing DeliveryMachine) -> Bool {
+        guard var load = loads[device], load.state == .queued else { return true }
+        var slots: [UInt16] = []
+        evicted.forEachPartition(of: device) { slots.append($0) }
+        if limits.hasStore, !delivery.knowsPresence(of: device) {
+            switch load.look {
+            case .nowhere: break
+            case .partition(let slot): if !slots.contains(slot) { slots.append(slot) }
+            case .everywhere:
+                slots = partitions.indices.filter { partitions[$0].isBegun }.map { UInt16($0) }
+            }
+        }
+        for slot in slots where isBegun(slot) && !self[slot].isEnding {
+            requests.loads.append(
+                RequestedLoad(device: device, partitionSlot: slot, assignment: self[slot].assignment))
+            ask(.load(device, slot))
+            load.awaited += 1
+        }
+        loadsUnderWay += load.awaited
+        load.reserved = load.awaited == 0 ? 0 : min(max(load.needs, limits.itemsPerLoad), limits.room)
+        reserved += load.reserved
+        load.state = .loading
+        load.needsReload = false
+        load.skipped = [:]
+        (load.found, load.leftOut, load.needs, load.isPartial) = (0, 0, 0, false)
+        loads[device] = load
+        if load.awaited > 0 { return true }
+        arrived(device)
+        return false
+    }
+
+    private mutating func arrived(_ device: DeviceKey) {
+        loads[device]!.state = .loaded
+        resuming.append(device)
+    }
+
+    // MARK: Taking in
+
+    /// Begins to take in what a load has found: items up to the offset `last`, nil for none. False when nothing of it
+    /// counts, as its partition has gone. ``endLoad()`` follows in either case.
+    public mutating func beginLoad(_ requested: RequestedLoad, last: Int64?) -> Bool {
+        let slot = requested.partitionSlot
+        current = CurrentLoad(device: requested.device, partitionSlot: slot, last: last ?? .min)
+        guard isBegun(slot), !self[slot].isEnding, self[slot].assignment == requested.assignment else {
+            // The slot's next partition wasn't looked into.
+            if isBegun(slot), !self[slot].isEnding { loads[requested.device]?.needsReload = true }
+            current!.last = .min
+            current!.isAllHere = false
+            return false
+        }
+        current!.firstWaiting = firstWaiting(requested.device, slot, through: current!.last)
+        return true
+    }
+
+    /// What becomes of an item that the load has found. Items come in the order of their offsets.
+    public mutating func judge(offset: Int64) -> LoadedItemVerdict {
+        guard let load = current, loads[load.device] != nil else { return LoadedItemVerdict() }
+        let place = place(ofFound: offset, load.partitionSlot)
+        if hasEnded(place) { return LoadedItemVerdict() }
+        if isStale(place, of: load.device) {
+            milestones.stale += 1
+            return LoadedItemVerdict()
+        }
+        var verdict = LoadedItemVerdict()
+        if !place.isOfEarlierLog {
+            // Its record is still to be read, and before it others that are older.
+            guard offset <= readThrough[Int(load.partitionSlot)] else {
+                milestones.future += 1
+                current!.isAllHere = false
+                return verdict
+            }
+            if let first = load.firstWaiting {
+                guard offset <= first else {
+                    milestones.skipped += 1
+                    // Were it in memory, it could be sent before what is older.
+                    let before = loads[load.device]!.skipped[load.partitionSlot] ?? .max
+                    loads[load.device]!.skipped[load.partitionSlot] = min(before, offset)
+                    current!.isAllHere = false
+                    return verdict
+                }
+                if offset == first {
+                    // It comes again, and the store has had it since before: it needs no place of its own.
+                    verdict.completes = dropWaiting(place, load.device)
+                    current!.firstWaiting = firstWaiting(load.device, load.partitionSlot, through: load.last)
+                }
+            }
+        }
+        if restored.contains(place) { return verdict }
+        loads[load.device]!.found += 1
+        guard restored.count < limits.room else {
+            leftOut()
+            return verdict
+        }
+        verdict.restore = place
+        return verdict
+    }
+
+    /// The delivery machine had no slot for an item that was to come back: it stays in the store. No loads before the
+    /// moment that is returned, by the monotonic clock.
+    public mutating func foundNoSlot(at now: UInt64) -> UInt64 {
+        leftOut()
+        noLoadsBefore = now + 100_000_000
+        return noLoadsBefore
+    }
+
+    private mutating func leftOut() {
+        guard let load = current else { return }
+        loads[load.device]?.leftOut += 1
+        current!.isAllHere = false
+    }
+
+    /// All of the load was taken in.
+    public mutating func endLoad() {
+        guard let ended = exchange(&current, with: nil) else { return }
+        loadsUnderWay -= 1
+        if ended.last != .min || ended.isAllHere, isBegun(ended.partitionSlot) {
+            if ended.isAllHere {
+                evicted.remove(ended.device, ended.partitionSlot)
+            } else {
+                evicted.insert(ended.device, ended.partitionSlot)
+            }
+        }
+        guard var load = loads[ended.device], load.awaited > 0 else { return }
+        load.awaited -= 1
+        if load.awaited == 0 {
+            reserved -= load.reserved
+            // All of the room was its own, and it was too little.
+            load.isPartial = load.leftOut > 0 && load.found > limits.room && load.reserved == limits.room
+            load.reserved = 0
+        }
+        loads[ended.device] = load
+        guard load.awaited == 0 else { return }
+        if load.leftOut > 0 { milestones.shortOfRoom += 1 }
+        if load.isPartial { milestones.partial += 1 }
+        if load.leftOut > 0, !load.isPartial {
+            loads[ended.device]!.needs = load.found
+            loads[ended.device]!.state = .queued
+            shortLine.append(ended.device)
+        } else if load.needsReload {
+            queueAgain(ended.device)
+        } else {
+            arrived(ended.device)
+        }
+    }
+
+    // MARK: Judging
+
+    /// In which log of the partition the store's item was written. One of the earlier log stays that while it is known here;
+    /// else what is above all that was read can't be of the present one.
+    private func place(ofFound offset: Int64, _ slot: UInt16) -> RecordPlace {
+        let place = RecordPlace(partitionSlot: slot, offset: offset)
+        guard self[slot].hasEarlierLog else { return place }
+        let earlier = place.inEarlierLog
+        return offset > readThrough[Int(slot)] || restored.contains(earlier) || ended[earlier] != nil
+            ? earlier : place
+    }
+
+    /// What a load has found is no item to restore: it has left this key since, or it is on its way here.
+    private func isStale(_ place: RecordPlace, of device: DeviceKey) -> Bool {
+        if !staleKeys.isEmpty, staleKeys[StaleKey(place: place, device: device)] != nil { return true }
+        return loads[device]!.waiting.contains { event in
+            guard case .departure = event else { return false }
+            return event.place == place
+        }
+    }
+
+    /// The offset of the first push of a partition, up to an offset, that waits for the device. There are such after a crash
+    /// only: what the store has came before what is read.
+    private func firstWaiting(_ device: DeviceKey, _ slot: UInt16, through last: Int64) -> Int64? {
+        guard let load = loads[device] else { return nil }
+        for case .record(let record) in load.waiting
+        where record.isPush && record.place.partitionSlot == slot && record.place.offset <= last {
+            return record.place.offset
+        }
+        return nil
+    }
+
+    /// The handle of a record that waits no more, as the store has its item.
+    private mutating func dropWaiting(_ place: RecordPlace, _ device: DeviceKey) -> UInt32? {
+        guard
+            let index = loads[device]!.waiting.firstIndex(where: { event in
+                guard case .record = event else { return false }
+                return event.place == place
+            })
+        else { return nil }
+        return loads[device]!.waiting.remove(at: index).handle
+    }
+
+    /// An item of the device stays in the store.
+    mutating func leftInStore(_ device: DeviceKey, _ slot: UInt16) {
+        milestones.leftInStore += 1
+        guard isBegun(slot) else { return }
+        evicted.insert(device, slot)
+        reload(device)
+    }
+}
