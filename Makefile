@@ -90,6 +90,9 @@ JOBS ?= 2
 simulate: toolchain test-dependencies
 	@$(SWIFT) build -c release --product sluice-simulate
 	@.build/release/sluice-simulate --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) --jobs $(JOBS) $(ARGS)
+	@for mode in none local changelog transactions; do \
+		.build/release/sluice-simulate --fleet $$mode --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) $(ARGS) || exit 1; \
+	done
 
 simulate-mutations: toolchain test-dependencies
 	@Tests/Simulation/mutations.py --swift $(SWIFT) $(ARGS)

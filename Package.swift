@@ -143,7 +143,7 @@ let package = Package(
             ],
             path: "Tests/Simulation/Simulate", swiftSettings: strict),
         .testTarget(
-            name: "DeliverySimulationTests", dependencies: ["DeliverySimulation"], swiftSettings: strict),
+            name: "DeliverySimulationTests", dependencies: ["DeliveryCore", "DeliverySimulation"], swiftSettings: strict),
         .testTarget(
             name: "EventLoopTests", dependencies: ["EventLoop", "TestSupport"],
             swiftSettings: strict),

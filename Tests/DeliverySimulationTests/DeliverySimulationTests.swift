@@ -1,3 +1,4 @@
+import DeliveryCore
 import DeliverySimulation
 import Testing
 
@@ -6,7 +7,7 @@ struct DeliverySimulationTests {
     /// many more.
     @Test func noPromiseIsBrokenWhateverHappens() throws {
         var counts = SimulationCounts()
-        for seed in UInt64(1)...100 {
+        for seed in UInt64(1)...300 {
             if let violation = Simulation.run(seed: seed, events: 4000, counts: &counts) {
                 let lines = violation.trace.joined(separator: "\n  ")
                 Issue.record(
@@ -30,5 +31,26 @@ struct DeliverySimulationTests {
         }
         #expect(runs[0] == runs[1])
         #expect(runs[0].last! >= 3000)
+    }
+
+    /// Whole workers in all modes. `make simulate` runs many more seeds.
+    @Test(arguments: StoreMode.allCases) func wholeWorkersKeepTheirPromises(mode: StoreMode) {
+        var counts = FleetCounts()
+        for seed in UInt64(1)...40 {
+            guard
+                let violation = FleetSimulation.run(
+                    seed: seed, events: 3000, mode: mode, counts: &counts)
+            else { continue }
+            let lines = violation.trace.joined(separator: "\n  ")
+            Issue.record(
+                """
+                \(violation)
+                  \(lines)
+                replay: sluice-simulate --fleet \(mode) --replay \(seed) --events 3000
+                """)
+            return
+        }
+        #expect(counts.kills > 0 && counts.freezes > 0 && counts.cleanEnds > 0)
+        #expect(mode != .transactions || counts.repeatedOutcomes == 0)
     }
 }

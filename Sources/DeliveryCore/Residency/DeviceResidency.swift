@@ -178,7 +178,9 @@ public struct DeviceResidency: ~Copyable {
     public func isPartial(_ device: DeviceKey) -> Bool { loads[device]?.isPartial ?? false }
 
     /// A device is in line, and there is no room for what it may have.
-    public var isWaitingForRoom: Bool { shortLine.count > 0 || line.count > 0 && restored.count >= limits.restored }
+    public var isWaitingForRoom: Bool {
+        shortLine.count > 0 || line.count > 0 && restored.count >= limits.restored
+    }
 
     /// A record of this device comes soon. Of no other effect than on time.
     @inline(__always)

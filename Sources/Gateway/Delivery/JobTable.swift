@@ -1,4 +1,5 @@
 import APNS
+import DeliveryCore
 import Kafka
 import RetryStore
 import SluiceModel
@@ -26,25 +27,19 @@ struct Job {
     var lastStatus: UInt16 = 0
     var lastReason = Reason.absent
     var device: DeviceKey
-    /// Under which device, and for when, the store was asked to keep it last; nil: it wasn't.
-    var storedDevice = DeviceKey(high: 0, low: 0)
-    var storedDue: Int64?
     /// Under which device token, where there is a changelog and it isn't the job's present one.
     var storedToken: [UInt8]?
     /// Its offset is complete, as the store has it.
     var isOffsetDone = false
     /// It came from the store.
     var isRestored = false
-    /// Its device's token isn't that of its record any more; and the store says so.
-    var hasMoved = false
-    var isMarked = false
-    /// The token change that waits for it.
-    var notedBy: ShardStore.Place?
+    /// Its record was of an earlier log of the topic, which was made anew since.
+    var isOfEarlierLog = false
 
-    var isStored: Bool { storedDue != nil }
-
-    /// The store has it under an old token of its device.
-    var hasLeft: Bool { isStored && storedDevice != device }
+    var place: RecordPlace {
+        let place = RecordPlace(partitionSlot: partitionSlot, offset: offset)
+        return isOfEarlierLog ? place.inEarlierLog : place
+    }
 
     /// Its key in the changelog.
     func writeChangelogKey(to writer: inout ByteWriter) {

@@ -19,7 +19,7 @@ struct ActionContext {
     /// Whose item the store has.
     var stored = DeliveryMachine.noSlot
     /// The record of a token change that isn't complete yet.
-    var change: ShardStore.Place?
+    var change: RecordPlace?
     /// When the token was changed.
     var movedAtMilliseconds: Int64?
 
@@ -32,6 +32,8 @@ struct Departure: @unchecked Sendable {
     var job: Job
     var facts: PushFacts
     var progress: ItemProgress
+    /// What the store has of it.
+    var resident: ResidentFacts
     /// When its token was changed; nil: some time before.
     var movedAtMilliseconds: Int64?
     /// Nil: it may be taken over at once.
@@ -126,7 +128,7 @@ extension Shard {
             explain(&outcome, job, concerns ? context.verdict : nil)
         default: break
         }
-        write(outcome, source: source(of: job))
+        write(outcome, source: source(of: slot))
         release(slot)
     }
 
@@ -166,33 +168,34 @@ extension Shard {
         counters.abandoned += 1
         // What the store has the intake doesn't wait for.
         if !jobs[slot].pointee.isOffsetDone {
-            if isAbandoning { abandoned += 1 } else { gaveBack(jobs[slot].pointee.partitionSlot) }
+            giveBack(jobs[slot].pointee.partitionSlot)
         }
-        giveBackChange(of: jobs[slot])
+        residency.givenBack(slot)
         release(slot)
+        for handle in residency.takeChangesGivenBack() { giveBackChange(handle) }
+    }
+
+    /// A job of a partition is the intake's to count off.
+    func giveBack(_ partitionSlot: UInt16) {
+        if isAbandoning { abandoned += 1 } else { gaveBack(partitionSlot) }
     }
 
     func release(_ slot: UInt32) {
+        residency.left(slot)
         free(jobs.remove(slot))
         machine.release(slot)
     }
 
     func free(_ job: consuming Job) {
         freedBytes += job.heldBytes
-        var change = job.notedBy
-        movesOn(&change)
-        if job.isRestored {
-            storage?.restored -= 1
-        } else if job.isOffsetDone {
-            news.freed[job.partitionSlot, default: 0] += 1
-        }
+        if !job.isRestored, job.isOffsetDone { news.freed[job.partitionSlot, default: 0] += 1 }
         job.release()
     }
 
     /// The offset of a record is complete as the store has it.
     func complete(_ partitionSlot: UInt16, _ offset: Int64, isRepeated: Bool) {
-        let place = ShardStore.Place(partitionSlot: partitionSlot, offset: offset)
-        news.completed.append(IntakeNews.Completion(place: place, isRepeated: isRepeated))
+        let place = RecordPlace(partitionSlot: partitionSlot, offset: offset)
+        news.completed.append(ShardProgress.Completion(place: place, isRepeated: isRepeated))
         askForTurnEnd()
     }
 
@@ -210,33 +213,34 @@ extension Shard {
         guard let token = noted.map({ UnsafeRawBufferPointer($0) }) ?? context.newToken else {
             preconditionFailure("slot \(slot) moves to no token")
         }
-        if job.pointee.isStored, job.pointee.storedToken == nil, outcomes.hasChangelog {
+        if residency.isStored(slot), job.pointee.storedToken == nil, outcomes.hasChangelog {
             job.pointee.storedToken = Array(job.pointee.push.deviceToken)
         }
         freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
         job.pointee.device = plan.hasher.device(token)
-        job.pointee.hasMoved = true
-        movesOn(&job.pointee.notedBy)
+        residency.moved(slot, job.pointee.place)
         noted?.deallocate()
     }
 
     private func depart(_ slot: UInt32, _ context: ActionContext) {
         readdress(slot, context)
         var mustMove = false
-        if let storage, jobs[slot].pointee.isStored,
-            let partition = storage[jobs[slot].pointee.partitionSlot]
+        if let storage, residency.isStored(slot),
+            let handle = storage.handle(jobs[slot].pointee.partitionSlot)
         {
             // Here, and not by the shard that takes it over: that one may have to wait for the device first.
-            write(slot, to: partition, storage)
+            write(slot, to: handle, storage)
             mustMove = true
         }
+        let resident = residency.facts(slot)
         let (facts, progress) = machine.export(slot)
         let job = jobs.remove(slot)
+        residency.left(slot)
         machine.release(slot)
-        if job.isRestored { storage?.restored -= 1 }
         let shard = shardIndex(of: job.device, shards: plan.shards)
         var departure = Departure(
-            job: job, facts: facts, progress: progress, movedAtMilliseconds: context.movedAtMilliseconds)
+            job: job, facts: facts, progress: progress, resident: resident,
+            movedAtMilliseconds: context.movedAtMilliseconds)
         guard mustMove else { return handOver(shard, departure) }
         if outcomes.hasChangelog {
             let release = DepartureRelease()
@@ -246,52 +250,75 @@ extension Shard {
                 released(shard, device)
             }
         }
-        storage?.requests.departures.append(departure)
+        storage?.depart(departure)
         askForTurnEnd()
     }
 
     /// Takes an item over whose device has a token of this shard now.
     func adopt(_ departure: Departure) {
         wallMilliseconds = wallClockMilliseconds()
-        if departure.job.isRestored { storage?.restored += 1 }
-        let job = departure.job
-        if !hasEnded,
-            putAside(
-                .departure(departure), for: job.device, .everywhere, mustWait: !departure.isReleased)
-        {
-            return askForTurnEnd()
+        guard !hasEnded, isHere(departure.job) else { return leaveOut(departure.job) }
+        let handle = waiting.keep(.departure(departure))
+        switch residency.adopt(deferred(departure, handle), machine) {
+        case .deferred: askForTurnEnd()
+        case .takeOver:
+            _ = waiting.take(handle)
+            takeOver(departure)
+            follow()
+        case .leaveInStore:
+            _ = waiting.take(handle)
+            leaveOut(departure.job)
         }
-        takeOver(departure)
     }
 
-    /// The same, when all of its device is in memory.
+    private func deferred(_ departure: Departure, _ handle: UInt32) -> DeferredDeparture {
+        DeferredDeparture(
+            handle: handle, device: departure.job.device, place: departure.job.place,
+            isReleased: departure.isReleased, isRestored: departure.job.isRestored)
+    }
+
+    /// Its partition is this worker's still.
+    private func isHere(_ job: Job) -> Bool {
+        storage.map { $0.handle(job.partitionSlot)?.number == job.partition } ?? true
+    }
+
+    /// Departures of this device may be taken over.
+    func goOn(_ device: DeviceKey) {
+        wallMilliseconds = wallClockMilliseconds()
+        for handle in residency.unreleased(of: device)
+        where waiting.departure(handle)?.isReleased == true { residency.release(handle, of: device) }
+        follow()
+        askForTurnEnd()
+    }
+
+    /// Takes an item over when all of its device is in memory.
     func takeOver(_ departure: Departure) {
         var job = departure.job
-        let isHere = storage.map { $0[job.partitionSlot]?.handle.number == job.partition } ?? true
-        guard !hasEnded, isHere,
+        guard !hasEnded, isHere(job),
             let route = routes.route(
                 of: job.push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else {
-            counters.abandoned += 1
-            if !job.isOffsetDone { gaveBack(job.partitionSlot) }
-            return free(job)
+            if job.isRestored { residency.left(job.place) }
+            return leaveOut(job)
         }
         var facts = departure.facts
         facts.topic = route.number
         job.topic = route.topic
         let device = job.device
         let admission = machine.adopt(facts, departure.progress, at: now)
-        guard admission != .full else { return leaveOut(job) }
-        settle(job, admission, departure.progress)
+        guard admission != .full else {
+            residency.deferUntilSlot(deferred(departure, waiting.keep(.departure(departure))))
+            return act()
+        }
+        settle(job, admission, departure.progress, departure.resident)
         if let movedAt = departure.movedAtMilliseconds { moveOn(device, after: movedAt) }
         askForTurnEnd()
     }
 
-    /// Gives an item back that came when there was no room: many devices of other shards have got tokens of this one. The
-    /// store has it under its new token and brings it when it is due, or Kafka has it after a restart.
-    private func leaveOut(_ job: consuming Job) {
+    /// Gives an item back that can't be taken over. The store has it under its new token and brings it when it is due, or
+    /// Kafka has it after a restart.
+    func leaveOut(_ job: consuming Job) {
         counters.abandoned += 1
-        if let storage, job.isStored { storage.cold.insert(job.device, job.partitionSlot) }
         if !job.isOffsetDone { gaveBack(job.partitionSlot) }
         free(job)
     }

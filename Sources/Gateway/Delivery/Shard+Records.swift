@@ -16,6 +16,7 @@ extension Shard {
             budget -= count
             if count < announced.count { break }
         }
+        follow()
         if budget <= 0 { wakeup.signal() }
         askForTurnEnd()
     }
@@ -26,7 +27,7 @@ extension Shard {
         var count = 0
         while count < announced.count, let incoming = ring.pop() {
             machine.expect(incoming.device)
-            storage?.expect(incoming.device)
+            residency.expect(incoming.device)
             announced.initializeElement(at: count, to: incoming)
             count += 1
         }
@@ -37,9 +38,13 @@ extension Shard {
     func take(_ incoming: IncomingRecord, isLoaded: Bool = false) {
         let record = incoming.record
         if !isLoaded {
-            if let storage, storage[incoming.partitionSlot] == nil { return storage.early.append(incoming) }
+            if storage != nil {
+                guard residency.isBegun(incoming.partitionSlot) else {
+                    return residency.keepUntilBegun(waiting.keep(.record(incoming)), incoming.partitionSlot)
+                }
+                residency.hasRead(incoming.partitionSlot, through: record.offset)
+            }
             counters.records += 1
-            storage?.hasRead(incoming.partitionSlot, through: record.offset)
         }
         let source = OutcomeSource(record: record, partitionSlot: incoming.partitionSlot)
         let jobRecord = jobRecord(of: record)
@@ -59,16 +64,10 @@ extension Shard {
                 push.release()
                 return replayed(incoming)
             }
-            if !isLoaded,
-                putAside(
-                    .record(incoming), for: incoming.device,
-                    push.delivery == .accept ? .nowhere : .partition(incoming.partitionSlot))
-            {
-                return push.release()
-            }
+            if !isLoaded, mustWait(push, incoming) { return push.release() }
             take(push, incoming, source)
         case .control(let control):
-            if !isLoaded, putAside(control, incoming) { return control.release() }
+            if !isLoaded, mustWait(control, incoming) { return control.release() }
             take(control, incoming, source)
         }
     }
@@ -77,7 +76,7 @@ extension Shard {
     func replayed(_ incoming: IncomingRecord) {
         news.freed[incoming.partitionSlot, default: 0] += 1
         news.replayed.append(
-            ShardStore.Place(partitionSlot: incoming.partitionSlot, offset: incoming.record.offset))
+            RecordPlace(partitionSlot: incoming.partitionSlot, offset: incoming.record.offset))
         free(incoming.record)
         askForTurnEnd()
     }
@@ -86,17 +85,7 @@ extension Shard {
 
     private func take(_ decoded: PushJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
-        if hasEnded(incoming.partitionSlot, record.offset) {
-            // The store had it already, brought it back before its record came, and it has ended meanwhile.
-            decoded.release()
-            complete(incoming.partitionSlot, record.offset, isRepeated: true)
-            return free(record)
-        }
-        if isMarked(incoming, decoded) {
-            decoded.release()
-            complete(incoming.partitionSlot, record.offset, isRepeated: true)
-            return free(record)
-        }
+        guard !isDone(decoded, incoming) else { return }
         var push = decoded
         push.expiration = push.expiration.capped(
             atMilliseconds: wallMilliseconds + plan.limits.maximumExpirationMilliseconds)
@@ -108,7 +97,12 @@ extension Shard {
             push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
             partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
             lane: route.lane, app: route.app, partitionSlot: source.partitionSlot, device: incoming.device)
-        settle(job, machine.admit(facts(of: job, route), at: now))
+        let admission = machine.admit(facts(of: job, route), at: now)
+        guard admission != .full else {
+            waitForSlot(push, incoming)
+            return push.release()
+        }
+        settle(job, admission)
     }
 
     func facts(of job: Job, _ route: RouteTable.Route) -> PushFacts {
@@ -119,7 +113,7 @@ extension Shard {
             device: job.device,
             collapseKey: push.collapseIdentifier.map { plan.hasher.collapseIdentifier($0) } ?? 0,
             notificationKey: plan.hasher.notification(push.apnsID), topic: route.number, lane: job.lane,
-            partition: job.partitionSlot, offset: job.offset, expirationMilliseconds: expiration,
+            partition: job.partitionSlot, offset: job.place.offset, expirationMilliseconds: expiration,
             isOnce: push.expiration == .once, deliverAtMilliseconds: push.deliverAtMilliseconds ?? 0,
             createdMilliseconds: push.createdMilliseconds,
             registeredAtMilliseconds: push.registeredAtMilliseconds ?? .min,
@@ -128,37 +122,39 @@ extension Shard {
             delivery: push.delivery, duplicates: push.duplicates)
     }
 
-    /// Keeps a job where the machine says, or ends it. `progress` is of one that comes from another shard.
-    func settle(_ job: consuming Job, _ admission: Admission, _ progress: ItemProgress = ItemProgress()) {
+    /// Keeps a job where the machine says, or ends it. `progress` is of one that comes from the store or another shard, and
+    /// so is what the store has of it.
+    func settle(
+        _ job: consuming Job, _ admission: Admission, _ progress: ItemProgress = ItemProgress(),
+        _ resident: ResidentFacts? = nil
+    ) {
         switch admission {
-        case .placed(let slot): jobs.insert(job, at: slot)
-        case .replaced(let slot, let replaced): replace(slot, replaced, with: job)
+        case .placed(let slot):
+            if let resident { residency.placed(slot, job.place, resident) }
+            jobs.insert(job, at: slot)
+        case .replaced(let slot, let replaced): replace(slot, replaced, with: job, resident)
         case .obsolete(let slot):
-            refuse(job, .superseded, progress, supersededBy: jobs[slot].pointee.push.apnsID)
-        case .deviceFull: refuse(job, .undeliverable, progress, cause: .deviceLimit)
-        case .expired: refuse(job, .expired, progress)
+            refuse(job, .superseded, progress, supersededBy: jobs[slot].pointee.push.apnsID, resident)
+        case .deviceFull: refuse(job, .undeliverable, progress, cause: .deviceLimit, resident)
+        case .expired: refuse(job, .expired, progress, resident)
         case .repeated(let slot, let isDurable):
             // The slot's job completes the offset, unless it is complete because the store has it.
-            if job.isRestored, let due = job.storedDue, jobs[slot].pointee.storedDue == nil {
-                // It came as a record before the store was asked: at its end it has to leave the store as well.
-                jobs[slot].pointee.storedDevice = job.storedDevice
-                jobs[slot].pointee.storedDue = due
-            }
+            if let resident { residency.repeated(slot, job.place, resident) }
             if isDurable, !job.isRestored { complete(job.partitionSlot, job.offset, isRepeated: true) }
             free(job)
-        case .full:
-            // The intake never hands out more than there are slots.
-            preconditionFailure("shard \(plan.index): more than \(plan.limits.capacity) jobs at once")
+        case .full: leaveOut(job)
         }
         act()
     }
 
     /// Ends the job of a slot as superseded by another, which gets its place.
-    private func replace(_ slot: UInt32, _ replaced: ReplacedPush, with successor: consuming Job) {
+    private func replace(
+        _ slot: UInt32, _ replaced: ReplacedPush, with successor: consuming Job, _ resident: ResidentFacts?
+    ) {
         let old = jobs[slot]
         var outcome = outcome(of: old, .superseded, replaced.progress)
         outcome.supersededBy = successor.push.apnsID
-        write(outcome, source: source(of: old))
+        write(outcome, source: source(of: slot))
         // The actions that follow find the successor. Without a collapse identifier its topic can be of another lane,
         // where the slot does not wait.
         if old.pointee.lane != successor.lane {
@@ -167,6 +163,7 @@ extension Shard {
         // Of a token change that the machine still has to make for this slot.
         successor.notedToken = old.pointee.notedToken
         old.pointee.notedToken = nil
+        residency.replaced(slot, successor.place, resident ?? ResidentFacts())
         free(jobs.remove(slot))
         jobs.insert(successor, at: slot)
     }
@@ -174,19 +171,20 @@ extension Shard {
     /// Ends a job that has no slot.
     func refuse(
         _ job: consuming Job, _ kind: OutcomeKind, _ progress: ItemProgress, cause: OutcomeCause? = nil,
-        supersededBy: APNSID? = nil
+        supersededBy: APNSID? = nil, _ resident: ResidentFacts? = nil
     ) {
         withUnsafeMutablePointer(to: &job) { job in
             var outcome = outcome(of: job, kind, progress)
             outcome.cause = cause
             outcome.supersededBy = supersededBy
-            write(outcome, source: source(of: job))
+            write(outcome, source: source(of: job, resident))
         }
+        if job.isRestored { residency.left(job.place) }
         free(job)
     }
 
     /// Ends a push that has no route.
-    private func refuse(
+    func refuse(
         _ push: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource, _ kind: OutcomeKind,
         cause: OutcomeCause
     ) {
@@ -258,7 +256,7 @@ extension Shard {
                 at: now)
         case .tokenChanged(let token):
             context.newToken = token
-            context.change = ShardStore.Place(partitionSlot: partition, offset: origin.offset)
+            context.change = RecordPlace(partitionSlot: partition, offset: origin.offset)
             context.movedAtMilliseconds = occurred
             let new = plan.hasher.device(token)
             count = machine.tokenChanged(
@@ -267,9 +265,8 @@ extension Shard {
         case .broadcast: return (.undeliverable, nil)
         }
         act(context)
-        if case .tokenChanged(let token) = control.detail, let storage {
-            storage.remember(
-                .init(token: Array(token), occurredMilliseconds: occurred, origin: origin), of: device)
+        if case .tokenChanged(let token) = control.detail, storage != nil {
+            remember(token, of: device, occurredMilliseconds: occurred, origin)
             moveOn(plan.hasher.device(token), after: occurred)
         }
         return (.applied, UInt32(clamping: count))

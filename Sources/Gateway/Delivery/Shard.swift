@@ -61,8 +61,13 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private let bytesInFlight: InFlightBytes
 
     /// Nil: what waits for long waits in memory.
-    let storage: ShardStore?
+    private(set) var storage: ShardStore?
     var machine: DeliveryMachine
+    /// Which devices are in memory, and what waits for others.
+    var residency: DeviceResidency
+    var waiting = WaitingEvents()
+    /// The residency's actions are being carried out.
+    var isFollowing = false
     var jobs: JobTable
     /// Name of the jobs' Kafka topic.
     let sourceTopic: UnsafeRawBufferPointer
@@ -96,8 +101,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Of the intake; nothing is sent without it.
     private let permit: SendPermit
     /// What the intake has to hear at the end of the turn.
-    var news = IntakeNews()
-    var report: @Sendable (IntakeNews) -> Void = { _ in }
+    var news = ShardProgress()
+    var report: @Sendable (ShardProgress) -> Void = { _ in }
     /// Answers that still come are nobody's.
     private(set) var hasEnded = false
 
@@ -114,9 +119,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         self.permit = permit
         self.logger = logger
         loop = try EventLoop(name: "shard-\(plan.index)")
-        storage = store.map { ShardStore($0) }
         ring = SingleProducerRing(capacity: plan.limits.capacity)
         jobs = JobTable(capacity: plan.limits.capacity)
+        residency = DeviceResidency(limits: ShardStore.limits(hasStore: store != nil, plan.limits))
         machine = DeliveryMachine(
             limits: plan.limits, seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index))
         let name = Array(plan.sourceTopic.utf8)
@@ -129,7 +134,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         outcomes.attach(
             to: loop, resume: { [unowned self] in askForTurnEnd() },
             gaveBack: { [unowned self] in gaveBack($0) })
-        storage?.wake = { [unowned self] in askForTurnEnd() }
+        storage = store.map { ShardStore($0) { [unowned self] in askForTurnEnd() } }
     }
 
     /// When the log was last told of wrong tokens; nil: never.
@@ -224,7 +229,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         abandoned = 0
         machine.abandon(partition: partitionSlot, at: now)
         act()
-        abandoned += abandonWaiting(partitionSlot: partitionSlot)
+        abandonWaiting(partitionSlot: partitionSlot)
         if isLost, let partitionSlot { abandoned += outcomes.abandon(partitionSlot: partitionSlot) }
         isAbandoning = false
         askForTurnEnd()
@@ -254,10 +259,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     }
 
     private func isSettled(_ partitionSlot: UInt16?) -> Bool {
-        guard let partitionSlot else { return machine.count == 0 && storage?.ended.isEmpty ?? true }
-        for slot in 0..<UInt32(jobs.capacity)
-        where jobs.holds(slot) && jobs[slot].pointee.partitionSlot == partitionSlot { return false }
-        return storage?.ended.keys.contains { $0.partitionSlot == partitionSlot } != true
+        guard let partitionSlot else { return machine.count == 0 && residency.isSettled(nil) }
+        return !machine.holds(partition: partitionSlot) && residency.isSettled(partitionSlot)
     }
 
     /// Closes all connections at once and gives up what is still on them, without an outcome.
@@ -267,7 +270,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         wallMilliseconds = wallClockMilliseconds()
         // What they wait for doesn't move here any more.
-        giveBackChanges(partitionSlot: nil)
+        residency.giveBackChanges(nil)
+        follow()
         for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) && machine.state(slot) == .inFlight {
             // Kafka would bring it again, and APNs may have it.
             guard
@@ -282,11 +286,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             free(jobs.remove(slot))
         }
         // A record that isn't destroyed keeps its Kafka client from closing.
-        _ = abandonWaiting(partitionSlot: nil)
-        if let storage {
-            for incoming in storage.early { free(incoming.record) }
-            storage.early = []
-        }
+        abandonWaiting(partitionSlot: nil)
+        for handle in residency.takeAllHandles() { letGo(handle) }
         outcomes.flushPending()
     }
 
@@ -296,9 +297,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         snapshot.take(machine.milestones)
         if let storage {
             snapshot.store = storage.counters
-            snapshot.store.scansUnderWay = storage.cold.scansUnderWay
-            snapshot.coldDevices = storage.cold.count
-            snapshot.residentItems = storage.restored
+            snapshot.store.scansUnderWay = residency.scansUnderWay
+            snapshot.coldDevices = residency.evictedDevices
+            snapshot.residentItems = residency.restoredItems
         }
         snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
         snapshot.take(lanes.map(\.pool.totals))

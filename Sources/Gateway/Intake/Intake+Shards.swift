@@ -5,14 +5,18 @@ import RetryStore
 /// Orders of the machine to the shards.
 extension Intake {
     func askAll(_ request: ShardRequest) {
-        if case .begin(let slot, let partition, let readThrough, _, let committed) = request {
-            return begin(slot, partition, readThrough: readThrough, committed: committed)
+        if case .begin(let slot, let partition, let readThrough, let logEnd, let committed) = request {
+            return begin(
+                slot, partition, readThrough: readThrough, hasEarlierLog: logEnd <= readThrough + 1,
+                committed: committed)
         }
         for index in shards.indices { ask(index, request) }
     }
 
     /// Each shard hears of a partition with its part of the store.
-    private func begin(_ slot: UInt16, _ partition: Int32, readThrough: Int64, committed: Int64) {
+    private func begin(
+        _ slot: UInt16, _ partition: Int32, readThrough: Int64, hasEarlierLog: Bool, committed: Int64
+    ) {
         guard store != nil, let handle = handle(of: partition) else {
             for shard in shards { shard.loop.execute { shard.begin(partitionSlot: slot) } }
             return
@@ -22,7 +26,9 @@ extension Intake {
         let marks = takeMarkers(of: partition)
         for shard in shards {
             shard.loop.execute {
-                shard.begin(partitionSlot: slot, handle, readThrough: readThrough, offset, marks)
+                shard.begin(
+                    partitionSlot: slot, handle, readThrough: readThrough, hasEarlierLog: hasEarlierLog,
+                    offset, marks)
             }
         }
     }
@@ -51,7 +57,7 @@ extension Shard {
         case .due(let slot, let items, let readThrough):
             let keys = items.map { ItemKey(device: $0.device, offset: $0.offset) }
             due(slot, keys, readThrough: readThrough) { report(.dueTaken(slot: slot)) }
-        case .remove(let places): remove(places.map { ShardStore.Place($0) })
+        case .remove(let places): remove(places)
         case .forgetMarkers(let slot): forgetMarks(partitionSlot: slot)
         case .flush: report(.flushed(ShardFlush(flushToStore())))
         case .freeze(let number, let atOnce):
@@ -78,26 +84,10 @@ extension Shard {
     }
 }
 
-extension ShardStore.Place {
-    init(_ place: RecordPlace) { self.init(partitionSlot: place.partitionSlot, offset: place.offset) }
-
-    var recordPlace: RecordPlace { RecordPlace(partitionSlot: partitionSlot, offset: offset) }
-}
-
 extension ShardFlush {
     init(_ flush: StoreFlush) {
         self.init(
             hasWritten: flush.hasWritten, produced: flush.produced,
             epoch: ChangeEpoch(shard: flush.source.shard, epoch: flush.source.epoch))
-    }
-}
-
-extension ShardProgress {
-    init(_ news: IntakeNews) {
-        self.init()
-        completed = news.completed.map { .init(place: $0.place.recordPlace, isRepeated: $0.isRepeated) }
-        replayed = news.replayed.map(\.recordPlace)
-        freed = news.freed
-        removed = news.removed.map { .init(place: $0.place.recordPlace, device: $0.device) }
     }
 }

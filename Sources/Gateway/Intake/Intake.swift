@@ -111,7 +111,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         reportsWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
         for (index, shard) in shards.enumerated() {
             shard.gaveBack = { [unowned self] slot in report(index, .gaveBack(slot: slot)) }
-            shard.report = { [unowned self] news in report(index, .progress(ShardProgress(news))) }
+            shard.report = { [unowned self] progress in report(index, .progress(progress)) }
         }
         store?.observeFailures { [weak self] error in
             guard let self else { return }

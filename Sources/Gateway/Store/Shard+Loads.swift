@@ -6,41 +6,52 @@ import Logging
 import RetryStore
 import SluiceModel
 
-/// What the store has of a device comes back to memory before anything that concerns the device.
+/// What the residency of devices asks for is done here.
 extension Shard {
     // MARK: What has to wait
 
-    /// Puts an event aside whose device isn't in memory, or has others waiting. False when it may go on.
-    /// - Parameter look: for what is known of the device, where the event has to know that.
-    func putAside(
-        _ event: @autoclosure () -> ShardStore.Event, for device: DeviceKey,
-        _ look: ShardStore.PresenceLook, mustWait: Bool = false
-    ) -> Bool {
-        guard let storage else { return false }
-        if !storage.arrivals.isEmpty, let arrival = storage.arrivals[device] {
-            let union = arrival.look.union(look)
-            storage.arrivals[device]!.look = union
-            switch arrival.state {
-            case .queued: break
-            case .loading: if union != arrival.look { storage.arrivals[device]!.looksAgain = true }
-            case .loaded: if mustLoad(device, look, storage) { storage.arrivals[device]!.looksAgain = true }
-            }
-            storage.arrivals[device]!.waiting.append(event())
-            return true
-        }
-        guard mustWait || mustLoad(device, look, storage) else { return false }
-        var arrival = ShardStore.Arrival(look: look)
-        arrival.waiting.append(event())
-        storage.arrivals[device] = arrival
-        storage.loadQueue.append(device)
+    /// Has a push wait whose device isn't in memory, or has others waiting. False when it may go on.
+    func mustWait(_ push: PushJob, _ incoming: IncomingRecord) -> Bool {
+        let look: PresenceLook =
+            push.delivery == .accept ? .nowhere : .partition(incoming.partitionSlot)
+        guard residency.mustDefer(incoming.device, look, machine) else { return false }
+        residency.deferUntilLoaded(
+            DeferredRecord(
+                handle: waiting.keep(.record(incoming)), device: incoming.device, place: incoming.place,
+                look: look, isPush: true), machine)
+        askForTurnEnd()
         return true
     }
 
-    func mustLoad(
-        _ device: DeviceKey, _ look: ShardStore.PresenceLook, _ storage: ShardStore
-    ) -> Bool {
-        if !storage.cold.isEmpty, storage.cold.contains(device) { return true }
-        return look != .nowhere && !machine.knowsPresence(of: device)
+    /// The same of a cancel or device event, which may need the device of the new token as well.
+    func mustWait(_ control: ControlJob, _ incoming: IncomingRecord) -> Bool {
+        var record = DeferredRecord(
+            device: incoming.device, place: incoming.place,
+            look: control.detail.concernsPresence ? .partition(incoming.partitionSlot) : .nowhere,
+            isPush: false)
+        record.otherDevice = otherDevice(of: control, incoming)
+        guard residency.mustDefer(record, machine) else { return false }
+        record.handle = waiting.keep(.record(incoming))
+        residency.deferUntilLoaded(record, machine)
+        askForTurnEnd()
+        return true
+    }
+
+    /// The device of the new token of a token change, where it is another and this shard's.
+    private func otherDevice(of control: ControlJob, _ incoming: IncomingRecord) -> DeviceKey? {
+        guard case .tokenChanged(let token) = control.detail else { return nil }
+        let other = plan.hasher.device(token)
+        return other != incoming.device && shardIndex(of: other, shards: plan.shards) == plan.index
+            ? other : nil
+    }
+
+    /// The delivery machine has no slot for a push.
+    func waitForSlot(_ push: PushJob, _ incoming: IncomingRecord) {
+        residency.deferUntilSlot(
+            DeferredRecord(
+                handle: waiting.keep(.record(incoming)), device: incoming.device, place: incoming.place,
+                look: push.delivery == .accept ? .nowhere : .partition(incoming.partitionSlot), isPush: true))
+        askForTurnEnd()
     }
 
     /// Items of a partition are due, all of whose records up to `readThrough` have been handed to the shards. `taken` is
@@ -51,187 +62,139 @@ extension Shard {
         guard let storage, !hasEnded else { return taken() }
         // Older records first, of which an item could be the newer.
         repeat { takeRecords() } while ring.count > 0
-        storage.hasRead(partitionSlot, through: readThrough)
-        for key in keys where storage.cold.contains(key.device) {
-            guard storage.arrivals[key.device] == nil else {
-                storage.arrivals[key.device]!.looksAgain = true
-                continue
-            }
-            storage.arrivals[key.device] = ShardStore.Arrival(look: .partition(partitionSlot))
-            storage.loadQueue.append(key.device)
-        }
-        storage.whenShort.append(taken)
+        residency.hasRead(partitionSlot, through: readThrough)
+        for key in keys { residency.due(key.device, partitionSlot) }
+        storage.callWhenShort(taken)
         askForTurnEnd()
     }
 
     /// The devices of these items have something in the store, as far as is known.
     func found(_ partitionSlot: UInt16, _ keys: [ItemKey]) {
-        guard let storage, storage[partitionSlot] != nil else { return }
         for key in keys where shardIndex(of: key.device, shards: plan.shards) == plan.index {
-            storage.cold.insert(key.device, partitionSlot)
+            residency.found(key.device, offset: key.offset, partitionSlot)
         }
+    }
+
+    // MARK: Actions
+
+    /// Does all that the residency has to say.
+    func follow() {
+        guard !isFollowing else { return }
+        isFollowing = true
+        while let action = residency.nextAction(machine) { perform(action) }
+        isFollowing = false
+        for handle in residency.takeChangesGivenBack() { giveBackChange(handle) }
+    }
+
+    private func perform(_ action: ResidencyAction) {
+        switch action {
+        case .takeIn(let handle): if let incoming = takeRecord(handle) { take(incoming) }
+        case .proceed(let handle): if let incoming = takeRecord(handle) { take(incoming, isLoaded: true) }
+        case .refuse(let handle): if let incoming = takeRecord(handle) { refuse(incoming) }
+        case .takeOver(let handle): if let departure = takeDeparture(handle) { takeOver(departure) }
+        case .leaveInStore(let handle):
+            if let departure = takeDeparture(handle) { leaveOut(departure.job) }
+        case .letGo(let handle): letGo(handle)
+        case .load(let device, let slot):
+            guard let storage, let handle = storage.handle(slot) else { return }
+            storage.write { $0.load(handle, device) }
+            storage.counters.loads += 1
+        case .removeMark(let place): removeMark(place)
+        case .removed(let place, let device):
+            _ = storage?.takeChangelogKey(of: place)
+            news.removed.append(
+                ShardProgress.Removal(
+                    place: RecordPlace(partitionSlot: place.partitionSlot, offset: place.recordOffset),
+                    device: device))
+        }
+    }
+
+    private func takeRecord(_ handle: UInt32) -> IncomingRecord? {
+        if case .record(let incoming)? = waiting.take(handle) { incoming } else { nil }
+    }
+
+    private func takeDeparture(_ handle: UInt32) -> Departure? {
+        if case .departure(let departure)? = waiting.take(handle) { departure } else { nil }
+    }
+
+    /// What has waited is of a partition that goes away.
+    func letGo(_ handle: UInt32) {
+        counters.abandoned += 1
+        switch waiting.take(handle) {
+        case .record(let incoming)?:
+            // Also one that is read once more: the intake counts it.
+            giveBack(incoming.partitionSlot)
+            free(incoming.record)
+        case .departure(let departure)?:
+            if !departure.job.isOffsetDone { giveBack(departure.job.partitionSlot) }
+            free(departure.job)
+        case .change(let incoming, _)?:
+            giveBack(incoming.partitionSlot)
+            free(incoming.record)
+        case nil: break
+        }
+    }
+
+    /// Ends a push whose device has more items than there is room for.
+    private func refuse(_ incoming: IncomingRecord) {
+        guard
+            case .push(let push)? = try? decoder.decode(
+                jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds)
+        else { return take(incoming, isLoaded: true) }
+        guard !isDone(push, incoming) else { return }
+        refuse(
+            push, incoming.record,
+            OutcomeSource(record: incoming.record, partitionSlot: incoming.partitionSlot), .undeliverable,
+            cause: .deviceLimit)
     }
 
     // MARK: Loads
 
-    /// Asks for as many of the devices in line as may come now. None as long as it isn't known of a partition which devices
-    /// it has items of: after new tokens these needn't be the partitions that bring the devices' events.
+    /// Asks for as many of the devices in line as may come now.
     func askForLoads(_ storage: ShardStore) {
-        var idle = 0
-        while storage.loadQueueHead < storage.loadQueue.count, storage.cold.scansUnderWay == 0,
-            storage.loadsUnderWay < ShardStore.mostLoads, storage.restored < ShardStore.mostRestored,
-            loop.now >= storage.noLoadsBefore, idle < ShardStore.mostIdle
-        {
-            let device = storage.loadQueue[storage.loadQueueHead]
-            storage.loadQueueHead += 1
-            if !ask(for: device, storage) { idle += 1 }
-        }
-        if storage.loadQueueHead == storage.loadQueue.count {
-            storage.loadQueue.removeAll(keepingCapacity: true)
-            storage.loadQueueHead = 0
-        }
-        if storage.loadQueue.count - storage.loadQueueHead < ShardStore.mostLoads {
-            for taken in storage.whenShort { taken() }
-            storage.whenShort.removeAll(keepingCapacity: true)
-        }
+        follow()
+        let mayBeMore = residency.askForLoads(at: loop.now.nanoseconds, machine)
+        follow()
+        if residency.isLineShort { storage.lineIsShort() }
         // What has gone on is sent, and the next ones follow, when others have had their turn.
-        if idle > 0 { wakeup.signal() }
-    }
-
-    /// Asks for what the store has of a device. False when that is nothing, and what has waited for it has gone on.
-    private func ask(for device: DeviceKey, _ storage: ShardStore) -> Bool {
-        guard var arrival = storage.arrivals[device] else { return true }
-        var slots: [UInt16] = []
-        storage.cold.forEachPartition(of: device) { slots.append($0) }
-        if !machine.knowsPresence(of: device) {
-            switch arrival.look {
-            case .nowhere: break
-            case .partition(let slot): if !slots.contains(slot) { slots.append(slot) }
-            case .everywhere: slots = storage.partitionSlots
-            }
-        }
-        for slot in slots where storage[slot].map({ !$0.isEnding }) ?? false {
-            storage.load(ShardStore.Load(device: device, partitionSlot: slot))
-            arrival.awaited += 1
-        }
-        storage.loadsUnderWay += arrival.awaited
-        arrival.state = .loading
-        arrival.looksAgain = false
-        arrival.skipped = [:]
-        storage.arrivals[device] = arrival
-        if arrival.awaited > 0 { return true }
-        arrived(device, storage)
-        return false
+        if mayBeMore { wakeup.signal() }
     }
 
     /// What one load has brought.
-    func take(_ load: ShardStore.Load, _ loaded: LoadedDevice, _ result: BatchResult, _ storage: ShardStore) {
-        storage.loadsUnderWay -= 1
-        restore(load, loaded, result, storage)
-        guard var arrival = storage.arrivals[load.device] else { return }
-        arrival.awaited -= 1
-        storage.arrivals[load.device] = arrival
-        guard arrival.awaited == 0 else { return }
-        if arrival.looksAgain {
-            lookAgain(load.device, storage)
-        } else {
-            arrived(load.device, storage)
+    func take(_ load: RequestedLoad, _ loaded: LoadedDevice, _ result: BatchResult, _ storage: ShardStore) {
+        let items = result.items[loaded.items]
+        if residency.beginLoad(load, last: items.last?.offset) {
+            restore(loaded.state, load)
+            for item in items {
+                let verdict = residency.judge(offset: item.offset)
+                if let handle = verdict.completes, let incoming = takeRecord(handle) {
+                    complete(load.partitionSlot, item.offset, isRepeated: true)
+                    free(incoming.record)
+                }
+                if let place = verdict.restore { restore(item, place, load, result.push(item), storage) }
+            }
         }
+        residency.endLoad()
+        follow()
     }
 
-    private func restore(
-        _ load: ShardStore.Load, _ loaded: LoadedDevice, _ result: BatchResult, _ storage: ShardStore
-    ) {
-        let slot = load.partitionSlot
-        guard let partition = storage[slot], !partition.isEnding, partition.handle.number == loaded.partition
-        else { return }
-        if let state = loaded.state, state.expiryMilliseconds > wallMilliseconds,
+    private func restore(_ state: DeviceState?, _ load: RequestedLoad) {
+        guard let state, state.expiryMilliseconds > wallMilliseconds,
             let presence = Presence(rawValue: state.presence)
-        {
-            machine.restore(
-                KnownPresence(
-                    device: load.device, presence: presence,
-                    learned: ReportTime(
-                        milliseconds: state.learnedMilliseconds, offset: state.learnedOffset),
-                    partition: slot), at: now)
-            act()
-        }
-        var isAllHere = true
-        let last = result.items[loaded.items].last?.offset ?? .min
-        var first = firstWaiting(load, through: last, storage)
-        for item in result.items[loaded.items] {
-            let place = ShardStore.Place(partitionSlot: slot, offset: item.offset)
-            if isStale(place, of: load.device, storage) { continue }
-            // Its record is still to be read, and before it others that are older.
-            guard item.offset <= storage.readThrough[Int(slot)] else {
-                isAllHere = false
-                continue
-            }
-            if let waiting = first, item.offset > waiting {
-                // Were it in memory, it could be sent before what is older.
-                let before = storage.arrivals[load.device]?.skipped[slot] ?? .max
-                storage.arrivals[load.device]?.skipped[slot] = min(before, item.offset)
-                isAllHere = false
-                continue
-            }
-            if item.offset == first {
-                // It comes again, and the store has had it since before: it needs no place of its own.
-                dropWaiting(place, load.device, storage)
-                first = firstWaiting(load, through: last, storage)
-            }
-            if !restore(item, load, result.push(item), storage) {
-                isAllHere = false
-                storage.arrivals[load.device]?.looksAgain = true
-                storage.noLoadsBefore = loop.now + .milliseconds(100)
-                loop.schedule(at: storage.noLoadsBefore, handler: storage)
-            }
-        }
-        if isAllHere {
-            storage.cold.remove(load.device, slot)
-        } else {
-            storage.cold.insert(load.device, slot)
-        }
+        else { return }
+        machine.restore(
+            KnownPresence(
+                device: load.device, presence: presence,
+                learned: ReportTime(milliseconds: state.learnedMilliseconds, offset: state.learnedOffset),
+                partition: load.partitionSlot), at: now)
+        act()
     }
 
-    /// The offset of the first push of the load's partition, up to an offset, that waits for the device. There are such
-    /// after a crash only: what the store has came before what is read.
-    private func firstWaiting(_ load: ShardStore.Load, through last: Int64, _ storage: ShardStore) -> Int64? {
-        guard let waiting = storage.arrivals[load.device]?.waiting else { return nil }
-        for case .record(let incoming) in waiting
-        where incoming.partitionSlot == load.partitionSlot && incoming.record.offset <= last {
-            if isPush(incoming) { return incoming.record.offset }
-        }
-        return nil
-    }
-
-    private func isPush(_ incoming: IncomingRecord) -> Bool {
-        switch try? decoder.decode(jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds) {
-        case .push(let push)?:
-            push.release()
-            return true
-        case .control(let control)?:
-            control.release()
-            return false
-        case nil: return false
-        }
-    }
-
-    /// A waiting record is complete, as the store has its item.
-    private func dropWaiting(_ place: ShardStore.Place, _ device: DeviceKey, _ storage: ShardStore) {
-        storage.arrivals[device]?.waiting.removeAll { event in
-            guard case .record(let incoming) = event, incoming.partitionSlot == place.partitionSlot,
-                incoming.record.offset == place.offset
-            else { return false }
-            complete(place.partitionSlot, place.offset, isRepeated: true)
-            free(incoming.record)
-            return true
-        }
-    }
-
-    /// Takes an item back. False when there is no room for it.
+    /// Takes an item back.
     private func restore(
-        _ item: LoadedItem, _ load: ShardStore.Load, _ bytes: UnsafeRawBufferPointer, _ storage: ShardStore
-    ) -> Bool {
+        _ item: LoadedItem, _ place: RecordPlace, _ load: RequestedLoad, _ bytes: UnsafeRawBufferPointer,
+        _ storage: ShardStore
+    ) {
         let stored: StoredPush
         do throws(StoredPushError) {
             stored = try readItem(item, bytes)
@@ -240,7 +203,7 @@ extension Shard {
             logger.critical(
                 "an item of the store can't be read; it stays there",
                 metadata: metadata(of: item, load, storage, error))
-            return true
+            return
         }
         storage.counters.loaded += 1
         if let part = stored.unsendablePart {
@@ -250,44 +213,35 @@ extension Shard {
                 an item of the store exceeds a limit of this version, which can't send it: it ends as undeliverable. Run the \
                 version that wrote it, or see why its producer needs that
                 """, metadata: metadata(of: item, load, storage, part.rawValue))
-            refuse(stored, .notSendable, item, load, storage)
-            return true
+            return refuse(stored, .notSendable, item, place, load, storage)
         }
         let push = stored.push
-        let heldBytes = Job.heldBytes(of: bytes.count)
         guard
             let route = routes.route(
                 of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else {
             // The item's app isn't configured any more.
-            refuse(stored, .noCredential, item, load, storage)
-            return true
+            return refuse(stored, .noCredential, item, place, load, storage)
         }
         var job = Job(
             push: push, record: nil, topic: route.topic, polledMilliseconds: stored.polledMilliseconds,
-            partition: stored.partition, offset: item.offset, heldBytes: heldBytes, lane: route.lane,
-            app: route.app, partitionSlot: load.partitionSlot, device: load.device)
-        job.storedDevice = load.device
-        job.storedDue = item.due
+            partition: stored.partition, offset: item.offset, heldBytes: Job.heldBytes(of: bytes.count),
+            lane: route.lane, app: route.app, partitionSlot: load.partitionSlot, device: load.device)
+        job.isOfEarlierLog = place.isOfEarlierLog
         job.isOffsetDone = true
         job.isRestored = true
-        // Records have the rest of the room, as the intake counts.
-        guard storage.restored < ShardStore.room else {
-            job.release()
-            return false
-        }
-        storage.restored += 1
         freedBytes -= job.heldBytes
         let progress = ItemProgress(stored.progress, due: item.due)
         var facts = facts(of: job, route)
         facts.coalesceWindowMilliseconds = 0
         let admission = machine.restore(facts, progress, at: now)
-        if admission == .full {
-            free(job)
-            return false
+        guard admission != .full else {
+            loop.schedule(
+                at: MonotonicTime(nanoseconds: residency.foundNoSlot(at: loop.now.nanoseconds)),
+                handler: storage)
+            return free(job)
         }
-        settle(job, admission, progress)
-        return true
+        settle(job, admission, progress, ResidentFacts(restoredFrom: load.device, due: item.due))
     }
 
     /// Reads a push whose offset fits into an outcome's source.
@@ -299,19 +253,19 @@ extension Shard {
     }
 
     private func metadata(
-        of item: LoadedItem, _ load: ShardStore.Load, _ storage: ShardStore, _ problem: some Sendable
+        of item: LoadedItem, _ load: RequestedLoad, _ storage: ShardStore, _ problem: some Sendable
     ) -> Logger.Metadata {
         [
             "directory": "\(storage.store.directory)",
-            "partition": "\(storage[load.partitionSlot].map { "\($0.handle.number)" } ?? "?")",
+            "partition": "\(storage.handle(load.partitionSlot).map { "\($0.number)" } ?? "?")",
             "offset": "\(item.offset)", "problem": "\(problem)",
         ]
     }
 
     /// Ends an item that can't be sent.
     private func refuse(
-        _ stored: StoredPush, _ cause: OutcomeCause, _ item: LoadedItem, _ load: ShardStore.Load,
-        _ storage: ShardStore
+        _ stored: StoredPush, _ cause: OutcomeCause, _ item: LoadedItem, _ place: RecordPlace,
+        _ load: RequestedLoad, _ storage: ShardStore
     ) {
         var outcome = Outcome(
             .undeliverable, of: stored.push, sourceTopic: sourceTopic, partition: stored.partition,
@@ -323,10 +277,23 @@ extension Shard {
         storage.keyWriter.removeAll()
         ChangelogKey.item(offset: item.offset, deviceToken: stored.push.deviceToken)
             .encode(into: &storage.keyWriter)
-        end(
-            ShardStore.Place(partitionSlot: load.partitionSlot, offset: item.offset),
-            storedUnder: load.device, due: item.due, of: load.device, storage)
+        let facts = ResidentFacts(restoredFrom: load.device, due: item.due)
+        if residency.ends(place, facts, load.device) != nil { end(place, storage) }
         write(outcome, source: OutcomeSource(storedIn: load.partitionSlot, offset: item.offset))
         stored.push.release()
+    }
+}
+
+extension IncomingRecord {
+    var place: RecordPlace { RecordPlace(partitionSlot: partitionSlot, offset: record.offset) }
+}
+
+extension ControlJob.Detail {
+    /// What it says about its device is compared with what is known.
+    var concernsPresence: Bool {
+        switch self {
+        case .online, .offline, .receipt: true
+        default: false
+        }
     }
 }

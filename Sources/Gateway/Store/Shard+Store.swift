@@ -10,85 +10,56 @@ extension Shard {
     // MARK: Partitions
 
     /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
+    /// - Parameter hasEarlierLog: whatever the store has above that is of an earlier log of the topic.
     func begin(
-        partitionSlot: UInt16, _ handle: StorePartition, readThrough: Int64, _ committed: CommittedOffset,
-        _ marks: [StoreMark]
+        partitionSlot: UInt16, _ handle: StorePartition, readThrough: Int64, hasEarlierLog: Bool,
+        _ committed: CommittedOffset, _ marks: [StoreMark]
     ) {
         guard let storage else { return }
         outcomes.begin(partitionSlot: partitionSlot)
-        storage.begin(
-            partitionSlot, ShardStore.Partition(handle: handle, committed: committed),
-            readThrough: readThrough)
-        begin(partitionSlot: partitionSlot, marks, storage)
-        storage.cold.beginScan(partitionSlot)
+        storage.begin(partitionSlot, handle, committed)
+        residency.begin(partitionSlot, readThrough: readThrough, hasEarlierLog: hasEarlierLog)
+        residency.committed(partitionSlot, committed.offset)
+        for mark in marks {
+            // All shards know them, and one has them forgotten.
+            residency.foundMark(
+                RecordPlace(partitionSlot: partitionSlot, offset: mark.offset), mark.apnsID,
+                forgets: plan.index == 0)
+        }
         machine.begin(partition: partitionSlot)
-        let early = storage.early.filter { $0.partitionSlot == partitionSlot }
-        guard !early.isEmpty else { return }
-        storage.early.removeAll { $0.partitionSlot == partitionSlot }
         wallMilliseconds = wallClockMilliseconds()
-        for incoming in early { take(incoming) }
+        follow()
         askForTurnEnd()
     }
 
     /// All that the store has of a partition was told by `found`.
     func scanned(_ partitionSlot: UInt16) {
-        storage?.cold.endScan(partitionSlot)
+        residency.scanned(partitionSlot)
         askForTurnEnd()
     }
 
     /// Nothing more of a partition goes to the store, or comes from it.
     func end(partitionSlot: UInt16) {
         outcomes.end(partitionSlot: partitionSlot)
-        guard let storage else { return }
-        storage.cold.endScan(partitionSlot)
-        storage.cold.removeAll(partition: partitionSlot)
-        giveBackChanges(partitionSlot: partitionSlot)
-        storage.marked = storage.marked.filter { $0.key.partitionSlot != partitionSlot }
-        storage.marks.removeAll { $0.partitionSlot == partitionSlot }
-        storage[partitionSlot] = nil
-        storage.ended = storage.ended.filter { $0.key.partitionSlot != partitionSlot }
         unsettled.removeAll { $0.partitionSlot == partitionSlot }
+        guard let storage else { return }
+        residency.end(partitionSlot)
+        follow()
+        storage.end(partitionSlot)
         askForTurnEnd()
     }
 
-    /// Lets go of what waits for devices to come from the store. Returns how many records that are.
-    func abandonWaiting(partitionSlot: UInt16?) -> Int {
-        guard let storage else { return 0 }
-        var count = 0
-        if let partitionSlot {
-            storage[partitionSlot]?.isEnding = true
-        } else {
-            for slot in storage.partitionSlots { storage[slot]?.isEnding = true }
-        }
-        for device in Array(storage.arrivals.keys) {
-            storage.arrivals[device]!.waiting.removeAll { event in
-                switch event {
-                case .record(let incoming):
-                    guard partitionSlot == nil || incoming.partitionSlot == partitionSlot else {
-                        return false
-                    }
-                    // Also one that is read once more: the intake counts it.
-                    count += 1
-                    free(incoming.record)
-                case .departure(let departure):
-                    guard partitionSlot == nil || departure.job.partitionSlot == partitionSlot else {
-                        return false
-                    }
-                    if !departure.job.isOffsetDone { count += 1 }
-                    free(departure.job)
-                }
-                counters.abandoned += 1
-                return true
-            }
-        }
-        return count
+    /// Lets go of what waits for devices to come from the store.
+    func abandonWaiting(partitionSlot: UInt16?) {
+        residency.abandon(partitionSlot)
+        follow()
     }
 
     // MARK: Puts
 
     /// Has the store take what waits of a partition's records below `offset`, so that their offsets are complete.
     func relieve(partitionSlot: UInt16, below offset: Int64) {
-        guard !hasEnded, storage?[partitionSlot] != nil else { return }
+        guard !hasEnded, storage?.handle(partitionSlot) != nil else { return }
         // Records that are still in the ring may be among them.
         takeRecords()
         machine.relieve(partition: partitionSlot, below: offset, at: now)
@@ -104,26 +75,27 @@ extension Shard {
         // It may have ended since, in the same call.
         guard machine.state(slot).isLive else { return }
         // A move can't be put off: the token change that it follows from is done.
-        if storage.isFailing, !jobs[slot].pointee.hasLeft {
+        guard residency.mayPut(slot, jobs[slot].pointee.device) else {
             return machine.storeFailed(slot, version: version)
         }
-        guard let partition = storage[jobs[slot].pointee.partitionSlot] else { return }
-        write(slot, to: partition, storage)
-        storage.requests.puts.append(ShardStore.Put(slot: slot, version: version))
+        guard let handle = storage.handle(jobs[slot].pointee.partitionSlot) else { return }
+        write(slot, to: handle, storage)
+        residency.confirms(slot, version: version)
         askForTurnEnd()
     }
 
     /// Writes an item under its present token.
-    func write(_ slot: UInt32, to partition: ShardStore.Partition, _ storage: ShardStore) {
+    func write(_ slot: UInt32, to handle: StorePartition, _ storage: ShardStore) {
         let job = jobs[slot]
-        let handle = partition.handle
         let progress = machine.progressToStore(slot, at: now)
         let key = ItemKey(device: job.pointee.device, offset: job.pointee.offset)
+        let due = progress.dueMilliseconds
+        let write = residency.put(slot, job.pointee.place, key.device, due: due)
         var oldKey: [UInt8]?
-        var replaced = job.pointee.storedDue
-        if job.pointee.hasLeft {
-            leave(job, handle, storage)
-            replaced = nil
+        if let left = write.leaves {
+            storage.write {
+                $0.remove(handle, ItemKey(device: left.device, offset: key.offset), due: left.due)
+            }
             if outcomes.hasChangelog {
                 job.pointee.writeChangelogKey(to: &storage.keyWriter)
                 oldKey = Array(storage.keyWriter.bytes)
@@ -133,19 +105,20 @@ extension Shard {
             push: job.pointee.push, progress: StoredPush.Progress(progress), partition: job.pointee.partition,
             offset: key.offset, polledMilliseconds: job.pointee.polledMilliseconds)
         job.pointee.storedToken = nil
-        let due = progress.dueMilliseconds
         if outcomes.hasChangelog {
             storage.valueWriter.removeAll()
             let push = ChangelogKey.encode(stored, due: due, into: &storage.valueWriter)
             job.pointee.writeChangelogKey(to: &storage.keyWriter)
             change(handle, job.pointee.partitionSlot, value: storage.valueWriter.bytes, storage)
-            storage.batch.put(
-                handle, key, due: due, replacingDue: replaced,
-                value: UnsafeRawBufferPointer(rebasing: storage.valueWriter.bytes[push...]))
+            storage.write {
+                $0.put(
+                    handle, key, due: due, replacingDue: write.replacesDue,
+                    value: UnsafeRawBufferPointer(rebasing: storage.valueWriter.bytes[push...]))
+            }
         } else {
-            storage.batch.put(handle, key, due: due, replacingDue: replaced, stored)
+            storage.write { $0.put(handle, key, due: due, replacingDue: write.replacesDue, stored) }
         }
-        mark(job, in: partition, storage)
+        if write.marks { mark(job, in: handle, storage) }
         if let oldKey {
             // Last: without transactions a crash may come between, and then the item is there twice rather than lost.
             storage.keyWriter.removeAll()
@@ -153,19 +126,6 @@ extension Shard {
             change(handle, job.pointee.partitionSlot, value: nil, storage)
         }
         storage.counters.puts += 1
-        job.pointee.storedDevice = key.device
-        job.pointee.storedDue = due
-    }
-
-    /// Has the store forget an item under the old token of its device.
-    private func leave(_ job: UnsafeMutablePointer<Job>, _ handle: StorePartition, _ storage: ShardStore) {
-        let left = ShardStore.Left(
-            place: ShardStore.Place(partitionSlot: job.pointee.partitionSlot, offset: job.pointee.offset),
-            device: job.pointee.storedDevice)
-        storage.batch.remove(
-            handle, ItemKey(device: left.device, offset: left.place.offset), due: job.pointee.storedDue!)
-        storage.left[left, default: 0] += 1
-        storage.requests.left.append(left)
     }
 
     /// Tells the changelog of what the store has now under the key that was written, or (nil) hasn't any more.
@@ -177,7 +137,7 @@ extension Shard {
             handle.number, key: storage.keyWriter.bytes, value: value,
             opaque: ChangeSource(shard: UInt16(plan.index), epoch: storage.epoch).opaque,
             partitionSlot: partitionSlot)
-        storage.produced += 1
+        storage.changed()
     }
 
     /// In the partition that brought it, and in those of the device's items: after a new token they can be others.
@@ -204,14 +164,14 @@ extension Shard {
         _ state: DeviceState, of device: DeviceKey, in partitionSlot: UInt16, _ number: UInt32,
         _ context: ActionContext, _ storage: ShardStore
     ) {
-        guard let partition = storage[partitionSlot] else { return }
-        storage.batch.put(partition.handle, device: device, state)
+        guard let handle = storage.handle(partitionSlot) else { return }
+        storage.write { $0.put(handle, device: device, state) }
         guard outcomes.hasChangelog, let token = token(ofPresence: number, context) else { return }
         storage.keyWriter.removeAll()
         ChangelogKey.device(deviceToken: token).encode(into: &storage.keyWriter)
         storage.valueWriter.removeAll()
         ChangelogKey.encode(state, into: &storage.valueWriter)
-        change(partition.handle, partitionSlot, value: storage.valueWriter.bytes, storage)
+        change(handle, partitionSlot, value: storage.valueWriter.bytes, storage)
     }
 
     /// Presences come from device events, from items whose receipts don't come, and with items that come to a device: then
@@ -224,64 +184,62 @@ extension Shard {
 
     /// The item leaves memory; the store has it.
     func evict(_ slot: UInt32) {
-        guard let storage else { preconditionFailure("an item leaves memory without a store") }
-        let job = jobs[slot]
-        storage.cold.insert(job.pointee.device, job.pointee.partitionSlot)
-        // Its device's events go on when it is here again.
-        storage.arrivals[job.pointee.device]?.looksAgain = true
+        residency.evict(slot, jobs[slot].pointee.device, jobs[slot].pointee.partitionSlot)
         release(slot)
         askForTurnEnd()
     }
 
     // MARK: Ends
 
-    /// What an outcome of this job is for. An item of the store is to be removed when the outcome is safe.
-    func source(of job: UnsafeMutablePointer<Job>) -> OutcomeSource {
+    /// What an outcome of this slot's job is for. An item of the store is to be removed when the outcome is safe.
+    func source(of slot: UInt32) -> OutcomeSource {
+        let job = jobs[slot]
         var source = OutcomeSource(job: job)
-        guard let storage, let due = job.pointee.storedDue else { return source }
+        guard residency.isStored(slot), let storage else { return source }
         source.isStored = true
         source.isOffsetDone = job.pointee.isOffsetDone
         if outcomes.hasChangelog { job.pointee.writeChangelogKey(to: &storage.keyWriter) }
-        end(
-            ShardStore.Place(partitionSlot: source.partitionSlot, offset: source.offset),
-            storedUnder: job.pointee.storedDevice, due: due, of: job.pointee.device, storage)
+        if residency.ends(slot, job.pointee.device) != nil { end(job.pointee.place, storage) }
+        return source
+    }
+
+    /// The same of a job without a slot.
+    func source(of job: UnsafeMutablePointer<Job>, _ facts: ResidentFacts?) -> OutcomeSource {
+        var source = OutcomeSource(job: job)
+        guard let facts, facts.storedDue != nil, let storage else { return source }
+        source.isStored = true
+        source.isOffsetDone = job.pointee.isOffsetDone
+        if outcomes.hasChangelog { job.pointee.writeChangelogKey(to: &storage.keyWriter) }
+        if residency.ends(job.pointee.place, facts, job.pointee.device) != nil {
+            end(job.pointee.place, storage)
+        }
         return source
     }
 
     /// An item of the store ends; where there is a changelog, its key was written.
-    func end(
-        _ place: ShardStore.Place, storedUnder key: DeviceKey, due: Int64, of device: DeviceKey,
-        _ storage: ShardStore
-    ) {
-        var changelogKey: [UInt8]?
-        if outcomes.isTransactional, let partition = storage[place.partitionSlot] {
+    func end(_ place: RecordPlace, _ storage: ShardStore) {
+        if outcomes.isTransactional, let handle = storage.handle(place.partitionSlot) {
             // In one transaction with the outcome.
-            change(partition.handle, place.partitionSlot, value: nil, storage)
+            change(handle, place.partitionSlot, value: nil, storage)
         } else if outcomes.hasChangelog {
-            changelogKey = Array(storage.keyWriter.bytes)
+            storage.keepChangelogKey(of: place)
         }
-        storage.ended[place] = ShardStore.Ended(
-            key: ItemKey(device: key, offset: place.offset), due: due, device: device,
-            changelogKey: changelogKey)
-    }
-
-    /// An item of the store has ended, and is still there.
-    func hasEnded(_ partitionSlot: UInt16, _ offset: Int64) -> Bool {
-        guard let storage, !storage.ended.isEmpty else { return false }
-        return storage.ended[ShardStore.Place(partitionSlot: partitionSlot, offset: offset)] != nil
     }
 
     /// The outcomes of these items are safe.
-    func remove(_ places: [ShardStore.Place]) {
+    func remove(_ places: [RecordPlace]) {
         guard let storage else { return }
         for place in places {
-            storage.remove(place)
-            guard let key = storage.ended[place]?.changelogKey, let partition = storage[place.partitionSlot]
+            guard let (found, key) = residency.remove(place), let handle = storage.handle(place.partitionSlot)
             else { continue }
-            storage.ended[place]?.changelogKey = nil
+            storage.write {
+                $0.remove(handle, ItemKey(device: key.device, offset: found.recordOffset), due: key.due)
+            }
+            storage.counters.removals += 1
+            guard let changelogKey = storage.takeChangelogKey(of: found) else { continue }
             storage.keyWriter.removeAll()
-            key.withUnsafeBytes { storage.keyWriter.append($0) }
-            change(partition.handle, place.partitionSlot, value: nil, storage)
+            changelogKey.withUnsafeBytes { storage.keyWriter.append($0) }
+            change(handle, place.partitionSlot, value: nil, storage)
         }
         askForTurnEnd()
     }
@@ -290,17 +248,20 @@ extension Shard {
 
     /// Hands over what has gathered in a turn, and tells the intake what it has to know.
     func submitToStore() {
-        if let storage { finishChanges(storage) }
+        finishChanges()
+        follow()
+        if let storage {
+            forgetMarks(storage)
+            askForLoads(storage)
+        }
         tellIntake()
-        guard let storage else { return }
-        forgetMarks(storage)
-        askForLoads(storage)
-        submitBatch(storage)
+        if let storage { submitBatch(storage) }
     }
 
     private func submitBatch(_ storage: ShardStore) {
         guard !storage.batch.isEmpty else { return }
-        let requests = storage.takeRequests()
+        let requests = ShardStore.Requests(
+            residency: residency.takeRequests(), departures: storage.takeDepartures())
         let (handOver, shards) = (handOver, plan.shards)
         storage.store.submit(storage.takeBatch()) { [self] result in
             // On the store's thread: so another shard hears of an item before a load of its own can find it, and what it
@@ -315,45 +276,32 @@ extension Shard {
     private func tellIntake() {
         // What is complete because of a record that waits for the next transaction must not be committed in this one.
         guard !news.isEmpty, !outcomes.isFrozen || hasEnded else { return }
-        report(exchange(&news, with: IntakeNews()))
+        report(exchange(&news, with: ShardProgress()))
     }
 
     /// A batch was done, or never will be: then the worker ends.
     private func batchEnded(_ requests: ShardStore.Requests, _ result: BatchResult) {
         guard let storage, !hasEnded, result.error == nil else { return }
         wallMilliseconds = wallClockMilliseconds()
-        for left in requests.left {
-            storage.left[left]! -= 1
-            if storage.left[left] == 0 { storage.left[left] = nil }
-        }
-        for put in requests.puts {
+        residency.done(requests.residency)
+        for put in requests.residency.puts {
             machine.stored(put.slot, version: put.version, at: now)
             act(ActionContext(stored: put.slot))
         }
-        for place in requests.removals {
-            guard let item = storage.ended.removeValue(forKey: place) else { continue }
-            news.removed.append(IntakeNews.Removed(place: place, device: item.device))
+        follow()
+        for (load, loaded) in zip(requests.residency.loads, result.loads) {
+            take(load, loaded, result, storage)
         }
-        for (load, loaded) in zip(requests.loads, result.loads) { take(load, loaded, result, storage) }
         askForTurnEnd()
     }
 
     /// The store fails, or works again.
-    func storeFails(_ isFailing: Bool) {
-        storage?.isFailing = isFailing
-    }
+    func storeFails(_ isFailing: Bool) { residency.storeFails(isFailing) }
 
     /// All that was asked of the store so far is on its way to it. Returns what was written since this was asked last.
     func flushToStore() -> StoreFlush {
         guard let storage else { return StoreFlush() }
         submitToStore()
-        var flush = StoreFlush()
-        flush.hasWritten = storage.hasWritten
-        flush.source = ChangeSource(shard: UInt16(plan.index), epoch: storage.epoch)
-        flush.produced = storage.produced
-        storage.hasWritten = false
-        storage.epoch &+= 1
-        storage.produced = 0
-        return flush
+        return storage.takeFlush(shard: plan.index)
     }
 }

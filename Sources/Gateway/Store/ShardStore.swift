@@ -3,250 +3,119 @@ import EventLoop
 import RetryStore
 import SluiceModel
 
-/// A shard's side of the store: what it has asked for, what it awaits, and which devices have items there only.
-/// Belongs to the shard's thread.
+/// A shard's side of the store: handles of partitions, and what is asked for in a turn. ``DeviceResidency`` decides. Belongs to the shard's thread.
 final class ShardStore: TimerHandler {
-    /// An item that the machine has asked to keep.
-    struct Put: BitwiseCopyable {
-        var slot: UInt32
-        var version: UInt64
-    }
-
-    /// Which record, by the slot of its partition.
-    struct Place: Hashable, BitwiseCopyable {
-        var partitionSlot: UInt16
-        var offset: Int64
-    }
-
-    /// An item that has ended and is still in the store: until its outcome is safe.
-    struct Ended {
-        var key: ItemKey
-        var due: Int64
-        /// That of its outcome: after a token change another than that of the key, which is where the item is kept.
-        var device: DeviceKey
-        /// Nil without a changelog, or when that says so already.
-        var changelogKey: [UInt8]?
-    }
-
-    /// A key that an item isn't under any more, as its device has a new token.
-    struct Left: Hashable, BitwiseCopyable {
-        var place: Place
-        var device: DeviceKey
-    }
-
-    /// A token change whose outcome waits for items in flight.
-    struct TokenChange {
-        /// Nil while it is being taken in.
-        var incoming: IncomingRecord?
-        /// Items that it concerns.
-        var count: UInt32?
-        /// Of those, the ones that it waits for.
-        var items = 0
-    }
-
-    /// What a device's token was changed to.
-    struct PastChange {
-        var token: [UInt8]
-        var occurredMilliseconds: Int64
-        var origin: RecordOrigin
-    }
-
-    struct Load: BitwiseCopyable {
-        var device: DeviceKey
-        var partitionSlot: UInt16
-    }
-
     /// What a batch asks for, in its order.
     struct Requests {
-        var puts: [Put] = []
-        /// Keys that items are not under any more.
-        var left: [Left] = []
+        var residency: StoreRequests
         /// Items that go to other shards, which the store has under their new tokens.
-        var departures: [Departure] = []
-        var removals: [Place] = []
-        var loads: [Load] = []
+        var departures: [Departure]
     }
 
-    /// Where to look for what is known of a device, besides the partitions that have items of it.
-    enum PresenceLook: Equatable {
-        case nowhere
-        case partition(UInt16)
-        /// The device's own partition isn't known: what concerns it comes from another device's.
-        case everywhere
-
-        func union(_ other: PresenceLook) -> PresenceLook {
-            if self == other || other == .nowhere { return self }
-            return self == .nowhere ? other : .everywhere
-        }
-    }
-
-    /// A device whose items are on their way from the store, or that has to wait for that, with what is for it
-    /// meanwhile, in order.
-    struct Arrival {
-        var look: PresenceLook
-        var waiting: [Event] = []
-        var state = State.queued
-        /// What was asked for doesn't cover all: once more before anything that waits goes on.
-        var looksAgain = false
-        /// By partition: the first item that was left in the store, as an older push waits here.
-        var skipped: [UInt16: Int64] = [:]
-        /// Loads that were asked for and haven't come.
-        var awaited = 0
-        /// Devices whose first event needs this one as well.
-        var dependents: [DeviceKey] = []
-
-        enum State {
-            /// In line for its loads.
-            case queued
-            case loading
-            /// All of it is in memory; its first event waits for another device.
-            case loaded
-        }
-    }
-
-    /// What waits for a device.
-    enum Event {
-        case record(IncomingRecord)
-        case departure(Departure)
-    }
-
-    /// What a partition of the store is to this shard, by slot.
-    struct Partition {
+    private struct Partition {
         var handle: StorePartition
         let committed: CommittedOffset
-        /// It goes away: nothing of it comes back to memory.
-        var isEnding = false
     }
 
     let store: RetryStore
-    var batch: StoreBatch
-    var requests = Requests()
+    private(set) var batch: StoreBatch
+    /// Items that go to other shards with the batch.
+    private var departures: [Departure] = []
+    /// By slot.
     private var partitions: [Partition?] = []
-    /// By slot: all records of the partition up to this offset have been handed to the shards. Apart from the rest, which
-    /// can't be read for each record without counting references to its handles.
-    private(set) var readThrough: [Int64] = []
-    /// Records that came, by another way, before the news that their partition begins.
-    var early: [IncomingRecord] = []
-    var cold = ColdDevices()
-    var arrivals: [DeviceKey: Arrival] = [:]
-    /// Devices that are to be loaded, first come first served.
-    var loadQueue: [DeviceKey] = []
-    var loadQueueHead = 0
-    var loadsUnderWay = 0
-    /// There was no room for what came: loads wait until then.
-    var noLoadsBefore = MonotonicTime(nanoseconds: 0)
-    /// Until the store has done so: a load that was asked for before may still find the item. How often.
-    var left: [Left: Int] = [:]
-    /// Records that may be read once more although the store has their items, under other tokens.
-    var marked: [Place: APNSID] = [:]
-    /// Marks in the store that are to be forgotten when their records are committed.
-    var marks: [Place] = []
-    var nextForgetting = MonotonicTime(nanoseconds: 0)
-    /// Token changes by their records, of items in flight that the store has under the old token.
-    var changes: [Place: TokenChange] = [:]
-    /// Those that wait no more.
-    var changesDone: [TokenChange] = []
-    /// The latest token changes, by the device of the old token, and in the order in which they came.
-    private(set) var pastChanges: [DeviceKey: PastChange] = [:]
-    private var pastDevices: [DeviceKey] = []
-    private var oldestPast = 0
-    /// Told when the line for loads is short.
-    var whenShort: [@Sendable () -> Void] = []
-    /// Items in memory that came from the store: they take room that the intake doesn't know of.
-    var restored = 0
-    var ended: [Place: Ended] = [:]
+    /// Changelog keys of items that have ended, where tombstones don't go with the outcomes.
+    private var changelogKeys: [RecordPlace: [UInt8]] = [:]
+    /// New tokens of past token changes, by their numbers.
+    private var pastTokens: [[UInt8]] = []
+    /// Called when the line for loads is short.
+    private var whenShort: [@Sendable () -> Void] = []
     /// Of the changelog: what was produced between two barriers, which those who wait for its acknowledgement go by.
-    var epoch: UInt32 = 0
-    var produced = 0
+    private(set) var epoch: UInt32 = 0
+    private var produced = 0
     var keyWriter = ByteWriter(minimumCapacity: 128)
     var valueWriter = ByteWriter(minimumCapacity: 1024)
     /// Something was written since the last barrier.
-    var hasWritten = false
-    /// The store doesn't do for now what it is asked for: what it has to do waits there, and no item is added to that.
-    var isFailing = false
-    /// Asks for a turn's end, when loads may be asked for again.
-    var wake: () -> Void = {}
+    private var hasWritten = false
+    private let wake: () -> Void
     var counters = StoreCounters()
 
-    /// Loads under way at once, and items from the store at once before no more are loaded.
-    static let mostLoads = 256
+    /// Items from the store in memory before no more are loaded, and at once.
     static let mostRestored = 8192
-    /// Devices in line of which the store has nothing, and that go on in one turn.
-    static let mostIdle = 1024
-    /// Token changes that are remembered.
-    static let mostPastChanges = 4096
-    /// More room than the intake hands out records: for items that come back.
     static let room = 2 * mostRestored
 
-    init(_ store: RetryStore) {
+    /// - Parameter wake: asks for a turn's end, when loads may be asked for again.
+    init(_ store: RetryStore, wake: @escaping () -> Void) {
         self.store = store
+        self.wake = wake
         batch = store.makeBatch()
     }
 
+    static func limits(hasStore: Bool, _ limits: DeliveryLimits) -> ResidencyLimits {
+        ResidencyLimits(
+            hasStore: hasStore, capacity: limits.capacity, restored: mostRestored, room: room,
+            itemsPerLoad: limits.pendingPerDevice)
+    }
+
+    func timerFired(_ timer: TimerID) { wake() }
+
     // MARK: Partitions
 
-    subscript(slot: UInt16) -> Partition? {
-        get { Int(slot) < partitions.count ? partitions[Int(slot)] : nil }
-        set {
-            while partitions.count <= Int(slot) { partitions.append(nil) }
-            partitions[Int(slot)] = newValue
+    func begin(_ slot: UInt16, _ handle: StorePartition, _ committed: CommittedOffset) {
+        while partitions.count <= Int(slot) { partitions.append(nil) }
+        partitions[Int(slot)] = Partition(handle: handle, committed: committed)
+    }
+
+    func end(_ slot: UInt16) {
+        if Int(slot) < partitions.count { partitions[Int(slot)] = nil }
+        changelogKeys = changelogKeys.filter { $0.key.partitionSlot != slot }
+    }
+
+    /// Nil: the partition has ended.
+    func handle(_ slot: UInt16) -> StorePartition? {
+        Int(slot) < partitions.count ? partitions[Int(slot)]?.handle : nil
+    }
+
+    /// Calls with each partition's slot and the offset up to which it is committed.
+    func forEachCommitted(_ body: (UInt16, Int64) -> Void) {
+        for (slot, partition) in partitions.enumerated() {
+            if let partition { body(UInt16(slot), partition.committed.offset) }
         }
-    }
-
-    func begin(_ slot: UInt16, _ partition: Partition, readThrough offset: Int64) {
-        self[slot] = partition
-        while readThrough.count < partitions.count { readThrough.append(.max) }
-        readThrough[Int(slot)] = offset
-    }
-
-    var partitionSlots: [UInt16] { partitions.indices.filter { partitions[$0] != nil }.map { UInt16($0) } }
-
-    func hasRead(_ slot: UInt16, through offset: Int64) {
-        guard Int(slot) < readThrough.count, readThrough[Int(slot)] < offset else { return }
-        readThrough[Int(slot)] = offset
-    }
-
-    /// A record of this device comes soon.
-    func expect(_ device: DeviceKey) {
-        if cold.count > 0 { cold.prefetch(device) }
     }
 
     /// Lets go of the store's handles, and of what was not handed over.
     func forgetPartitions() {
         partitions = []
-        readThrough = []
         _ = takeBatch()
     }
 
-    func timerFired(_ timer: TimerID) { wake() }
+    // MARK: Bytes
 
-    /// Remembers a token change; the oldest gives way.
-    func remember(_ change: PastChange, of device: DeviceKey) {
-        if let known = pastChanges[device] {
-            if known.occurredMilliseconds <= change.occurredMilliseconds { pastChanges[device] = change }
-            return
-        }
-        pastChanges[device] = change
-        guard pastDevices.count == Self.mostPastChanges else { return pastDevices.append(device) }
-        pastChanges[pastDevices[oldestPast]] = nil
-        pastDevices[oldestPast] = device
-        oldestPast = (oldestPast + 1) % Self.mostPastChanges
+    func keepChangelogKey(of place: RecordPlace) { changelogKeys[place] = Array(keyWriter.bytes) }
+
+    func takeChangelogKey(of place: RecordPlace) -> [UInt8]? { changelogKeys.removeValue(forKey: place) }
+
+    func keepToken(_ token: UnsafeRawBufferPointer, number: Int) {
+        while pastTokens.count <= number { pastTokens.append([]) }
+        pastTokens[number] = Array(token)
     }
+
+    func pastToken(_ number: Int) -> [UInt8] { pastTokens.indices.contains(number) ? pastTokens[number] : [] }
 
     // MARK: Requests
 
-    func remove(_ place: Place) {
-        guard let item = ended[place], let partition = self[place.partitionSlot] else { return }
-        batch.remove(partition.handle, item.key, due: item.due)
-        requests.removals.append(place)
-        counters.removals += 1
-    }
+    func write(_ body: (inout StoreBatch) -> Void) { body(&batch) }
 
-    func load(_ load: Load) {
-        guard let partition = self[load.partitionSlot] else { return }
-        batch.load(partition.handle, load.device)
-        requests.loads.append(load)
-        counters.loads += 1
+    func depart(_ departure: Departure) { departures.append(departure) }
+
+    /// A record was written to the changelog.
+    func changed() { produced += 1 }
+
+    func callWhenShort(_ body: @escaping @Sendable () -> Void) { whenShort.append(body) }
+
+    /// The line for loads is short.
+    func lineIsShort() {
+        guard !whenShort.isEmpty else { return }
+        for body in exchange(&whenShort, with: []) { body() }
     }
 
     /// Takes what has gathered for the store, with an empty batch in its place.
@@ -255,7 +124,45 @@ final class ShardStore: TimerHandler {
         return exchange(&batch, with: store.makeBatch())
     }
 
-    func takeRequests() -> Requests { exchange(&requests, with: Requests()) }
+    func takeDepartures() -> [Departure] { exchange(&departures, with: []) }
+
+    /// What was written since this was asked last.
+    func takeFlush(shard: Int) -> StoreFlush {
+        var flush = StoreFlush()
+        flush.hasWritten = hasWritten
+        flush.source = ChangeSource(shard: UInt16(shard), epoch: epoch)
+        flush.produced = produced
+        hasWritten = false
+        epoch &+= 1
+        produced = 0
+        return flush
+    }
+}
+
+/// Records and items that wait, under the handles by which ``DeviceResidency`` knows them.
+struct WaitingEvents {
+    enum Event {
+        case record(IncomingRecord)
+        case departure(Departure)
+        /// A token change whose outcome waits for items in flight; the number of items that it concerns.
+        case change(IncomingRecord, count: UInt32?)
+    }
+
+    private var events: [UInt32: Event] = [:]
+    private var nextHandle: UInt32 = 0
+
+    mutating func keep(_ event: Event) -> UInt32 {
+        nextHandle &+= 1
+        events[nextHandle] = event
+        return nextHandle
+    }
+
+    mutating func take(_ handle: UInt32) -> Event? { events.removeValue(forKey: handle) }
+
+    /// A departure that waits under a handle; nil: something else does.
+    func departure(_ handle: UInt32) -> Departure? {
+        if case .departure(let departure)? = events[handle] { departure } else { nil }
+    }
 }
 
 /// What a shard has asked of the store.

@@ -163,7 +163,8 @@ extension World {
     func checkLoaded(_ record: Record, _ worker: WorkerModel, _ shard: ShardModel) {
         guard scenario.limits.storeIsDurable, record.kind != .receipt else { return }
         guard !shard.store.residency.isPartial(tokens[record.token].key) else {
-            return counts[.loadedInParts] += 1
+            counts[.loadedInParts] += 1
+            return
         }
         for partition in owner.indices
         where owner[partition] == worker.number && !worker.isEnding(partition) {

@@ -150,7 +150,9 @@ extension World {
 
     /// Asks for as many of the devices in line as may come now.
     func askForLoads(_ worker: WorkerModel, _ shard: ShardModel) {
-        repeat { follow(worker, shard) } while violation == nil
+        repeat {
+            follow(worker, shard)
+        } while violation == nil
             && shard.store.residency.askForLoads(at: monotonic, shard.machine)
         follow(worker, shard)
         if shard.store.residency.isWaitingForRoom {
@@ -199,7 +201,9 @@ extension World {
             complete(number, worker, partition)
         }
         guard verdict.restore != nil else {
-            if jobs[item.job].liveEpoch == worker.partitions[partition].epoch { counts[.alreadyInMemory] += 1 }
+            if jobs[item.job].liveEpoch == worker.partitions[partition].epoch {
+                counts[.alreadyInMemory] += 1
+            }
             return
         }
         restore(item, worker, shard)

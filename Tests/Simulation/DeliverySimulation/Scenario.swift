@@ -93,7 +93,9 @@ struct Scenario {
             restoredRoom = max(mostRestored, limits.pendingPerDevice) + draw.spread(0...30)
             limits.capacity += restoredRoom + adoptRoom
             // Fewer slots than there can be records and items: what finds none waits.
-            if draw.chance(60) { limits.capacity = max(8, limits.capacity - restoredRoom - adoptRoom - draw.below(20)) }
+            if draw.chance(150) {
+                limits.capacity = max(8, limits.capacity - restoredRoom - adoptRoom - draw.below(20))
+            }
         }
         weights = Self.weights(&draw)
         if intakeLimit < 64 || (spanLimit < 4096 && !limits.storeIsDurable) {

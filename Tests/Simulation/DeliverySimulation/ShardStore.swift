@@ -156,10 +156,13 @@ extension World {
     }
 
     private func ended(_ copy: Copy, _ key: DeliveryCore.StoredKey?, _ shard: ShardModel) {
-        if key != nil { (jobs[copy.job].endedIn, jobs[copy.job].endedFor) = (shard.number, tokens[copy.address].key.low) }
+        if key != nil {
+            (jobs[copy.job].endedIn, jobs[copy.job].endedFor) = (shard.number, tokens[copy.address].key.low)
+        }
         let key = key.map { StoredKey(token: tokenByKey[$0.device.low]!, due: $0.due) }
         if key != copy.key {
-            broken(.sound, "push \(copy.job) ends, and is in the store as \(copy.key as Any), not \(key as Any)")
+            broken(
+                .sound, "push \(copy.job) ends, and is in the store as \(copy.key as Any), not \(key as Any)")
         }
     }
 

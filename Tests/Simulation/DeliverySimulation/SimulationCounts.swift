@@ -17,7 +17,8 @@ public enum Happening: Int, CaseIterable, Sendable {
     case laneHeld, laneProbe, seenByDevice, repeatedSend
     // Store.
     case stored, storeFailed, putOff, removed, offsetDone, evicted, synced, syncFailed, powerLoss
-    case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad, awaitedSlot, leftInStore, loadedInParts
+    case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad, awaitedSlot, leftInStore,
+        loadedInParts
     case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
     case presenceKept, presenceRestored, dueFound, dueAhead, scanned
     case completionWaits, completedAfterRemoval, moveDeferred, markedOffset, completedByMark,
