@@ -1,0 +1,458 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+private let second: UInt64 = 1_000_000_000
+
+/// Plays the shell of a machine: notes what it says.
+private final class WorkerScript {
+    private(set) var machine: WorkerMachine
+    private(set) var now = second
+    private(set) var actions: [WorkerAction] = []
+
+    init(_ mode: StoreMode = .none, shards: Int = 2, jobs: Int = 100) {
+        machine = WorkerMachine(
+            .init(
+                mode: mode, shards: shards, gate: .init(jobs: jobs, bytes: 1 << 30),
+                commitInterval: second / 5, transactionInterval: second / 5, drainDeadline: 20 * second,
+                revokeDeadline: 10 * second, sessionTimeout: 10 * second, readsFromBeginning: true,
+                highestOffset: 1 << 40), now: now)
+        tell { $0.start(at: $1) }
+    }
+
+    /// Tells a fact; returns what follows.
+    @discardableResult
+    func tell(_ fact: (inout WorkerMachine, UInt64) -> Void) -> [WorkerAction] {
+        fact(&machine, now)
+        var said: [WorkerAction] = []
+        while let action = machine.nextAction() { said.append(action) }
+        actions += said
+        return said
+    }
+
+    func pass(_ nanoseconds: UInt64) { now += nanoseconds }
+
+    @discardableResult
+    func tick() -> [WorkerAction] {
+        tell { machine, now in
+            machine.tick(
+                at: DeliveryTime(
+                    wallMilliseconds: 1_700_000_000_000 + Int64(now / 1_000_000), monotonicNanoseconds: now))
+        }
+    }
+
+    /// Lets a second pass, in ticks.
+    @discardableResult
+    func passTicks(_ count: Int = 10) -> [WorkerAction] {
+        (0..<count).flatMap { _ in
+            pass(second / 10)
+            return tick()
+        }
+    }
+
+    /// The group assigns partitions, and Kafka answers at once.
+    @discardableResult
+    func assign(_ partitions: [Int32], offset: Int64? = nil, logEnd: Int64? = nil) -> [WorkerAction] {
+        var said = followed(tell { $0.assigned(partitions, at: $1) })
+        while true {
+            guard case .fetchCommitted(let asked, let ticket, _)? = said.last(where: \.isFetch) else { break }
+            said = tell { machine, now in
+                machine.fetched(
+                    ticket,
+                    .success(asked.map { FetchedOffset(partition: $0, offset: offset, logEnd: logEnd) }),
+                    at: now)
+            }
+            said = followed(said)
+        }
+        return said
+    }
+
+    private func answer(_ action: PartitionRestore.Action) -> [WorkerAction] {
+        switch action {
+        case .open(let attempt): followed(tell { $0.opened(attempt, isOpen: true, at: $1) })
+        case .openCopies(let attempts): followed(tell { $0.openedCopies(attempts, isOpen: true, at: $1) })
+        case .restore(let attempts):
+            attempts.flatMap { attempt in
+                followed(tell { $0.restored(attempt, position: 7, at: $1) })
+            }
+        case .loadMarkers(let attempt): followed(tell { $0.loadedMarkers(attempt, isLoaded: true, at: $1) })
+        case .cancel: []
+        }
+    }
+
+    private func followed(_ said: [WorkerAction]) -> [WorkerAction] {
+        var all = said
+        for case .restore(let action) in said { all += answer(action) }
+        return all
+    }
+
+    func take(_ offset: Int64, partition: Int32 = 0) -> WorkerMachine.RecordFate {
+        var fate = WorkerMachine.RecordFate.discard
+        tell { machine, now in
+            fate = machine.take(
+                partition: partition, offset: offset, bytes: 100, shard: 0, handle: UInt(offset) + 1, at: now)
+        }
+        return fate
+    }
+
+    @discardableResult
+    func deliver(
+        _ offset: Int64, slot: UInt16 = 0, isStored: Bool = false, isOffsetDone: Bool = false
+    )
+        -> [WorkerAction]
+    {
+        tell { machine, now in
+            machine.delivered(
+                RecordPlace(partitionSlot: slot, offset: offset), isStored: isStored,
+                isOffsetDone: isOffsetDone, device: 5, at: now)
+        }
+    }
+
+    @discardableResult
+    func report(_ shard: Int, _ report: ShardReport) -> [WorkerAction] {
+        tell { $0.shard(shard, report, at: $1) }
+    }
+
+    @discardableResult
+    func reportAll(_ report: (Int) -> ShardReport) -> [WorkerAction] {
+        (0..<2).flatMap { self.report($0, report($0)) }
+    }
+
+    @discardableResult
+    func flushAll(produced: Int = 0, epoch: UInt32 = 0) -> [WorkerAction] {
+        reportAll {
+            .flushed(
+                ShardFlush(
+                    hasWritten: true, produced: $0 == 0 ? produced : 0,
+                    epoch: ChangeEpoch(shard: UInt16($0), epoch: epoch)))
+        }
+    }
+
+    @discardableResult
+    func polled() -> [WorkerAction] {
+        tell { $0.reportsPolled(unreported: 0, bytesHeld: 0, at: $1) }
+    }
+
+    @discardableResult
+    func step(_ step: TransactionCycle.Step, _ failure: TransactionCycle.Failure? = nil) -> [WorkerAction] {
+        tell { $0.stepFinished(.init(step, failure), at: $1) }
+    }
+
+    @discardableResult
+    func freezeAll(_ number: UInt64, produced: Int) -> [WorkerAction] {
+        reportAll { .frozen(number: number, produced: $0 == 0 ? produced : 0) }
+    }
+}
+
+extension WorkerAction {
+    fileprivate var isFetch: Bool { if case .fetchCommitted = self { true } else { false } }
+    fileprivate var commit: (set: Committer.CommitSet, ticket: UInt64)? {
+        if case .commit(let set, let ticket) = self { (set, ticket) } else { nil }
+    }
+    fileprivate var request: ShardRequest? {
+        if case .requestAll(let request) = self { request } else { nil }
+    }
+}
+
+@Suite struct WorkerMachineTests {
+    @Test func anOutcomeThatIsInKafkaIsCommitted() throws {
+        let script = WorkerScript()
+        #expect(script.assign([0], offset: 3).contains(.assign([PartitionBegin(partition: 0, offset: 3)])))
+        #expect(script.take(3) == .hand(slot: 0, isReplay: false))
+        script.pass(second)
+        #expect(script.tick().allSatisfy { $0.commit == nil }, "nothing has ended")
+        script.deliver(3)
+        script.pass(second)
+        let commit = try #require(script.tick().compactMap(\.commit).first)
+        #expect(commit.set.parts.map(\.point.offset) == [4])
+        #expect(script.machine.outstanding == 0)
+    }
+
+    @Test func aCommitWaitsForTheDisk() throws {
+        let script = WorkerScript(.local)
+        script.assign([0])
+        _ = script.take(0)
+        script.deliver(0)
+        script.pass(second)
+        #expect(script.tick().compactMap(\.request).contains(.flush))
+        #expect(script.flushAll() == [.sync])
+        let failed = script.tell { $0.synced(isDone: false, at: $1) }
+        #expect(failed.allSatisfy { $0.commit == nil })
+        script.pass(second)
+        #expect(script.tick().compactMap(\.request).contains(.flush), "once more")
+        #expect(script.flushAll() == [.sync])
+        let done = script.tell { $0.synced(isDone: true, at: $1) }
+        #expect(done.contains { $0.commit != nil })
+    }
+
+    @Test func aCommitWaitsForTheChangelogHoweverEarlyItAnswers() throws {
+        let script = WorkerScript(.changelog)
+        script.assign([0])
+        _ = script.take(0)
+        script.deliver(0)
+        // Acknowledged before the shard has counted it.
+        script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }
+        script.pass(second)
+        script.tick()
+        #expect(script.flushAll(produced: 2).allSatisfy { $0.commit == nil }, "one is missing")
+        let said = script.tell {
+            $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 9, at: $1)
+        }
+        #expect(said.contains { $0.commit != nil })
+        #expect(script.machine.changelogEnds[0] == 10)
+    }
+
+    // MARK: Transactions
+
+    @Test func aTransactionTakesTheShardsInItsOrder() {
+        let script = WorkerScript(.transactions)
+        #expect(script.actions.contains(.step(.initialize)))
+        #expect(script.step(.initialize).contains(.step(.begin)))
+        #expect(
+            script.step(.begin).compactMap(\.request)
+                == [.thaw(number: 1, repeating: nil, omitsValues: nil)])
+        script.assign([0])
+        _ = script.take(0)
+        script.deliver(0)
+        script.pass(second)
+        let closing = script.tell { $0.wake(at: $1) }
+        #expect(closing.compactMap(\.request) == [.freeze(number: 1, atOnce: false)])
+        #expect(script.report(0, .frozen(number: 7, produced: 9)) == [], "another transaction's")
+        let frozen = script.freezeAll(1, produced: 1)
+        guard case .sendOffsets(let parts)? = frozen.last else {
+            Issue.record("no offsets: \(frozen)")
+            return
+        }
+        #expect(parts.map(\.point.offset) == [1])
+        #expect(script.step(.sendOffsets).contains(.step(.commit)))
+        #expect(script.step(.commit).contains(.step(.begin)))
+        #expect(
+            script.step(.begin).compactMap(\.request)
+                == [.thaw(number: 2, repeating: nil, omitsValues: nil)])
+    }
+
+    @Test func offsetsWaitForAllReports() {
+        let script = open()
+        _ = script.take(0)
+        script.deliver(0)
+        script.pass(second)
+        script.tell { $0.wake(at: $1) }
+        #expect(script.freezeAll(1, produced: 2) == [], "a report is missing")
+        script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 0, at: $1) }
+        #expect(script.polled().contains { if case .sendOffsets = $0 { true } else { false } })
+    }
+
+    @Test func anAbortOvertakesAFreezeAndIsRepeated() {
+        let script = open()
+        _ = script.take(0)
+        script.deliver(0)
+        script.pass(second)
+        script.tell { $0.wake(at: $1) }
+        script.report(0, .frozen(number: 1, produced: 1))
+        // The second shard waits for room in the producer.
+        let lost = script.tell { machine, now in
+            _ = machine.lost(
+                RecordPlace(partitionSlot: 0, offset: 9), isOffsetDone: true,
+                KafkaFault("timeout", .retriable),
+                topic: "outcomes", hasValue: false, at: now)
+        }
+        #expect(lost.compactMap(\.request) == [.freeze(number: 1, atOnce: true)])
+        #expect(script.report(1, .frozen(number: 1, produced: 1)).contains(.step(.abort)))
+        #expect(script.step(.abort).contains(.step(.begin)))
+        #expect(
+            script.step(.begin).compactMap(\.request)
+                == [.thaw(number: 2, repeating: [0], omitsValues: nil)])
+    }
+
+    @Test func aTransactionThatCouldNotBeginRepeatsNothing() {
+        let script = open()
+        _ = script.take(0)
+        script.deliver(0)
+        script.pass(second)
+        script.tell { $0.wake(at: $1) }
+        script.freezeAll(1, produced: 1)
+        script.step(.sendOffsets)
+        script.step(.commit)
+        script.step(.begin, .abortable(KafkaFault("fault")))
+        script.step(.abort)
+        script.pass(second)
+        script.tell { $0.wake(at: $1) }
+        #expect(
+            script.step(.begin).compactMap(\.request)
+                == [.thaw(number: 3, repeating: nil, omitsValues: nil)])
+    }
+
+    @Test func aTornTransactionIsAborted() {
+        let script = open()
+        _ = script.take(0)
+        script.deliver(0)
+        script.tell { $0.stop(at: $1) }
+        script.pass(30 * second)
+        script.tick()
+        let said = script.reportAll { shard in
+            .finished(
+                ShardEnding(
+                    flush: ShardFlush(epoch: ChangeEpoch(shard: UInt16(shard), epoch: 0)),
+                    produced: shard == 0 ? 1 : 0, changesLeft: 0, isTorn: shard == 0))
+        }
+        #expect(said.contains(.step(.abort)))
+        let end = script.step(.abort)
+        #expect(end.contains { if case .close = $0 { true } else { false } })
+        script.tell { machine, _ in machine.closed() }
+        #expect(script.actions.last == .ended(WorkerEnd(failure: nil, isClean: false)))
+    }
+
+    private func open() -> WorkerScript {
+        let script = WorkerScript(.transactions)
+        script.step(.initialize)
+        script.step(.begin)
+        script.assign([0])
+        return script
+    }
+
+    // MARK: Partitions
+
+    @Test func anAssignmentIsAskedForAgainAndOldAnswersAreIgnored() {
+        let script = WorkerScript()
+        let said = script.tell { $0.assigned([0], at: $1) }
+        guard case .fetchCommitted(_, let ticket, _)? = said.last else {
+            Issue.record("not asked for")
+            return
+        }
+        script.tell { $0.fetched(ticket, .failure(KafkaFault("away", .retriable)), at: $1) }
+        script.tell { $0.fetched(ticket, .success([]), at: $1) }
+        #expect(script.machine.arriving == 1)
+        #expect(script.passTicks(12).contains { $0.isFetch })
+    }
+
+    @Test func aRevocationWaitsForTheShardsAndForItsCommit() throws {
+        let script = WorkerScript()
+        script.assign([0, 1])
+        _ = script.take(0)
+        let revoked = script.tell { $0.revoked([0], isLost: false, at: $1) }
+        #expect(revoked.compactMap(\.request) == [.abandon(slots: [0], isLost: false)])
+        script.reportAll { _ in .abandoned([SlotCount(slot: 0, count: 0)]) }
+        #expect(!script.actions.contains(.unassign([0])), "a job is in flight")
+        script.deliver(0)
+        let commit = try #require(script.polled().compactMap(\.commit).first)
+        #expect(commit.set.parts.map(\.partition) == [0])
+        let done = script.tell { $0.committed(commit.ticket, fault: nil, at: $1) }
+        #expect(done.contains(.unassign([0])))
+        #expect(script.machine.assignedPartitions == 1)
+    }
+
+    @Test func aLostPartitionIsGivenUpAtOnceAndTakesRoomUntilTheShardsHoldNothing() {
+        let script = WorkerScript(jobs: 10)
+        script.assign([0])
+        for offset in Int64(0)..<10 { _ = script.take(offset) }
+        let lost = script.tell { $0.revoked([0], isLost: true, at: $1) }
+        #expect(lost.contains(.unassign([0])))
+        #expect(lost.compactMap(\.request).contains(.release(slot: 0)))
+        // Reports of these jobs never come: an aborted transaction had them.
+        script.assign([0])
+        _ = script.take(0)
+        #expect(script.machine.gate.total.jobs == 11)
+        script.reportAll { _ in .released(slot: 0) }
+        #expect(script.machine.gate.total.jobs == 1)
+    }
+
+    @Test func aLateAnswerToAnAssignmentIsInDoubt() {
+        let script = WorkerScript()
+        let said = script.tell { $0.assigned([0], at: $1) }
+        guard case .fetchCommitted(let asked, let ticket, _)? = said.last else {
+            Issue.record("not asked for")
+            return
+        }
+        script.passTicks(60)
+        let late = script.tell { machine, now in
+            machine.fetched(ticket, .success(asked.map { FetchedOffset(partition: $0, offset: 0) }), at: now)
+        }
+        #expect(late.contains(.extendPermit(until: 0)), "nothing is sent until the group confirms")
+        #expect(late.contains { $0.commit?.set.kind == .membership })
+    }
+
+    @Test func itemsOfAnEarlierLogComeBackByThemselves() {
+        let script = WorkerScript(.local)
+        script.assign([0], offset: 500)
+        _ = script.take(500)
+        // Its topic was made anew.
+        #expect(script.take(0) == .hand(slot: 1, isReplay: false))
+        #expect(
+            script.actions.compactMap(\.request).contains(
+                .begin(slot: 1, partition: 0, readThrough: -1, logEnd: 0, committed: 0)))
+        let looks = script.passTicks(11).compactMap { action -> DueSchedule.Look? in
+            if case .scanDue(let look, _) = action { look } else { nil }
+        }
+        let slot = looks.last?.slot
+        #expect(slot == 1)
+        let item = DueItem(due: 5, device: DeviceKey(high: 1, low: 1), offset: 400)
+        let found = script.tell { $0.found(1, [item], isEnd: true, at: $1) }
+        #expect(found.contains { if case .request(_, .due(1, [item], _)) = $0 { true } else { false } })
+    }
+
+    // MARK: Limits
+
+    @Test func aStoreThatIsBehindPausesPartitionsAndEventsAreServed() {
+        let script = WorkerScript(.local)
+        script.assign([0])
+        var room = 0
+        let behind = script.tell {
+            room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 65 << 20, at: $1)
+        }
+        #expect(behind.contains(.pause([0])))
+        #expect(room == 1, "events have to be served")
+        script.tell { room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 40 << 20, at: $1) }
+        #expect(room == 1)
+        let after = script.tell {
+            room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 30 << 20, at: $1)
+        }
+        #expect(after.contains(.resume([0])))
+        #expect(room > 1)
+    }
+
+    @Test func aPartitionWithoutARecordAndWithoutAnOffsetIsNotCommitted() {
+        let script = open()
+        script.assign([3])
+        _ = script.take(0)
+        script.deliver(0)
+        script.pass(second)
+        script.tell { $0.wake(at: $1) }
+        guard case .sendOffsets(let parts)? = script.freezeAll(1, produced: 1).last else {
+            Issue.record("no offsets")
+            return
+        }
+        #expect(parts.map(\.partition) == [0])
+    }
+
+    // MARK: The end
+
+    @Test func aCopyIsCompleteOnlyWhenTheStoreHasForgottenWhatEnded() throws {
+        let script = open()
+        script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }
+        script.deliver(0, isStored: true, isOffsetDone: true)
+        script.tell { $0.stop(at: $1) }
+        script.reportAll { _ in .drained(0) }
+        script.reportAll { _ in .settledAll }
+        script.pass(second)
+        script.tell { $0.wake(at: $1) }
+        script.freezeAll(1, produced: 2)
+        script.step(.sendOffsets)
+        let committed = script.step(.commit)
+        #expect(committed.contains { if case .request(_, .remove) = $0 { true } else { false } })
+        script.step(.begin)
+        script.reportAll { shard in
+            .finished(
+                ShardEnding(
+                    flush: ShardFlush(epoch: ChangeEpoch(shard: UInt16(shard), epoch: 0)),
+                    produced: shard == 0 ? 2 : 0, changesLeft: 0, isTorn: false))
+        }
+        #expect(!script.actions.contains(.checkpoint(partition: 0, position: 9)))
+        let flushed = script.flushAll(epoch: 1)
+        let checkpoint = try #require(flushed.firstIndex(of: .checkpoint(partition: 0, position: 9)))
+        let close = try #require(flushed.firstIndex { if case .close = $0 { true } else { false } })
+        #expect(checkpoint < close)
+        script.tell { machine, _ in machine.closed() }
+        #expect(script.actions.last == .ended(WorkerEnd(failure: nil, isClean: true)))
+    }
+}
