@@ -99,11 +99,12 @@ public final class Worker: Sendable {
         let properties = KafkaSetup(configuration.kafka)
         try properties.prepareTopics(changelog: configuration.store?.hasChangelog == true, logger: logger)
 
-        let weakIntake = IntakeReference()
+        let port = IntakePort()
+        let peers = ShardPeers()
         do {
             let log = logger
             let events: @Sendable (KafkaProducerEvent) -> Void = { event in
-                Worker.log(event, log) { weakIntake.fail($0, $1) }
+                Worker.log(event, log) { port.fail($0, $1) }
             }
             let store = try Self.openStore(configuration, logger: logger)
             self.store = store
@@ -138,10 +139,10 @@ public final class Worker: Sendable {
                 let writer = ShardProducer(
                     producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
                     isTransactional: transactional != nil, permit: permit, logger: logger
-                ) { weakIntake.fail($0, $1) }
+                ) { port.fail($0, $1) }
                 return try Shard(
                     plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, permit: permit, store: store,
-                    logger: logger)
+                    port: port, peers: peers, logger: logger)
             }
             let stopped = stopped
             var restorer: ChangelogRestorer?
@@ -149,7 +150,7 @@ public final class Worker: Sendable {
                 restorer = try ChangelogRestorer(
                     store: store, topic: configuration.kafka.topics.changelog,
                     properties: properties.changelogReader, logger: logger
-                ) { news in weakIntake.take(news) }
+                ) { news in port.take(news) }
             }
             let mode: StoreMode =
                 store == nil
@@ -174,18 +175,8 @@ public final class Worker: Sendable {
                 failure.failure.withLock { $0 = reason }
                 stopped.set()
             }
-            weakIntake.set(intake)
-            let siblings = shards.map { ShardReference(shard: $0) }
-            for shard in shards {
-                shard.handOver = { index, departure in
-                    guard let sibling = siblings[index].shard else { return departure.job.release() }
-                    sibling.loop.execute { sibling.adopt(departure) }
-                }
-                shard.released = { index, device in
-                    guard let sibling = siblings[index].shard else { return }
-                    sibling.loop.execute { sibling.goOn(device) }
-                }
-            }
+            port.connect(to: intake)
+            peers.connect(to: shards)
         } catch let error as KafkaError {
             throw WorkerError.kafka("\(error)")
         } catch let error as SystemError {
@@ -318,32 +309,5 @@ public final class Worker: Sendable {
                 metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
         case .statistics: break
         }
-    }
-}
-
-/// Lets the shards of a worker know each other without keeping each other.
-private struct ShardReference: Sendable {
-    weak let shard: Shard?
-}
-
-/// Lets producers report a failure to the intake, which is made after them.
-private final class IntakeReference: Sendable {
-    private struct Weak {
-        weak var intake: Intake?
-    }
-    private let reference = Mutex(Weak())
-
-    func set(_ intake: Intake) {
-        reference.withLock { $0.intake = intake }
-    }
-
-    func take(_ news: ChangelogRestorer.News) {
-        guard let intake = reference.withLock({ $0.intake }) else { return }
-        intake.loop.execute { intake.take(news) }
-    }
-
-    func fail(_ reason: String, _ error: KafkaError) {
-        guard let intake = reference.withLock({ $0.intake }) else { return }
-        intake.loop.execute { intake.fail(.other(reason), error) }
     }
 }

@@ -1,8 +1,7 @@
 import CRdkafka
 import Synchronization
 
-/// Asks Kafka what a consumer's group has committed, and where logs end. The calls block, so they are for a thread that has
-/// nothing else to do. Any thread; one call at a time.
+/// Asks Kafka what a consumer's group has committed. The call blocks, so it is for a thread that has nothing else to do. Any thread; one call at a time.
 // Sendable: librdkafka's functions may be called on any thread, and the lock keeps the client from being closed meanwhile.
 public final class GroupOffsets: @unchecked Sendable {
     private let client: OpaquePointer
@@ -23,17 +22,6 @@ public final class GroupOffsets: @unchecked Sendable {
         return try whileOpen { () throws(KafkaError) in
             try committedOffsets(client, group, partitions, timeoutMilliseconds)
         }
-    }
-
-    /// One above the last record of each log that answers.
-    public func logEnds(
-        _ partitions: [TopicPartition], timeoutMilliseconds: Int32
-    ) -> [TopicPartition: Int64] {
-        guard !partitions.isEmpty else { return [:] }
-        let ends = try? whileOpen { () throws(KafkaError) in
-            try queryOffsets(client, partitions, .end, timeoutMilliseconds)
-        }
-        return (ends ?? [:]).compactMapValues { try? $0.get() }
     }
 
     private func whileOpen<Value>(_ body: () throws(KafkaError) -> Value) throws(KafkaError) -> Value {

@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct PartitionSlotsTests {
     private func state(_ partition: Int32) -> PartitionLifecycle {
-        PartitionLifecycle(partition: partition, begin: nil, completed: .none, logEnd: nil)
+        PartitionLifecycle(partition: partition, begin: nil, completed: .none)
     }
 
     @Test func aSlotIsUsedAgainOnlyAfterAllOthers() {

@@ -182,6 +182,7 @@ struct ProduceWorld: ~Copyable {
                 try expect(!hasTimer[shard], "two timers")
                 hasTimer[shard] = true
             case .resumed: try expect(!orders[shard].isBlocked, "resumed while blocked")
+            case .droppedChange: break
             case .refused(let number): try expect(number == self.number, "refused in \(number)")
             case .failed: throw Broken("nothing failed")
             }

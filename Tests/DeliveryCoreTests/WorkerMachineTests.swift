@@ -53,14 +53,14 @@ private final class WorkerScript {
 
     /// The group assigns partitions, and Kafka answers at once.
     @discardableResult
-    func assign(_ partitions: [Int32], offset: Int64? = nil, logEnd: Int64? = nil) -> [WorkerAction] {
+    func assign(_ partitions: [Int32], offset: Int64? = nil) -> [WorkerAction] {
         var said = followed(tell { $0.assigned(partitions, at: $1) })
         while true {
             guard case .fetchCommitted(let asked, let ticket, _)? = said.last(where: \.isFetch) else { break }
             said = tell { machine, now in
                 machine.fetched(
                     ticket,
-                    .success(asked.map { FetchedOffset(partition: $0, offset: offset, logEnd: logEnd) }),
+                    .success(asked.map { FetchedOffset(partition: $0, offset: offset) }),
                     at: now)
             }
             said = followed(said)
@@ -201,6 +201,35 @@ extension WorkerAction {
         }
         #expect(said.contains { $0.commit != nil })
         #expect(script.machine.changelogEnds[0] == 10)
+    }
+
+    @Test func theGroupIsAskedWhileACommitWaitsForTheChangelog() throws {
+        let script = WorkerScript(.changelog)
+        script.assign([0], offset: 0)
+        _ = script.take(0)
+        script.deliver(0)
+        script.pass(second)
+        script.tick()
+        script.flushAll(produced: 1)
+        // The process is stopped for long: what the changelog still has to get waits for the group's answer.
+        script.pass(30 * second)
+        let asked = script.tick().compactMap(\.commit)
+        #expect(asked.map(\.set.kind) == [.membership])
+        let ticket = try #require(asked.first?.ticket)
+        script.tell { $0.committed(ticket, fault: nil, at: $1) }
+        script.reportAll { _ in .passed(1) }
+        let isInDoubt = script.machine.isMembershipInDoubt
+        #expect(!isInDoubt)
+        let dropped = script.report(0, .droppedChange(ChangeEpoch(shard: 0, epoch: 0)))
+        #expect(dropped.contains { $0.commit?.set.kind == .periodic }, "nothing is awaited any more")
+    }
+
+    @Test func aPartitionOfWhichNothingIsKnownIsNeverDirty() {
+        var partition = PartitionLifecycle(partition: 0, begin: nil, completed: .none)
+        partition.commitAgain()
+        #expect(!partition.isChanged && !partition.needsCommit)
+        _ = partition.begin(4, bytes: 1, at: 1)
+        #expect(partition.isChanged)
     }
 
     // MARK: Transactions
@@ -380,7 +409,7 @@ extension WorkerAction {
         #expect(script.take(0) == .hand(slot: 1, isReplay: false))
         #expect(
             script.actions.compactMap(\.request).contains(
-                .begin(slot: 1, partition: 0, readThrough: -1, logEnd: 0, committed: 0)))
+                .begin(slot: 1, partition: 0, readThrough: -1, hasEarlierLog: true, committed: 0)))
         let looks = script.passTicks(11).compactMap { action -> DueSchedule.Look? in
             if case .scanDue(let look, _) = action { look } else { nil }
         }

@@ -18,6 +18,8 @@ public enum ProduceAction: Equatable, Sendable, BitwiseCopyable {
     case resumed
     /// The producer takes no record of the open transaction: it can only be aborted.
     case refused(number: UInt64)
+    /// A change of the store that waited was dropped with its partition, which is lost. Only without transactions.
+    case droppedChange(UInt32)
     /// The producer will never take this record: the worker has to end.
     case failed(UInt32)
 }

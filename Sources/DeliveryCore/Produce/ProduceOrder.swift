@@ -110,7 +110,7 @@ public struct ProduceOrder: ~Copyable {
         _ kind: Kind, partition: UInt16, isJob: Bool, isPermitted: Bool
     ) -> Step {
         guard !hasEnded else { return .drop }
-        if endedSlots.contains(partition) {
+        if isEnded(kind, partition) {
             if isJob { actions.append(.gaveBack(partition: partition, wasProduced: false)) }
             return .drop
         }
@@ -288,8 +288,15 @@ public struct ProduceOrder: ~Copyable {
         guard !hasEnded else { return }
         endedSlots.insert(slot)
         for index in 0..<cut where records[index].partition == slot { records[index].flags |= Record.ended }
-        dropWaiting(tellsJobs: true) { $0.partition == slot }
+        let dropsChanges = isTransactional
+        dropWaiting(tellsJobs: true) { $0.partition == slot && (dropsChanges || $0.kind != .change) }
         settle()
+    }
+
+    /// Without transactions changes of the store are produced all the same: a deletion tells others of what has ended.
+    @inline(__always)
+    private func isEnded(_ kind: Kind, _ slot: UInt16) -> Bool {
+        endedSlots.contains(slot) && (isTransactional || kind != .change)
     }
 
     /// Without transactions: what waits for a lost partition is for another to say.
@@ -309,6 +316,9 @@ public struct ProduceOrder: ~Copyable {
         where !records[index].has(Record.dropped) && isDropped(records[index]) {
             records[index].flags |= Record.dropped
             waiting -= 1
+            if !isTransactional, records[index].kind == .change {
+                actions.append(.droppedChange(handle(index)))
+            }
             guard records[index].has(Record.job) else { continue }
             jobs += 1
             guard tellsJobs else { continue }

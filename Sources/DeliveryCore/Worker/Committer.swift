@@ -69,6 +69,10 @@ public struct Committer: Sendable {
     /// The last sync failed.
     private var mustSync = false
     private var ticket: UInt64 = 0
+    /// Of the commit that Kafka was asked for last.
+    private var issued: UInt64 = 0
+    /// A commit of what is committed already, beside another one that waits for the disk or the changelog; nil: none is.
+    private var membership: (set: CommitSet, ticket: UInt64)?
     /// Nanoseconds of the monotonic clock before which no commit begins, because the group is in a rebalance.
     private var waitsUntil: UInt64 = 0
     private var actions: [Action] = []
@@ -82,12 +86,16 @@ public struct Committer: Sendable {
     }
 
     public var isIdle: Bool { stage == .idle }
-    /// Kind of the commit under way; nil while idle.
-    public var kind: Kind? { current?.kind }
     /// Changelog records that Kafka hasn't acknowledged, as far as shards have counted them.
     public var unacknowledgedChanges: Int { unacknowledged.values.reduce(0) { $0 + max(0, $1) } }
 
-    func mayBegin(at now: UInt64) -> Bool { stage == .idle && now >= waitsUntil }
+    func mayBegin(at now: UInt64) -> Bool { stage == .idle && membership == nil && now >= waitsUntil }
+
+    /// The group may be asked also while a commit waits for acknowledgements: these may wait for the group's answer.
+    func mayAsk(at now: UInt64) -> Bool { stage != .committing && membership == nil && now >= waitsUntil }
+
+    /// The ticket is of a question to the group.
+    func isMembership(_ ticket: UInt64) -> Bool { membership?.ticket == ticket }
 
     mutating func nextAction() -> Action? { actions.isEmpty ? nil : actions.removeFirst() }
 
@@ -99,12 +107,22 @@ public struct Committer: Sendable {
         current = set
         // Without new offsets, all that is complete was committed before.
         guard !set.parts.isEmpty else { return end(isTaken: true) }
-        guard mode.hasStore, set.kind != .membership else { return commit(at: now) }
+        guard mode.hasStore else { return commit(at: now) }
         stage = .flushing
         awaitedShards = shards
         hasWritten = mustSync
         awaitedChanges = []
         actions.append(.flush)
+    }
+
+    /// Asks the group by a commit; the caller has asked ``mayAsk(at:)``.
+    mutating func ask(_ set: CommitSet, at now: UInt64) {
+        guard membership == nil, !set.parts.isEmpty else { return }
+        ticket += 1
+        var set = set
+        set.requestedAt = now
+        membership = (set, ticket)
+        actions.append(.commit(set, ticket: ticket))
     }
 
     /// A shard has handed over what it had.
@@ -142,7 +160,7 @@ public struct Committer: Sendable {
         if isDone { commit(at: now) } else { end(isTaken: false) }
     }
 
-    /// Kafka has a record of the changelog.
+    /// Kafka has a record of the changelog, or never will: the record was dropped with its partition.
     mutating func acknowledged(_ epoch: ChangeEpoch, at now: UInt64) {
         guard mode == .changelog else { return }
         let open = unacknowledged[epoch, default: 0] - 1
@@ -159,6 +177,7 @@ public struct Committer: Sendable {
         guard !current!.parts.isEmpty else { return end(isTaken: false) }
         stage = .committing
         ticket += 1
+        issued = ticket
         current!.requestedAt = now
         actions.append(.commit(current!, ticket: ticket))
     }
@@ -171,7 +190,11 @@ public struct Committer: Sendable {
 
     /// Kafka has answered, or could not be asked.
     mutating func answered(_ ticket: UInt64, isTaken: Bool) {
-        guard stage == .committing, ticket == self.ticket else { return }
+        if let asked = membership, asked.ticket == ticket {
+            membership = nil
+            return actions.append(.ended(asked.set, isTaken: isTaken))
+        }
+        guard stage == .committing, ticket == issued else { return }
         end(isTaken: isTaken)
     }
 

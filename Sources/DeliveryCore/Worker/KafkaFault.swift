@@ -41,6 +41,8 @@ public struct KafkaFault: Error, Sendable, Equatable, CustomStringConvertible {
     public static let partitionsLost = KafkaFault("partitions lost")
     /// Records of a transaction weren't acknowledged in time.
     public static let reportsMissing = KafkaFault("records of the transaction are not acknowledged")
+    /// The producer takes no record of the open transaction.
+    public static let transactionRefused = KafkaFault("the transaction takes no records")
     /// Changes of the store wait for room in the producer, and never get it.
     public static let changesLeft = KafkaFault("changes of the store were not produced")
 }

@@ -55,15 +55,14 @@ public struct PartitionLifecycle: Sendable {
     /// Shards whose answers to the revocation haven't come.
     private var awaitedShards = 0
     private var unsettledShards = 0
-    /// Stored items at this offset and above are of an earlier log of the topic.
-    public let logEnd: Int64
+    /// The log began anew in this assignment: items that the store has above what was read are of the log before.
+    public let hasEarlierLog: Bool
 
     /// - Parameters:
     ///   - begin: what the group has; nil: nothing is committed.
     ///   - completed: offsets above it that are complete, as the commit's metadata says.
-    ///   - logEnd: one above the log's last record, as of the take-over; nil: unknown.
     public init(
-        partition: Int32, begin: CommitPoint?, completed: CompletedOffsets, logEnd: Int64?,
+        partition: Int32, begin: CommitPoint?, completed: CompletedOffsets,
         spanLimit: Int = 1 << 20, metadataBytes: Int = CommitMetadata.maximumBytes
     ) {
         self.partition = partition
@@ -71,7 +70,7 @@ public struct PartitionLifecycle: Sendable {
             nextOffset: begin?.offset ?? 0, completedAbove: completed, spanLimit: spanLimit,
             metadataBytes: metadataBytes)
         taken = begin
-        self.logEnd = max(logEnd ?? .max, tracker.end)
+        hasEarlierLog = false
     }
 
     /// The log began anew at an offset: whatever the store has now is of the log before.
@@ -79,7 +78,7 @@ public struct PartitionLifecycle: Sendable {
         self.partition = partition
         tracker = OffsetTracker(
             nextOffset: offset, completedAbove: .none, spanLimit: spanLimit, metadataBytes: metadataBytes)
-        logEnd = tracker.end
+        hasEarlierLog = true
     }
 
     // MARK: Records
@@ -98,12 +97,12 @@ public struct PartitionLifecycle: Sendable {
     public var oldestPollTime: UInt64? { tracker.oldestOutstanding.flatMap { pollTimes.time(of: $0) } }
 
     /// An item of the store may come back: its record was read, or is of an earlier log.
-    public func mayReturn(_ offset: Int64) -> Bool { offset < tracker.end || offset >= logEnd }
+    public func mayReturn(_ offset: Int64) -> Bool { offset < tracker.end || hasEarlierLog }
 
     var beginRequest: ShardRequest {
         .begin(
-            slot: slot, partition: partition, readThrough: tracker.end - 1, logEnd: logEnd,
-            committed: tracker.committable)
+            slot: slot, partition: partition, readThrough: tracker.end - 1,
+            hasEarlierLog: hasEarlierLog, committed: tracker.committable)
     }
 
     mutating func begin(_ offset: Int64, bytes: Int, at now: UInt64) -> OffsetTracker.Begin {
@@ -148,8 +147,8 @@ public struct PartitionLifecycle: Sendable {
 
     // MARK: Commits
 
-    public var needsCommit: Bool { isDirty || deletes.needsCommit }
-    public var isChanged: Bool { isDirty }
+    public var needsCommit: Bool { isChanged || deletes.needsCommit }
+    public var isChanged: Bool { isDirty && hasPoint }
     public var lastTaken: CommitPoint? { taken }
 
     /// The point to commit now.

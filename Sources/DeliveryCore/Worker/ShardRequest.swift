@@ -43,8 +43,8 @@ public struct ChangeEpoch: Hashable, BitwiseCopyable, Sendable {
 /// An order of the worker to a shard. A shard carries out its requests in the order in which they were given.
 public enum ShardRequest: Sendable, Equatable {
     /// A partition begins. All of its records up to `readThrough` were handed out before.
-    /// Stored items at `logEnd` and above are of an earlier log of the topic.
-    case begin(slot: UInt16, partition: Int32, readThrough: Int64, logEnd: Int64, committed: Int64)
+    /// With `hasEarlierLog`, what the store has above that is of an earlier log of the topic.
+    case begin(slot: UInt16, partition: Int32, readThrough: Int64, hasEarlierLog: Bool, committed: Int64)
     /// Gives back what isn't in flight; ``ShardReport/abandoned(_:)`` follows.
     case abandon(slots: [UInt16], isLost: Bool)
     /// ``ShardReport/settled(slot:)`` follows when nothing of the partition is in flight or awaits its removal.
@@ -93,6 +93,10 @@ public enum ShardReport: Sendable, Equatable {
     case flushed(ShardFlush)
     /// `produced`: records in all transactions so far.
     case frozen(number: UInt64, produced: Int)
+    /// The producer takes no record of the open transaction of this number.
+    case refused(number: UInt64)
+    /// Changes of the store were dropped, because their partition is lost.
+    case droppedChange(ChangeEpoch)
     /// Nothing of a partition that has ended is in memory.
     case released(slot: UInt16)
     case passed(UInt64)

@@ -101,6 +101,12 @@ public struct TransactionalCommits: Sendable {
         follow(cycle.recordLost(fault, isStepUnderWay: isStepUnderWay))
     }
 
+    /// The producer takes no record of the open transaction: it can only be aborted.
+    mutating func refused(_ number: UInt64) {
+        guard number == thawed, cycle.transaction.number == number else { return }
+        recordLost(.transactionRefused)
+    }
+
     /// A dead letter is larger than Kafka takes.
     /// - Returns: whether the letters may succeed without their values in the next transaction.
     mutating func mayOmitValues(_ fault: KafkaFault) -> Bool {

@@ -13,7 +13,7 @@ public enum WorkerAction: Sendable, Equatable {
 
     case pause([Int32])
     case resume([Int32])
-    /// Asks for what the group has committed, and for the logs' ends, away from this thread;
+    /// Asks for what the group has committed, away from this thread;
     /// ``WorkerMachine/fetched(_:_:at:)`` follows. A transaction of a former owner that is open makes the answer wait.
     case fetchCommitted([Int32], ticket: UInt64, patienceMilliseconds: Int32)
     /// Answers an assignment.
@@ -82,14 +82,11 @@ public struct FetchedOffset: Sendable, Equatable {
     /// Nil: nothing.
     public var offset: Int64?
     public var metadata: String
-    /// One above the log's last record; nil: unknown.
-    public var logEnd: Int64?
 
-    public init(partition: Int32, offset: Int64?, metadata: String = "", logEnd: Int64? = nil) {
+    public init(partition: Int32, offset: Int64?, metadata: String = "") {
         self.partition = partition
         self.offset = offset
         self.metadata = metadata
-        self.logEnd = logEnd
     }
 }
 

@@ -63,8 +63,7 @@ extension WorkerMachine {
     /// Kafka has answered a commit. A fault: the commit wasn't taken, or it isn't known whether it was.
     public mutating func committed(_ ticket: UInt64, fault: KafkaFault?, at now: UInt64) {
         self.now = max(self.now, now)
-        let kind = committer.kind
-        if kind != .membership {
+        if !committer.isMembership(ticket) {
             counters.commits += 1
             if let fault {
                 counters.commitErrors += 1
@@ -173,6 +172,13 @@ extension WorkerMachine {
 
     mutating func followTransactions() {
         while let action = transactions?.nextAction() {
+            // Nothing more is committed.
+            if drain.isAtOnce {
+                switch action {
+                case .step, .sendOffsets, .freeze, .thaw: continue
+                case .committed, .aborted, .failed: break
+                }
+            }
             switch action {
             case .step(let step): act(.step(step))
             case .sendOffsets: sendOffsets()
@@ -244,14 +250,15 @@ extension WorkerMachine {
         switch action {
         case nil: break
         case .extend(let until):
+            // Shards that found the permit at its end wait for this.
+            if isInDoubt || now >= permitEnd { act(.requestAll(.wake)) }
+            isInDoubt = false
+            permitEnd = until
             act(.extendPermit(until: until))
-            if isInDoubt {
-                isInDoubt = false
-                act(.requestAll(.wake))
-            }
         case .doubt:
             isInDoubt = true
-            act(.extendPermit(until: lease.until))
+            permitEnd = lease.until
+            act(.extendPermit(until: permitEnd))
             note(.membershipInDoubt(partitions: partitions.count))
             // The next transaction asks.
             if transactions != nil { commitAllAgain() }
@@ -265,7 +272,7 @@ extension WorkerMachine {
     /// Without transactions the group is asked by a commit of what is committed: what isn't yet may wait for changes of the
     /// store, and these for the group's answer.
     private mutating func inquire() {
-        guard lease.isDoubtful, !lease.awaitsShards, transactions == nil, committer.mayBegin(at: now),
+        guard lease.isDoubtful, !lease.awaitsShards, transactions == nil, committer.mayAsk(at: now),
             drain.phase <= .draining
         else { return }
         var set = Committer.CommitSet(.membership)
@@ -278,8 +285,7 @@ extension WorkerMachine {
             set.parts.append(
                 .init(slot: partitions[place].slot, partition: partitions[place].partition, point: point))
         }
-        guard !set.isEmpty else { return }
-        committer.begin(set, at: now)
+        committer.ask(set, at: now)
         followCommitter()
     }
 

@@ -63,7 +63,7 @@ extension WorkerMachine {
             assignment!.ticket = nextTicket
             act(
                 .fetchCommitted(
-                    pending.partitions, ticket: nextTicket, patienceMilliseconds: Self.fetchPatience))
+                    pending.partitions, ticket: nextTicket, patienceMilliseconds: fetchPatience))
         case .restoring:
             let new = restore.prepare(pending.partitions)
             if settings.mode.hasChangelog, !new.isEmpty { note(.restoring(new)) }
@@ -72,7 +72,7 @@ extension WorkerMachine {
     }
 
     /// Milliseconds that Kafka has for an answer. Closing the clients waits for a question that is open.
-    static var fetchPatience: Int32 { 1_500 }
+    private var fetchPatience: Int32 { takeOverFailures < 4 ? 1_500 : 4_000 }
 
     /// Kafka has answered what the group has committed, or hasn't.
     public mutating func fetched(
@@ -84,6 +84,7 @@ extension WorkerMachine {
         switch result {
         case .failure(let fault): takeOverFailed(fault)
         case .success(let offsets):
+            takeOverFailures = 0
             guard assignment!.stage == .fetching else {
                 assignment!.stage = .restoring
                 return goOnWithAssignment()
@@ -95,6 +96,7 @@ extension WorkerMachine {
 
     private mutating func takeOverFailed(_ fault: KafkaFault) {
         counters.kafkaErrors += 1
+        takeOverFailures += 1
         // From now on: Kafka may have taken its time.
         assignment?.nextAttempt = now + Self.attemptInterval
         note(.takeOverFailed(assignment?.partitions ?? [], fault))
@@ -122,12 +124,15 @@ extension WorkerMachine {
             note(.metadataNotOurs(offset.partition, problem))
         }
         // It may be here still, after an assignment that was lost without a word.
-        if let place = partitions.place(ofPartition: offset.partition) { remove(place) }
+        if let place = partitions.place(ofPartition: offset.partition) {
+            act(.requestAll(.abandon(slots: [partitions[place].slot], isLost: true)))
+            remove(place)
+        }
         begin(
             PartitionLifecycle(
                 partition: offset.partition,
                 begin: offset.offset.map { .init(offset: $0, metadata: offset.metadata) },
-                completed: decoded.completed, logEnd: offset.logEnd, spanLimit: settings.spanLimit,
+                completed: decoded.completed, spanLimit: settings.spanLimit,
                 metadataBytes: settings.metadataBytes))
     }
 

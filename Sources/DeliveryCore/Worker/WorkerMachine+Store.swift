@@ -64,8 +64,8 @@ extension WorkerMachine {
     public mutating func found(_ slot: UInt16, _ items: [DueItem]?, isEnd: Bool, at now: UInt64) {
         self.now = max(self.now, now)
         guard let place = partitions.place(ofSlot: slot) else { return }
-        let (end, logEnd) = (partitions[place].end, partitions[place].logEnd)
-        let due = due.found(slot, items, isEnd: isEnd) { $0 < end || $0 >= logEnd }
+        let (end, hasEarlierLog) = (partitions[place].end, partitions[place].hasEarlierLog)
+        let due = due.found(slot, items, isEnd: isEnd) { $0 < end || hasEarlierLog }
         guard !due.isEmpty else { return }
         var parts = [[DueItem]](repeating: [], count: settings.shards)
         for item in due { parts[shardIndex(ofHash: item.device.low, shards: settings.shards)].append(item) }
@@ -152,6 +152,10 @@ extension WorkerMachine {
         case .frozen(let number, let produced):
             transactions?.frozen(number, produced: produced)
             followTransactions()
+        case .refused(let number):
+            transactions?.refused(number)
+            followTransactions()
+        case .droppedChange(let epoch): changeDropped(epoch, at: now)
         case .released(let slot): released(slot)
         case .passed(let number): passed(number)
         case .drained(let jobs):
@@ -243,7 +247,8 @@ extension WorkerMachine {
 
     public var phase: Drain.Phase { drain.phase }
     public var assignedPartitions: Int { partitions.count }
-    public var isStoreHeld: Bool { gate.isHeld }
+    /// The store's last write failed.
+    public var hasStoreFailed: Bool { isStoreFailing }
     public var isMembershipInDoubt: Bool { lease.isDoubtful && partitions.count > 0 }
     /// Partitions that are to be taken over; nil: none are.
     public var arriving: Int? { assignment?.partitions.count }

@@ -116,6 +116,10 @@ public struct WorkerMachine: ~Copyable {
     /// Shards that have yet to do what they were asked for, and the number of the question.
     var passes: (number: UInt64, awaited: Int) = (0, 0)
     var nextTicket: UInt64 = 0
+    /// The end of the permit, in nanoseconds.
+    var permitEnd: UInt64 = 0
+    /// Failed attempts in a row to take partitions over.
+    var takeOverFailures = 0
     /// By slot: jobs of partitions that went away, as long as shards hold some.
     private var orphans: [UInt16: Orphans] = [:]
 
@@ -172,7 +176,8 @@ public struct WorkerMachine: ~Copyable {
     public mutating func start(at now: UInt64) {
         self.now = max(self.now, now)
         lease = MembershipLease(session: settings.sessionTimeout, now: now)
-        act(.extendPermit(until: lease.until))
+        permitEnd = lease.until
+        act(.extendPermit(until: permitEnd))
         if transactions != nil {
             transactions!.start()
             followTransactions()
@@ -446,6 +451,13 @@ public struct WorkerMachine: ~Copyable {
         followGate()
     }
 
+    /// A change of the store was dropped with its partition, which is lost.
+    public mutating func changeDropped(_ epoch: ChangeEpoch, at now: UInt64) {
+        self.now = max(self.now, now)
+        committer.acknowledged(epoch, at: now)
+        followCommitter()
+    }
+
     // MARK: The gate
 
     /// Jobs of assigned partitions whose outcome isn't there yet.
@@ -569,12 +581,12 @@ public struct WorkerMachine: ~Copyable {
     // MARK: Time
 
     /// When ``wake(at:)`` is to be called, in nanoseconds; nil: ticks are enough.
-    public var wakeAt: UInt64? { transactions?.wakeAt }
+    public var wakeAt: UInt64? { drain.phase < .leaving && !drain.isAtOnce ? transactions?.wakeAt : nil }
 
     /// The time of ``wakeAt`` has come.
     public mutating func wake(at now: UInt64) {
         self.now = max(self.now, now)
-        guard transactions != nil, drain.phase != .leaving, drain.phase != .ended else { return }
+        guard transactions != nil, drain.phase < .leaving, !drain.isAtOnce else { return }
         transactions!.wake(at: now)
         followTransactions()
         checkDrain()

@@ -93,7 +93,7 @@ extension Intake {
             changelog.unacknowledged = machine.unacknowledgedChanges
             observation.changelog = changelog
         }
-        observation.isStoreFailing = machine.isStoreHeld
+        observation.isStoreFailing = machine.hasStoreFailed
         observation.isMembershipInDoubt = machine.isMembershipInDoubt
         observation.partitions = partitionReports()
         observation.counters = counters

@@ -241,13 +241,13 @@ extension Shard {
         var departure = Departure(
             job: job, facts: facts, progress: progress, resident: resident,
             movedAtMilliseconds: context.movedAtMilliseconds)
-        guard mustMove else { return handOver(shard, departure) }
+        guard mustMove else { return peers.handOver(departure, to: shard) }
         if outcomes.hasChangelog {
             let release = DepartureRelease()
             departure.release = release
             outcomes.afterThis { [self, device = job.device] in
                 release.release()
-                released(shard, device)
+                peers.released(device, at: shard)
             }
         }
         storage?.depart(departure)

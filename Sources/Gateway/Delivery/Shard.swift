@@ -92,17 +92,12 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private(set) var isDraining = false
     /// Who waits for everything of a partition to end.
     var unsettled: [(partitionSlot: UInt16?, settled: @Sendable () -> Void)] = []
-    /// Tells the intake of a job that was in flight and is given back after all.
-    var gaveBack: @Sendable (_ partitionSlot: UInt16) -> Void = { _ in }
-    /// Hands an item to another shard, by its index.
-    var handOver: @Sendable (Int, Departure) -> Void = { _, _ in }
-    /// Tells another shard, by its index, that departures of a device may be taken over.
-    var released: @Sendable (Int, DeviceKey) -> Void = { _, _ in }
+    private let port: IntakePort
+    let peers: ShardPeers
     /// Of the intake; nothing is sent without it.
     private let permit: SendPermit
     /// What the intake has to hear at the end of the turn.
     var news = ShardProgress()
-    var report: @Sendable (ShardProgress) -> Void = { _ in }
     /// Answers that still come are nobody's.
     private(set) var hasEnded = false
 
@@ -111,12 +106,14 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     init(
         plan: ShardPlan, outcomes: ShardProducer, bytesInFlight: InFlightBytes, permit: SendPermit,
-        store: RetryStore? = nil, logger: Logger
+        store: RetryStore?, port: IntakePort, peers: ShardPeers, logger: Logger
     ) throws(SystemError) {
         self.plan = plan
         self.outcomes = outcomes
         self.bytesInFlight = bytesInFlight
         self.permit = permit
+        self.port = port
+        self.peers = peers
         self.logger = logger
         loop = try EventLoop(name: "shard-\(plan.index)")
         ring = SingleProducerRing(capacity: plan.limits.capacity)
@@ -133,7 +130,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
         outcomes.attach(
             to: loop, resume: { [unowned self] in askForTurnEnd() },
-            gaveBack: { [unowned self] in gaveBack($0) })
+            report: { [unowned self] in report($0) })
         storage = store.map { ShardStore($0) { [unowned self] in askForTurnEnd() } }
     }
 
@@ -214,6 +211,11 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     }
 
     // MARK: Giving back
+
+    /// A job that the intake counts has ended without an outcome of this worker.
+    func gaveBack(_ partitionSlot: UInt16) { report(.gaveBack(slot: partitionSlot)) }
+
+    func report(_ report: ShardReport) { port.report(plan.index, report) }
 
     /// A partition begins under a slot that an earlier one may have had.
     func begin(partitionSlot: UInt16) {

@@ -21,8 +21,8 @@ final class ShardProducer: TimerHandler {
     /// Without transactions, which fence a worker that was stopped for long, nothing is produced while it isn't sure to have
     /// its partitions still: what it has to say may be another's to say by now. Nil with transactions.
     private let permit: SendPermit?
-    /// Called for each outcome that is not produced, as its partition has gone and its offset with it.
-    private var gaveBack: (_ partitionSlot: UInt16) -> Void = { _ in }
+    /// Tells the intake of outcomes and changes that are not produced.
+    private var report: (ShardReport) -> Void = { _ in }
     /// Called when a blocked writer has room again.
     private var resume: () -> Void = {}
 
@@ -55,14 +55,14 @@ final class ShardProducer: TimerHandler {
 
     /// - Parameters:
     ///   - resume: called when a blocked writer has room again, and when the next transaction has begun.
-    ///   - gaveBack: called for each outcome that is not produced, as its partition has gone and its offset with it.
+    ///   - report: called for each outcome or change that is not produced, as its partition has gone.
     func attach(
         to loop: EventLoop, resume: @escaping () -> Void,
-        gaveBack: @escaping (_ partitionSlot: UInt16) -> Void
+        report: @escaping (ShardReport) -> Void
     ) {
         self.loop = loop
         self.resume = resume
-        self.gaveBack = gaveBack
+        self.report = report
     }
 
     /// The shard should send nothing.
@@ -182,7 +182,7 @@ final class ShardProducer: TimerHandler {
                 _ = order.answered(handle, produce(handle, omitsValue: omitsValue))
             case .forget(let before): kept.forget(before: before)
             case .gaveBack(let partitionSlot, _):
-                gaveBack(partitionSlot)
+                report(.gaveBack(slot: partitionSlot))
             case .frozen(let number, let produced): whenFrozen?(number, produced)
             case .released(let ticket):
                 guard let index = waiters.firstIndex(where: { $0.ticket == ticket }) else { continue }
@@ -193,6 +193,12 @@ final class ShardProducer: TimerHandler {
                 logger.warning(
                     "the producer takes no record of the open transaction",
                     metadata: ["transaction": "\(number)"])
+                report(.refused(number: number))
+            case .droppedChange(let handle):
+                guard let opaque = kept[handle]?.opaque, let change = ChangeSource(opaque: opaque) else {
+                    continue
+                }
+                report(.droppedChange(ChangeEpoch(shard: change.shard, epoch: change.epoch)))
             case .failed(let handle): failed(handle)
             }
         }

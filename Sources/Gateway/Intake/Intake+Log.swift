@@ -1,4 +1,5 @@
 import DeliveryCore
+import EventLoop
 import Logging
 
 /// The log of what the machine notes.
@@ -113,7 +114,9 @@ extension Intake {
 
     private func logEnd(_ note: WorkerNote) {
         switch note {
-        case .draining(let jobs): logger.info("draining", metadata: ["jobs": "\(jobs)"])
+        case .draining(let jobs):
+            stopNote.note(at: .read())
+            logger.info("draining", metadata: ["jobs": "\(jobs)"])
         case .drainDeadline(let jobs):
             logger.warning(
                 "the drain deadline has come; jobs in flight will be done again",
@@ -121,6 +124,7 @@ extension Intake {
         case .failed(let fault):
             logger.critical("the worker stops", metadata: ["reason": "\(describe(fault))"])
         case .stopsAtOnce(let fault):
+            stopNote.note(at: .read())
             logger.critical("the worker stops at once", metadata: ["reason": "\(describe(fault))"])
         default: break
         }

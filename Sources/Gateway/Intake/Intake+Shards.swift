@@ -5,10 +5,9 @@ import RetryStore
 /// Orders of the machine to the shards.
 extension Intake {
     func askAll(_ request: ShardRequest) {
-        if case .begin(let slot, let partition, let readThrough, let logEnd, let committed) = request {
+        if case .begin(let slot, let partition, let readThrough, let hasEarlierLog, let committed) = request {
             return begin(
-                slot, partition, readThrough: readThrough, hasEarlierLog: logEnd <= readThrough + 1,
-                committed: committed)
+                slot, partition, readThrough: readThrough, hasEarlierLog: hasEarlierLog, committed: committed)
         }
         for index in shards.indices { ask(index, request) }
     }
@@ -35,34 +34,32 @@ extension Intake {
 
     func ask(_ index: Int, _ request: ShardRequest) {
         let shard = shards[index]
-        shard.loop.execute { [self] in
-            shard.perform(request) { [self] in report(index, $0) }
-        }
+        shard.loop.execute { shard.perform(request) }
     }
 }
 
 extension Shard {
     /// Carries out an order of the worker. On the shard's thread.
-    func perform(_ request: ShardRequest, _ report: @escaping @Sendable (ShardReport) -> Void) {
+    func perform(_ request: ShardRequest) {
         switch request {
         case .begin(let slot, _, _, _, _): begin(partitionSlot: slot)
         case .abandon(let slots, let isLost):
             report(
                 .abandoned(
                     slots.map { SlotCount(slot: $0, count: abandon(partitionSlot: $0, isLost: isLost)) }))
-        case .settle(let slot): whenSettled(partitionSlot: slot) { report(.settled(slot: slot)) }
+        case .settle(let slot): whenSettled(partitionSlot: slot) { [self] in report(.settled(slot: slot)) }
         case .end(let slots): for slot in slots { end(partitionSlot: slot) }
-        case .release(let slot): whenSettled(partitionSlot: slot) { report(.released(slot: slot)) }
+        case .release(let slot): whenSettled(partitionSlot: slot) { [self] in report(.released(slot: slot)) }
         case .relieve(let slot, let offset): relieve(partitionSlot: slot, below: offset)
         case .due(let slot, let items, let readThrough):
             let keys = items.map { ItemKey(device: $0.device, offset: $0.offset) }
-            due(slot, keys, readThrough: readThrough) { report(.dueTaken(slot: slot)) }
+            due(slot, keys, readThrough: readThrough) { [self] in report(.dueTaken(slot: slot)) }
         case .remove(let places): remove(places)
         case .forgetMarkers(let slot): forgetMarks(partitionSlot: slot)
         case .flush: report(.flushed(ShardFlush(flushToStore())))
         case .freeze(let number, let atOnce):
             submitToStore()
-            outcomes.freeze(number, atOnce: atOnce) { report(.frozen(number: $0, produced: $1)) }
+            outcomes.freeze(number, atOnce: atOnce) { [self] in report(.frozen(number: $0, produced: $1)) }
         case .thaw(let number, let repeating, let omitsValues):
             outcomes.thaw(number, repeating: repeating, omitsValues: omitsValues)
         case .storeFails(let isFailing): storeFails(isFailing)
@@ -70,7 +67,7 @@ extension Shard {
         case .pass(let number): report(.passed(number))
         case .drain:
             report(.drained(drain()))
-            whenSettled(partitionSlot: nil) { report(.settledAll) }
+            whenSettled(partitionSlot: nil) { [self] in report(.settledAll) }
         case .finish:
             end()
             let flush = flushToStore()

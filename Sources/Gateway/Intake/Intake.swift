@@ -109,10 +109,6 @@ final class Intake: TimerHandler, @unchecked Sendable {
         events.target = { [unowned self] in handle($0) }
         recordsWakeup = try loop.makeWakeup { [unowned self] in pollRecords() }
         reportsWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
-        for (index, shard) in shards.enumerated() {
-            shard.gaveBack = { [unowned self] slot in report(index, .gaveBack(slot: slot)) }
-            shard.report = { [unowned self] progress in report(index, .progress(progress)) }
-        }
         store?.observeFailures { [weak self] error in
             guard let self else { return }
             loop.execute { [self] in storeWorks(error) }
@@ -404,7 +400,12 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 try consumer.unassign(topicPartitions(numbers))
             }
         case .commit(let set, let ticket): commit(set, ticket)
-        case .close(let timeout): close(timeout)
+        case .close(let timeout):
+            // Not within a poll, whose queue goes with the client.
+            loop.execute { [self] in
+                close(timeout)
+                act()
+            }
         case .step(let step): start(step)
         case .sendOffsets(let parts): sendOffsets(parts)
         case .request(let shard, let request): ask(shard, request)
@@ -461,12 +462,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
             var result: Result<[FetchedOffset], KafkaFault>
             do throws(KafkaError) {
                 let committed = try offsets.committed(partitions, timeoutMilliseconds: patience)
-                let ends = offsets.logEnds(partitions, timeoutMilliseconds: patience)
                 result = .success(
                     committed.map {
                         FetchedOffset(
-                            partition: $0.topicPartition.partition, offset: $0.offset, metadata: $0.metadata,
-                            logEnd: ends[$0.topicPartition])
+                            partition: $0.topicPartition.partition, offset: $0.offset, metadata: $0.metadata)
                     })
             } catch {
                 result = .failure(KafkaFault(error))

@@ -262,12 +262,12 @@ extension Shard {
         guard !storage.batch.isEmpty else { return }
         let requests = ShardStore.Requests(
             residency: residency.takeRequests(), departures: storage.takeDepartures())
-        let (handOver, shards) = (handOver, plan.shards)
+        let (peers, shards) = (peers, plan.shards)
         storage.store.submit(storage.takeBatch()) { [self] result in
             // On the store's thread: so another shard hears of an item before a load of its own can find it, and what it
             // asks for the item comes after what was asked here.
             for departure in requests.departures {
-                handOver(shardIndex(of: departure.job.device, shards: shards), departure)
+                peers.handOver(departure, to: shardIndex(of: departure.job.device, shards: shards))
             }
             loop.execute { [self] in batchEnded(requests, result) }
         }
@@ -276,7 +276,7 @@ extension Shard {
     private func tellIntake() {
         // What is complete because of a record that waits for the next transaction must not be committed in this one.
         guard !news.isEmpty, !outcomes.isFrozen || hasEnded else { return }
-        report(exchange(&news, with: ShardProgress()))
+        report(.progress(exchange(&news, with: ShardProgress())))
     }
 
     /// A batch was done, or never will be: then the worker ends.

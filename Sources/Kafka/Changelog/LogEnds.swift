@@ -70,7 +70,7 @@ private func watermarks(
 }
 
 /// - Parameter place: `.beginning` or `.end`.
-func queryOffsets(
+private func queryOffsets(
     _ client: OpaquePointer, _ partitions: [TopicPartition], _ place: StartOffset,
     _ timeoutMilliseconds: Int32
 ) throws(KafkaError) -> [TopicPartition: Result<Int64, KafkaError>] {

@@ -404,7 +404,8 @@ final class ShardProcess {
                 process.report(self.number, .frozen(number: number, produced: produced))
             case .armTimer: timerAt = world.now + 5_000_000
             case .failed: world.note("a record of process # can't be produced", process.serial)
-            case .released, .resumed, .refused: break
+            case .refused(let number): process.report(self.number, .refused(number: number))
+            case .released, .resumed, .droppedChange: break
             }
         }
     }

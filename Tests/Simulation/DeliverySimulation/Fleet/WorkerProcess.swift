@@ -240,7 +240,7 @@ final class WorkerProcess {
             let fetched = offsets.map {
                 FetchedOffset(
                     partition: Int32($0.partition), offset: $0.offset < 0 ? nil : $0.offset,
-                    metadata: $0.metadata, logEnd: kafka.log(.jobs, $0.partition).end)
+                    metadata: $0.metadata)
             }
             machine.fetched(ticket, failure.map { .failure(.of($0)) } ?? .success(fetched), at: now)
         case .listed, .outOfRange: break

@@ -1,0 +1,56 @@
+import DeliveryCore
+import Kafka
+import SluiceModel
+import Synchronization
+
+/// Way of shards, producers and the changelog's reader to the intake, which is made after them. Any thread.
+final class IntakePort: Sendable {
+    private struct Weak {
+        weak var intake: Intake?
+    }
+    private let target = Mutex(Weak())
+
+    /// Called once, before any thread starts.
+    func connect(to intake: Intake) { target.withLock { $0.intake = intake } }
+
+    func report(_ shard: Int, _ report: ShardReport) { intake?.report(shard, report) }
+
+    func take(_ news: ChangelogRestorer.News) {
+        guard let intake else { return }
+        intake.loop.execute { intake.take(news) }
+    }
+
+    func fail(_ reason: String, _ error: KafkaError) {
+        guard let intake else { return }
+        intake.loop.execute { intake.fail(.other(reason), error) }
+    }
+
+    private var intake: Intake? { target.withLock { $0.intake } }
+}
+
+/// Way of a shard to the others of its worker, by their indices. Any thread.
+final class ShardPeers: Sendable {
+    private struct Weak {
+        weak var shard: Shard?
+    }
+    private let shards = Mutex<[Weak]>([])
+
+    /// Called once, before any thread starts.
+    func connect(to shards: [Shard]) { self.shards.withLock { $0 = shards.map { Weak(shard: $0) } } }
+
+    /// Hands an item to the shard of its device's new token.
+    func handOver(_ departure: Departure, to index: Int) {
+        guard let shard = shard(index) else { return departure.job.release() }
+        shard.loop.execute { shard.adopt(departure) }
+    }
+
+    /// Departures of the device may be taken over by this shard.
+    func released(_ device: DeviceKey, at index: Int) {
+        guard let shard = shard(index) else { return }
+        shard.loop.execute { shard.goOn(device) }
+    }
+
+    private func shard(_ index: Int) -> Shard? {
+        shards.withLock { $0.indices.contains(index) ? $0[index].shard : nil }
+    }
+}
