@@ -456,6 +456,30 @@ extension WorkerAction {
 
     // MARK: The end
 
+    @Test func theLastCommitWaitsForTheShardsLastChanges() {
+        let script = WorkerScript(.changelog)
+        script.assign([0])
+        _ = script.take(0)
+        script.deliver(0)
+        script.tell { $0.stop(at: $1) }
+        script.reportAll { _ in .drained(0) }
+        script.reportAll { _ in .settledAll }
+        script.reportAll { shard in
+            .finished(
+                ShardEnding(
+                    flush: ShardFlush(
+                        hasWritten: true, produced: shard == 0 ? 1 : 0,
+                        epoch: ChangeEpoch(shard: UInt16(shard), epoch: 0)),
+                    produced: 0, changesLeft: 0, isTorn: false))
+        }
+        script.polled()
+        #expect(script.flushAll(epoch: 1).allSatisfy { $0.commit == nil }, "a change isn't acknowledged")
+        let said = script.tell {
+            $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 0, at: $1)
+        }
+        #expect(said.contains { $0.commit?.set.kind == .last })
+    }
+
     @Test func aCopyIsCompleteOnlyWhenTheStoreHasForgottenWhatEnded() throws {
         let script = open()
         script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }

@@ -127,14 +127,15 @@ public struct Committer: Sendable {
 
     /// A shard has handed over what it had.
     mutating func flushed(_ flush: ShardFlush, at now: UInt64) {
-        let isOpen = count(flush)
+        count(flush)
         guard stage == .flushing else { return }
         awaitedShards -= 1
         if flush.hasWritten { hasWritten = true }
-        if isOpen { awaitedChanges.insert(flush.epoch) }
         guard awaitedShards == 0 else { return }
         if mode == .changelog {
             stage = .acknowledging
+            // Also those of an earlier flush: a shard's last one, or that of a commit that came to nothing.
+            awaitedChanges = Set(unacknowledged.filter { $0.value > 0 }.keys)
             passIfAcknowledged(at: now)
         } else if mode == .local, hasWritten {
             stage = .syncing
@@ -145,13 +146,10 @@ public struct Committer: Sendable {
     }
 
     /// Counts the records of a shard whose reports are to come.
-    /// - Returns: whether there are some.
-    @discardableResult
-    mutating func count(_ flush: ShardFlush) -> Bool {
-        guard flush.produced > 0, mode == .changelog else { return false }
+    mutating func count(_ flush: ShardFlush) {
+        guard flush.produced > 0, mode == .changelog else { return }
         let open = unacknowledged[flush.epoch, default: 0] + flush.produced
         unacknowledged[flush.epoch] = open == 0 ? nil : open
-        return open != 0
     }
 
     mutating func synced(isDone: Bool, at now: UInt64) {
