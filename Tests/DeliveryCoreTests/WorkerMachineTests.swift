@@ -456,6 +456,29 @@ extension WorkerAction {
 
     // MARK: The end
 
+    @Test func theLastCommitSyncsWhatTheShardsHaveWrittenLast() {
+        let script = WorkerScript(.local)
+        script.assign([0])
+        _ = script.take(0)
+        script.deliver(0)
+        script.tell { $0.stop(at: $1) }
+        script.reportAll { _ in .drained(0) }
+        script.reportAll { _ in .settledAll }
+        script.reportAll { shard in
+            .finished(
+                ShardEnding(
+                    flush: ShardFlush(
+                        hasWritten: true, epoch: ChangeEpoch(shard: UInt16(shard), epoch: 0)),
+                    produced: 0, changesLeft: 0, isTorn: false))
+        }
+        script.polled()
+        let said = script.reportAll { shard in
+            .flushed(ShardFlush(epoch: ChangeEpoch(shard: UInt16(shard), epoch: 1)))
+        }
+        #expect(said == [.sync])
+        #expect(script.tell { $0.synced(isDone: true, at: $1) }.contains { $0.commit?.set.kind == .last })
+    }
+
     @Test func theLastCommitWaitsForTheShardsLastChanges() {
         let script = WorkerScript(.changelog)
         script.assign([0])

@@ -61,12 +61,11 @@ public struct Committer: Sendable {
     /// Nil while idle.
     private var current: CommitSet?
     private var awaitedShards = 0
-    private var hasWritten = false
     /// Changes whose acknowledgements the commit awaits.
     private var awaitedChanges: Set<ChangeEpoch> = []
     /// Unacknowledged changelog records per shard and epoch. Negative while acknowledgements are ahead of the shard's count.
     private var unacknowledged: [ChangeEpoch: Int] = [:]
-    /// The last sync failed.
+    /// Something was written since the last sync, or that failed.
     private var mustSync = false
     private var ticket: UInt64 = 0
     /// Of the commit that Kafka was asked for last.
@@ -110,7 +109,6 @@ public struct Committer: Sendable {
         guard mode.hasStore else { return commit(at: now) }
         stage = .flushing
         awaitedShards = shards
-        hasWritten = mustSync
         awaitedChanges = []
         actions.append(.flush)
     }
@@ -130,15 +128,15 @@ public struct Committer: Sendable {
         count(flush)
         guard stage == .flushing else { return }
         awaitedShards -= 1
-        if flush.hasWritten { hasWritten = true }
         guard awaitedShards == 0 else { return }
         if mode == .changelog {
             stage = .acknowledging
             // Also those of an earlier flush: a shard's last one, or that of a commit that came to nothing.
             awaitedChanges = Set(unacknowledged.filter { $0.value > 0 }.keys)
             passIfAcknowledged(at: now)
-        } else if mode == .local, hasWritten {
+        } else if mode == .local, mustSync {
             stage = .syncing
+            mustSync = false
             actions.append(.sync)
         } else {
             commit(at: now)
@@ -147,13 +145,14 @@ public struct Committer: Sendable {
 
     /// Counts the records of a shard whose reports are to come.
     mutating func count(_ flush: ShardFlush) {
+        if flush.hasWritten { mustSync = true }
         guard flush.produced > 0, mode == .changelog else { return }
         let open = unacknowledged[flush.epoch, default: 0] + flush.produced
         unacknowledged[flush.epoch] = open == 0 ? nil : open
     }
 
     mutating func synced(isDone: Bool, at now: UInt64) {
-        mustSync = !isDone
+        if !isDone { mustSync = true }
         guard stage == .syncing else { return }
         if isDone { commit(at: now) } else { end(isTaken: false) }
     }
