@@ -5,7 +5,7 @@ SWIFT ?= swift
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-connection bench-core bench-store fuzz fuzz-merge fuzz-build simulate simulate-mutations chaos format lint clean dependencies test-dependencies toolchain
+.PHONY: help build demo test bench bench-connection bench-core bench-store fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -16,8 +16,10 @@ help:
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
 	@echo 'make bench-store  the retry store with ten million pushes: each figure with its bound, about fifteen minutes'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds something or is stopped'
-	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2'
+	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2;'
+	@echo '               SHRINK=1 looks for the smallest run that breaks the same promise'
 	@echo 'make simulate-mutations  deliberate mistakes in the core, each of which the simulation must catch'
+	@echo 'make simulate-mechanical  a sample of mechanical mistakes in the core, and which of them nothing notices'
 	@echo 'make chaos    workers on real brokers under faults, with an auditor: FAULTS=60 SECONDS=900 SEED=… (see CONTRIBUTING)'
 	@echo 'make format   formats the sources in place'
 	@echo 'make lint     checks the format'
@@ -86,16 +88,25 @@ EVENTS ?= 10000
 FIRST ?= 1
 JOBS ?= 2
 
-# A broken promise prints its seed, the steps before it, and the command that runs it again.
+# Nothing: the run that is found is printed as it is.
+SHRINK ?=
+# A broken promise prints its seed, the steps before it, and the command that runs it again. Fleets fail as well when a state
+# or a transition of a machine is never entered.
 simulate: toolchain test-dependencies
 	@$(SWIFT) build -c release --product sluice-simulate
-	@.build/release/sluice-simulate --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) --jobs $(JOBS) $(ARGS)
+	@.build/release/sluice-simulate --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) --jobs $(JOBS) \
+		$(if $(SHRINK),--shrink) $(ARGS)
 	@for mode in none local changelog transactions; do \
-		.build/release/sluice-simulate --fleet $$mode --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) $(ARGS) || exit 1; \
+		.build/release/sluice-simulate --fleet $$mode --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) --jobs $(JOBS) \
+			--coverage $(if $(SHRINK),--shrink) $(ARGS) || exit 1; \
 	done
 
 simulate-mutations: toolchain test-dependencies
-	@Tests/Simulation/mutations.py --swift $(SWIFT) $(ARGS)
+	@Tests/Simulation/mutations.py --swift $(SWIFT) --jobs $(JOBS) $(ARGS)
+
+# Survivors are for a reader to judge: the exit status is 0 with them too.
+simulate-mechanical: toolchain test-dependencies
+	@Tests/Simulation/mechanical.py --swift $(SWIFT) --jobs $(JOBS) $(ARGS)
 
 FAULTS ?= 60
 SECONDS ?= 900

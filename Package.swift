@@ -11,10 +11,9 @@ let strict: [SwiftSetting] = [
 let hot: [SwiftSetting] =
     strict + [.unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))]
 
-/// The copy with deliberate mistakes that `make simulate-mutations` tests the simulation with.
-let deliveryCore =
-    Context.environment["SLUICE_MUTATIONS"] == nil
-    ? "Sources/DeliveryCore" : ".build/mutations/DeliveryCore"
+/// The directory below `.build` with a copy of the core that has deliberate mistakes; nil: the core as it is.
+let mutations = Context.environment["SLUICE_MUTATIONS"]
+let deliveryCore = mutations.map { ".build/\($0)/DeliveryCore" } ?? "Sources/DeliveryCore"
 
 /// The modules of the gateway. Dependencies point downwards only; everything above the C libraries is
 /// pure: no socket, no clock, no file, no thread.
@@ -139,11 +138,13 @@ let package = Package(
         .executableTarget(
             name: "sluice-simulate",
             dependencies: [
-                "DeliveryCore", "DeliverySimulation", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                "DeliveryCore", "DeliverySimulation",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             path: "Tests/Simulation/Simulate", swiftSettings: strict),
         .testTarget(
-            name: "DeliverySimulationTests", dependencies: ["DeliveryCore", "DeliverySimulation"], swiftSettings: strict),
+            name: "DeliverySimulationTests", dependencies: ["DeliveryCore", "DeliverySimulation"],
+            swiftSettings: strict),
         .testTarget(
             name: "EventLoopTests", dependencies: ["EventLoop", "TestSupport"],
             swiftSettings: strict),
@@ -184,6 +185,17 @@ let package = Package(
     ],
     cxxLanguageStandard: .cxx17
 )
+
+// With a mutated core only its judges are built.
+if mutations != nil {
+    let judges: Set = [
+        "CPrefetch", "CSimdjson", "SluiceModel", "DeliveryCore", "TestSupport", "DeliveryCoreTests",
+        "DeliverySimulation",
+        "sluice-simulate",
+    ]
+    package.targets.removeAll { !judges.contains($0.name) }
+    package.products = []
+}
 
 // Needs the compiler's fuzzing library at link time: `make fuzz` asks for it.
 if Context.environment["SLUICE_FUZZ"] != nil {

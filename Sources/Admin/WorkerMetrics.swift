@@ -25,6 +25,10 @@ enum WorkerMetrics {
             refusedHosts)
         add(intake, to: &metrics)
         add(totals, to: &metrics)
+        metrics.counter(
+            "broken_invariants",
+            "Looks that found a worker in a state that can't be: 0, or something is wrong. See the log.",
+            totals.brokenInvariants + intake.counters.brokenInvariants)
         if let store { add(store, totals, intake, to: &metrics) }
         if intake.changelog != nil {
             metrics.gauge(

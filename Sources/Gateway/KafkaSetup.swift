@@ -127,6 +127,11 @@ struct KafkaSetup {
         .milliseconds(consumer["session.timeout.ms"].flatMap(Int.init) ?? 10_000)
     }
 
+    /// After so long the group goes on without a worker that hasn't answered a rebalance.
+    var rebalanceTimeout: Duration {
+        .milliseconds(consumer["max.poll.interval.ms"].flatMap(Int.init) ?? 300_000)
+    }
+
     /// A partition that has no committed offset is read from its beginning.
     var readsFromBeginning: Bool {
         switch consumer["auto.offset.reset"] {

@@ -164,6 +164,7 @@ public final class Worker: Sendable {
                     revokeDeadline: min(delivery.drainDeadline, .seconds(10)),
                     partitionShare: delivery.partitionShare,
                     sessionTimeout: properties.sessionTimeout,
+                    rebalanceTimeout: properties.rebalanceTimeout,
                     readsFromBeginning: properties.readsFromBeginning, longestAbsence: longestAbsence),
                 parts: .init(
                     consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,

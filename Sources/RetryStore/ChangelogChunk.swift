@@ -101,7 +101,7 @@ public final class ChangelogChunk: @unchecked Sendable {
 
     private func put(_ key: ItemKey, _ value: UnsafeRawBufferPointer, _ partition: StorePartition) {
         write(ItemKeyBytes(key), value, partition.items, writes)
-        if let due = DueBytes(prefixOf: value)?.due { partition.due.putDue(due, key, in: writes) }
+        putDue(key, value, partition, in: writes)
     }
 
     private func replace(_ key: ItemKey, _ value: UnsafeRawBufferPointer?) {
@@ -158,7 +158,15 @@ public final class ChangelogChunk: @unchecked Sendable {
             let due = value.flatMap { DueBytes(prefixOf: $0)?.due }
             if let old, old != due { partition.due.removeDue(old, replacement.key, in: replacing) }
             write(key, value, partition.items, replacing)
-            if let due { partition.due.putDue(due, replacement.key, in: replacing) }
+            if let value { putDue(replacement.key, value, partition, in: replacing) }
         }
+    }
+
+    private func putDue(
+        _ key: ItemKey, _ value: UnsafeRawBufferPointer, _ partition: StorePartition, in batch: OpaquePointer
+    ) {
+        guard let due = DueBytes(prefixOf: value)?.due else { return }
+        let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
+        partition.due.putDue(due, key, StoredPush.parkedTopic(of: push), in: batch)
     }
 }

@@ -17,6 +17,9 @@ public struct ItemKey: Hashable, BitwiseCopyable, Sendable {
 public struct DeviceState: Equatable, BitwiseCopyable, Sendable {
     /// 0 online, 1 offline, 2 presumed offline.
     public var presence: UInt8
+    /// The device is online, and items that were held for it are on their way out. Whoever takes the partition over loads
+    /// them, because no further report brings them.
+    public var isAwaited: Bool
     /// Of what moment the device's last report told, in milliseconds since the epoch; 0: there was none, it is presumed.
     public var learnedMilliseconds: Int64
     /// The offset of that report's record, which orders reports of one moment; -1 when there was none or it isn't known.
@@ -26,9 +29,11 @@ public struct DeviceState: Equatable, BitwiseCopyable, Sendable {
     public var expiryMilliseconds: Int64
 
     public init(
-        presence: UInt8, learnedMilliseconds: Int64, learnedOffset: Int64 = -1, expiryMilliseconds: Int64
+        presence: UInt8, isAwaited: Bool = false, learnedMilliseconds: Int64, learnedOffset: Int64 = -1,
+        expiryMilliseconds: Int64
     ) {
         self.presence = presence
+        self.isAwaited = isAwaited
         self.learnedMilliseconds = learnedMilliseconds
         self.learnedOffset = learnedOffset
         self.expiryMilliseconds = expiryMilliseconds
@@ -45,6 +50,27 @@ public struct DueEntry: Hashable, BitwiseCopyable, Sendable {
         self.due = due
         self.key = key
     }
+}
+
+/// A stored push that waits with its topic.
+public struct ParkedEntry: Hashable, BitwiseCopyable, Sendable {
+    public var entry: DueEntry
+    /// ``StoredPush/topicHash(_:)`` of its topic.
+    public var topic: UInt32
+
+    public init(entry: DueEntry, topic: UInt32) {
+        self.entry = entry
+        self.topic = topic
+    }
+}
+
+/// A part of what waits with its topic, in the order of `due`, device and offset.
+public struct ParkedScan: Sendable {
+    public var entries: [ParkedEntry]
+    /// Where to go on; what the scan began with if there was nothing at all.
+    public var cursor: DueCursor?
+    /// There is no more in the partition.
+    public var isEnd: Bool
 }
 
 /// The last entry that a scan has seen: the next one goes on behind it and doesn't see what was removed before.

@@ -81,16 +81,36 @@ struct DueBytes: BitwiseCopyable {
     var due: Int64 { Int64(bitPattern: UInt64(bigEndian: value)) }
 }
 
+/// The value of `due-<p>` for a push that waits with its topic; empty for all others.
+struct ParkedBytes: BitwiseCopyable {
+    static let count = 4
+    private var value: UInt32
+
+    init(_ topic: UInt32) { value = topic.bigEndian }
+
+    /// Nil unless there are 4 bytes.
+    init?(_ bytes: UnsafeRawBufferPointer) {
+        guard bytes.count == Self.count else { return nil }
+        value = bytes.loadUnaligned(as: UInt32.self)
+    }
+
+    /// ``StoredPush/topicHash(_:)``.
+    var topic: UInt32 { UInt32(bigEndian: value) }
+}
+
 /// The value of `devices-<p>`.
 enum DeviceStateBytes {
     static let version: UInt8 = 2
     static let count = 26
     /// Without the report's offset.
     private static let version1Count = 18
+    /// Beside the presence, in the same byte: ``DeviceState/isAwaited``.
+    private static let awaitedBit: UInt8 = 1 << 7
 
     static func write(_ state: DeviceState, to target: UnsafeMutableRawPointer) {
         target.storeBytes(of: version, as: UInt8.self)
-        target.storeBytes(of: state.presence, toByteOffset: 1, as: UInt8.self)
+        target.storeBytes(
+            of: state.presence | (state.isAwaited ? awaitedBit : 0), toByteOffset: 1, as: UInt8.self)
         target.storeBytes(of: state.learnedMilliseconds.bigEndian, toByteOffset: 2, as: Int64.self)
         target.storeBytes(of: state.expiryMilliseconds.bigEndian, toByteOffset: 10, as: Int64.self)
         target.storeBytes(of: state.learnedOffset.bigEndian, toByteOffset: 18, as: Int64.self)
@@ -110,7 +130,8 @@ enum DeviceStateBytes {
         // Sums with this moment must not overflow.
         guard StoredPush.instants.contains(learned) else { return nil }
         return DeviceState(
-            presence: bytes[1], learnedMilliseconds: learned, learnedOffset: offset,
+            presence: bytes[1] & ~awaitedBit, isAwaited: bytes[1] & awaitedBit != 0,
+            learnedMilliseconds: learned, learnedOffset: offset,
             expiryMilliseconds: Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 10, as: Int64.self)))
     }
 }

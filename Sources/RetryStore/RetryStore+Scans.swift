@@ -46,7 +46,96 @@ extension RetryStore {
 }
 
 extension RetryStore {
+    /// Hands over the devices of a partition whose items were on their way out, see ``DeviceState/isAwaited``. On the scan
+    /// thread, one scan after another.
+    /// - Parameters:
+    ///   - chunk: devices to hand over at once.
+    ///   - each: called on the scan thread, which may be held up.
+    public func scanAwaitedDevices(
+        _ partition: StorePartition, chunk: Int, each: @escaping @Sendable ([DeviceKey]) -> Void,
+        completion: @escaping @Sendable (RetryStoreError?) -> Void
+    ) {
+        run(on: scanLoop, { completion($0.failure) }) { [self] () throws(RetryStoreError) in
+            var last: DeviceKey?
+            var isEnd = false
+            while !isEnd {
+                if isClosing.load(ordering: .relaxed) { throw .closed }
+                var devices: [DeviceKey] = []
+                isEnd = try partition.devices.scanAwaited(
+                    after: &last, chunk: max(1, chunk), limit: Self.keysPerIterator, into: &devices)
+                if !devices.isEmpty { each(devices) }
+            }
+        }
+    }
+
+    /// Finds pushes that wait with their topic. Each call reads a bounded part of the partition's due entries, whether they
+    /// are of such pushes or not. On the scan thread.
+    /// - Parameters:
+    ///   - topic: ``StoredPush/topicHash(_:)``; nil: any.
+    ///   - after: where the scan before ended; nil: from the beginning.
+    ///   - limit: of entries that are found.
+    public func scanParked(
+        _ partition: StorePartition, topic: UInt32?, after: DueCursor?, limit: Int,
+        completion: @escaping @Sendable (Result<ParkedScan, RetryStoreError>) -> Void
+    ) {
+        run(on: scanLoop, completion) { [self] () throws(RetryStoreError) in
+            if isClosing.load(ordering: .relaxed) { throw .closed }
+            return try partition.due.scanParked(
+                topic, after: after, limit: max(1, limit), keys: Self.keysPerIterator)
+        }
+    }
+
     fileprivate static let keysPerIterator = 1 << 18
+}
+
+extension ColumnFamily {
+    fileprivate func scanParked(
+        _ topic: UInt32?, after: DueCursor?, limit: Int, keys: Int
+    ) throws(RetryStoreError) -> ParkedScan {
+        let iterator = StoreIterator(self, .total, isOnce: true)
+        seek(iterator, after: after)
+        var scan = ParkedScan(entries: [], cursor: after, isEnd: false)
+        var left = keys
+        while iterator.isValid, left > 0, scan.entries.count < limit {
+            let entry = try dueEntry(iterator)
+            if let parked = ParkedBytes(iterator.value)?.topic, topic == nil || parked == topic {
+                scan.entries.append(ParkedEntry(entry: entry, topic: parked))
+            }
+            scan.cursor = DueCursor(entry)
+            left -= 1
+            iterator.next()
+        }
+        try iterator.check()
+        scan.isEnd = !iterator.isValid
+        return scan
+    }
+}
+
+extension ColumnFamily {
+    /// Looks at so many devices, or until a chunk is full. Whether these were the last; else `last` is moved on.
+    fileprivate func scanAwaited(
+        after last: inout DeviceKey?, chunk: Int, limit: Int, into devices: inout [DeviceKey]
+    ) throws(RetryStoreError) -> Bool {
+        let iterator = StoreIterator(self, .total, isOnce: true)
+        if let last {
+            iterator.seek(DeviceKeyBytes(last))
+            if iterator.isValid, DeviceKeyBytes(iterator.key)?.device == last { iterator.next() }
+        } else {
+            iterator.seekToFirst()
+        }
+        var left = limit
+        while iterator.isValid, left > 0, devices.count < chunk {
+            left -= 1
+            // What isn't a device's state is for the inspector to find.
+            if let device = DeviceKeyBytes(iterator.key)?.device {
+                last = device
+                if DeviceStateBytes.read(iterator.value)?.isAwaited == true { devices.append(device) }
+            }
+            iterator.next()
+        }
+        try iterator.check()
+        return !iterator.isValid
+    }
 }
 
 extension ColumnFamily {

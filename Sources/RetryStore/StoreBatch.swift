@@ -36,7 +36,8 @@ public struct StoreBatch: ~Copyable, Sendable {
                 storage.writes, partition.items.handle, key, keyCount,
                 value.baseAddress!.assumingMemoryBound(to: CChar.self), value.count)
         }
-        putDue(partition, key, due: due, replacing: replacingDue, valueCount: value.count)
+        let parked = push.progress.wait == .parked ? StoredPush.topicHash(push.push.topic) : nil
+        putDue(partition, key, due: due, replacing: replacingDue, parked, valueCount: value.count)
     }
 
     /// The same with the bytes of a ``StoredPush`` that was encoded before.
@@ -58,14 +59,16 @@ public struct StoreBatch: ~Copyable, Sendable {
             }
         }
         putDue(
-            partition, key, due: due, replacing: replacingDue, valueCount: DueBytes.count + value.count)
+            partition, key, due: due, replacing: replacingDue, StoredPush.parkedTopic(of: value),
+            valueCount: DueBytes.count + value.count)
     }
 
     private mutating func putDue(
-        _ partition: StorePartition, _ key: ItemKey, due: Int64, replacing: Int64?, valueCount: Int
+        _ partition: StorePartition, _ key: ItemKey, due: Int64, replacing: Int64?, _ parked: UInt32?,
+        valueCount: Int
     ) {
         if let replacing, replacing != due { removeDue(partition, key, due: replacing) }
-        partition.due.putDue(due, key, in: storage.writes)
+        partition.due.putDue(due, key, parked, in: storage.writes)
         storage.putDue(due, partition)
         storage.changes += 1
         storage.bytes += ItemKeyBytes.count + valueCount + DueKeyBytes.count
@@ -180,10 +183,13 @@ final class BatchStorage: @unchecked Sendable {
 }
 
 extension ColumnFamily {
-    /// Of due entries: adds one.
-    func putDue(_ due: Int64, _ item: ItemKey, in batch: OpaquePointer) {
+    /// Adds a due entry, of a push that waits with the topic of this hash; nil: with none.
+    func putDue(_ due: Int64, _ item: ItemKey, _ parked: UInt32?, in batch: OpaquePointer) {
         withKey(DueKeyBytes(due: due, item)) { key, count in
-            rocksdb_writebatch_put_cf(batch, handle, key, count, nil, 0)
+            guard let parked else { return rocksdb_writebatch_put_cf(batch, handle, key, count, nil, 0) }
+            withKey(ParkedBytes(parked)) { value, valueCount in
+                rocksdb_writebatch_put_cf(batch, handle, key, count, value, valueCount)
+            }
         }
     }
 

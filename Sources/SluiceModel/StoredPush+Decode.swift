@@ -39,7 +39,7 @@ extension StoredPush {
         let timeout =
             try flags.contains(.receiptTimeout)
             ? reader.small(.receiptTimeout) : JobLimits.defaultReceiptTimeout
-        var progress = Progress(wait: flags.wait)
+        var progress = Progress(wait: flags.wait ?? .none)
         if flags.contains(.attempts) {
             progress.attempts = try reader.small(.attempts)
             progress.failures = try reader.small(.failures)
@@ -69,6 +69,26 @@ extension StoredPush {
             progress: progress, partition: partition, offset: offset, polledMilliseconds: polled)
     }
 
+    /// ``topicHash(_:)`` of a stored push that waits with its topic; nil: the push waits for something else, or the bytes
+    /// aren't a stored push.
+    public static func parkedTopic(of bytes: UnsafeRawBufferPointer) -> UInt32? {
+        guard let flags = try? checkedFlags(of: bytes), flags.wait == .parked else { return nil }
+        let length = Int(bytes[Place.topicCount])
+        let payload = bytes.loadUnaligned(fromByteOffset: Place.payloadCount, as: UInt16.self)
+        let start =
+            bytes.count - Int(UInt16(littleEndian: payload)) - Int(bytes[Place.collapseCount]) - length
+        guard start >= Place.end else { return nil }
+        return topicHash(UnsafeRawBufferPointer(rebasing: bytes[start..<start + length]))
+    }
+
+    /// A number of a topic's name (FNV-1a), by which a store finds the pushes that wait with the topic. Two topics may have
+    /// the same.
+    public static func topicHash(_ name: UnsafeRawBufferPointer) -> UInt32 {
+        var hash: UInt32 = 0x811c_9dc5
+        for byte in name { hash = (hash ^ UInt32(byte)) &* 0x0100_0193 }
+        return hash
+    }
+
     /// The flags of a head that is complete and of a version that is known.
     private static func checkedFlags(of bytes: UnsafeRawBufferPointer) throws(StoredPushError) -> Flags {
         guard bytes.count > 0 else { throw .truncated }
@@ -77,7 +97,7 @@ extension StoredPush {
         let flags = Flags(
             rawValue: UInt16(
                 littleEndian: bytes.loadUnaligned(fromByteOffset: Place.flags, as: UInt16.self)))
-        guard flags.isSubset(of: .known), !flags.isSuperset(of: .packedToken),
+        guard flags.wait != nil, !flags.isSuperset(of: .packedToken),
             !flags.isSuperset(of: [.expiresOnce, .expiration])
         else { throw .invalid(.flags) }
         return flags

@@ -173,16 +173,18 @@ extension StoredPush.Wait {
         case .retrying: 1
         case .confirming: 2
         case .held: 3
+        case .parked: 4
         }
     }
 
-    /// Of two bits.
-    init(storedCode: UInt8) {
-        switch storedCode & 3 {
+    init?(storedCode: UInt8) {
+        switch storedCode {
         case 0: self = .none
         case 1: self = .retrying
         case 2: self = .confirming
-        default: self = .held
+        case 3: self = .held
+        case 4: self = .parked
+        default: return nil
         }
     }
 }

@@ -6,7 +6,7 @@
 /// | bytes | |
 /// |---|---|
 /// | 1 | ``version`` |
-/// | 2 | flags (``Flags``), among them what the push waits for (bits 13–14) |
+/// | 2 | flags (``Flags``), among them what the push waits for (bits 13–15) |
 /// | 1 | push type (bits 0–3), priority (4–5), delivery (6–7) |
 /// | 1 | bytes of the device token: half of its digits |
 /// | 1 | length of the topic |
@@ -85,6 +85,8 @@ public struct StoredPush {
         case confirming
         /// News of its device, which is offline. The moment is that of the next attempt without any.
         case held
+        /// Its topic, which APNs refuses, or whose credential has no connection. No moment ends that.
+        case parked
     }
 
     /// Which of the optional parts are there, and what needs one or two bits.
@@ -108,12 +110,12 @@ public struct StoredPush {
         static let storeVersion = Flags(rawValue: 1 << 11)
         static let wake = Flags(rawValue: 1 << 12)
 
-        static let known = Flags(rawValue: (1 << 15) - 1)
         static let packedToken: Flags = [.lowerCaseToken, .upperCaseToken]
 
-        /// What it waits for, in two bits.
+        /// Code of the wait, in three bits.
         static func wait(_ wait: Wait) -> Flags { Flags(rawValue: UInt16(wait.storedCode) << 13) }
-        var wait: Wait { Wait(storedCode: UInt8(truncatingIfNeeded: rawValue >> 13 & 3)) }
+        /// Nil: no such code.
+        var wait: Wait? { Wait(storedCode: UInt8(truncatingIfNeeded: rawValue >> 13)) }
     }
 
     /// Where things are that have a fixed place.

@@ -221,7 +221,33 @@ struct DeliveryEvictionTests {
         #expect(restore("a", &harness, offset: 0, delivery: .holdWhileOffline) == .expired)
     }
 
-    @Test func parkedItemsComeToLookNowAndThen() {
+    /// However long its topic is stopped: one write, and no visit before it expires.
+    @Test func aParkedItemIsWrittenOnce() {
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            $0.retry.configuration = try! ExponentialBackoff(
+                baseMilliseconds: 60_000, capMilliseconds: 900_000)
+        }
+        harness.push("a")
+        harness.answer(harness.begin()!, .topicDisallowed)
+        #expect(harness.others.contains(.parked(topic: 0)))
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended == ["a evicted"])
+        let kept = harness.stored["a"]!
+        #expect(kept.wait == .parked && kept.wakeMilliseconds == 0)
+        #expect(kept.dueMilliseconds == kept.expiryMilliseconds)
+        // It is brought back while the topic is stopped, as a worker does that takes a partition over.
+        for round in 1...3 {
+            restore("a", &harness, offset: 0)
+            #expect(harness.state("a") == .parked)
+            harness.pass(milliseconds: 1000)
+            #expect(harness.ended.count == 1 + round)
+        }
+        #expect(harness.stores.count == 1, "the store has it as it is")
+    }
+
+    @Test func aProbeComesFromTheStoreAndAllFollow() {
         var harness = DeliveryHarness {
             $0.storeIsDurable = true
             $0.retry.configuration = try! ExponentialBackoff(
@@ -231,12 +257,41 @@ struct DeliveryEvictionTests {
         harness.answer(harness.begin()!, .topicDisallowed)
         harness.allStored()
         harness.pass(milliseconds: 1000)
-        #expect(harness.ended == ["a evicted"])
-        let wait = harness.stored["a"]!.dueMilliseconds - harness.now.wallMilliseconds
-        #expect(wait > 60_000 && wait <= 240_000)
-        harness.pass(milliseconds: wait)
+        let wanted = { (harness: borrowing DeliveryHarness) in
+            harness.others.count { $0 == .probeWanted(topic: 0) }
+        }
+        #expect(wanted(harness) == 0)
+        let wake = harness.machine.nextWake(after: harness.now)
+        #expect(wake != nil, "nothing is in memory, and the circuit has to be looked at")
+        harness.pass(milliseconds: 900_000)
+        #expect(wanted(harness) == 1)
+        harness.pass(milliseconds: 1)
+        #expect(wanted(harness) == 1, "not all the time")
+        harness.pass(milliseconds: 900_000)
+        #expect(wanted(harness) == 2, "the store may have had none then")
         restore("a", &harness, offset: 0)
         #expect(harness.waiting == ["a"], "the topic's probe")
+        #expect(!harness.others.contains(.resumed(topic: 0)))
+        harness.accept(harness.begin()!)
+        #expect(harness.others.contains(.recovered(topic: 0)))
+        #expect(harness.others.contains(.resumed(topic: 0)))
+    }
+
+    /// Which wait the store has of an item decides what brings it back.
+    @Test func anItemThatIsParkedNoMoreIsWrittenAnew() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("a") { $0.delivery = .holdWhileOffline }
+        harness.answer(harness.begin()!, .topicDisallowed)
+        harness.allStored()
+        harness.offline()
+        harness.push("b", device: "e")
+        harness.pass(milliseconds: 900_000)
+        if harness.waiting == ["b"] { harness.accept(harness.begin()!) }
+        harness.pass(milliseconds: 1000)
+        let kept = harness.stored["a"]!
+        #expect(harness.state("a") == .held)
+        #expect(kept.wait == .held && kept.dueMilliseconds == kept.expiryMilliseconds)
+        #expect(harness.stores.count == 3, "the last is of the hold: \(harness.stored)")
     }
 
     // MARK: Presence
@@ -316,6 +371,22 @@ struct DeliveryEvictionTests {
         other.machine.restore(expected, at: other.now)
         other.pass(milliseconds: 1)
         #expect(other.waiting == ["b"], "what is known by now is newer")
+    }
+
+    /// Whoever takes the partition over loads such items, because no further report brings them.
+    @Test func aDeviceWhoseHeldItemsAreOnTheirWayOutIsAwaited() {
+        var harness = held()
+        harness.online()
+        harness.pass(milliseconds: 1)
+        let leaving = harness.others.compactMap {
+            if case .keepPresence(let number) = $0 { harness.machine.presence(number) } else { nil }
+        }
+        #expect(leaving.last?.presence == .online && leaving.last?.isAwaited == true)
+        harness.accept(harness.begin()!)
+        let sent = harness.others.compactMap {
+            if case .keepPresence(let number) = $0 { harness.machine.presence(number) } else { nil }
+        }
+        #expect(sent.last?.isAwaited == false)
     }
 
     // MARK: Events that come again

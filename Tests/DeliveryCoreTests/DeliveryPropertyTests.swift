@@ -335,6 +335,8 @@ private struct RandomLife: ~Copyable {
                 pushes[slot]!.facts.device = push.newDevice ?? newDevice
                 pushes[slot]!.newDevice = nil
             case .alert, .recovered: break
+            case .parked, .resumed, .probeWanted:
+                if !machine.limits.storeIsDurable { fail("the store isn't durable") }
             }
         }
     }

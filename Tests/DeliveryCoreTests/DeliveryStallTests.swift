@@ -10,7 +10,7 @@ struct DeliveryStallTests {
     @Test func aStalledLanesItemsGoToTheStore() {
         var harness = harness()
         harness.push("a") { $0.lane = 1 }
-        harness.push("b", device: "e")
+        harness.push("b", device: "e") { $0.topic = 1 }
         #expect(harness.waiting == ["a", "b"])
         harness.machine.stall(lane: 1, at: harness.now)
         harness.drain()
@@ -23,9 +23,28 @@ struct DeliveryStallTests {
         harness.pass(milliseconds: 1000)
         #expect(Set(harness.ended) == ["a evicted", "c evicted"])
         let kept = harness.stored["a"]!
-        #expect(kept.wait == .none && kept.dueMilliseconds > harness.now.wallMilliseconds + 60_000)
+        #expect(kept.wait == .parked && kept.dueMilliseconds == kept.expiryMilliseconds)
+        #expect(harness.others.contains(.parked(topic: 0)))
+        harness.machine.resume(lane: 1, at: harness.now)
+        harness.drain()
+        #expect(harness.others.contains(.resumed(topic: 0)))
         harness.accept(harness.begin()!)
         #expect(harness.ended.contains("b accepted"))
+    }
+
+    /// The last of two reasons to wait brings pushes back.
+    @Test func aTopicThatIsStoppedStaysParkedWhenItsLaneIsWell() {
+        var harness = harness()
+        harness.push("a") { $0.lane = 1 }
+        harness.push("b", device: "e") { $0.lane = 1 }
+        harness.answer(harness.begin()!, .topicDisallowed)
+        harness.machine.stall(lane: 1, at: harness.now)
+        harness.machine.resume(lane: 1, at: harness.now)
+        harness.drain()
+        #expect(!harness.others.contains(.resumed(topic: 0)))
+        harness.pass(milliseconds: 900_000)
+        harness.accept(harness.begin()!)
+        #expect(harness.others.contains(.resumed(topic: 0)))
     }
 
     @Test func whatIsHereGoesOnWhenTheLaneIsWell() {

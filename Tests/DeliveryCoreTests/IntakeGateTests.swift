@@ -41,6 +41,34 @@ import Testing
         #expect(drain(&gate).isEmpty)
     }
 
+    /// Released jobs are known by number only. Were more taken for old than are left, an empty partition could be paused for
+    /// its share, and nothing would resume it.
+    @Test func releasedJobsLeaveNoOldOnesBehind() {
+        var gate = gate(jobs: 10)
+        var now: UInt64 = 0
+        let turn = { (gate: inout IntakeGate) in
+            now += 60 * Self.second
+            gate.advance(to: now)
+        }
+        for round in 0..<20 as Range<Int64> {
+            let first = round * 10
+            take(&gate, 0, first..<first + 5)
+            turn(&gate)
+            turn(&gate)
+            take(&gate, 0, first + 5..<first + 10)
+            turn(&gate)
+            // The younger ones, which the gate takes for the older ones.
+            gate.release(0, jobs: 5)
+            finish(&gate, 0, first..<first + 5)
+            #expect(gate.load(0).jobs == 0)
+            take(&gate, 1, round..<round + 1)
+            turn(&gate)
+            turn(&gate)
+            finish(&gate, 1, round..<round + 1)
+            #expect(gate.reasons(0).isEmpty)
+        }
+    }
+
     @Test func aStallAtTheLimitPausesAllAndHalfResumesThem() {
         var gate = gate(share: 1)
         take(&gate, 0, 0..<80)

@@ -224,6 +224,22 @@ extension WorkerAction {
         #expect(dropped.contains { $0.commit?.set.kind == .periodic }, "nothing is awaited any more")
     }
 
+    /// The group may have the offsets of a commit whose answer was lost: an older point would set them back.
+    @Test func theGroupIsAskedWithTheOffsetsOfACommitWithoutAnAnswer() throws {
+        let script = WorkerScript()
+        script.assign([0], offset: 3)
+        _ = script.take(3)
+        script.deliver(3)
+        script.pass(second)
+        let commit = try #require(script.tick().compactMap(\.commit).first)
+        #expect(commit.set.parts.map(\.point.offset) == [4])
+        script.pass(30 * second)
+        script.tell { $0.committed(commit.ticket, fault: .partitionsLost, at: $1) }
+        let asked = script.tick().compactMap(\.commit)
+        #expect(asked.map(\.set.kind) == [.membership])
+        #expect(asked.first?.set.parts.map(\.point.offset) == [4])
+    }
+
     @Test func aPartitionOfWhichNothingIsKnownIsNeverDirty() {
         var partition = PartitionLifecycle(partition: 0, begin: nil, completed: .none)
         partition.commitAgain()
@@ -332,6 +348,32 @@ extension WorkerAction {
         #expect(script.actions.last == .ended(WorkerEnd(failure: nil, isClean: false)))
     }
 
+    /// Offsets that rest on the records of an aborted transaction aren't committed when no shard is left to repeat them.
+    @Test func anAbortWhileTheWorkerEndsLeavesItsOffsetsToTheNextOne() {
+        let script = open()
+        _ = script.take(0)
+        script.deliver(0)
+        script.report(0, .refused(number: 1))
+        script.freezeAll(1, produced: 1)
+        #expect(script.actions.contains(.step(.abort)))
+        // The shards end before the next transaction begins, and so repeat nothing in it.
+        script.tell { $0.stop(at: $1) }
+        script.pass(30 * second)
+        script.tick()
+        script.reportAll { shard in
+            .finished(
+                ShardEnding(
+                    flush: ShardFlush(epoch: ChangeEpoch(shard: UInt16(shard), epoch: 0)),
+                    produced: shard == 0 ? 1 : 0, changesLeft: 0, isTorn: false))
+        }
+        script.step(.abort)
+        script.step(.begin)
+        script.polled()
+        script.passTicks(30)
+        #expect(!script.actions.contains { if case .sendOffsets = $0 { true } else { false } })
+        #expect(!script.actions.contains(.step(.commit)))
+    }
+
     private func open() -> WorkerScript {
         let script = WorkerScript(.transactions)
         script.step(.initialize)
@@ -386,6 +428,14 @@ extension WorkerAction {
         #expect(script.machine.gate.total.jobs == 1)
     }
 
+    @Test func anAssignmentWithoutAnAnswerIsInDoubtBeforeTheGroupGoesOn() {
+        let script = WorkerScript()
+        script.assign([0], offset: 0)
+        script.tell { $0.assigned([1], at: $1) }
+        #expect(!script.passTicks(2890).contains(.extendPermit(until: 0)))
+        #expect(script.passTicks(20).contains(.extendPermit(until: 0)))
+    }
+
     @Test func aLateAnswerToAnAssignmentIsInDoubt() {
         let script = WorkerScript()
         let said = script.tell { $0.assigned([0], at: $1) }
@@ -399,6 +449,45 @@ extension WorkerAction {
         }
         #expect(late.contains(.extendPermit(until: 0)), "nothing is sent until the group confirms")
         #expect(late.contains { $0.commit?.set.kind == .membership })
+    }
+
+    /// The group goes on without a worker that answers an assignment too late, whatever its heartbeats.
+    @Test func anAssignmentThatIsNotAnsweredIsADoubtInTime() {
+        let script = WorkerScript()
+        script.assign([0])
+        script.tell { $0.assigned([1], at: $1) }
+        let said = script.passTicks(2899)
+        #expect(!said.contains(.extendPermit(until: 0)), "of five minutes a session's ten seconds are left")
+        #expect(script.passTicks(10).contains(.extendPermit(until: 0)))
+        // A commit that the group takes meanwhile says nothing about the rebalance.
+        let isInDoubt = script.machine.isMembershipInDoubt
+        #expect(isInDoubt)
+    }
+
+    /// An item that waits with its topic is found in the store by looks, not by a clock.
+    @Test func whatIsParkedComesBackWhenItsTopicGoesOn() {
+        let script = WorkerScript(.local)
+        script.assign([0], offset: 500)
+        func looks(_ said: [WorkerAction]) -> [ParkedSchedule.Look] {
+            said.compactMap { if case .scanParked(let look, _) = $0 { look } else { nil } }
+        }
+        let first = looks(script.passTicks(11))
+        #expect(first.count == 1 && first[0].topic == nil)
+        script.tell { $0.foundParked(first[0], [], cursor: nil, isEnd: true, at: $1) }
+        script.report(1, .topicParked(7))
+        #expect(looks(script.passTicks(11)).isEmpty)
+        let look = looks(script.report(1, .topicResumed(7)))
+        #expect(look.map(\.topic) == [7])
+        let item = DueItem(due: 5, device: DeviceKey(high: 1, low: 1 << 32), offset: 400)
+        let later = DueItem(due: 6, device: DeviceKey(high: 2, low: 1 << 32), offset: 500)
+        let found = script.tell { machine, now in
+            machine.foundParked(
+                look[0], [.init(item: item, topic: 7), .init(item: later, topic: 7)], cursor: later,
+                isEnd: true, at: now)
+        }
+        #expect(
+            found == [.request(shard: 1, .parked(slot: 0, [item], readThrough: 499))],
+            "Kafka brings the other one")
     }
 
     @Test func itemsOfAnEarlierLogComeBackByThemselves() {
@@ -501,6 +590,27 @@ extension WorkerAction {
             $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 0, at: $1)
         }
         #expect(said.contains { $0.commit?.set.kind == .last })
+    }
+
+    /// The offsets would stand for items that the changelog hasn't got.
+    @Test func theLastOffsetsStayWhereAShardHasChangesLeft() {
+        let script = WorkerScript(.changelog)
+        script.assign([0])
+        _ = script.take(0)
+        script.deliver(0)
+        script.tell { $0.stop(at: $1) }
+        script.reportAll { _ in .drained(0) }
+        script.reportAll { _ in .settledAll }
+        script.reportAll { shard in
+            .finished(
+                ShardEnding(
+                    flush: ShardFlush(
+                        hasWritten: true, produced: 0, epoch: ChangeEpoch(shard: UInt16(shard), epoch: 0)),
+                    produced: 0, changesLeft: shard, isTorn: false))
+        }
+        let said = script.polled() + script.flushAll(epoch: 1)
+        #expect(said.allSatisfy { $0.commit == nil })
+        #expect(said.contains(.note(.lastOffsetsUnsafe)))
     }
 
     @Test func aCopyIsCompleteOnlyWhenTheStoreHasForgottenWhatEnded() throws {

@@ -33,24 +33,29 @@ struct DeliverySimulationTests {
         #expect(runs[0].last! >= 3000)
     }
 
-    /// Whole workers in all modes. `make simulate` runs many more seeds.
+    /// Whole workers in all modes: no promise is broken, and each state and transition of their machines is entered.
+    /// `make simulate` runs many more seeds.
     @Test(arguments: StoreMode.allCases) func wholeWorkersKeepTheirPromises(mode: StoreMode) {
-        var counts = FleetCounts()
-        for seed in UInt64(1)...40 {
+        var (counts, coverage) = (FleetCounts(), FleetCoverage())
+        for seed in FleetExpectation.seeds(mode) {
             guard
                 let violation = FleetSimulation.run(
-                    seed: seed, events: 3000, mode: mode, counts: &counts)
+                    seed: seed, events: FleetExpectation.steps, mode: mode, counts: &counts,
+                    coverage: &coverage)
             else { continue }
             let lines = violation.trace.joined(separator: "\n  ")
             Issue.record(
                 """
                 \(violation)
                   \(lines)
-                replay: sluice-simulate --fleet \(mode) --replay \(seed) --events 3000
+                replay: sluice-simulate --fleet \(mode) --replay \(seed) --events \(FleetExpectation.steps)
                 """)
             return
         }
         #expect(counts.kills > 0 && counts.freezes > 0 && counts.cleanEnds > 0)
         #expect(mode != .transactions || counts.repeatedOutcomes == 0)
+        #expect(
+            coverage.missing(FleetExpectation(mode)) == [],
+            "choose other seeds: sluice-simulate --fleet \(mode) --seeds 20000 --events 3000 --choose-seeds")
     }
 }

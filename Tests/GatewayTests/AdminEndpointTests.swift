@@ -208,6 +208,7 @@ struct AdminEndpointTests {
             $0[0]!.unknownReasons = ["Odd one": 2]
             $0[1]!.unknownReasons = ["Odd one": 1, "other": 4]
             $0[1]!.tokenStops = 1
+            $0[0]!.brokenInvariants = 2
             $0[1]!.stuckConnections = 2
             $0[0]!.streamErrors = 3
             $0[0]!.circuitsOpened = 5
@@ -224,7 +225,8 @@ struct AdminEndpointTests {
             #"sluice_apns_last_goaway_seconds{reason="Shutdown"} 7"#,
             #"sluice_apns_unknown_reasons_total{reason="Odd one"} 3"#,
             #"sluice_apns_unknown_reasons_total{reason="other"} 4"#,
-            "sluice_topic_stops_for_tokens_total 1", "sluice_apns_connections_stuck_total 2",
+            "sluice_broken_invariants_total 2", "sluice_topic_stops_for_tokens_total 1",
+            "sluice_apns_connections_stuck_total 2",
             "sluice_apns_stream_errors_total 3", "sluice_apns_circuits_opened_total 5",
         ] {
             #expect(answer.body.contains("\n\(line)\n"))

@@ -110,6 +110,44 @@ struct StoreTests {
         bed.simulator.stop()
     }
 
+    /// However long that lasts, each push is written once. All come back when APNs takes the topic again, and a worker that
+    /// takes over meanwhile finds them too.
+    @Test func whatWaitsWithItsTopicComesBackWhenTheTopicGoesOn() throws {
+        let bed = try WorkerBed { $0.deviceRules = [.init(prefix: "dead", reason: .topicDisallowed)] }
+        let first = try worker(bed, shards: 2)
+        try bed.produce(120, seed: 907) { push, _ in
+            push.deviceToken = "dead" + push.deviceToken.dropFirst(4)
+            push.ttl = 3600
+        }
+        try first.waitUntilEvicted(devices: 120)
+        try eventually("their offsets are committed") { try bed.committed() == 120 }
+        #expect(try left(of: bed, stopping: first) == 120)
+
+        let second = try worker(bed, shards: 3)
+        try eventually("APNs refuses the topic in the new worker, too") {
+            second.snapshot().shards.stops > 0 && second.snapshot().shards.coldDevices > 100
+        }
+        // A push that was tried has an attempt more, and is written for that.
+        let writes = second.snapshot().shards.store.puts
+        #expect(writes < 60, "\(writes) of 120 pushes were written again")
+        let port = bed.simulator.port
+        bed.simulator.stop()
+        var options = SimulatorOptions()
+        options.certificateDirectory = bed.directory.path
+        options.port = port
+        let mended = try Simulator(options: options)
+        mended.start()
+        let outcomes = try bed.waitForOutcomes(120)
+        #expect(outcomes.allSatisfy { $0.kind == .accepted })
+        #expect(try left(of: bed, stopping: second) == 0)
+        mended.stop()
+    }
+
+    private func left(of bed: WorkerBed, stopping worker: Worker) throws -> Int {
+        #expect(bed.stop(worker).failure == nil)
+        return try left(bed)
+    }
+
     @Test func whatIsDueComesBackInTime() throws {
         let bed = try WorkerBed()
         let worker = try worker(bed)

@@ -132,4 +132,124 @@ import Testing
         #expect([.some(nil), .some(.closed)].contains(try ended.wait()))
         #expect([.some(nil), .some(.closed)].contains(try second.wait()))
     }
+
+    // MARK: What no clock brings back
+
+    private func push(
+        _ offset: Int64, _ topic: String = "com.example.app", _ wait: StoredPush.Wait = .parked
+    ) -> TestPush {
+        TestPush(
+            token: String(repeating: "0\(offset % 10)", count: 32), payload: "{}", offset: offset,
+            topic: topic,
+            wait: wait)
+    }
+
+    private func put(
+        _ store: RetryStore, _ partition: StorePartition, _ push: TestPush, due: Int64,
+        replacing: Int64? = nil
+    ) throws {
+        try store.submitted { batch in
+            push.withStored { batch.put(partition, store.key(push), due: due, replacingDue: replacing, $0) }
+        }
+    }
+
+    @Test func parkedPushesAreFoundByTheirTopic() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        for offset in Int64(0)..<60 {
+            let wait: StoredPush.Wait = offset % 3 == 0 ? .held : .parked
+            try put(
+                store, partition, push(offset, offset % 2 == 0 ? "even.app" : "odd.app", wait),
+                due: 100 - offset)
+        }
+        let all = try store.parked(partition)
+        #expect(all.isEnd && all.entries.count == 40)
+        #expect(all.entries.map(\.entry.due) == all.entries.map(\.entry.due).sorted())
+        var (cursor, seen): (DueCursor?, [Int64]) = (nil, [])
+        var isEnd = false
+        while !isEnd {
+            let scan = try store.parked(partition, topic: "odd.app", after: cursor, limit: 7)
+            #expect(scan.entries.count <= 7)
+            #expect(scan.entries.allSatisfy { $0.topic == RetryStore.hash("odd.app") })
+            seen += scan.entries.map(\.entry.key.offset)
+            (cursor, isEnd) = (scan.cursor, scan.isEnd)
+        }
+        let odd: [Int64] = (Int64(0)..<60).reversed().filter { $0 % 2 == 1 && $0 % 3 != 0 }
+        #expect(seen == odd)
+        #expect(try store.parked(partition, topic: "other.app").entries.isEmpty)
+    }
+
+    /// Another wait at the same moment takes the mark away, and brings it back.
+    @Test func whatAPushWaitsForIsThatOfItsLastWrite() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        try put(store, partition, push(5), due: 1000)
+        #expect(try store.parked(partition).entries.count == 1)
+        try put(store, partition, push(5, "com.example.app", .held), due: 1000, replacing: 1000)
+        #expect(try store.parked(partition).entries.isEmpty)
+        #expect(try store.due(partition).entries.map(\.due) == [1000])
+        try put(store, partition, push(5), due: 2000, replacing: 1000)
+        let found = try store.parked(partition).entries
+        #expect(found.map(\.entry.due) == [2000])
+        try store.submitted { batch in batch.remove(partition, found[0].entry.key, due: 2000) }
+        #expect(try store.parked(partition).entries.isEmpty)
+    }
+
+    @Test func aRestoredCopyKnowsWhatIsParked() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        var keys: RestoredKeys? = RestoredKeys(records: 10, mostBytes: 1 << 10)
+        // The second record of a key is looked up in the store, the first is new.
+        for wait in [StoredPush.Wait.parked, .held, .parked] {
+            let chunk = ChangelogChunk(of: store)
+            chunk.begin(partition)
+            for offset in Int64(0)..<4 {
+                let push = push(offset, "com.example.app", offset < 2 ? wait : .parked)
+                let due = withUnsafeBytes(of: (1000 + offset).bigEndian) { Array($0) }
+                var key = ByteWriter()
+                var token = push.token
+                token.withUTF8 {
+                    ChangelogKey.item(offset: offset, deviceToken: UnsafeRawBufferPointer($0)).encode(
+                        into: &key)
+                }
+                key.bytes.withUnsafeBytes { key in
+                    (due + push.encoded()).withUnsafeBytes { chunk.append(key: key, value: $0, among: &keys) }
+                }
+            }
+            let done = Awaited<RetryStoreError??>()
+            store.restore(chunk) { done.set(.some($0)) }
+            #expect(try (done.wait("a chunk") ?? nil) == nil)
+            #expect(try store.parked(partition).entries.count == (wait == .parked ? 4 : 2))
+        }
+    }
+
+    @Test func devicesWhoseItemsWereOnTheirWayOutAreFound() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        let devices = (0..<25).map { DeviceKey(high: UInt64($0), low: 1) }
+        try store.submitted { batch in
+            for (index, device) in devices.enumerated() {
+                let state = DeviceState(
+                    presence: index % 2 == 0 ? 0 : 1, isAwaited: index % 5 == 0,
+                    learnedMilliseconds: 1_700_000_000_000, expiryMilliseconds: .max)
+                batch.put(partition, device: device, state)
+            }
+        }
+        for chunk in [1, 2, 3, 5, 100] {
+            #expect(
+                try store.awaitedDevices(partition, chunk: chunk)
+                    == devices.enumerated().filter { $0.offset % 5 == 0 }.map(\.element))
+        }
+        let state = try store.loaded(partition, devices[5]).state
+        #expect(state?.isAwaited == true && state?.presence == 1)
+        #expect(try store.loaded(partition, devices[6]).state?.isAwaited == false)
+    }
 }

@@ -11,6 +11,8 @@ struct TestPush: Equatable {
     var partition: Int32 = 0
     var offset: Int64
     var attempts: UInt32 = 0
+    var topic = "com.example.app"
+    var wait = StoredPush.Wait.none
 
     func encoded() -> [UInt8] {
         var writer = ByteWriter()
@@ -19,7 +21,7 @@ struct TestPush: Equatable {
     }
 
     func withStored<Result>(_ body: (StoredPush) -> Result) -> Result {
-        var (token, topic, payload) = (token, "com.example.app", payload)
+        var (token, topic, payload) = (token, topic, payload)
         return token.withUTF8 { token in
             topic.withUTF8 { topic in
                 payload.withUTF8 { payload in
@@ -33,7 +35,7 @@ struct TestPush: Equatable {
                         duplicates: .allow, createdMilliseconds: 1_700_000_000_000)
                     return body(
                         StoredPush(
-                            push: push, progress: StoredPush.Progress(attempts: attempts),
+                            push: push, progress: StoredPush.Progress(attempts: attempts, wait: wait),
                             partition: partition, offset: offset, polledMilliseconds: 1_700_000_000_001))
                 }
             }
@@ -128,6 +130,31 @@ extension RetryStore {
         let awaited = Awaited<Result<DueScan, RetryStoreError>>()
         scanDue(partition, after: after, through: through, limit: limit) { awaited.set($0) }
         return try awaited.wait("a due scan").get()
+    }
+
+    func parked(
+        _ partition: StorePartition, topic: String? = nil, after: DueCursor? = nil, limit: Int = 1_000_000
+    ) throws -> ParkedScan {
+        let awaited = Awaited<Result<ParkedScan, RetryStoreError>>()
+        let topic = topic.map { Self.hash($0) }
+        scanParked(partition, topic: topic, after: after, limit: limit) { awaited.set($0) }
+        return try awaited.wait("a scan of parked items").get()
+    }
+
+    static func hash(_ topic: String) -> UInt32 {
+        var topic = topic
+        return topic.withUTF8 { StoredPush.topicHash(UnsafeRawBufferPointer($0)) }
+    }
+
+    /// Devices whose items were on their way out.
+    func awaitedDevices(_ partition: StorePartition, chunk: Int) throws -> [DeviceKey] {
+        let end = Awaited<RetryStoreError??>()
+        let found = Mutex<[DeviceKey]>([])
+        scanAwaitedDevices(
+            partition, chunk: chunk, each: { part in found.withLock { $0 += part } },
+            completion: { end.set(.some($0)) })
+        if let error = try end.wait("a scan of devices") ?? nil { throw error }
+        return found.withLock { $0 }
     }
 
     func loaded(_ partition: StorePartition, _ device: DeviceKey) throws -> Loaded {

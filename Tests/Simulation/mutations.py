@@ -8,29 +8,13 @@ All mutations are compiled into one copy of DeliveryCore, which takes the number
 import argparse
 import json
 import os
-import re
-import shutil
-import subprocess
-import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SOURCES = os.path.join(ROOT, "Sources", "DeliveryCore")
-BUILD = os.path.join(ROOT, ".build", "mutations")
-COPY = os.path.join(BUILD, "DeliveryCore")
-SIMULATE = os.path.join(BUILD, "release", "sluice-simulate")
+import schemata
+from schemata import fail
 
-ACTIVE = """import Glibc
-
-/// The mutation that is active; 0 = none.
-enum Mutation {
-    static let active: Int = getenv("SLUICE_MUTATION").flatMap { Int(String(cString: $0)) } ?? 0
-}
-"""
-
-
-def fail(text):
-    sys.exit(f"mutations: {text}")
+MODES = ("none", "local", "changelog", "transactions")
 
 
 def place(text, mutation):
@@ -48,30 +32,15 @@ def place(text, mutation):
 
 def replacement(number, site, mutation):
     if mutation["kind"] == "expression":
-        return f"(Mutation.active == {number} ? ({mutation['mutated']}) : ({site}))"
+        return schemata.expression(number, site, mutation["mutated"])
     if mutation["kind"] == "statement":
-        return f"if Mutation.active == {number} {{ {mutation['mutated']} }} else {{ {site} }}"
+        return schemata.statement(number, site, mutation["mutated"])
     fail(f"\"{mutation['name']}\": its kind is neither expression nor statement")
 
 
-def write_if_changed(path, text):
-    if os.path.exists(path):
-        with open(path) as file:
-            if file.read() == text:
-                return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        file.write(text)
-
-
 def mutate(mutations):
-    """Makes the copy with all mutations; files that stay as they are keep their time, for the build's sake."""
-    files = {}
-    for directory, _, names in os.walk(SOURCES):
-        for name in names:
-            path = os.path.join(directory, name)
-            with open(path) as file:
-                files[os.path.relpath(path, SOURCES)] = file.read()
+    """The files of a copy with all mutations."""
+    files = schemata.read_sources()
     edits = {}
     for number, mutation in enumerate(mutations, 1):
         if mutation["file"] not in files:
@@ -86,43 +55,7 @@ def mutate(mutations):
         for begin, end, number, mutation in reversed(places):
             text = files[name]
             files[name] = text[:begin] + replacement(number, text[begin:end], mutation) + text[end:]
-    files["Mutation.swift"] = ACTIVE
-    if os.path.isdir(COPY):
-        for directory, _, names in os.walk(COPY):
-            for name in names:
-                path = os.path.join(directory, name)
-                if os.path.relpath(path, COPY) not in files:
-                    os.remove(path)
-    for name, text in files.items():
-        write_if_changed(os.path.join(COPY, name), text)
-
-
-def build(swift):
-    environment = dict(os.environ, SLUICE_MUTATIONS="1")
-    command = [swift, "build", "-c", "release", "--scratch-path", BUILD, "--product", "sluice-simulate"]
-    if subprocess.run(command, cwd=ROOT, env=environment).returncode != 0:
-        fail("the mutated core does not compile")
-
-
-def run(number, seeds, events, seconds, fleet=None):
-    """The broken promise, and after how many seeds; None when none was broken."""
-    environment = dict(os.environ, SLUICE_MUTATION=str(number), SWIFT_BACKTRACE="enable=no")
-    command = [SIMULATE, "--seeds", str(seeds), "--events", str(events)]
-    if fleet:
-        command += ["--fleet", fleet]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return "it does not end", None
-    if done.returncode == 0:
-        return None, None
-    found = re.search(r"^seed (\d+), (?:\w+, )?event \d+: (.*)$", done.stdout, re.MULTILINE)
-    if found:
-        return found.group(2), int(found.group(1))
-    trap = [line for line in done.stderr.splitlines() if "Fatal error" in line]
-    if trap:
-        return "trap: " + trap[0].split("Fatal error: ", 1)[1], None
-    fail(f"mutation {number}: exit status {done.returncode} without a reason:\n{done.stdout}{done.stderr}")
+    return files
 
 
 def main():
@@ -132,39 +65,47 @@ def main():
     parser.add_argument("--seconds", type=int, default=240, help="longest time for one mutation")
     parser.add_argument("--only", type=int, help="run this mutation alone")
     parser.add_argument("--first", type=int, default=1, help="the first mutation to run")
+    parser.add_argument("--jobs", type=int, default=1, help="mutations that run at once")
     parser.add_argument("--swift", default="swift")
     arguments = parser.parse_args()
 
-    with open(os.path.join(ROOT, "Tests", "Simulation", "mutations.json")) as file:
+    with open(os.path.join(schemata.ROOT, "Tests", "Simulation", "mutations.json")) as file:
         mutations = json.load(file)
-    mutate(mutations)
-    build(arguments.swift)
+    copy = schemata.Copy("mutations", arguments.swift)
+    copy.write(mutate(mutations))
+    if copy.build_simulation().returncode != 0:
+        fail("the mutated core does not compile")
 
-    if arguments.only is None and arguments.first == 1:
-        what, _ = run(0, arguments.seeds, arguments.events, 4 * arguments.seconds)
-        if what:
-            fail(f"without a mutation: {what}")
-        for mode in ("none", "local", "changelog", "transactions"):
-            what, _ = run(0, arguments.seeds, arguments.events, 4 * arguments.seconds, mode)
-            if what:
-                fail(f"whole workers, {mode}, without a mutation: {what}")
-        print(f"without a mutation: no promise broken in {arguments.seeds} seeds, nor by whole workers in four modes")
-    missed = 0
-    for number, mutation in enumerate(mutations, 1):
-        if arguments.only not in (None, number) or number < arguments.first:
-            continue
+    def check(mode):
+        return copy.run_simulation(0, arguments.seeds, arguments.events, 4 * arguments.seconds, mode)[0]
+
+    def judge(number):
+        mutation = mutations[number - 1]
         start = time.monotonic()
         # A few need circumstances that are rare.
         seeds = max(arguments.seeds, mutation.get("seeds", 0))
         events = max(arguments.events, mutation.get("events", 0))
         # Mistakes of the worker's own machines need whole workers, in the mode that the list names.
-        what, seed = run(number, seeds, events, arguments.seconds, mutation.get("fleet"))
-        after = "" if seed is None else f" (seed {seed}, {time.monotonic() - start:.1f} s)"
-        print(f"{number:3} {mutation['name']}: {what or 'NOT CAUGHT'}{after}", flush=True)
-        missed += what is None
-    if missed:
-        fail(f"{missed} of {len(mutations)} mutations were not caught")
-    print(f"{len(mutations) if arguments.only is None else 1} mutations caught")
+        what, seed = copy.run_simulation(number, seeds, events, arguments.seconds, mutation.get("fleet"))
+        after = ", ".join(([] if seed is None else [f"seed {seed}"]) + [f"{time.monotonic() - start:.1f} s"])
+        print(f"{number:3} {mutation['name']}: {what or 'NOT CAUGHT'} ({after})", flush=True)
+        return what is not None
+
+    with ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
+        if arguments.only is None and arguments.first == 1:
+            modes = (None, *MODES)
+            for mode, what in zip(modes, pool.map(check, modes)):
+                if what:
+                    fail(f"{'whole workers, ' + mode if mode else 'one worker'}, without a mutation: {what}")
+            print(
+                f"without a mutation: no promise broken in {arguments.seeds} seeds, nor by whole workers in four modes",
+                flush=True)
+        numbers = [
+            number for number in range(arguments.first, len(mutations) + 1) if arguments.only in (None, number)]
+        caught = list(pool.map(judge, numbers))
+    if not all(caught):
+        fail(f"{caught.count(False)} of {len(caught)} mutations were not caught")
+    print(f"{len(caught)} mutations caught")
 
 
 main()

@@ -38,6 +38,13 @@ public enum DeliveryAction: Equatable, Sendable {
     case alert(topic: UInt16, slot: UInt32, TopicFault)
     /// The topic's pushes go on.
     case recovered(topic: UInt16)
+    /// Pushes of the topic wait for what no clock ends: those that the store has need not come back before
+    /// ``resumed(topic:)``. Only where the store is durable.
+    case parked(topic: UInt16)
+    /// All pushes of the topic come back that the store has as parked.
+    case resumed(topic: UInt16)
+    /// A few pushes of a stopped topic come back that the store has as parked: to find out whether APNs takes them.
+    case probeWanted(topic: UInt16)
 }
 
 /// A queue of actions over a ring that grows when it must: in steady state nothing is allocated.

@@ -126,8 +126,19 @@ struct DeliveryItem: BitwiseCopyable {
     /// In the list of parked or returning items.
     var queueNext = DeliveryMachine.noSlot
     var queuePrevious = DeliveryMachine.noSlot
-    var receiptTimeoutSeconds: UInt32
+    /// In its highest bit ``isStoredParked``.
+    private var receiptTimeout: UInt32
     private var orderLow: UInt32
+
+    private static let parkedBit: UInt32 = 1 << 31
+
+    var receiptTimeoutSeconds: UInt32 { receiptTimeout & ~Self.parkedBit }
+
+    /// The store has it as one that waits with its topic, and brings it back when the topic's pushes go on.
+    var isStoredParked: Bool {
+        get { receiptTimeout & Self.parkedBit != 0 }
+        set { receiptTimeout = newValue ? receiptTimeout | Self.parkedBit : receiptTimeout & ~Self.parkedBit }
+    }
 
     /// Order of arrival, 48 bits. A successor keeps its predecessor's.
     var order: UInt64 { UInt64(orderHigh) &<< 32 | UInt64(orderLow) }
@@ -153,7 +164,7 @@ struct DeliveryItem: BitwiseCopyable {
         orderHigh = UInt16(truncatingIfNeeded: order &>> 32)
         orderLow = UInt32(truncatingIfNeeded: order)
         self.device = device
-        receiptTimeoutSeconds = facts.receiptTimeoutSeconds
+        receiptTimeout = min(facts.receiptTimeoutSeconds, Self.parkedBit - 1)
         topic = facts.topic
         lane = facts.lane
         partition = facts.partition

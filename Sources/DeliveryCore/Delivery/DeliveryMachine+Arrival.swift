@@ -165,6 +165,7 @@ extension DeliveryMachine {
         item.pointee.firstSent = progress.firstSentMilliseconds
         item.pointee.storeVersion = UInt32(truncatingIfNeeded: progress.storeVersion)
         item.pointee.storedDue = Self.seconds(progress.dueMilliseconds)
+        item.pointee.isStoredParked = progress.wait == .parked
         if progress.isAccepted { item.pointee.flags.insert(.accepted) }
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
@@ -209,7 +210,7 @@ extension DeliveryMachine {
         case .held where wake == 0 || wake > now.wallMilliseconds || isReportedOffline(slot):
             if mustHold(slot) { return hold(slot, until: wake, at: now) }
         case .held: items[Int(slot)].flags.insert(.ignoresPresence)
-        case .none, .retrying, .confirming: break
+        case .none, .retrying, .confirming, .parked: break
         }
         place(slot, at: now)
     }
@@ -271,6 +272,7 @@ extension DeliveryMachine {
             circuits.append(
                 contentsOf: repeatElement(TopicCircuit(), count: Int(topic) + 1 - circuits.count))
         }
+        if circuits[Int(topic)].lane != lane { circuits[Int(topic)].lane = lane }
         if Int(lane) >= laneHolds.count {
             laneHolds.append(
                 contentsOf: repeatElement(LaneHold(), count: Int(lane) + 1 - laneHolds.count))

@@ -1,5 +1,5 @@
 extension DeliveryMachine {
-    /// Looks at everything: the first thing that isn't as it must be, or nil. For tests and the simulation.
+    /// Looks at everything: the first thing that isn't as it must be, or nil. O(items): for tests and the simulation.
     public func checkInvariants() -> String? {
         guard milestones.isBalanced else { return "milestones don't add up" }
         guard milestones[.unplaced] == 0 else { return "an item is unplaced" }
@@ -16,14 +16,8 @@ extension DeliveryMachine {
             case .returning: returns += 1
             default: break
             }
-            let isTimed = timers.due(of: UInt32(index)) != nil
-            if isTimed { timed += 1 }
-            switch item.state {
-            case .coalescing, .retrying, .scheduled, .confirming:
-                guard isTimed else { return "slot \(index) is \(item.state) without a timer" }
-            case .held: break
-            default: guard !isTimed else { return "slot \(index) is \(item.state) with a timer" }
-            }
+            if timers.due(of: UInt32(index)) != nil { timed += 1 }
+            if let problem = checkTimer(UInt32(index), item) { return problem }
         }
         guard live == milestones.pending else { return "\(live) live items, \(milestones.pending) counted" }
         guard flying == milestones[.inFlight] else { return "in flight" }
@@ -36,6 +30,40 @@ extension DeliveryMachine {
         }
         guard returns == returningCount else { return "returning" }
         return checkDevices()
+    }
+
+    /// The same of so many slots from a number on, with counts that need no look at all others. In production, a part at a
+    /// time.
+    /// - Returns: the number to go on with, and the first thing that isn't as it must be.
+    public func checkInvariants(from start: Int, slots: Int) -> (next: Int, problem: String?) {
+        let end = min(highWater, max(0, start) + max(1, slots))
+        let next = end == highWater ? 0 : end
+        guard milestones.isBalanced else { return (next, "milestones don't add up") }
+        guard milestones[.unplaced] == 0 else { return (next, "an item is unplaced") }
+        guard start < end else { return (next, nil) }
+        for index in max(0, start)..<end where items[index].state.isLive {
+            let item = items[index]
+            let device = devices.entries[Int(item.device)]
+            guard device.isUsed else { return (next, "slot \(index) has no device") }
+            if let problem = checkLinks(UInt32(index), item) { return (next, problem) }
+            if let problem = checkTimer(UInt32(index), item) { return (next, problem) }
+            guard device.pending <= Self.mostChecked else { continue }
+            if let problem = checkItems(of: device, item.device) { return (next, problem) }
+        }
+        return (next, nil)
+    }
+
+    /// Items of a device, each of which is compared with all others.
+    private static var mostChecked: Int { 32 }
+
+    private func checkTimer(_ slot: UInt32, _ item: DeliveryItem) -> String? {
+        let isTimed = timers.due(of: slot) != nil
+        switch item.state {
+        case .coalescing, .retrying, .scheduled, .confirming:
+            return isTimed ? nil : "slot \(slot) is \(item.state) without a timer"
+        case .held: return nil
+        default: return isTimed ? "slot \(slot) is \(item.state) with a timer" : nil
+        }
     }
 
     private func checkLinks(_ slot: UInt32, _ item: DeliveryItem) -> String? {

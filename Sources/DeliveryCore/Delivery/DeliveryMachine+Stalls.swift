@@ -16,6 +16,7 @@ extension DeliveryMachine {
             withdraw(slot)
             place(slot, at: now)
         }
+        for topic in circuits.indices where circuits[topic].lane == lane { parked(topic: UInt16(topic)) }
     }
 
     /// The lane's pool is well again, or no worse than all others.
@@ -29,6 +30,7 @@ extension DeliveryMachine {
         stalls[Int(lane)] = nil
         // One that is placed can end another.
         for slot in slots where items[Int(slot)].state == .unplaced { place(slot, at: now) }
+        for topic in circuits.indices where circuits[topic].lane == lane { resumed(topic: UInt16(topic)) }
     }
 
     mutating func stall(_ slot: UInt32, at now: DeliveryTime) {

@@ -56,6 +56,7 @@ extension DeliveryMachine {
         let look = progress.wakeMilliseconds == 0 ? Int64.max : progress.wakeMilliseconds
         progress.dueMilliseconds = min(look, lastMoment(slot))
         items[Int(slot)].storedDue = Self.seconds(progress.dueMilliseconds)
+        items[Int(slot)].isStoredParked = progress.wait == .parked
         items[Int(slot)].flags.remove(.changed)
         return progress
     }
@@ -69,16 +70,11 @@ extension DeliveryMachine {
         case .confirming: return (.confirming, timerMilliseconds(slot, at: now))
         case .held: return (.held, timerMilliseconds(slot, at: now))
         case .parked, .stalled:
-            // Nothing in the store tells when that ends: it comes to look now and then, not all at once.
-            let spread = Int64(item.pointee.notificationKey % UInt64(Self.parkedSpread))
-            return (.none, now.wallMilliseconds + Self.parkedLook + spread)
+            // No clock ends that: the owner looks for such items when the topic's pushes go on.
+            return (.parked, 0)
         default: return (.none, now.wallMilliseconds)
         }
     }
-
-    /// When a parked item comes back from the store at the earliest, and over how long such are spread, in milliseconds.
-    private static let parkedLook: Int64 = 120_000
-    private static let parkedSpread: Int64 = 120_000
 
     private func timerMilliseconds(_ slot: UInt32, at now: DeliveryTime) -> Int64 {
         guard let due = timers.due(of: slot) else { return 0 }
@@ -96,7 +92,8 @@ extension DeliveryMachine {
         guard item.pointee.flags.contains(.stored), !item.pointee.flags.contains(.changed) else {
             return false
         }
-        let (_, wake) = wait(slot, at: now)
+        let (kind, wake) = wait(slot, at: now)
+        guard (kind == .parked) == item.pointee.isStoredParked else { return false }
         let due = Self.seconds(min(wake == 0 ? .max : wake, lastMoment(slot)))
         return item.pointee.storedDue <= due
             && item.pointee.storedDue > Self.seconds(now.wallMilliseconds + limits.residentMilliseconds)
@@ -185,7 +182,23 @@ extension DeliveryMachine {
         let entry = presences[number]
         return KnownPresence(
             device: devices.entries[Int(entry.device)].key, presence: entry.presence,
-            learned: entry.learned, partition: entry.partition)
+            learned: entry.learned, partition: entry.partition,
+            isAwaited: entry.presence == .online && hasItemsOnTheirWayOut(entry.device))
+    }
+
+    /// The store has items of the device as they were before their turn came, and would bring them back late.
+    private func hasItemsOnTheirWayOut(_ device: UInt32) -> Bool {
+        var slot = devices.entries[Int(device)].first
+        while slot != Self.noSlot {
+            if items[Int(slot)].flags.contains(.stored) {
+                switch items[Int(slot)].state {
+                case .waiting, .returning, .crowded, .retrying, .coalescing, .blocked, .inFlight: return true
+                default: break
+                }
+            }
+            slot = items[Int(slot)].next
+        }
+        return false
     }
 
     /// The slot of an item of this device, ``noSlot`` when it has none here.
@@ -225,7 +238,9 @@ extension DeliveryMachine {
         guard known.learned > presences[number].learned else { return }
         presences.update(
             number, known.presence, learned: known.learned, partition: known.partition)
-        if known.presence == .online { _ = letReturn(device, at: now) }
+        if known.presence == .online, letReturn(device, at: now) > 0, limits.storeIsDurable {
+            actions.append(.keepPresence(number))
+        }
         if known.presence == .offline { heedPresence(device) }
     }
 
@@ -247,8 +262,14 @@ public struct KnownPresence: Equatable, BitwiseCopyable, Sendable {
     public var learned: ReportTime
     /// The owner's number of the Kafka partition that brought it.
     public var partition: UInt16
+    /// The device is online, and items that the store has as held are on their way out. Whoever takes the partition over
+    /// has to load them, because no further report brings them.
+    public var isAwaited: Bool
 
-    public init(device: DeviceKey, presence: Presence, learned: ReportTime, partition: UInt16) {
+    public init(
+        device: DeviceKey, presence: Presence, learned: ReportTime, partition: UInt16, isAwaited: Bool = false
+    ) {
+        self.isAwaited = isAwaited
         self.device = device
         self.presence = presence
         self.learned = learned

@@ -111,6 +111,17 @@ public struct DeliveryMachine: ~Copyable {
     /// Items that have a slot.
     public var count: Int { highWater - freeCount }
 
+    /// Slots below this one are in use, or were.
+    package var usedSlots: Int { highWater }
+
+    /// Value that changes with the number of items in any state.
+    package var stateMark: UInt64 { milestones.stateMark }
+
+    /// Part of the mark that an item in a state makes up.
+    package static func markWeight(_ state: UInt8) -> UInt64 {
+        state == ItemState.free.rawValue ? 0 : DeliveryMilestones.weight(state)
+    }
+
     /// A push that comes now finds a slot.
     public var hasFreeSlot: Bool { count < limits.capacity }
 

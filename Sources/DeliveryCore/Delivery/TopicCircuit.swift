@@ -9,8 +9,8 @@ import SluiceModel
 ///     closed ── a configuration answer ──▶ open ── after a growing pause ──▶ probing (one push) ── any other answer ──▶ closed
 ///                                           ▲                                   │
 ///                                           └────── a configuration answer ─────┘
-struct TopicCircuit: BitwiseCopyable {
-    enum State: UInt8, BitwiseCopyable {
+package struct TopicCircuit: BitwiseCopyable {
+    package enum State: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         case closed
         case open
         case probing
@@ -25,6 +25,10 @@ struct TopicCircuit: BitwiseCopyable {
     var probe = DeliveryMachine.noSlot
     /// Items that wait for it to close.
     var parked = ItemList()
+    /// Lane of the topic's last push; `.max` before the first.
+    var lane = UInt16.max
+    /// How often the store was asked for a probe since the last push that failed.
+    var asked: UInt32 = 0
     /// Why it is open.
     var fault = TopicFault.refusal
     /// Answers that judged a device token, halved at 200; and those of them that took the token for wrong.
@@ -78,6 +82,10 @@ public enum TopicFault: UInt8, BitwiseCopyable, Sendable, Equatable {
 }
 
 extension DeliveryMachine {
+    package func circuit(_ topic: UInt16) -> TopicCircuit.State {
+        Int(topic) < circuits.count ? circuits[Int(topic)].state : .closed
+    }
+
     /// Whether the item may go as far as its topic is concerned. The first that asks while it probes is the probe.
     mutating func circuitLets(_ slot: UInt32) -> Bool {
         let topic = Int(items[Int(slot)].topic)
@@ -112,12 +120,14 @@ extension DeliveryMachine {
         circuits[topic].fault = fault
         circuits[topic].state = .open
         circuits[topic].probe = Self.noSlot
+        circuits[topic].asked = 0
         let pause = limits.retry.configuration.wait(attempt: circuits[topic].failures, using: &generator)
         circuits[topic].until = now.monotonic(inMilliseconds: pause)
         guard wasClosed else { return }
         openCircuits += 1
         milestones.stops += 1
         actions.append(.alert(topic: items[Int(slot)].topic, slot: slot, fault))
+        parked(topic: UInt16(topic))
     }
 
     /// APNs answered a request of the topic without blaming it: all that waited goes on.
@@ -129,6 +139,7 @@ extension DeliveryMachine {
         circuits[Int(topic)].probe = Self.noSlot
         openCircuits -= 1
         actions.append(.recovered(topic: topic))
+        resumed(topic: topic)
         // Only those that are here now: one that is placed may come to wait for something else, but not for this.
         while circuits[Int(topic)].parked.count > 0 {
             let slot = circuits[Int(topic)].parked.first
@@ -149,10 +160,43 @@ extension DeliveryMachine {
                 circuits[topic].parked.count > 0
             {
                 let slot = nextProbe(topic)
+                // Behind many wrong tokens a good push may be in the store.
+                if circuits[topic].fault == .tokens, items[Int(slot)].attempts > 0 {
+                    askForProbe(topic, at: now)
+                }
                 withdraw(slot)
                 place(slot, at: now)
             }
+            if circuits[topic].state == .probing, circuits[topic].probe == Self.noSlot {
+                askForProbe(topic, at: now)
+            }
         }
+    }
+
+    /// Has the store bring a few of the topic's pushes, now and then: none is in memory.
+    private mutating func askForProbe(_ topic: Int, at now: DeliveryTime) {
+        guard limits.storeIsDurable, circuits[topic].until <= now.monotonicNanoseconds else { return }
+        circuits[topic].asked += 1
+        // The store may have none, and looks through all that is due to find that out.
+        let pause = limits.retry.configuration.wait(attempt: circuits[topic].failures, using: &generator)
+        let times = Int64(min(circuits[topic].asked, Self.mostPauses))
+        circuits[topic].until = now.monotonic(inMilliseconds: pause * times)
+        actions.append(.probeWanted(topic: UInt16(topic)))
+    }
+
+    // MARK: In the store
+
+    /// The topic's pushes wait for what no clock ends.
+    func isParked(_ topic: UInt16) -> Bool {
+        circuits[Int(topic)].state != .closed || isStalled(circuits[Int(topic)].lane)
+    }
+
+    mutating func parked(topic: UInt16) {
+        if limits.storeIsDurable { actions.append(.parked(topic: topic)) }
+    }
+
+    mutating func resumed(topic: UInt16) {
+        if limits.storeIsDurable, !isParked(topic) { actions.append(.resumed(topic: topic)) }
     }
 
     /// The parked push that probes next. Behind many wrong tokens a good push would wait for hours, so every other probe is
@@ -169,16 +213,15 @@ extension DeliveryMachine {
     }
 
     private static let probesLookedAt = 64
+    /// Longest time between two questions to a store that has no probe, in pauses of the back-off.
+    private static let mostPauses: UInt32 = 20
 
     /// When a circuit has something to do; `.max` when none has.
     var nextCircuitWake: UInt64 {
         var wake = UInt64.max
-        for circuit in circuits where circuit.state != .closed && circuit.parked.count > 0 {
-            if circuit.state == .open {
-                wake = min(wake, circuit.until)
-            } else if circuit.probe == Self.noSlot {
-                wake = 0
-            }
+        for circuit in circuits where circuit.state != .closed && circuit.probe == Self.noSlot {
+            if circuit.parked.count == 0, !limits.storeIsDurable { continue }
+            wake = min(wake, circuit.state == .probing && circuit.parked.count > 0 ? 0 : circuit.until)
         }
         return wake
     }

@@ -35,6 +35,9 @@ public struct IntakeGate: ~Copyable, Sendable {
 
         mutating func turn() {
             old.add(recent)
+            // Which jobs were released is an estimate: no more of them are old than are left.
+            old.jobs = min(old.jobs, load.jobs)
+            old.bytes = min(old.bytes, load.bytes)
             recent = load
             recent.subtract(old)
             oldEnd = recentEnd

@@ -91,6 +91,25 @@ public struct ProduceOrder: ~Copyable {
     /// Nothing is produced until the next transaction begins.
     public var isFrozen: Bool { phase == .frozen }
 
+    package enum State: UInt8, CaseIterable, Sendable {
+        case frozen, open, freezing
+        /// The open transaction takes no record.
+        case refused
+        /// The producer will never take the first record that waits.
+        case failed
+        case ended
+    }
+
+    package var state: State {
+        if hasEnded { return .ended }
+        if hasFailed { return .failed }
+        switch phase {
+        case .frozen: return .frozen
+        case .open: return isRefused ? .refused : .open
+        case .freezing: return .freezing
+        }
+    }
+
     /// Number of the transaction that was thawed last; 0: none was.
     public var transaction: UInt64 { opened }
 

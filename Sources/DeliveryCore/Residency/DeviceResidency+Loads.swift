@@ -28,12 +28,26 @@ extension DeviceResidency {
     /// - Returns: true when more may follow as soon as others have had their turn.
     public mutating func askForLoads(at now: UInt64, _ delivery: borrowing DeliveryMachine) -> Bool {
         guard evicted.scansUnderWay == 0, now >= noLoadsBefore else { return false }
+        let mayBeMore = lineUpAwaited()
         var idle = 0
         while loadsUnderWay < limits.loads, idle < limits.idle, let device = nextInLine() {
             if !askFor(device, delivery) { idle += 1 }
         }
-        return idle == limits.idle
+        return idle == limits.idle || mayBeMore
     }
+
+    /// Puts devices in line that are online and whose items were on their way out. True when more are to be looked at.
+    private mutating func lineUpAwaited() -> Bool {
+        var looks = 0
+        while line.count < limits.loads, looks < Self.awaitedPerTurn, let (device, slot) = awaited.popLast() {
+            looks += 1
+            guard evicted.contains(device), loads[device] == nil else { continue }
+            standInLine(device, .partition(slot))
+        }
+        return looks == Self.awaitedPerTurn
+    }
+
+    private static let awaitedPerTurn = 4096
 
     /// The next device for which there is room. One that was short of it holds up all behind it, lest they take its room.
     private mutating func nextInLine() -> DeviceKey? {
@@ -257,6 +271,7 @@ extension DeviceResidency {
         milestones.leftInStore += 1
         guard isBegun(slot) else { return }
         evicted.insert(device, slot)
-        reload(device)
+        // No clock brings back an item that waited with its topic.
+        if loads[device] == nil { standInLine(device, .partition(slot)) } else { reload(device) }
     }
 }

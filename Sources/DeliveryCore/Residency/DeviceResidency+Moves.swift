@@ -98,7 +98,10 @@ extension DeviceResidency {
 
     /// Gives the waiting token changes of a partition, or all of them, back to Kafka.
     public mutating func giveBackChanges(_ slot: UInt16?) {
-        for (place, change) in changes where slot == nil || place.partitionSlot == slot {
+        let given = changes.filter { slot == nil || $0.key.partitionSlot == slot }
+        for (place, change) in given.sorted(by: {
+            ($0.key.partitionSlot, $0.key.offset) < ($1.key.partitionSlot, $1.key.offset)
+        }) {
             changes[place] = nil
             if let handle = change.handle { changesGivenBack.append(handle) }
         }

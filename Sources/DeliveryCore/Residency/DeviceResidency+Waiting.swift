@@ -1,8 +1,8 @@
 import SluiceModel
 
 /// A device whose items are on their way from the store, or that has to wait for that, with what is for it meanwhile.
-struct DeviceLoad {
-    enum State {
+package struct DeviceLoad {
+    package enum State: UInt8, CaseIterable, Sendable {
         /// In line for its loads.
         case queued
         case loading

@@ -41,6 +41,8 @@ public struct DeviceResidency: ~Copyable {
     /// Devices whose first event waits for a slot of the delivery machine.
     var awaitingSlot = DeviceLine()
     var earlierDevices = 0
+    /// Devices that are online and whose items were on their way out, before the line.
+    var awaited: [(device: DeviceKey, slot: UInt16)] = []
 
     // What the store has.
     /// By slot of the delivery machine.
@@ -177,6 +179,25 @@ public struct DeviceResidency: ~Copyable {
     /// What waits for the device goes on with a part of it: it has more items than there is room for.
     public func isPartial(_ device: DeviceKey) -> Bool { loads[device]?.isPartial ?? false }
 
+    /// Calls with each device that is loaded or waits, and with its state.
+    package func forEachLoad(_ body: (DeviceKey, DeviceLoad.State) -> Void) {
+        for (device, load) in loads { body(device, load.state) }
+    }
+
+    /// The device is loaded, or waits for that.
+    package func isLoading(_ device: DeviceKey) -> Bool { loads[device] != nil }
+
+    /// Value that changes with the state of any load, but not when two loads swap their states.
+    package var loadMark: SIMD8<Int32> {
+        guard !loads.isEmpty else { return .zero }
+        return SIMD8(
+            Int32(truncatingIfNeeded: loads.count), Int32(truncatingIfNeeded: line.count),
+            Int32(truncatingIfNeeded: shortLine.count), Int32(truncatingIfNeeded: loadsUnderWay),
+            Int32(truncatingIfNeeded: resuming.count), Int32(truncatingIfNeeded: awaitingSlot.count),
+            Int32(truncatingIfNeeded: milestones.reloaded &+ milestones.awaitedSlot),
+            Int32(truncatingIfNeeded: milestones.shortOfRoom))
+    }
+
     /// A device is in line, and there is no room for what it may have.
     public var isWaitingForRoom: Bool {
         shortLine.count > 0 || line.count > 0 && restored.count >= limits.restored
@@ -214,7 +235,7 @@ public struct DeviceResidency: ~Copyable {
         if hasEarlierLog { earlierDevices = 0 }
         evicted.beginScan(slot)
         // Of a device that is on its way to memory, or there for an event, the partition may have items as well.
-        for device in Array(loads.keys) { reload(device) }
+        for device in loads.keys.sorted(by: DeviceKey.precedes) { reload(device) }
         guard !early.isEmpty else { return }
         for record in early where record.slot == slot { ask(.takeIn(record.handle)) }
         early.removeAll { $0.slot == slot }
@@ -241,6 +262,12 @@ public struct DeviceResidency: ~Copyable {
         standInLine(device, .partition(slot))
     }
 
+    /// The device is online, and items that the store has as held were on their way out: they are loaded without a report.
+    /// Before ``scanned(_:)``.
+    public mutating func awaited(_ device: DeviceKey, _ slot: UInt16) {
+        if isBegun(slot) { awaited.append((device, slot)) }
+    }
+
     /// All that the store has of a partition was told by ``found(_:offset:_:)``.
     public mutating func scanned(_ slot: UInt16) { evicted.endScan(slot) }
 
@@ -250,6 +277,7 @@ public struct DeviceResidency: ~Copyable {
         partitions[Int(slot)].isBegun = false
         partitions[Int(slot)].hasEarlierLog = false
         evicted.removeAll(partition: slot)
+        awaited.removeAll { $0.slot == slot }
         giveBackChanges(slot)
         marked = marked.filter { $0.key.partitionSlot != slot }
         marks.removeAll { $0.partitionSlot == slot }
@@ -262,7 +290,7 @@ public struct DeviceResidency: ~Copyable {
         for index in partitions.indices where slot == nil || index == Int(slot!) {
             partitions[index].isEnding = true
         }
-        for device in Array(loads.keys) {
+        for device in loads.keys.sorted(by: DeviceKey.precedes) {
             let waiting = loads[device]!.waiting
             let leaves = { (event: DeviceLoad.Event) in slot == nil || event.place.partitionSlot == slot }
             guard waiting.contains(where: leaves) else { continue }
@@ -297,6 +325,13 @@ public struct DeviceResidency: ~Copyable {
     public func isSettled(_ slot: UInt16?) -> Bool {
         guard let slot else { return ended.isEmpty }
         return ended.isEmpty || !ended.keys.contains { $0.partitionSlot == slot }
+    }
+}
+
+extension DeviceKey {
+    /// An order that doesn't change from run to run.
+    static func precedes(_ one: DeviceKey, _ other: DeviceKey) -> Bool {
+        (one.high, one.low) < (other.high, other.low)
     }
 }
 

@@ -85,6 +85,8 @@ public struct Committer: Sendable {
     }
 
     public var isIdle: Bool { stage == .idle }
+    /// The group is asked by a commit of what is committed already.
+    package var isAsking: Bool { membership != nil }
     /// Changelog records that Kafka hasn't acknowledged, as far as shards have counted them.
     public var unacknowledgedChanges: Int { unacknowledged.values.reduce(0) { $0 + max(0, $1) } }
 

@@ -21,5 +21,8 @@ public struct IntakeCounters: Sendable, Equatable {
     /// Workers of this process that have failed, so that another one has started in their place.
     public var restarts = 0
 
+    /// Looks that found the worker's machine in a state that can't be: 0, or something is wrong.
+    public var brokenInvariants = 0
+
     public init() {}
 }

@@ -47,8 +47,8 @@ public struct PartitionLifecycle: Sendable {
     private var isDirty = false
     /// The point that was committed last. Nil: the next commit names the partition in any case.
     private var committed: CommitPoint?
-    /// The point that the group has for sure. Nil: none is known.
-    private var taken: CommitPoint?
+    /// The point that the group had at the beginning, or was asked to take last. Nil: none is known.
+    private var sent: CommitPoint?
     /// A record was read in this assignment.
     private var hasBegun = false
     private var deletes = RemovalOrder()
@@ -69,7 +69,7 @@ public struct PartitionLifecycle: Sendable {
         tracker = OffsetTracker(
             nextOffset: begin?.offset ?? 0, completedAbove: completed, spanLimit: spanLimit,
             metadataBytes: metadataBytes)
-        taken = begin
+        sent = begin
         hasEarlierLog = false
     }
 
@@ -149,7 +149,7 @@ public struct PartitionLifecycle: Sendable {
 
     public var needsCommit: Bool { isChanged || deletes.needsCommit }
     public var isChanged: Bool { isDirty && hasPoint }
-    public var lastTaken: CommitPoint? { taken }
+    public var lastSent: CommitPoint? { sent }
 
     /// The point to commit now.
     func commitPoint() -> CommitPoint {
@@ -159,7 +159,7 @@ public struct PartitionLifecycle: Sendable {
 
     /// There is something to commit: the group has an offset, or a record was read. Where nothing is committed and nothing
     /// was read, the client's `auto.offset.reset` decides.
-    var hasPoint: Bool { taken != nil || hasBegun }
+    var hasPoint: Bool { sent != nil || hasBegun }
 
     /// The point to commit, if it isn't the one that was committed last.
     func pendingCommit() -> CommitPoint? {
@@ -174,7 +174,8 @@ public struct PartitionLifecycle: Sendable {
         isDirty = false
     }
 
-    mutating func commitTaken(_ point: CommitPoint) { taken = point }
+    /// Kafka is asked. Its answer may be lost, and the group may have the point all the same.
+    mutating func commitSent(_ point: CommitPoint) { sent = point }
 
     /// The offsets go with the open transaction.
     mutating func sentWithTransaction() { isDirty = false }

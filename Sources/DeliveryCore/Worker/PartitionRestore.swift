@@ -59,6 +59,24 @@ public struct PartitionRestore: Sendable {
 
     public func stage(_ partition: Int32) -> Stage? { entries[partition]?.stage }
 
+    /// Value that changes with the stage of any partition.
+    var stateMark: UInt64 {
+        guard !entries.isEmpty else { return 0 }
+        var mark: UInt64 = 0
+        for (partition, entry) in entries {
+            let stage: UInt64 =
+                switch entry.stage {
+                case .opening: 1
+                case .restoring: 2
+                case .loadingMarkers: 3
+                case .ready: 4
+                }
+            // Sums, as the order of a dictionary says nothing.
+            mark &+= (UInt64(truncatingIfNeeded: partition) &* 8 &+ stage) &* 0x9E37_79B9_7F4A_7C15
+        }
+        return mark
+    }
+
     public func isReady(_ partitions: [Int32]) -> Bool {
         partitions.allSatisfy { if case .ready? = entries[$0]?.stage { true } else { false } }
     }

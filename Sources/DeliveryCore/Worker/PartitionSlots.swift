@@ -26,6 +26,12 @@ public struct PartitionSlots: ~Copyable {
     /// The places in use.
     public var places: [Int] { isUsed.indices.filter { isUsed[$0] } }
 
+    /// Calls with each place in use.
+    @inline(__always)
+    func forEachPlace(_ body: (Int) -> Void) {
+        for place in isUsed.indices where isUsed[place] { body(place) }
+    }
+
     public var numbers: [Int32] { places.map { self[$0].partition } }
 
     /// The partition at a place, which must be in use. Accessed by its address, so that no copy is made. With `_read`, debug

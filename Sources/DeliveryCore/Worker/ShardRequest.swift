@@ -57,6 +57,8 @@ public enum ShardRequest: Sendable, Equatable {
     case relieve(slot: UInt16, below: Int64)
     /// Items are due; ``ShardReport/dueTaken(slot:)`` follows when more may come.
     case due(slot: UInt16, [DueItem], readThrough: Int64)
+    /// Items may come back that have waited with their topics; ``ShardReport/parkedTaken(slot:)`` follows when more may.
+    case parked(slot: UInt16, [DueItem], readThrough: Int64)
     /// The outcomes of these items are safe: the store may forget the items.
     case remove([RecordPlace])
     /// The partition's log began anew: its relocation markers are of other records.
@@ -90,6 +92,13 @@ public enum ShardReport: Sendable, Equatable {
     /// Work that has ended in one turn.
     case progress(ShardProgress)
     case dueTaken(slot: UInt16)
+    case parkedTaken(slot: UInt16)
+    /// The shard's pushes of the topic of this hash wait for what no clock ends.
+    case topicParked(UInt32)
+    /// They go on.
+    case topicResumed(UInt32)
+    /// A few of them are wanted back, to find out whether APNs takes them.
+    case probeWanted(UInt32)
     case flushed(ShardFlush)
     /// `produced`: records in all transactions so far.
     case frozen(number: UInt64, produced: Int)

@@ -37,7 +37,7 @@ public struct TransactionCycle: Sendable {
     }
 
     /// One call to a transactional producer.
-    public enum Step: UInt8, Sendable, Hashable {
+    public enum Step: UInt8, Sendable, Hashable, CaseIterable {
         /// Gets the producer's identity, once. Ends what an earlier producer of the same identifier left open.
         case initialize
         case begin
@@ -77,7 +77,7 @@ public struct TransactionCycle: Sendable {
         }
     }
 
-    public enum State: Sendable, Hashable {
+    public enum State: UInt8, Sendable, Hashable, CaseIterable {
         case unstarted, initializing, beginning, open, sendingOffsets, committing, aborting
         /// Stopped, with nothing open.
         case stopped
@@ -137,6 +137,9 @@ public struct TransactionCycle: Sendable {
 
     /// No transaction holds a record or an offset whose fate is open.
     public var isClean: Bool { !hasContent }
+
+    /// The next step waits for ``wakeAt``.
+    package var isPausing: Bool { delayed != nil }
 
     // MARK: Events
 

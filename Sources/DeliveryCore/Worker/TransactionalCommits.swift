@@ -82,6 +82,27 @@ public struct TransactionalCommits: Sendable {
     /// The worker's last transaction is committed, or there was nothing to commit.
     var hasEndedWell: Bool { cycle.state == .stopped && lastWasCommitted }
 
+    package enum Stage: UInt8, CaseIterable, Sendable {
+        /// No transaction takes records.
+        case frozen
+        case thawed
+        /// Shards are to stop before the offsets are sent.
+        case freezing
+        /// Shards are to stop before the abort.
+        case freezingToAbort
+        /// All shards have ended.
+        case ending
+    }
+
+    package var stage: Stage {
+        if isEnding { return .ending }
+        if abortWaits { return .freezingToAbort }
+        return isFreezing ? .freezing : isFrozen ? .frozen : .thawed
+    }
+
+    /// The next step waits for a pause to be over.
+    package var isPausing: Bool { cycle.isPausing }
+
     mutating func nextAction() -> Action? { actions.isEmpty ? nil : actions.removeFirst() }
 
     // MARK: Events
@@ -221,7 +242,8 @@ public struct TransactionalCommits: Sendable {
         guard isOver || reported >= produced || cycle.state == .aborting else { return }
         if !hasStopped {
             hasStopped = true
-            if hasOffsets { cycle.offsetsChanged(at: now) }
+            // Offsets stand for records too that an aborted transaction had. No shard is left to repeat those.
+            if hasOffsets, !repeats { cycle.offsetsChanged(at: now) }
             follow(cycle.stop())
         }
         if cycle.awaitsOffsets, !isStepUnderWay { start(.sendOffsets) }

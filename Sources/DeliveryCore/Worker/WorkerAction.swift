@@ -46,6 +46,8 @@ public enum WorkerAction: Sendable, Equatable {
     case scanItems(slot: UInt16, partition: Int32)
     /// ``WorkerMachine/found(_:_:isEnd:)`` follows.
     case scanDue(DueSchedule.Look, partition: Int32)
+    /// ``WorkerMachine/foundParked(_:_:cursor:isEnd:at:)`` follows.
+    case scanParked(ParkedSchedule.Look, partition: Int32)
     /// ``WorkerMachine/synced(isDone:at:)`` follows.
     case sync
     /// The partition's copy is complete up to this offset of the changelog.
@@ -151,6 +153,8 @@ public enum WorkerNote: Sendable, Equatable {
     case membershipInDoubt(partitions: Int)
     case draining(jobs: Int)
     case drainDeadline(jobs: Int)
+    /// The machine is in a state that can't be.
+    case invariantBroken(String)
     case failed(WorkerFault)
     case stopsAtOnce(WorkerFault)
 }

@@ -54,7 +54,12 @@ extension WorkerMachine {
             switch action {
             case .flush: act(.requestAll(.flush))
             case .sync: act(.sync)
-            case .commit(let set, let ticket): act(.commit(set, ticket: ticket))
+            case .commit(let set, let ticket):
+                for part in set.parts where set.kind != .membership {
+                    guard let place = partitions.place(ofSlot: part.slot) else { continue }
+                    partitions[place].commitSent(part.point)
+                }
+                act(.commit(set, ticket: ticket))
             case .ended(let set, let isTaken): ended(set, isTaken: isTaken)
             }
         }
@@ -82,8 +87,7 @@ extension WorkerMachine {
     /// A commit has ended.
     private mutating func ended(_ set: Committer.CommitSet, isTaken: Bool) {
         for part in set.parts where isTaken {
-            guard let place = partitions.place(ofSlot: part.slot) else { continue }
-            if set.kind != .membership { partitions[place].commitTaken(part.point) }
+            guard partitions.place(ofSlot: part.slot) != nil else { continue }
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
         for deletes in set.deletes {
@@ -224,7 +228,7 @@ extension WorkerMachine {
         if let sentAt { confirmMembership(requestedAt: sentAt) }
         for part in offsets {
             guard let place = partitions.place(ofSlot: part.slot) else { continue }
-            partitions[place].commitTaken(part.point)
+            partitions[place].commitSent(part.point)
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
         delete(transactions!.takeDeletes())
@@ -235,12 +239,20 @@ extension WorkerMachine {
 
     /// Each tick.
     mutating func renewLease() {
-        follow(lease.tick(at: now))
+        follow(isAssignmentLate ? lease.doubt(at: now) : lease.tick(at: now))
         inquire()
+    }
+
+    /// An assignment waits for so long that a rebalance may go on without this worker, whose heartbeats don't help then.
+    private var isAssignmentLate: Bool {
+        guard let assignment else { return false }
+        let margin = min(settings.sessionTimeout, settings.rebalanceTimeout / 2)
+        return now > assignment.since + settings.rebalanceTimeout - margin
     }
 
     /// The group has taken a commit that was asked for at this moment, as only a member can commit.
     private mutating func confirmMembership(requestedAt: UInt64) {
+        guard !isAssignmentLate else { return }
         follow(lease.confirmed(requestedAt: requestedAt))
         // It was on its way before the process was stopped: once more.
         if lease.isDoubtful, !lease.awaitsShards, transactions != nil { commitAllAgain() }
@@ -269,8 +281,8 @@ extension WorkerMachine {
         }
     }
 
-    /// Without transactions the group is asked by a commit of what is committed: what isn't yet may wait for changes of the
-    /// store, and these for the group's answer.
+    /// Without transactions the group is asked by a commit of what was sent to it last: what wasn't yet may wait for changes
+    /// of the store, and these for the group's answer. Anything older could set the group's offsets back.
     private mutating func inquire() {
         guard lease.isDoubtful, !lease.awaitsShards, transactions == nil, committer.mayAsk(at: now),
             drain.phase <= .draining
@@ -279,7 +291,7 @@ extension WorkerMachine {
         for place in partitions.places {
             // With nothing committed as yet, the beginning is, where a group without offsets reads from there.
             guard
-                let point = partitions[place].lastTaken
+                let point = partitions[place].lastSent
                     ?? (settings.readsFromBeginning ? .init(offset: 0, metadata: "") : nil)
             else { continue }
             set.parts.append(

@@ -149,6 +149,7 @@ extension WorkerMachine {
         guard settings.mode.hasStore else { return place }
         let slot = partitions[place].slot
         due.begin(slot)
+        parked.begin(slot)
         act(.scanItems(slot: slot, partition: partitions[place].partition))
         return place
     }
@@ -237,6 +238,7 @@ extension WorkerMachine {
             discardHeld(place)
             gate.end(place)
             due.revoke(partitions[place].slot)
+            parked.revoke(partitions[place].slot)
         }
         followGate()
         revocation = Revocation(partitions: numbers, deadline: now + settings.revokeDeadline)

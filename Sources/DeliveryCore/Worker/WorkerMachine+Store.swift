@@ -58,6 +58,7 @@ extension WorkerMachine {
             guard let place = partitions.place(ofSlot: look.slot) else { continue }
             act(.scanDue(look, partition: partitions[place].partition))
         }
+        lookForParked()
     }
 
     /// A look for due items has ended; nil: the store failed.
@@ -73,6 +74,33 @@ extension WorkerMachine {
             self.due.handed(slot)
             act(.request(shard: shard, .due(slot: slot, part, readThrough: end - 1)))
         }
+    }
+
+    // MARK: Parked items
+
+    private mutating func lookForParked() {
+        guard settings.mode.hasStore, let look = parked.next(at: now) else { return }
+        guard let place = partitions.place(ofSlot: look.slot) else { return parked.end(look.slot) }
+        act(.scanParked(look, partition: partitions[place].partition))
+    }
+
+    /// A look for parked items has ended; nil: the store failed.
+    /// - Parameter cursor: the last entry that was seen, whether it was found or not.
+    public mutating func foundParked(
+        _ look: ParkedSchedule.Look, _ items: [ParkedSchedule.Entry]?, cursor: DueItem?, isEnd: Bool,
+        at now: UInt64
+    ) {
+        self.now = max(self.now, now)
+        let place = partitions.place(ofSlot: look.slot)
+        let end = place.map { partitions[$0].end } ?? 0
+        let hasEarlierLog = place.map { partitions[$0].hasEarlierLog } ?? false
+        let parts = parked.found(look, items, cursor: cursor, isEnd: isEnd, at: self.now) {
+            $0 < end || hasEarlierLog
+        }
+        for part in parts {
+            act(.request(shard: part.shard, .parked(slot: look.slot, part.items, readThrough: end - 1)))
+        }
+        lookForParked()
     }
 
     /// A partition could not be looked through; until it was, nothing is sent of what concerns a device.
@@ -145,6 +173,16 @@ extension WorkerMachine {
             checkDrain()
         case .progress(let progress): take(progress)
         case .dueTaken(let slot): due.taken(slot)
+        case .parkedTaken(let slot):
+            parked.taken(slot)
+            lookForParked()
+        case .topicParked(let topic): parked.parked(topic, shard: shard)
+        case .topicResumed(let topic):
+            parked.resumed(topic, shard: shard)
+            lookForParked()
+        case .probeWanted(let topic):
+            parked.probeWanted(topic, shard: shard)
+            lookForParked()
         case .flushed(let flush):
             committer.flushed(flush, at: now)
             followCommitter()

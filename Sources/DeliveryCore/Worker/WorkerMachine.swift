@@ -33,6 +33,9 @@ public struct WorkerMachine: ~Copyable {
         public var revokeDeadline: UInt64
         /// Nanoseconds after which the group takes a silent member for lost.
         public var sessionTimeout: UInt64
+        /// Nanoseconds after which a rebalance goes on without a member that hasn't answered: the client's
+        /// `max.poll.interval.ms`.
+        public var rebalanceTimeout: UInt64 = 300_000_000_000
         /// A partition without a committed offset is read from its beginning.
         public var readsFromBeginning: Bool
         /// The highest offset that outcomes can name.
@@ -88,6 +91,7 @@ public struct WorkerMachine: ~Copyable {
     /// Nil without transactions.
     var transactions: TransactionalCommits?
     var due = DueSchedule()
+    var parked: ParkedSchedule
     var lease: MembershipLease
     var drain: Drain
     public internal(set) var counters = IntakeCounters()
@@ -106,6 +110,10 @@ public struct WorkerMachine: ~Copyable {
     var lastCommit: UInt64
     var finishedSinceCommit = 0
     private var lastRelief: UInt64 = 0
+    /// When ``checkInvariants()`` is next, in nanoseconds.
+    var nextInvariantCheck: UInt64 = 0
+    /// When a broken one is noted again, in nanoseconds.
+    var nextInvariantNote: UInt64 = 0
     /// The store's last write failed.
     var isStoreFailing = false
     /// More is on its way to the store than it takes.
@@ -122,6 +130,8 @@ public struct WorkerMachine: ~Copyable {
     var takeOverFailures = 0
     /// By slot: jobs of partitions that went away, as long as shards hold some.
     private var orphans: [UInt16: Orphans] = [:]
+
+    var orphanedJobs: Int { orphans.values.reduce(0) { $0 + $1.jobs } }
 
     private struct Orphans {
         var jobs: Int
@@ -146,6 +156,7 @@ public struct WorkerMachine: ~Copyable {
         }
         lease = MembershipLease(session: settings.sessionTimeout, now: now)
         drain = Drain(shards: settings.shards)
+        parked = ParkedSchedule(shards: settings.shards)
         lastCommit = now
     }
 
@@ -276,6 +287,7 @@ public struct WorkerMachine: ~Copyable {
         let slot = partitions[place].slot
         act(.requestAll(.end(slots: [slot])))
         due.end(slot)
+        parked.end(slot)
         committer.forget(slot)
         let jobs = gate.load(place).jobs
         let gone = partitions.remove(place)
@@ -604,6 +616,7 @@ public struct WorkerMachine: ~Copyable {
         relieveFullWindows()
         lookForDue(time)
         cleanCopies()
+        watchInvariants()
         if !gate.isStalled { act(.poll) }
         retryAssignment()
     }

@@ -79,11 +79,20 @@ extension Shard {
             case .recovered(let topic):
                 logger.notice(
                     "APNs takes pushes for the topic again", metadata: ["topic": "\(routes.name(of: topic))"])
+            case .parked(let topic): report(.topicParked(hash(of: topic)))
+            case .resumed(let topic): report(.topicResumed(hash(of: topic)))
+            case .probeWanted(let topic): report(.probeWanted(hash(of: topic)))
             case .offsetDone(let partition, let offset):
                 jobs[context.stored].pointee.isOffsetDone = true
                 complete(partition, offset, isRepeated: false)
             }
         }
+    }
+
+    /// Hash of a topic's name, as the store has it.
+    private func hash(of topic: UInt16) -> UInt32 {
+        var name = routes.name(of: topic)
+        return name.withUTF8 { StoredPush.topicHash(UnsafeRawBufferPointer($0)) }
     }
 
     private func enqueue(_ slot: UInt32, atFront: Bool) {

@@ -84,6 +84,10 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private var turnEndAsked = false
     var nextStallCheck = MonotonicTime(nanoseconds: 0)
     private var machineTimer: TimerID?
+    private var nextInvariantCheck = MonotonicTime(nanoseconds: 0)
+    private var nextInvariantLine = MonotonicTime(nanoseconds: 0)
+    /// Slots up to this one were looked at.
+    private var checkedSlots = 0
     private var machineTimerAt = UInt64.max
     /// Set while items are given back: how many those are.
     private(set) var isAbandoning = false
@@ -207,8 +211,28 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wallMilliseconds = wallClockMilliseconds()
         machine.advance(to: now)
         act()
+        watchInvariants()
         askForTurnEnd()
     }
+
+    /// Once a second, of a part of the slots. The worker goes on, whatever is found: people have to know.
+    private func watchInvariants() {
+        guard loop.now >= nextInvariantCheck else { return }
+        nextInvariantCheck = loop.now + .seconds(1)
+        let (next, found) = machine.checkInvariants(from: checkedSlots, slots: Self.slotsChecked)
+        checkedSlots = next
+        let isSmall = residency.waitingDevices <= Self.slotsChecked
+        guard let problem = found ?? (isSmall ? residency.checkInvariants() : nil) else { return }
+        counters.brokenInvariants += 1
+        // A line a minute is enough.
+        guard loop.now >= nextInvariantLine else { return }
+        nextInvariantLine = loop.now + .seconds(60)
+        logger.error(
+            "the worker is in a state that can't be: report it, and restart the worker when it suits",
+            metadata: ["shard": "\(plan.index)", "state": "\(problem)"])
+    }
+
+    private static let slotsChecked = 256
 
     // MARK: Giving back
 

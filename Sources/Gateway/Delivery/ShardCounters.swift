@@ -20,6 +20,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var stops = 0
     /// Stops among ``stops`` because APNs took most of a topic's device tokens for wrong.
     public var tokenStops = 0
+    /// Looks that found the shard's machines in a state that can't be: 0, or something is wrong.
+    public var brokenInvariants = 0
     /// Jobs given back unfinished, because their partition or the worker ends.
     public var abandoned = 0
     /// Terminal outcomes by ``OutcomeKind/rawValue``.
@@ -105,6 +107,7 @@ public struct ShardCounters: Sendable, Equatable {
         }
         sum.stops += right.stops
         sum.tokenStops += right.tokenStops
+        sum.brokenInvariants += right.brokenInvariants
         for (reason, count) in right.unknownReasons { sum.unknownReasons[reason, default: 0] += count }
         sum.stuckConnections += right.stuckConnections
         sum.circuitsOpened += right.circuitsOpened

@@ -43,6 +43,10 @@ extension Intake {
             logger.warning(
                 "this process was stopped for a while, or its Kafka thread was held up: nothing is sent until the group confirms its partitions",
                 metadata: ["partitions": "\(partitions)"])
+        case .invariantBroken(let problem):
+            logger.error(
+                "the worker is in a state that can't be: report it, and restart the worker when it suits",
+                metadata: ["state": "\(problem)"])
         case .pausedForWindow, .pausedForShare, .pausedForLimit: logPause(note)
         case .commitFailed, .lastCommitFailed, .lastOffsetsUnsafe, .transactionStepFailed,
             .transactionAborted, .lastTransactionOpen:

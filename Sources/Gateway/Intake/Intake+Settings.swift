@@ -15,13 +15,15 @@ extension Intake {
         var partitionShare: Double
         /// Of the consumer.
         var sessionTimeout: Duration
+        /// The consumer's `max.poll.interval.ms`.
+        var rebalanceTimeout: Duration
         /// A partition that has no committed offset is read from its beginning: `auto.offset.reset` of the consumer.
         var readsFromBeginning: Bool
         /// Milliseconds after which a local copy of a partition is of no use.
         var longestAbsence: Int64
 
         var machine: WorkerMachine.Settings {
-            WorkerMachine.Settings(
+            var machine = WorkerMachine.Settings(
                 mode: mode, shards: shards,
                 gate: .init(jobs: maximumInFlight, bytes: maximumBytes, partitionShare: partitionShare),
                 commitInterval: commitInterval.wholeNanoseconds,
@@ -30,6 +32,8 @@ extension Intake {
                 revokeDeadline: revokeDeadline.wholeNanoseconds,
                 sessionTimeout: sessionTimeout.wholeNanoseconds, readsFromBeginning: readsFromBeginning,
                 highestOffset: OutcomeSource.offsets.upperBound)
+            machine.rebalanceTimeout = rebalanceTimeout.wholeNanoseconds
+            return machine
         }
     }
 }

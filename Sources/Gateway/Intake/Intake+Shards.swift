@@ -54,6 +54,9 @@ extension Shard {
         case .due(let slot, let items, let readThrough):
             let keys = items.map { ItemKey(device: $0.device, offset: $0.offset) }
             due(slot, keys, readThrough: readThrough) { [self] in report(.dueTaken(slot: slot)) }
+        case .parked(let slot, let items, let readThrough):
+            let keys = items.map { ItemKey(device: $0.device, offset: $0.offset) }
+            due(slot, keys, readThrough: readThrough) { [self] in report(.parkedTaken(slot: slot)) }
         case .remove(let places): remove(places)
         case .forgetMarkers(let slot): forgetMarks(partitionSlot: slot)
         case .flush: report(.flushed(ShardFlush(flushToStore())))

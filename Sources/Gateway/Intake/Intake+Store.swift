@@ -90,21 +90,27 @@ extension Intake {
     func scanItems(_ slot: UInt16, _ partition: Int32) {
         guard let store, let handle = handle(of: partition) else { return }
         let shards = shards
-        store.scanItems(handle, chunk: 4096) { keys in
-            for shard in shards { shard.loop.execute { shard.found(slot, keys) } }
+        store.scanAwaitedDevices(handle, chunk: 4096) { devices in
+            for shard in shards { shard.loop.execute { shard.awaited(slot, devices) } }
         } completion: { [self] error in
-            if let error {
-                // Errors that aren't transient have been told to all.
-                guard error.isTransient else { return }
-                loop.execute { [self] in
-                    logger.error(
-                        "the store can't be looked through; nothing is sent until it can",
-                        metadata: ["error": "\(error)"])
-                    tell { machine, _ in machine.scanFailed(slot: slot) }
-                }
-            } else {
+            if let error { return scanFailed(slot, error) }
+            store.scanItems(handle, chunk: 4096) { keys in
+                for shard in shards { shard.loop.execute { shard.found(slot, keys) } }
+            } completion: { [self] error in
+                if let error { return scanFailed(slot, error) }
                 for shard in shards { shard.loop.execute { shard.scanned(slot) } }
             }
+        }
+    }
+
+    private func scanFailed(_ slot: UInt16, _ error: RetryStoreError) {
+        // Errors that aren't transient have been told to all.
+        guard error.isTransient else { return }
+        loop.execute { [self] in
+            logger.error(
+                "the store can't be looked through; nothing is sent until it can",
+                metadata: ["error": "\(error)"])
+            tell { machine, _ in machine.scanFailed(slot: slot) }
         }
     }
 
@@ -112,18 +118,36 @@ extension Intake {
         guard let store, let handle = handle(of: partition) else {
             return tell { machine, now in machine.found(look.slot, nil, isEnd: true, at: now) }
         }
-        let cursor = look.after.map {
-            DueCursor(DueEntry(due: $0.due, key: ItemKey(device: $0.device, offset: $0.offset)))
-        }
+        let cursor = look.after.map { DueCursor(DueEntry($0)) }
         store.scanDue(handle, after: cursor, through: look.through, limit: DueSchedule.mostEntries) {
             [self] result in
             loop.execute { [self] in
                 let scan = try? result.get()
-                let items = scan?.entries.map {
-                    DueItem(due: $0.due, device: $0.key.device, offset: $0.key.offset)
-                }
+                let items = scan?.entries.map { DueItem($0) }
                 tell { machine, now in
                     machine.found(look.slot, items, isEnd: scan?.isEnd ?? true, at: now)
+                }
+            }
+        }
+    }
+
+    func scanParked(_ look: ParkedSchedule.Look, _ partition: Int32) {
+        guard let store, let handle = handle(of: partition) else {
+            return tell { machine, now in
+                machine.foundParked(look, nil, cursor: nil, isEnd: true, at: now)
+            }
+        }
+        let cursor = look.after.map { DueCursor(DueEntry($0)) }
+        store.scanParked(handle, topic: look.topic, after: cursor, limit: look.limit) { [self] result in
+            loop.execute { [self] in
+                let scan = try? result.get()
+                let items = scan?.entries.map {
+                    ParkedSchedule.Entry(item: DueItem($0.entry), topic: $0.topic)
+                }
+                tell { machine, now in
+                    machine.foundParked(
+                        look, items, cursor: scan?.cursor.map { DueItem($0.entry) },
+                        isEnd: scan?.isEnd ?? true, at: now)
                 }
             }
         }
@@ -194,6 +218,18 @@ extension Intake {
                 tell { machine, now in machine.droppedCopies(areMore: areMore, at: now) }
             }
         }
+    }
+}
+
+extension DueItem {
+    init(_ entry: DueEntry) {
+        self.init(due: entry.due, device: entry.key.device, offset: entry.key.offset)
+    }
+}
+
+extension DueEntry {
+    init(_ item: DueItem) {
+        self.init(due: item.due, key: ItemKey(device: item.device, offset: item.offset))
     }
 }
 

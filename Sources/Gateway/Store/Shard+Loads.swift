@@ -75,6 +75,13 @@ extension Shard {
         }
     }
 
+    /// Items of these devices were on their way out.
+    func awaited(_ partitionSlot: UInt16, _ devices: [DeviceKey]) {
+        for device in devices where shardIndex(of: device, shards: plan.shards) == plan.index {
+            residency.awaited(device, partitionSlot)
+        }
+    }
+
     // MARK: Actions
 
     /// Does all that the residency has to say.

@@ -147,8 +147,8 @@ extension Shard {
         // What is presumed was not reported just now, or never was.
         let noted = known.presence == .presumedOffline ? wallMilliseconds : known.learned.milliseconds
         let state = DeviceState(
-            presence: known.presence.rawValue, learnedMilliseconds: known.learned.milliseconds,
-            learnedOffset: known.learned.offset,
+            presence: known.presence.rawValue, isAwaited: known.isAwaited,
+            learnedMilliseconds: known.learned.milliseconds, learnedOffset: known.learned.offset,
             expiryMilliseconds: noted + plan.limits.maximumExpirationMilliseconds)
         keep(state, of: known.device, in: known.partition, number, context, storage)
         var last = known.partition

@@ -172,6 +172,7 @@ extension World {
         for _ in 0..<count where violation == nil { _ = serveStore(worker, fails: weather.isStoreBroken) }
         if draw.chance(300) { _ = handDue(worker) }
         if draw.chance(100) { _ = scanSome(worker) }
+        if draw.chance(200) { _ = lookForParked(worker) }
     }
 
     /// Does the next thing that is asked of the store, or tells what became of one. False when there is none.

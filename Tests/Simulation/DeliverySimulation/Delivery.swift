@@ -324,6 +324,9 @@ extension World {
         case .recovered(let topic):
             counts[.recovered] += 1
             note(worker, shard, "topic # goes on", Int(topic))
+        case .parked: break
+        case .resumed(let topic): worker.parkedLooks.append((shard.number, Int(topic), isProbe: false))
+        case .probeWanted(let topic): worker.parkedLooks.append((shard.number, Int(topic), isProbe: true))
         }
     }
 

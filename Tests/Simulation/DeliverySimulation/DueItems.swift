@@ -63,6 +63,39 @@ extension World {
         return true
     }
 
+    /// Looks for items of a shard that wait with a topic. False when none is asked for.
+    func lookForParked(_ worker: WorkerModel) -> Bool {
+        guard let look = worker.parkedLooks.popFirst() else { return false }
+        counts.events += 1
+        let shard = worker.shards[look.shard]
+        for partition in owner.indices where owner[partition] == worker.number && !worker.isEnding(partition)
+        {
+            bringParked(partition, worker, shard, isProbe: look.isProbe) { topic in topic == look.topic }
+        }
+        return true
+    }
+
+    /// Items that wait with topics come back, as far as their records were read; of a probe one.
+    private func bringParked(
+        _ partition: Int, _ worker: WorkerModel, _ shard: ShardModel, isProbe: Bool,
+        _ isWanted: (Int) -> Bool
+    ) {
+        for due in store.dues[partition].sorted() where self.shard(of: due.token) == shard.number {
+            let entry = store.entries(partition, due.token).first { $0.job == due.job }
+            guard let entry, entry.progress.wait == .parked, isWanted(Int(jobs[due.job].facts.topic)),
+                log.records[jobs[due.job].record].offset < nextOffset(worker, partition)
+            else { continue }
+            counts[.parkedFound] += 1
+            let slot = worker.partitions[partition].slot
+            shard.store.read[partition] = max(
+                shard.store.read[partition], nextOffset(worker, partition) - 1)
+            shard.store.residency.hasRead(slot, through: nextOffset(worker, partition) - 1)
+            shard.store.residency.due(tokens[due.token].key, slot)
+            follow(worker, shard)
+            if isProbe { return }
+        }
+    }
+
     /// All records below were handed to the shards.
     private func nextOffset(_ worker: WorkerModel, _ partition: Int) -> Int64 {
         let position = worker.partitions[partition].position
@@ -84,7 +117,10 @@ extension World {
                     happened(.scanned)
                     worker.partitions[partition].isScanning = false
                     worker.partitions[partition].scan = nil
-                    for shard in worker.shards { shard.store.residency.scanned(slot) }
+                    for shard in worker.shards {
+                        shard.store.residency.scanned(slot)
+                        bringParked(partition, worker, shard, isProbe: false) { _ in true }
+                    }
                     return true
                 }
                 worker.shards[shard(of: due.token)].store.residency.found(

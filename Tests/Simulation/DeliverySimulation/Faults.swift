@@ -253,7 +253,7 @@ extension World {
         }
         repeat {
             while violation == nil, serveStore(worker, fails: false) {}
-        } while violation == nil && (handDue(worker) || scanSome(worker))
+        } while violation == nil && (handDue(worker) || scanSome(worker) || lookForParked(worker))
         for partition in owner.indices where owner[partition] == worker.number {
             if !settle(worker, partition, isTaken: true) { _ = issueCommit(worker, partition) }
         }

@@ -53,7 +53,7 @@ struct Scenario {
     /// How often each kind of step is drawn.
     var weights: [Step: Int]
 
-    init(_ draw: inout Draw) {
+    init(_ draw: inout Draw, _ bounds: SimulationLimits = SimulationLimits()) {
         workers = draw.among(1...2)
         shards = draw.among(1...2)
         partitions = draw.among(1...5)
@@ -103,6 +103,18 @@ struct Scenario {
             // expiration.
             (holdPerMille, confirmPerMille) = (0, 0)
         }
+        keep(to: bounds)
+    }
+
+    private mutating func keep(to bounds: SimulationLimits) {
+        workers = min(workers, bounds.workers)
+        shards = min(shards, bounds.shards)
+        partitions = min(partitions, bounds.partitions)
+        devices = min(devices, bounds.devices)
+        tokens = devices + 24
+        topics = min(topics, bounds.apps)
+        lanes = min(lanes, topics)
+        for fault in SimulationFault.allCases where !bounds.faults.contains(fault) { weights[fault.step] = 0 }
     }
 
     var residency: ResidencyLimits {
@@ -160,3 +172,29 @@ enum Step: Int, CaseIterable {
     case poll, send, answer, acknowledge, commit, settleCommit, store, time
     case connectionFault, limitFlap, weather, clockStep, crash, handOver, stop, offsetReset
 }
+
+/// Faults of a world of the delivery core, and events there beside plain pushes.
+public enum SimulationFault: UInt8, CaseIterable, Hashable, Sendable {
+    case cancel, presence, token, receipt, connectionFault, limitFlap, weather, clockStep, crash, handOver,
+        stop,
+        offsetReset
+
+    var step: Step {
+        switch self {
+        case .cancel: .cancel
+        case .presence: .presence
+        case .token: .token
+        case .receipt: .receipt
+        case .connectionFault: .connectionFault
+        case .limitFlap: .limitFlap
+        case .weather: .weather
+        case .clockStep: .clockStep
+        case .crash: .crash
+        case .handOver: .handOver
+        case .stop: .stop
+        case .offsetReset: .offsetReset
+        }
+    }
+}
+
+public typealias SimulationLimits = WorldLimits<SimulationFault>

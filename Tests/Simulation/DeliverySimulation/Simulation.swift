@@ -6,15 +6,39 @@ public enum Simulation {
     /// - Parameters:
     ///   - events: steps of the faulty part; the healthy part that follows, in which everything has to end, comes on
     ///     top.
+    ///   - limits: bounds of the world, below what the seed has drawn.
     ///   - counts: what happened is added here.
     ///   - printsTrace: prints each step as it happens.
     public static func run(
-        seed: UInt64, events: Int, counts: inout SimulationCounts, printsTrace: Bool = false
+        seed: UInt64, events: Int, limits: SimulationLimits = SimulationLimits(),
+        counts: inout SimulationCounts,
+        printsTrace: Bool = false
     ) -> Violation? {
-        let world = World(seed: seed, events: events, printsTrace: printsTrace)
+        let world = World(seed: seed, events: events, limits, printsTrace: printsTrace)
         world.run()
         counts.add(world.counts)
         return world.violation
+    }
+
+    public typealias Shrinker = DeliverySimulation.Shrinker<SimulationLimits, Violation>
+
+    /// Looks for the smallest run that breaks the promise of this one.
+    public static func shrinker(
+        _ violation: Violation, events: Int, limits: SimulationLimits = SimulationLimits()
+    ) -> Shrinker {
+        var draw = Draw(seed: violation.seed)
+        let scenario = Scenario(&draw, limits)
+        var size = limits
+        size.workers = scenario.workers
+        size.shards = scenario.shards
+        size.partitions = scenario.partitions
+        size.devices = scenario.devices
+        size.apps = scenario.topics
+        let first = Shrinker.Case(seed: violation.seed, events: events, limits: size, violation: violation)
+        return Shrinker(first) { seed, events, limits in
+            var counts = SimulationCounts()
+            return run(seed: seed, events: events, limits: limits, counts: &counts)
+        }
     }
 }
 
@@ -35,7 +59,7 @@ public enum Promise: String, Sendable, CaseIterable {
 }
 
 /// A broken promise.
-public struct Violation: Error, Sendable, CustomStringConvertible {
+public struct Violation: Error, Sendable, CustomStringConvertible, BrokenPromise {
     public var seed: UInt64
     public var promise: Promise
     public var what: String

@@ -20,7 +20,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad, awaitedSlot, leftInStore,
         loadedInParts
     case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
-    case presenceKept, presenceRestored, dueFound, dueAhead, scanned
+    case presenceKept, presenceRestored, dueFound, dueAhead, parkedFound, scanned
     case completionWaits, completedAfterRemoval, moveDeferred, markedOffset, completedByMark,
         reservedReturn
     // Actions.

@@ -256,6 +256,9 @@ final class WorkerModel {
     /// Items that were found to be due.
     var due = Queue<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
     var nextLook: UInt64 = 0
+    /// Looks for items that wait with their topics.
+    var parkedLooks = Queue<(shard: Int, topic: Int, isProbe: Bool)>()
+
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number
         partitions = [PartitionState](repeating: PartitionState(), count: scenario.partitions)

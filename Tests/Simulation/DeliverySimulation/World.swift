@@ -53,11 +53,11 @@ final class World {
     /// No device is heard of in the healthy part: what waits for one ends with its expiration.
     var isQuiet = false
 
-    init(seed: UInt64, events: Int, printsTrace: Bool) {
+    init(seed: UInt64, events: Int, _ bounds: SimulationLimits, printsTrace: Bool) {
         self.seed = seed
         self.events = events
         draw = Draw(seed: seed)
-        let scenario = Scenario(&draw)
+        let scenario = Scenario(&draw, bounds)
         self.scenario = scenario
         trace = Trace(prints: printsTrace)
         log = JobLog(partitions: scenario.partitions)

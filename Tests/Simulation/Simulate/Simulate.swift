@@ -43,6 +43,21 @@ struct Simulate: ParsableCommand {
     @Flag(help: "Print what happened and how often, all of it.")
     var counts = false
 
+    @Option(help: "Bounds of the world: workers=1,shards=1,partitions=1,devices=4,apps=1,faults=kill+freeze.")
+    var limit = ""
+
+    @Flag(help: "Look for the smallest run that breaks the same promise.")
+    var shrink = false
+
+    @Flag(
+        help:
+            "With --fleet: print states and transitions that were never entered; exit status 1 if there were enough seeds."
+    )
+    var coverage = false
+
+    @Flag(help: "With --fleet: print a few of the seeds that together enter all that any of them enters.")
+    var chooseSeeds = false
+
     func validate() throws {
         guard seeds > 0, events > 0, (1...256).contains(jobs) else {
             throw ValidationError("--seeds, --events and --jobs must be at least 1")
@@ -50,18 +65,28 @@ struct Simulate: ParsableCommand {
     }
 
     func run() throws {
-        if let fleet { return try runFleet(fleet) }
+        if let fleet {
+            guard let mode = StoreMode.allCases.first(where: { "\($0)" == fleet }) else {
+                throw ValidationError("--fleet \(fleet): none, local, changelog or transactions")
+            }
+            return try runFleet(mode)
+        }
+        guard let limits = SimulationLimits(limit) else {
+            throw ValidationError("--limit \(limit): e.g. workers=1,shards=1,apps=1,faults=crash+stop")
+        }
         if let replay {
             var counts = SimulationCounts()
-            let violation = Simulation.run(seed: replay, events: events, counts: &counts, printsTrace: true)
+            let violation = Simulation.run(
+                seed: replay, events: events, limits: limits, counts: &counts, printsTrace: !shrink)
             if let violation {
                 print(violation)
+                if shrink { printSmallest(violation, limits) }
                 throw ExitCode(1)
             }
             return print("seed \(replay): \(counts.events) events, no promise broken")
         }
         let start = ContinuousClock.now
-        let result = runAll()
+        let result = runAll(limits)
         let seconds = (ContinuousClock.now - start) / .seconds(1)
         print(
             "\(result.counts.events) events over \(result.seeds) seeds in \(text(seconds)) s: "
@@ -76,35 +101,27 @@ struct Simulate: ParsableCommand {
         guard let violation = result.violation else { return print("no promise broken") }
         for line in violation.trace { print("  \(line)") }
         print(violation)
-        print("replay: .build/release/sluice-simulate --replay \(violation.seed) --events \(events)")
+        print("replay: \(Self.replay(violation.seed, events, limits))")
+        if shrink { printSmallest(violation, limits) }
         throw ExitCode(1)
     }
 
-    private func runFleet(_ name: String) throws {
-        guard let mode = StoreMode.allCases.first(where: { "\($0)" == name }) else {
-            throw ValidationError("--fleet \(name): none, local, changelog or transactions")
-        }
-        var counts = FleetCounts()
-        let start = ContinuousClock.now
-        let first = replay ?? firstSeed
-        for seed in first..<first + (replay == nil ? UInt64(seeds) : 1) {
-            let violation = FleetSimulation.run(
-                seed: seed, events: events, mode: mode, counts: &counts, printsTrace: replay != nil)
-            guard let violation else { continue }
-            for line in violation.trace where replay == nil { print("  \(line)") }
-            print(violation)
-            print(
-                "replay: .build/release/sluice-simulate --fleet \(mode) --replay \(seed) --events \(events)")
-            if !keepGoing { throw ExitCode(1) }
-        }
-        let seconds = (ContinuousClock.now - start) / .seconds(1)
-        print(
-            "\(counts.events) events over \(seeds) seeds in \(text(seconds)) s: "
-                + "\(Int(Double(counts.events) / seconds)) events/s")
-        print(counts)
+    private static func replay(_ seed: UInt64, _ events: Int, _ limits: SimulationLimits) -> String {
+        let bounds = limits.description
+        return ".build/release/sluice-simulate --replay \(seed) --events \(events)"
+            + (bounds.isEmpty ? "" : " --limit \(bounds)")
     }
 
-    private func text(_ seconds: Double) -> String { "\((seconds * 10).rounded() / 10)" }
+    private func printSmallest(_ violation: Violation, _ limits: SimulationLimits) {
+        var shrinker = Simulation.shrinker(violation, events: events, limits: limits)
+        let smallest = shrinker.shrink()
+        print("the smallest of \(shrinker.runs) runs:")
+        for line in smallest.violation.trace { print("  \(line)") }
+        print(smallest.violation)
+        print("replay: \(Self.replay(smallest.seed, smallest.events, smallest.limits))")
+    }
+
+    func text(_ seconds: Double) -> String { "\((seconds * 10).rounded() / 10)" }
 
     /// Ends the process when a seed goes on for ever: its thread can't be stopped.
     private func watch(_ progress: Shared<Progress>) {
@@ -122,7 +139,7 @@ struct Simulate: ParsableCommand {
         }
     }
 
-    private func runAll() -> Progress {
+    private func runAll(_ limits: SimulationLimits) -> Progress {
         let progress = Shared(Progress(next: firstSeed))
         let last = firstSeed + UInt64(seeds) - 1
         let (events, keepGoing) = (events, keepGoing)
@@ -137,7 +154,8 @@ struct Simulate: ParsableCommand {
                 }
                 guard let seed else { return }
                 var counts = SimulationCounts()
-                let violation = Simulation.run(seed: seed, events: events, counts: &counts)
+                let violation = Simulation.run(
+                    seed: seed, events: events, limits: limits, counts: &counts)
                 progress.with {
                     $0.counts.add(counts)
                     $0.seeds += 1
@@ -164,7 +182,7 @@ private struct Progress: Sendable {
 
 /// A value behind a lock.
 // Sendable: the value is only touched with the lock held.
-private final class Shared<Value: Sendable>: @unchecked Sendable {
+final class Shared<Value: Sendable>: @unchecked Sendable {
     private var value: Value
     private let lock = NSLock()
 

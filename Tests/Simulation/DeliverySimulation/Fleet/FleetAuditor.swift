@@ -3,7 +3,7 @@ import SluiceModel
 
 /// An observer outside of the workers. It knows what was appended to the jobs topic, what left the workers for APNs, and
 /// what readers of committed records see; and checks what Sluice promises (design §5).
-struct FleetAuditor {
+final class FleetAuditor {
     var violation: FleetViolation?
     private var feedRead = 0
     private var commitsRead = 0
@@ -16,6 +16,11 @@ struct FleetAuditor {
     /// Jobs that a transaction's offsets cover, and whose outcomes aren't visible yet; since when.
     private var owed: [(job: Int, since: UInt64)] = []
 
+    /// What a reader of the changelog sees, by partition and key: items.
+    private var changelog: [[Int: (token: Int, offset: Int64, job: Int)]] = []
+    /// How often the changelog has a job's item, by job.
+    private var kept: [Int: Int] = [:]
+
     private struct Identity: Hashable {
         var token: Int
         var collapse: UInt64
@@ -24,9 +29,44 @@ struct FleetAuditor {
     /// The job of a record.
     func job(_ partition: Int, _ offset: Int64) -> Int { Int(jobsAt[partition][Int(offset)]) }
 
+    /// The changelog has the item of a job.
+    func isInChangelog(_ job: Int) -> Bool { kept[job] ?? 0 > 0 }
+
+    func itemsInChangelog(_ partition: Int) -> Int {
+        partition < changelog.count ? changelog[partition].count : 0
+    }
+
+    func changelogSummary(_ partition: Int) -> String {
+        guard partition < changelog.count else { return "" }
+        return changelog[partition].values.map { "job \($0.job), token \($0.token), offset \($0.offset)" }
+            .joined(separator: "; ")
+    }
+
+    /// The first job with an item under a token, of records before an offset.
+    func inChangelog(_ partition: Int, _ token: Int, before offset: Int64, _ jobs: [FleetJob]) -> Int? {
+        guard partition < changelog.count else { return nil }
+        return changelog[partition].values.filter {
+            $0.token == token && jobs[$0.job].token == token && $0.offset < offset
+                && jobs[$0.job].outcomes == 0
+        }.map(\.job).min()
+    }
+
+    private func sawChange(_ partition: Int, _ change: FleetChange) {
+        while changelog.count <= partition { changelog.append([:]) }
+        switch change {
+        case .put(let key, let item, _):
+            if changelog[partition][change.key] == nil { kept[item.job, default: 0] += 1 }
+            changelog[partition][change.key] = (key.token, key.offset, item.job)
+        case .remove:
+            guard let old = changelog[partition].removeValue(forKey: change.key) else { return }
+            kept[old.job] = kept[old.job]! > 1 ? kept[old.job]! - 1 : nil
+        case .presence, .mark, .unmark: break
+        }
+    }
+
     // MARK: Facts
 
-    mutating func appended(_ number: Int, _ job: FleetJob) {
+    func appended(_ number: Int, _ job: FleetJob) {
         while jobsAt.count <= job.partition {
             jobsAt.append([])
             committed.append(-1)
@@ -36,7 +76,9 @@ struct FleetAuditor {
     }
 
     /// A push leaves a worker.
-    mutating func pushed(_ number: Int, by process: WorkerProcess, slot: UInt16, _ world: FleetWorld) {
+    func pushed(
+        _ number: Int, to token: Int, by process: WorkerProcess, slot: UInt16, _ world: FleetWorld
+    ) {
         let job = world.jobs[number]
         let wall = world.wallMilliseconds(process.host)
         if wall >= job.facts.expirationMilliseconds {
@@ -55,10 +97,16 @@ struct FleetAuditor {
         if job.committedAt > 0, world.scenario.mode == .none {
             world.broken(.noDuplicate, "job \(number) is sent though its outcome is committed")
         }
-        checkOrder(number, job, process.serial << 16 | Int(slot), world)
+        if job.outcomes > 0, world.scenario.mode == .transactions, !job.isExempt {
+            world.broken(.noDuplicate, "job \(number) is sent though its outcome was seen")
+        }
+        // Moved pushes meet those of other partitions, and in no order of their offsets.
+        if token == job.token, !world.scenario.sharesNothing {
+            checkOrder(number, job, process.serial << 16 | Int(slot), world)
+        }
     }
 
-    private mutating func checkOrder(_ number: Int, _ job: FleetJob, _ assignment: Int, _ world: FleetWorld) {
+    private func checkOrder(_ number: Int, _ job: FleetJob, _ assignment: Int, _ world: FleetWorld) {
         guard job.facts.collapseKey != 0 else { return }
         let identity = Identity(token: job.token, collapse: job.facts.collapseKey)
         guard let last = newest[identity], last.job > number else {
@@ -67,17 +115,22 @@ struct FleetAuditor {
         }
         let newer = world.jobs[last.job]
         guard newer.incarnation == job.incarnation else { return }
-        if last.assignment == assignment || newer.committedAt > 0 && !newer.isExempt {
+        // Without transactions, an older push can be read once more, though the store has had a newer one.
+        let isPast =
+            newer.committedAt > 0 && !newer.isExempt
+            && (!world.scenario.mode.hasStore || world.scenario.mode == .transactions)
+        if last.assignment == assignment || isPast {
             world.broken(.newestWins, "job \(number) is sent after \(last.job)")
         }
     }
 
     // MARK: What becomes visible
 
-    mutating func follow(_ world: FleetWorld, _ jobs: inout [FleetJob]) {
+    func follow(_ world: FleetWorld, _ jobs: inout [FleetJob]) {
         while feedRead < world.kafka.feed.count, violation == nil {
             let record = world.kafka.feed[feedRead]
             feedRead += 1
+            if record.topic == .changelog { sawChange(record.partition, world.changes[record.payload]) }
             guard record.topic == .outcomes || record.topic == .deadLetters else { continue }
             saw(world.outputs[record.payload], world, &jobs)
         }
@@ -86,27 +139,37 @@ struct FleetAuditor {
             commitsRead += 1
         }
         guard !owed.isEmpty else { return }
-        owed.removeAll { jobs[$0.job].outcomes > 0 || jobs[$0.job].isExempt }
+        let kept = kept
+        owed.removeAll { jobs[$0.job].outcomes > 0 || jobs[$0.job].isExempt || kept[$0.job] != nil }
         if let first = owed.first, world.now > first.since + 120_000_000_000, world.isHealthy {
             world.broken(.nothingLost, "job \(first.job) is committed, and has no outcome")
         }
     }
 
-    private mutating func saw(_ output: FleetOutput, _ world: FleetWorld, _ jobs: inout [FleetJob]) {
+    private func saw(_ output: FleetOutput, _ world: FleetWorld, _ jobs: inout [FleetJob]) {
         jobs[output.job].outcomes += 1
         world.note("the outcome of job # is seen", output.job)
         world.counts.outcomes += 1
         let job = jobs[output.job]
-        guard job.outcomes > 1, !job.isExempt else { return }
+        if job.outcomeOf < 0 {
+            (jobs[output.job].outcomeOf, jobs[output.job].outcomeAt) = (output.process, output.producedAt)
+        }
+        guard job.outcomes > 1, !job.isExempt, !world.scenario.sharesNothing else { return }
         world.counts.repeatedOutcomes += 1
         if world.scenario.mode == .transactions {
             world.broken(.oneOutcome, "job \(output.job) has \(job.outcomes) outcomes")
-        } else if job.committedAt > 0, job.committedAt < output.producedAt {
+        } else if world.scenario.mode == .none, job.committedAt > 0, job.committedAt < output.producedAt {
             world.broken(.oneOutcome, "job \(output.job) gets an outcome again though it is committed")
+        } else if world.processes[job.outcomeOf].endedClean(
+            above: job.offset, job.partition, since: job.outcomeAt, before: output.producedAt)
+        {
+            world.broken(
+                .oneOutcome,
+                "job \(output.job) gets an outcome again though process \(job.outcomeOf) ended clean")
         }
     }
 
-    private mutating func saw(
+    private func saw(
         _ change: KafkaModel.CommittedChange, _ world: FleetWorld, _ jobs: inout [FleetJob]
     ) {
         let partition = change.partition
@@ -132,6 +195,10 @@ struct FleetAuditor {
         for offset in max(0, Int(before))..<Int(change.offset) {
             cover(partition, offset, change, world, &jobs)
         }
+        for offset in max(0, Int(before))..<max(0, Int(before), Int(change.offset))
+        where offset < jobsAt[partition].count {
+            checkMoved(partition, offset, world, jobs)
+        }
         guard !change.metadata.isEmpty else { return }
         let decoded = CommitMetadata.decode(change.metadata, committedOffset: change.offset)
         if decoded.problem != nil { world.broken(.watermark, "the metadata of a commit can't be read") }
@@ -140,8 +207,21 @@ struct FleetAuditor {
         }
     }
 
+    /// Nobody will read a token change again: what it concerns isn't under the old token any more.
+    private func checkMoved(_ partition: Int, _ offset: Int, _ world: FleetWorld, _ jobs: [FleetJob]) {
+        guard jobsAt[partition][offset] >= 0 else { return }
+        let change = jobs[Int(jobsAt[partition][offset])]
+        guard change.kind == .tokenChanged, world.scenario.mode != .transactions,
+            let left = world.stranded(partition, change.token, before: Int64(offset), jobs)
+        else { return }
+        world.broken(
+            .rightOutcome,
+            "job \(left) stays with token \(change.token), though it has become \(change.subject) and nobody reads that again"
+        )
+    }
+
     /// A commit says that a record is finished.
-    private mutating func cover(
+    private func cover(
         _ partition: Int, _ offset: Int, _ change: KafkaModel.CommittedChange, _ world: FleetWorld,
         _ jobs: inout [FleetJob]
     ) {
@@ -153,7 +233,7 @@ struct FleetAuditor {
         switch world.scenario.mode {
         case .none: world.broken(.nothingLost, "job \(number) is committed before its outcome is in Kafka")
         case .local, .changelog:
-            if !world.isKept(number) {
+            if !world.isKept(number, of: jobs[number].partition) {
                 world.broken(.nothingLost, "job \(number) is committed, and neither ended nor kept")
             }
         case .transactions: owed.append((number, change.time))

@@ -4,7 +4,7 @@ import SluiceModel
 /// A record of the jobs topic, with what an observer outside of the workers has seen of it.
 struct FleetJob {
     enum Kind: UInt8 {
-        case push, cancel, online, offline
+        case push, cancel, online, offline, receipt, tokenChanged, unregistered
         /// Not decodable: a dead letter follows.
         case invalid
     }
@@ -19,6 +19,8 @@ struct FleetJob {
     var facts: PushFacts
     /// Of a cancel.
     var target = CancelTarget.notificationKey(0)
+    /// Of a token change, the new token; of a receipt, the push.
+    var subject = -1
     /// In milliseconds since the epoch.
     var occurred: Int64 = 0
     var size = KafkaModel.Size.normal
@@ -30,6 +32,10 @@ struct FleetJob {
     /// Nanoseconds at which a commit covered the record; 0: none has.
     var committedAt: UInt64 = 0
     var pushes = 0
+    /// The process whose outcome was seen first; -1: none.
+    var outcomeOf = -1
+    /// Nanoseconds at which that was produced.
+    var outcomeAt: UInt64 = 0
     /// An operator has set the group's offsets back, or the topic was made anew: outcomes may come twice, or never.
     var isExempt = false
 }
@@ -39,6 +45,8 @@ struct FleetOutput {
     var job: Int
     /// Nanoseconds at which the producer was asked.
     var producedAt: UInt64
+    /// The process that has asked it.
+    var process: Int
 }
 
 /// Choices of one seed's world.
@@ -47,8 +55,15 @@ struct FleetScenario {
     var workers: Int
     var shards: Int
     var partitions: Int
+    /// Devices have these at first.
     var tokens: Int
+    /// Further ones, which devices get in the place of theirs.
+    var newTokens: Int
+    var presencePerMille: Int
+    var tokenChangePerMille: Int
     var collapses: Int
+    /// Topics of pushes; a token's is the same always.
+    var topics: Int
     var spanLimit: Int
     var metadataBytes: Int
     var maximumInFlight: Int
@@ -57,26 +72,43 @@ struct FleetScenario {
     var badAnswerPerMille: Int
     var isCooperative: Bool
     var session: UInt64
+    /// Nanoseconds after which the group goes on without a member that doesn't answer.
+    var rebalanceTimeout: UInt64
+    /// Nanoseconds that a stop may take.
+    var drainDeadline: UInt64
     /// Faults out of a thousand steps.
     var faultsPerMille: Int
     var limits: DeliveryLimits
+    var residency: ResidencyLimits
+    /// Items of a worker that has lost a partition stay with it, without a changelog.
+    var sharesNothing: Bool
     var invalidPerMille: Int
     var hasLargeRecords: Bool
 
-    init(_ draw: inout Draw, mode: StoreMode) {
+    init(_ draw: inout Draw, mode: StoreMode, _ bounds: FleetLimits) {
         self.mode = mode
-        workers = draw.among(1...4)
+        workers = mode == .local && draw.chance(750) ? 1 : draw.among(1...4)
+        sharesNothing = mode == .local && workers > 1
         shards = draw.among(1...3)
         partitions = draw.among(1...6)
         tokens = draw.spread(2...60)
+        newTokens = mode.hasStore ? draw.spread(1...200) : 0
+        presencePerMille = mode.hasStore && draw.chance(800) ? draw.among(10...120) : 0
+        tokenChangePerMille = mode.hasStore && draw.chance(700) ? draw.spread(2...60) : 0
         collapses = draw.spread(1...6)
+        topics = draw.among(1...3)
         spanLimit = draw.chance(300) ? draw.among(64...200) : 4096
         metadataBytes = draw.chance(300) ? draw.among(40...120) : CommitMetadata.maximumBytes
+        // Items of the store that wait in memory for a while count as well.
         maximumInFlight = draw.chance(300) ? draw.among(8...40) : draw.among(60...400)
+        if mode.hasStore { maximumInFlight += 30 }
         streams = draw.spread(1...40)
         badAnswerPerMille = draw.chance(300) ? draw.among(100...500) : draw.among(0...80)
         isCooperative = draw.chance(700)
         session = UInt64(draw.among(6...30)) * 1_000_000_000
+        rebalanceTimeout =
+            draw.chance(400) ? session + UInt64(draw.among(0...10)) * 1_000_000_000 : 60_000_000_000
+        drainDeadline = UInt64(draw.chance(300) ? draw.among(1...6) : 20) * 1_000_000_000
         faultsPerMille = draw.chance(200) ? 0 : draw.spread(1...12)
         invalidPerMille = draw.chance(300) ? draw.among(1...60) : 0
         hasLargeRecords = draw.chance(200)
@@ -85,15 +117,41 @@ struct FleetScenario {
         }
         limits = DeliveryLimits(
             capacity: maximumInFlight + 1200, pendingPerDevice: draw.among(8...64),
-            inFlightPerDevice: draw.spread(1...16), knownDevices: tokens + 8,
-            maximumExpirationMilliseconds: 600_000, defaultLifeMilliseconds: 300_000,
+            inFlightPerDevice: draw.spread(1...16), knownDevices: tokens + newTokens + 8,
+            maximumExpirationMilliseconds: mode.hasStore ? 90_000 : 600_000,
+            defaultLifeMilliseconds: mode.hasStore ? 60_000 : 300_000,
             retry: RetryBackoff(
                 later: backoff(draw.among(50...1000), draw.among(1000...10_000)),
                 configuration: backoff(1000, 10_000), maximumAttempts: draw.chance(500) ? 0 : 8,
                 attemptsAtOnce: 2, refusalsAtOnce: 8, retryAfterLimitMilliseconds: 10_000,
                 onceMilliseconds: 5000),
-            confirm: backoff(1000, 10_000), returnsPerSecond: 1000, returnBurst: 100,
+            confirm: backoff(1000, 10_000), returnsPerSecond: draw.spread(20...1000),
+            returnBurst: draw.spread(1...100),
             storeAfterMilliseconds: Int64(draw.among(0...5000)),
-            storeIsDurable: false, residentMilliseconds: Int64(draw.among(100...5000)))
+            storeIsDurable: mode.hasStore,
+            residentMilliseconds: Int64(draw.among(4000...12_000)))
+        if mode.hasStore, draw.chance(150) {
+            // Slots are fewer than records and items can be: whatever finds none waits.
+            limits.capacity = max(8, maximumInFlight - 30 - draw.below(20))
+        }
+        let room = draw.chance(200) ? draw.among(2...12) : draw.spread(16...200)
+        residency = ResidencyLimits(
+            hasStore: mode.hasStore, capacity: limits.capacity, loads: draw.spread(1...64), restored: room,
+            room: draw.chance(200) ? room : 2 * room, itemsPerLoad: min(limits.pendingPerDevice, room),
+            idle: 16,
+            pastChanges: draw.spread(2...64))
+        keep(to: bounds)
+    }
+
+    private mutating func keep(to bounds: FleetLimits) {
+        workers = min(workers, bounds.workers)
+        sharesNothing = mode == .local && workers > 1
+        shards = min(shards, bounds.shards)
+        partitions = min(partitions, bounds.partitions)
+        tokens = min(tokens, bounds.devices)
+        if !bounds.faults.contains(.presence) { presencePerMille = 0 }
+        if !bounds.faults.contains(.tokenChange) { tokenChangePerMille = 0 }
+        if !bounds.faults.contains(.badAnswer) { badAnswerPerMille = 0 }
+        if !bounds.faults.contains(.invalidRecord) { invalidPerMille = 0 }
     }
 }

@@ -13,12 +13,26 @@ final class FleetWorld {
     private var hosts: [FleetHost] = []
     private(set) var jobs: [FleetJob] = []
     private(set) var outputs: [FleetOutput] = []
+    /// By token.
     private(set) var keys: [DeviceKey] = []
+    private var tokenByKey: [UInt64: Int] = [:]
+    /// By device: its token of now.
+    private var current: [Int] = []
+    private var usedTokens: Int
+    /// Pushes that devices have shown, whose receipts are to come.
+    private var receipts: [(job: Int, token: Int)] = []
+    /// Records of the changelog.
+    private(set) var changes: [FleetChange] = []
+    private var disks: [FleetDisk] = []
     private(set) var isHealthy = false
     private(set) var trace: Trace
-    var auditor = FleetAuditor()
+    let auditor = FleetAuditor()
     var counts = FleetCounts()
+    var coverage = FleetCoverage()
     private let events: Int
+    private let bounds: FleetLimits
+    /// APNs takes all device tokens for wrong.
+    private var takesTokensForWrong = false
 
     /// A machine that runs one worker after the other.
     private struct FleetHost {
@@ -30,30 +44,40 @@ final class FleetWorld {
         var resumesAt: UInt64 = 0
     }
 
-    init(seed: UInt64, events: Int, mode: StoreMode, printsTrace: Bool) {
+    init(seed: UInt64, events: Int, mode: StoreMode, _ bounds: FleetLimits, printsTrace: Bool) {
         self.seed = seed
         self.events = events
+        self.bounds = bounds
         draw = Draw(seed: seed)
-        scenario = FleetScenario(&draw, mode: mode)
+        scenario = FleetScenario(&draw, mode: mode, bounds)
         trace = Trace(prints: printsTrace)
         var configuration = KafkaModel.Configuration()
         configuration.partitions = scenario.partitions
         configuration.assignor = scenario.isCooperative ? .cooperative : .eager
         configuration.sessionTimeout = scenario.session
         configuration.heartbeatInterval = 500_000_000
-        configuration.rebalanceTimeout = 60_000_000_000
+        configuration.rebalanceTimeout = scenario.rebalanceTimeout
         configuration.initialRebalanceDelay = 100_000_000
         configuration.metadataLimit = scenario.metadataBytes
         configuration.queueLimit = draw.chance(200) ? draw.among(8...64) : 10_000
         configuration.deliveryTimeout = 15_000_000_000
-        configuration.answerLostPerMille = draw.chance(300) ? 20 : 0
+        configuration.answerLostPerMille = draw.chance(300) && bounds.faults.contains(.lostAnswer) ? 20 : 0
         configuration.refusesCommitsWhileJoining = draw.chance(300)
         kafka = KafkaModel(seed: draw.generator.next(), configuration: configuration, now: now)
-        for _ in 0..<scenario.tokens {
+        usedTokens = scenario.tokens
+        current = Array(0..<scenario.tokens)
+        for token in 0..<(scenario.tokens + scenario.newTokens) {
             keys.append(DeviceKey(high: draw.generator.next(), low: draw.generator.next()))
+            tokenByKey[keys[token].low] = token
         }
         hosts = (0..<scenario.workers).map { _ in FleetHost() }
+        disks = (0..<scenario.workers).map { _ in FleetDisk() }
     }
+
+    /// Topics whose pushes APNs refuses, as their credential is at fault.
+    private(set) var refusedTopics: Set<UInt16> = []
+
+    func topic(of token: Int) -> UInt16 { UInt16(token % scenario.topics) }
 
     // MARK: Time
 
@@ -77,6 +101,9 @@ final class FleetWorld {
         for host in hosts.indices { start(host) }
         while counts.events < events, auditor.violation == nil { step() }
         if auditor.violation == nil { heal() }
+        for process in processes {
+            for shard in process.shards { shard.addMilestones(to: &coverage) }
+        }
         return auditor.violation
     }
 
@@ -148,6 +175,7 @@ final class FleetWorld {
             } else if process.isStopped, now >= hosts[host].resumesAt {
                 note("worker # goes on", host)
                 process.resume()
+                if isHealthy { for shard in process.shards { shard.stall(false) } }
             }
         } else if now >= hosts[host].startsAt {
             start(host)
@@ -169,51 +197,100 @@ final class FleetWorld {
     // MARK: The service
 
     private func produce(_ count: Int) {
-        for _ in 0..<count {
-            let token = draw.below(scenario.tokens)
-            let number = jobs.count
-            var kind = FleetJob.Kind.push
-            if draw.chance(30) {
-                kind = .cancel
-            } else if draw.chance(scenario.invalidPerMille) {
-                kind = .invalid
-            }
-            let now = trueMilliseconds
-            var facts = PushFacts(
-                device: keys[token],
-                collapseKey: draw.chance(700) ? UInt64(draw.among(1...scenario.collapses)) : 0,
-                notificationKey: UInt64(number + 1), topic: 0, partition: 0, offset: 0,
-                createdMilliseconds: now)
-            let life = draw.below(100)
-            if life < 30 {
-                facts.expirationMilliseconds = now + Int64(draw.below(20_000))
-            } else if life < 40 {
-                facts.isOnce = true
-            }
-            if draw.chance(80) { facts.deliverAtMilliseconds = now + Int64(draw.spread(1...20_000)) }
-            facts.priority = draw.chance(300) ? .powerAware : .immediate
-            facts.duplicates = draw.chance(300) ? .avoid : .allow
-            var job = FleetJob(
-                kind: kind, token: token, partition: token % kafka.partitionCount(.jobs), facts: facts)
-            job.occurred = now
-            job.target = .collapseKey(UInt64(draw.among(1...scenario.collapses)), topic: 0)
-            if kind == .invalid, scenario.hasLargeRecords, draw.chance(300) { job.size = .tooLargeForTopic }
-            let log = kafka.log(.jobs, job.partition)
-            job.offset = log.end
-            job.incarnation = log.incarnation
-            job.facts.offset = job.offset
-            jobs.append(job)
-            auditor.appended(number, job)
-            kafka.append(
-                .init(payload: number, key: token, kind: kind.rawValue), to: .jobs, job.partition)
-            counts.events += 1
-            counts.jobs += 1
-        }
+        for _ in 0..<count { produceOne() }
     }
 
-    func output(of job: Int) -> Int {
-        outputs.append(FleetOutput(job: job, producedAt: now))
+    private func produceOne() {
+        let device = draw.below(scenario.tokens)
+        // Services hear of new tokens late.
+        var token = draw.chance(800) ? current[device] : draw.below(usedTokens)
+        let number = jobs.count
+        var kind = FleetJob.Kind.push
+        var subject = -1
+        if draw.chance(30) {
+            if bounds.faults.contains(.cancel) { kind = .cancel }
+        } else if draw.chance(scenario.invalidPerMille) {
+            kind = .invalid
+        } else if draw.chance(scenario.presencePerMille) {
+            if !receipts.isEmpty, draw.chance(400) {
+                kind = .receipt
+                (subject, token) = receipts.remove(at: draw.below(receipts.count))
+            } else {
+                kind = draw.chance(30) ? .unregistered : draw.chance(600) ? .online : .offline
+            }
+        } else if draw.chance(scenario.tokenChangePerMille), usedTokens < keys.count {
+            kind = .tokenChanged
+            token = current[device]
+            subject = usedTokens
+            current[device] = usedTokens
+            usedTokens += 1
+        }
+        append(job(number, kind, token, subject), number)
+    }
+
+    private func job(_ number: Int, _ kind: FleetJob.Kind, _ token: Int, _ subject: Int) -> FleetJob {
+        let now = trueMilliseconds
+        var facts = PushFacts(
+            device: keys[token],
+            collapseKey: draw.chance(700) ? UInt64(draw.among(1...scenario.collapses)) : 0,
+            notificationKey: UInt64(number + 1), topic: topic(of: token), partition: 0, offset: 0,
+            createdMilliseconds: now)
+        let life = draw.below(100)
+        if life < 30 {
+            facts.expirationMilliseconds = now + Int64(draw.below(20_000))
+        } else if life < 40 {
+            facts.isOnce = true
+        }
+        if draw.chance(scenario.mode.hasStore ? 300 : 80) {
+            facts.deliverAtMilliseconds = now + Int64(draw.spread(1...20_000))
+        }
+        facts.priority = draw.chance(300) ? .powerAware : .immediate
+        facts.duplicates = draw.chance(300) ? .avoid : .allow
+        if scenario.presencePerMille > 0 {
+            facts.delivery = draw.chance(500) ? .accept : draw.chance(500) ? .holdWhileOffline : .confirm
+            facts.receiptTimeoutSeconds = UInt32(draw.among(1...10))
+        }
+        var job = FleetJob(
+            kind: kind, token: token, partition: token % kafka.partitionCount(.jobs), facts: facts)
+        job.occurred = now
+        job.subject = subject
+        job.target = .collapseKey(UInt64(draw.among(1...scenario.collapses)), topic: topic(of: token))
+        if kind == .invalid, scenario.hasLargeRecords, draw.chance(300) { job.size = .tooLargeForTopic }
+        return job
+    }
+
+    private func append(_ new: FleetJob, _ number: Int) {
+        var job = new
+        let log = kafka.log(.jobs, job.partition)
+        job.offset = log.end
+        job.incarnation = log.incarnation
+        job.facts.offset = job.offset
+        jobs.append(job)
+        auditor.appended(number, job)
+        kafka.append(
+            .init(payload: number, key: job.token, kind: job.kind.rawValue), to: .jobs, job.partition)
+        counts.events += 1
+        counts.jobs += 1
+    }
+
+    /// APNs has taken a push for a token.
+    func shown(_ job: Int, to token: Int) {
+        guard jobs[job].facts.delivery == .confirm, draw.chance(700), receipts.count < 100 else { return }
+        receipts.append((job, token))
+    }
+
+    /// - Parameter isRepeated: the client has given the record up, and is asked again. It could have left at any time since
+    ///   it was produced first.
+    func output(of job: Int, by process: WorkerProcess, isRepeated: Bool = false) -> Int {
+        let first = isRepeated ? outputs.last { $0.job == job && $0.process == process.serial } : nil
+        outputs.append(
+            FleetOutput(job: job, producedAt: first?.producedAt ?? now, process: process.serial))
         return outputs.count - 1
+    }
+
+    func change(_ change: FleetChange) -> Int {
+        changes.append(change)
+        return changes.count - 1
     }
 
     func pushed(_ job: Int) { jobs[job].pushes += 1 }
@@ -221,34 +298,134 @@ final class FleetWorld {
     /// The job of a record.
     func job(_ partition: Int, _ offset: Int64) -> Int { auditor.job(partition, offset) }
 
-    /// A disk, or with a changelog Kafka, has the item of a job.
-    func isKept(_ job: Int) -> Bool { false }
+    func token(of device: DeviceKey) -> Int? { tokenByKey[device.low] }
+
+    /// The `apns-id` of a push.
+    func id(of job: Int) -> APNSID { APNSID(high: 1, low: UInt64(job)) }
+
+    // MARK: Disks
+
+    func disk(_ host: Int) -> FleetDisk { disks[host] }
+
+    /// A disk, or with a changelog Kafka, has the item of a job, and a crash doesn't change that.
+    func isKept(_ job: Int, of partition: Int) -> Bool {
+        guard !scenario.mode.hasChangelog else { return auditor.isInChangelog(job) }
+        return disks.contains { $0.isDurable(job, partition) }
+    }
+
+    /// Items of a partition that its owner has to end.
+    private func itemsLeft(_ partition: Int) -> Int {
+        // Without transactions, the changelog can get late what a worker has written that lost the partition.
+        if scenario.mode == .transactions { return auditor.itemsInChangelog(partition) }
+        guard scenario.mode.hasStore else { return 0 }
+        guard let owner = living.first(where: { $0.owns(partition) }) else { return 1 }
+        return disks[owner.host].parts[Int32(partition)]?.items.count ?? 0
+    }
+
+    /// The first push of a partition that isn't in memory alone, still has the token of its record, and came before an offset.
+    func stranded(_ partition: Int, _ token: Int, before offset: Int64, _ jobs: [FleetJob]) -> Int? {
+        if scenario.mode.hasChangelog { return auditor.inChangelog(partition, token, before: offset, jobs) }
+        guard scenario.workers == 1, let part = disks[0].parts[Int32(partition)] else { return nil }
+        return part.items.compactMap { key, item in
+            let job = jobs[item.job]
+            return key.token == token && job.token == token && key.offset < offset && job.outcomes == 0
+                ? item.job : nil
+        }.min()
+    }
 
     // MARK: Faults
 
     private func fault() {
         let host = draw.below(hosts.count)
+        let number = draw.below(106)
+        guard bounds.faults.contains(Self.fault(number)) else { return }
         counts.faults += 1
-        switch draw.below(100) {
-        case 0..<18: kill(host)
-        case 18..<34: freeze(host)
-        case 34..<48: stop(host)
-        case 48..<62: togglePartition()
-        case 62..<70: toggle { kafka.setGroupCoordinator(isAway: $0) }
-        case 70..<78: toggle { kafka.setTransactionCoordinator(isAway: $0) }
-        case 78..<86: toggle { kafka.isSlow = $0 }
-        case 86..<92: hosts[host].clockError = Int64(draw.spread(1...200_000)) * (draw.chance(500) ? 1 : -1)
-        case 92..<96: kafka.compact(.changelog, draw.below(kafka.partitionCount(.changelog)))
-        default: break
+        switch Self.fault(number) {
+        case .kill: kill(host)
+        case .freeze: freeze(host)
+        case .stop: stop(host)
+        case .leader: togglePartition()
+        case .groupCoordinator:
+            toggle("the group's coordinator is away, #") { kafka.setGroupCoordinator(isAway: $0) }
+        case .transactionCoordinator:
+            toggle("the coordinator of transactions is away, #") {
+                kafka.setTransactionCoordinator(isAway: $0)
+            }
+        case .slowNetwork: toggle("the network is slow, #") { kafka.isSlow = $0 }
+        case .clock: hosts[host].clockError = Int64(draw.spread(1...200_000)) * (draw.chance(500) ? 1 : -1)
+        case .compaction: kafka.compact(.changelog, draw.below(kafka.partitionCount(.changelog)))
+        case .failingDisk: disks[host].isFailing = draw.chance(500)
+        case .powerLoss: if scenario.mode.hasStore { losePower(host) }
+        case .lostDisk: if scenario.mode.hasChangelog { loseDisk(host) }
+        case .refusedCredential: toggleTopic()
+        case .wrongTokens: toggle("APNs takes all tokens for wrong, #") { takesTokensForWrong = $0 }
+        case .lostPool: togglePool(host)
+        case .failedOrder, .lostAnswer, .badAnswer, .presence, .tokenChange, .cancel, .invalidRecord: break
         }
     }
 
-    private func toggle(_ body: (Bool) -> Void) { body(draw.chance(500)) }
+    /// The fault of a number below 106.
+    private static func fault(_ number: Int) -> FleetFault {
+        switch number {
+        case 0..<18: .kill
+        case 18..<34: .freeze
+        case 34..<48: .stop
+        case 48..<62: .leader
+        case 62..<70: .groupCoordinator
+        case 70..<78: .transactionCoordinator
+        case 78..<86: .slowNetwork
+        case 86..<92: .clock
+        case 92..<94: .compaction
+        case 94..<97: .failingDisk
+        case 97..<99: .powerLoss
+        case 99: .lostDisk
+        case 100..<102: .refusedCredential
+        case 102..<104: .wrongTokens
+        default: .lostPool
+        }
+    }
+
+    private func togglePool(_ host: Int) {
+        guard let process = hosts[host].process, process.isRunning else { return }
+        toggle("the worker's pool has no connection, #") { isLost in
+            for shard in process.shards { shard.stall(isLost) }
+        }
+    }
+
+    /// APNs' answer to any push, while it blames the credential or the tokens.
+    func refusal(of topic: UInt16) -> AttemptAnswer? {
+        if refusedTopics.contains(topic) {
+            return AttemptAnswer(class: .configuration, reason: .topicDisallowed)
+        }
+        guard takesTokensForWrong, !draw.chance(100) else { return nil }
+        return AttemptAnswer(class: .token, reason: .badDeviceToken)
+    }
+
+    /// A single order fails.
+    func failsOnce(_ perMille: Int) -> Bool {
+        !isHealthy && draw.chance(perMille) && bounds.faults.contains(.failedOrder)
+    }
+
+    private func toggle(_ text: Trace.Text, _ body: (Bool) -> Void) {
+        let isOn = draw.chance(500)
+        note(text, isOn ? 1 : 0)
+        body(isOn)
+    }
 
     private func togglePartition() {
         let topics: [KafkaModel.Topic] = [.jobs, .outcomes, .changelog]
         let topic = topics[draw.below(topics.count)]
-        kafka.setLeader(topic, draw.below(kafka.partitionCount(topic)), isAway: draw.chance(500))
+        let partition = draw.below(kafka.partitionCount(topic))
+        let isAway = draw.chance(500)
+        note("topic #, partition #: leader away, #", topic.rawValue, partition, isAway ? 1 : 0)
+        kafka.setLeader(topic, partition, isAway: isAway)
+    }
+
+    private func toggleTopic() {
+        let topic = UInt16(draw.below(scenario.topics))
+        let isRefused = draw.chance(600)
+        note("APNs refuses topic #, #", Int(topic), isRefused ? 1 : 0)
+        if isRefused { refusedTopics.insert(topic) } else { refusedTopics.remove(topic) }
     }
 
     private func kill(_ host: Int) {
@@ -260,9 +437,27 @@ final class FleetWorld {
         hosts[host].startsAt = now + UInt64(draw.spread(1...20_000)) * 1_000_000
     }
 
+    private func losePower(_ host: Int) {
+        guard hosts[host].process != nil else { return }
+        note("worker # loses its power", host)
+        kill(host)
+        disks[host].losePower { draw.below($0) }
+    }
+
+    private func loseDisk(_ host: Int) {
+        guard hosts[host].process != nil else { return }
+        note("worker # loses its disk", host)
+        kill(host)
+        disks[host] = FleetDisk()
+    }
+
     private func freeze(_ host: Int) {
         guard let process = hosts[host].process, process.isRunning else { return }
-        let length = UInt64(draw.spread(10...60_000)) * 1_000_000
+        // Half of all about as long as the group waits.
+        let length =
+            draw.chance(500)
+            ? UInt64(draw.spread(10...60_000)) * 1_000_000
+            : scenario.session / 100 * UInt64(draw.among(30...250))
         note("worker # is stopped for # ms", host, Int(length / 1_000_000))
         counts.freezes += 1
         process.freeze()
@@ -285,12 +480,18 @@ final class FleetWorld {
         kafka.setGroupCoordinator(isAway: false)
         kafka.setTransactionCoordinator(isAway: false)
         kafka.isSlow = false
+        refusedTopics = []
+        takesTokensForWrong = false
+        for process in living where process.isRunning {
+            for shard in process.shards { shard.stall(false) }
+        }
         for topic in KafkaModel.Topic.allCases {
             for partition in 0..<kafka.partitionCount(topic) {
                 kafka.setLeader(topic, partition, isAway: false)
             }
         }
         for host in hosts.indices {
+            disks[host].isFailing = false
             hosts[host].clockError = 0
             hosts[host].resumesAt = now
             hosts[host].startsAt = min(hosts[host].startsAt, now)
@@ -298,11 +499,14 @@ final class FleetWorld {
         // What lives longest is a push with the longest expiration that is given to a store, or comes late.
         let limit = now + 2_000_000_000_000
         var quiet = 0
+        var readSince = UInt64.max
         while auditor.violation == nil, now < limit {
             pass(500_000_000)
             audit()
             quiet = isQuiet ? quiet + 1 : 0
             if quiet == 4 { return auditEnd() }
+            readSince = isAllRead ? min(readSince, now) : .max
+            if now > readSince, now - readSince > 20_000_000_000 { checkHeld() }
         }
         if auditor.violation == nil {
             broken(.progress, "the world is healthy, and something doesn't end: \(unfinished)")
@@ -310,19 +514,61 @@ final class FleetWorld {
     }
 
     private var isQuiet: Bool {
+        isAllRead && (0..<kafka.partitionCount(.jobs)).allSatisfy { itemsLeft($0) == 0 }
+            && living.allSatisfy { $0.isIdle }
+    }
+
+    private var isAllRead: Bool {
+        (0..<kafka.partitionCount(.jobs)).allSatisfy {
+            max(0, kafka.committedOffset($0).offset) >= kafka.log(.jobs, $0).end
+        }
+    }
+
+    /// All reports of devices were heard a while ago: what was held for devices that are online isn't any more. Nor does
+    /// anything wait with its topic, as APNs takes the pushes of all.
+    private func checkHeld() {
         for partition in 0..<kafka.partitionCount(.jobs) {
-            guard max(0, kafka.committedOffset(partition).offset) >= kafka.log(.jobs, partition).end else {
-                return false
+            guard let owner = living.first(where: { $0.owns(partition) }),
+                let part = disks[owner.host].parts[Int32(partition)]
+            else { continue }
+            for (key, item) in part.items where item.due > trueMilliseconds + 20_000 {
+                // A device with more items than there is room for gets them in parts, and holds up others meanwhile.
+                guard
+                    item.progress.wait != .parked || owner.shards.contains(where: { $0.has(item.job) })
+                        || Int(scenario.limits.pendingPerDevice) > scenario.residency.room / 2
+                else {
+                    return broken(
+                        .progress,
+                        "job \(item.job) stays in the store of process \(owner.serial) though its topic isn't refused"
+                    )
+                }
+                guard item.progress.wait == .held, item.progress.wakeMilliseconds == 0,
+                    part.presences[key.token]?.presence == .online, jobs[item.job].token == key.token,
+                    !owner.shards.contains(where: { $0.has(item.job) })
+                else { continue }
+                broken(
+                    .progress,
+                    "job \(item.job) stays in the store of process \(owner.serial) though its device, token \(key.token), is online"
+                )
             }
         }
-        return living.allSatisfy { $0.isIdle }
     }
 
     private var unfinished: String {
         let offsets = (0..<kafka.partitionCount(.jobs)).map {
             "\(kafka.committedOffset($0).offset)/\(kafka.log(.jobs, $0).end)"
         }
-        return "offsets \(offsets), " + living.map(\.summary).joined(separator: "; ")
+        let items = (0..<kafka.partitionCount(.jobs)).map { itemsLeft($0) }
+        let kept = (0..<kafka.partitionCount(.jobs)).map { auditor.changelogSummary($0) }
+        let left = disks.flatMap { disk in
+            disk.parts.values.flatMap { part in
+                part.items.map {
+                    "job \($0.value.job) of partition \(part.partition), offset \($0.key.offset), token \($0.key.token), due in \($0.value.due - trueMilliseconds) ms, \(jobs[$0.value.job].outcomes) outcomes"
+                }
+            }
+        }
+        return "offsets \(offsets), items \(items), \(kept), \(left.prefix(3)) "
+            + living.map(\.summary).joined(separator: "; ")
     }
 
     // MARK: The auditor's part
@@ -333,58 +579,18 @@ final class FleetWorld {
 
     private func auditEnd() {
         for (number, job) in jobs.enumerated() where !job.isExempt && job.outcomes == 0 {
+            // The store of a worker that hasn't got the partition any more has it.
+            if scenario.sharesNothing, isKept(number, of: jobs[number].partition) { continue }
             return broken(.nothingLost, "job \(number) of partition \(job.partition) has no outcome")
         }
-    }
-}
-
-/// How often what happened.
-public struct FleetCounts: Sendable {
-    public var events = 0
-    public var jobs = 0
-    public var pushes = 0
-    public var outcomes = 0
-    public var repeatedOutcomes = 0
-    public var starts = 0
-    public var ends = 0
-    public var cleanEnds = 0
-    public var kills = 0
-    public var freezes = 0
-    public var stops = 0
-    public var faults = 0
-    public var commits = 0
-
-    public init() {}
-
-    public mutating func add(_ other: FleetCounts) {
-        events += other.events
-        jobs += other.jobs
-        pushes += other.pushes
-        outcomes += other.outcomes
-        repeatedOutcomes += other.repeatedOutcomes
-        starts += other.starts
-        ends += other.ends
-        cleanEnds += other.cleanEnds
-        kills += other.kills
-        freezes += other.freezes
-        stops += other.stops
-        faults += other.faults
-        commits += other.commits
-    }
-}
-
-/// A broken promise of a fleet.
-public struct FleetViolation: Error, Sendable, CustomStringConvertible {
-    public var seed: UInt64
-    public var mode: StoreMode
-    public var promise: Promise
-    public var what: String
-    /// Steps of the run before it.
-    public var events: Int
-    /// The last steps.
-    public var trace: [String]
-
-    public var description: String {
-        "seed \(seed), \(mode), event \(events): \"\(promise.rawValue)\" is broken: \(what)"
+        guard scenario.mode == .local else { return }
+        for process in living {
+            for (partition, part) in disks[process.host].parts where process.owns(Int(partition)) {
+                guard let left = part.leftover else { continue }
+                return broken(
+                    .bounded,
+                    "the store of process \(process.serial) keeps \(left) in partition \(partition) for ever")
+            }
+        }
     }
 }

@@ -4,13 +4,15 @@ import SluiceModel
 /// One process of a worker: the shell of ``WorkerMachine``, whose actions it carries out on the model of Kafka, on the
 /// shards and on the disk. Everything in it ends with the process.
 final class WorkerProcess {
-    unowned let world: FleetWorld
+    // Unsafe: the world keeps all of its processes.
+    unowned(unsafe) let world: FleetWorld
     let host: Int
     /// Counts the processes of the world.
     let serial: Int
     /// Its Kafka clients: the consumer and the producer.
     let client: ClientID
     private(set) var machine: WorkerMachine
+    var watch: Watch
     private(set) var shards: [ShardProcess] = []
     /// On their way from the shards.
     private var reports = Queue<(shard: Int, report: ShardReport)>()
@@ -25,6 +27,11 @@ final class WorkerProcess {
     private(set) var isDead = false
     /// The worker has ended by itself.
     private(set) var end: WorkerEnd?
+    /// Watermarks of the partitions that it had when it ended clean.
+    private var lastWatermarks: [Int32: Int64] = [:]
+    private var endedAt = UInt64.max
+    /// Nanoseconds at which partitions were assigned last.
+    private var assignedAt: [Int32: UInt64] = [:]
     /// Bytes of the records that it holds.
     var bytesHeld = 0
     private var isActing = false
@@ -32,18 +39,36 @@ final class WorkerProcess {
     private var diskTasks = Queue<DiskTask>()
     private var restores: [ChangelogReading] = []
 
+    private var disk: FleetDisk { world.disk(host) }
+    /// Parts of the store, by partition.
+    private var parts: [Int32: FleetPart] = [:]
+    /// Where copies were left, by partition.
+    private var positions: [Int32: Int64] = [:]
+    /// Marks of partitions that are on their way here.
+    private var marks: [Int32: [Int64: APNSID]] = [:]
+    /// By slot.
+    private var committed: [UInt16: FleetCommitted] = [:]
+    /// The worker was told that the disk fails.
+    private var hearsOfFailure = false
+
     private enum DiskTask {
         case open(PartitionRestore.Attempt)
         case openCopies([PartitionRestore.Attempt])
         case loadMarkers(PartitionRestore.Attempt)
-        case scanDue(DueSchedule.Look)
+        case scanItems(UInt16, Int32)
+        case scanDue(DueSchedule.Look, Int32)
+        case scanParked(ParkedSchedule.Look, Int32)
+        case batch(FleetBatch, shard: Int)
         case sync
-        case dropCopies
+        case checkpoint(FleetPart, position: Int64)
+        case dropCopies(except: Set<Int32>)
     }
 
     /// A partition of the changelog that is read up to the end that it had when the reading began.
     private struct ChangelogReading {
         var attempt: PartitionRestore.Attempt
+        var part: FleetPart
+        var position: Int64
         var end: Int64
     }
 
@@ -59,13 +84,18 @@ final class WorkerProcess {
         var settings = WorkerMachine.Settings(
             mode: scenario.mode, shards: scenario.shards,
             gate: .init(jobs: scenario.maximumInFlight, bytes: 1 << 30, partitionShare: 0.5),
-            commitInterval: 200_000_000, transactionInterval: 50_000_000, drainDeadline: 20_000_000_000,
+            commitInterval: 200_000_000, transactionInterval: 50_000_000,
+            drainDeadline: scenario.drainDeadline,
             revokeDeadline: 10_000_000_000, sessionTimeout: scenario.session, readsFromBeginning: true,
             highestOffset: 1 << 40)
+        settings.rebalanceTimeout = scenario.rebalanceTimeout
         settings.spanLimit = scenario.spanLimit
         settings.metadataBytes = scenario.metadataBytes
         settings.jobsPerCommit = 100
         machine = WorkerMachine(settings, now: world.now)
+        watch = Watch(
+            states: machine.states,
+            partitions: [PartitionStates](repeating: PartitionStates(), count: scenario.partitions))
         for number in 0..<scenario.shards { shards.append(ShardProcess(self, number: number)) }
     }
 
@@ -108,8 +138,9 @@ final class WorkerProcess {
     /// SIGCONT. Some threads run before the one that hears of Kafka.
     func resume() {
         isStopped = false
-        if world.chance(600) { for shard in shards { shard.turn() } }
         kafka.resume(client)
+        if world.chance(300) { tick() }
+        if world.chance(600) { for shard in shards { shard.turn() } }
     }
 
     /// SIGTERM.
@@ -120,7 +151,7 @@ final class WorkerProcess {
 
     var isIdle: Bool {
         machine.phase == .running && machine.outstanding == 0 && reports.isEmpty
-            && shards.allSatisfy { $0.isIdle } && machine.arriving == nil
+            && shards.allSatisfy { $0.isIdle } && machine.arriving == nil && diskTasks.isEmpty
     }
 
     var summary: String {
@@ -131,6 +162,15 @@ final class WorkerProcess {
             + machine.partitionReports(topic: "", at: world.now).map {
                 "\($0.partition): \($0.watermark) of \($0.end), \($0.outstanding) outstanding, reasons \($0.pauseReasons.rawValue)"
             }.joined(separator: ", ")
+    }
+
+    /// It had the partition from a moment to its clean end, which was before another, and everything up to the offset had
+    /// ended or was kept.
+    func endedClean(
+        above offset: Int64, _ partition: Int, since start: UInt64, before end: UInt64
+    ) -> Bool {
+        lastWatermarks[Int32(partition)] ?? 0 > offset && assignedAt[Int32(partition)] ?? .max <= start
+            && endedAt <= end
     }
 
     /// The assignment of a slot is still the worker's.
@@ -200,9 +240,11 @@ final class WorkerProcess {
             handle: UInt(job), at: world.now)
         switch fate {
         case .hand(let slot, let isReplay):
+            world.coverage.reached(isReplay ? .replayed : .handed)
             act()
             hand(job, record.offset, shard, slot, isReplay)
-        case .held, .discard: break
+        case .held: world.coverage.reached(.heldBack)
+        case .discard: world.coverage.reached(.discarded)
         }
     }
 
@@ -223,12 +265,18 @@ final class WorkerProcess {
     private func handle(_ event: KafkaModel.Event) {
         let now = world.now
         switch event {
-        case .assigned(let set): machine.assigned(set.map { Int32($0) }, at: now)
+        case .assigned(let set):
+            for partition in set { assignedAt[Int32(partition)] = now }
+            machine.assigned(set.map { Int32($0) }, at: now)
         case .revoked(let set): machine.revoked(set.map { Int32($0) }, isLost: false, at: now)
         case .lost(let set): machine.revoked(set.map { Int32($0) }, isLost: true, at: now)
         case .instanceFenced: machine.fail(.instanceTaken, .of(.fencedInstance), at: now)
         case .report(let report): take(report)
-        case .step(let step, let result): machine.stepFinished(.init(step, result), at: now)
+        case .step(let step, let result):
+            world.note("process # has finished step #", serial, Int(step.rawValue))
+            let result = TransactionCycle.StepResult(step, result)
+            stepEnded(result)
+            machine.stepFinished(result, at: now)
         case .producerFailed(let failure): machine.fail(.producer, .of(failure), at: now)
         case .committed(let reference, let failure):
             guard let index = commits.firstIndex(where: { $0.reference == reference }) else { break }
@@ -266,11 +314,14 @@ final class WorkerProcess {
             let fate = machine.lost(
                 word.place, isOffsetDone: word.isOffsetDone, .of(failure), topic: topic,
                 hasValue: report.topic == .deadLetters && !word.isOmitted, at: world.now)
-            if case .produceAgain(let omitsValue) = fate { produceAgain(word, report, omitsValue) }
+            if case .produceAgain(let omitsValue) = fate {
+                world.coverage.reached(omitsValue ? .producedWithoutValue : .producedAgain)
+                produceAgain(word, report, omitsValue)
+            }
         } else {
             machine.delivered(
                 word.place, isStored: word.isStored, isOffsetDone: word.isOffsetDone,
-                device: world.keys[world.jobs[word.job(in: world)].token].low, at: world.now)
+                device: world.keys[word.token].low, at: world.now)
         }
     }
 
@@ -279,7 +330,10 @@ final class WorkerProcess {
         if omitsValue { word.isOmitted = true }
         let job = word.job(in: world)
         let answer = produce(
-            .init(payload: world.output(of: job), key: world.jobs[job].token), to: report.topic, job, word)
+            .init(payload: world.output(of: job, by: self, isRepeated: true), key: world.jobs[job].token),
+            to: report.topic,
+            job,
+            word)
         if answer != .queued { machine.fail(.producer, .of(.timedOut), at: world.now) }
     }
 
@@ -294,7 +348,7 @@ final class WorkerProcess {
         switch topic {
         case .outcomes: partition = record.key % kafka.partitionCount(.outcomes)
         case .deadLetters: partition = 0
-        case .changelog, .jobs: partition = world.jobs[job].partition
+        case .changelog, .jobs: partition = word.partition
         }
         return kafka.produce(client, record, to: topic, partition, opaque: word.opaque)
     }
@@ -302,9 +356,13 @@ final class WorkerProcess {
     // MARK: Actions
 
     private func act() {
+        observe()
         guard !isActing else { return }
         isActing = true
-        while isRunning, let action = machine.nextAction() { perform(action) }
+        while isRunning, let action = machine.nextAction() {
+            count(action)
+            perform(action)
+        }
         isActing = false
     }
 
@@ -328,20 +386,41 @@ final class WorkerProcess {
         case .close:
             kafka.close(client)
             machine.closed()
+            observe()
         case .step(let step): start(step)
         case .sendOffsets(let parts): sendOffsets(parts)
         case .request(let shard, let request): shards[shard].ask(request)
-        case .requestAll(let request): for shard in shards { shard.ask(request) }
+        case .requestAll(.begin(let slot, let partition, let readThrough, let hasEarlierLog, let offset)):
+            let committed = FleetCommitted(offset)
+            self.committed[slot] = committed
+            let marks = marks.removeValue(forKey: partition) ?? [:]
+            for shard in shards {
+                shard.send(
+                    .begin(
+                        slot, parts[partition], readThrough: readThrough, hasEarlierLog: hasEarlierLog,
+                        committed, marks))
+            }
+        case .requestAll(let request):
+            for shard in shards { shard.ask(request) }
+            if case .end(let slots) = request { for slot in slots { committed[slot] = nil } }
         case .extendPermit(let until): permit = until
         case .note(let note): log(note)
         case .ended(let ended):
+            closeStore()
             end = ended
             checkEnd(ended)
         case .restore(let action): perform(action)
-        case .scanDue(let look, _): diskTasks.append(.scanDue(look))
+        case .scanDue(let look, let partition): diskTasks.append(.scanDue(look, partition))
+        case .scanParked(let look, let partition): diskTasks.append(.scanParked(look, partition))
+        case .scanItems(let slot, let partition): diskTasks.append(.scanItems(slot, partition))
         case .sync: diskTasks.append(.sync)
-        case .dropCopies: diskTasks.append(.dropCopies)
-        case .advanceCommitted, .scanItems, .checkpoint, .forgetStore: break
+        case .dropCopies(let kept):
+            for partition in parts.keys where !kept.contains(partition) { parts[partition] = nil }
+            diskTasks.append(.dropCopies(except: kept))
+        case .advanceCommitted(let slot, let offset): committed[slot]?.advance(to: offset)
+        case .checkpoint(let partition, let position):
+            if let part = parts[partition] { diskTasks.append(.checkpoint(part, position: position)) }
+        case .forgetStore(let partition): parts[partition] = nil
         }
     }
 
@@ -350,51 +429,198 @@ final class WorkerProcess {
     private func perform(_ action: PartitionRestore.Action) {
         switch action {
         case .open(let attempt): diskTasks.append(.open(attempt))
-        case .openCopies(let attempts): diskTasks.append(.openCopies(attempts))
+        case .openCopies(let attempts):
+            for attempt in attempts { parts[attempt.partition] = nil }
+            diskTasks.append(.openCopies(attempts))
         case .loadMarkers(let attempt): diskTasks.append(.loadMarkers(attempt))
         case .restore(let attempts):
             for attempt in attempts {
+                guard let part = parts[attempt.partition] else { continue }
                 restores.append(
-                    .init(attempt: attempt, end: kafka.log(.changelog, Int(attempt.partition)).end))
+                    .init(
+                        attempt: attempt, part: part, position: positions[attempt.partition] ?? 0,
+                        end: kafka.log(.changelog, Int(attempt.partition)).end))
             }
         case .cancel(let partitions): restores.removeAll { partitions.contains($0.attempt.partition) }
         }
     }
 
+    /// A shard hands over what it asks of the store.
+    func submit(_ batch: FleetBatch, of shard: Int) { diskTasks.append(.batch(batch, shard: shard)) }
+
+    func handOver(_ departure: ShardProcess.Departure, to shard: Int) {
+        shards[shard].send(.adopt(departure))
+    }
+
+    func released(_ device: DeviceKey, at shard: Int) { shards[shard].send(.released(device)) }
+
     /// One order to the disk is carried out, or fails.
     private func turnDisk() {
-        guard let task = diskTasks.popFirst() else { return }
+        if hearsOfFailure != disk.isFailing {
+            hearsOfFailure = disk.isFailing
+            machine.storeFails(hearsOfFailure, at: world.now)
+            act()
+        }
+        guard let task = diskTasks.first, isRunning else { return }
+        // What is written waits until the disk takes it.
+        if case .batch = task, disk.isFailing { return }
+        _ = diskTasks.popFirst()
         world.counts.events += 1
-        let isDone = world.isHealthy || !world.chance(10)
         let now = world.now
+        let isDone = !disk.isFailing && !world.failsOnce(10)
         switch task {
-        case .open(let attempt): machine.opened(attempt, isOpen: isDone, at: now)
-        case .openCopies(let attempts): machine.openedCopies(attempts, isOpen: isDone, at: now)
-        case .loadMarkers(let attempt): machine.loadedMarkers(attempt, isLoaded: isDone, at: now)
-        case .scanDue(let look): machine.found(look.slot, isDone ? [] : nil, isEnd: true, at: now)
-        case .sync: machine.synced(isDone: isDone, at: now)
-        case .dropCopies: machine.droppedCopies(areMore: isDone ? false : nil, at: now)
+        case .open(let attempt):
+            if isDone { parts[attempt.partition] = disk.open(attempt.partition) }
+            machine.opened(attempt, isOpen: isDone, at: now)
+        case .openCopies(let attempts):
+            if isDone { openCopies(attempts) }
+            machine.openedCopies(attempts, isOpen: isDone, at: now)
+        case .loadMarkers(let attempt):
+            let part = parts[attempt.partition]
+            if isDone, let part { marks[attempt.partition] = part.marks }
+            machine.loadedMarkers(attempt, isLoaded: isDone && part != nil, at: now)
+        case .scanItems(let slot, let partition): scanItems(slot, partition, isDone: isDone)
+        case .scanDue(let look, let partition): scanDue(look, partition, isDone: isDone)
+        case .scanParked(let look, let partition): scanParked(look, partition, isDone: isDone)
+        case .batch(let batch, let shard): perform(batch, shard)
+        case .sync:
+            if isDone { disk.sync() }
+            machine.synced(isDone: isDone, at: now)
+        case .checkpoint(let part, let position): checkpoint(part, position, isDone: isDone)
+        case .dropCopies(let kept):
+            if isDone { disk.drop(except: kept, reachedAfter: time.wallMilliseconds - Self.longestAbsence) }
+            machine.droppedCopies(areMore: isDone ? false : nil, at: now)
         }
         act()
+    }
+
+    /// Milliseconds for which a copy counts.
+    private static let longestAbsence: Int64 = 30_000
+
+    private func openCopies(_ attempts: [PartitionRestore.Attempt]) {
+        let kept = disk.openCopies(
+            attempts.map(\.partition), reachedAfter: time.wallMilliseconds - Self.longestAbsence,
+            notAfter: time.wallMilliseconds + 1000)
+        for attempt in attempts {
+            parts[attempt.partition] = disk.open(attempt.partition)
+            positions[attempt.partition] = kept[attempt.partition]
+        }
+    }
+
+    private func perform(_ batch: FleetBatch, _ shard: Int) {
+        let number = disk.beginBatch()
+        for (part, change) in batch.writes { part.perform(change, batch: number, world.keys) }
+        let loaded = batch.loads.map { part, token in
+            FleetLoaded(presence: part.presences[token], items: part.items(of: token))
+        }
+        for departure in batch.departures {
+            handOver(
+                departure,
+                to: shardIndex(
+                    ofHash: world.keys[departure.held.address].low, shards: world.scenario.shards))
+        }
+        shards[shard].send(.batchEnded(batch, loaded))
+    }
+
+    private func scanItems(_ slot: UInt16, _ partition: Int32, isDone: Bool) {
+        guard let part = parts[partition] else { return }
+        guard isDone else { return machine.scanFailed(slot: slot) }
+        let awaited = part.presences.filter { $0.value.isAwaited }.keys.sorted()
+        for shard in shards { shard.send(.awaited(slot, awaited)) }
+        var left = part.dues.sorted { ($0.device.low, $0.offset) < ($1.device.low, $1.offset) }[...]
+        while !left.isEmpty {
+            let some = Array(left.prefix(3))
+            left = left.dropFirst(3)
+            for shard in shards { shard.send(.found(slot, some)) }
+        }
+        for shard in shards { shard.send(.scanned(slot)) }
+    }
+
+    private func scanDue(_ look: DueSchedule.Look, _ partition: Int32, isDone: Bool) {
+        guard isDone, let part = parts[partition] else {
+            return machine.found(look.slot, nil, isEnd: true, at: world.now)
+        }
+        var found = part.dues.filter { item in
+            item.due <= look.through && (look.after.map { key(item) > key($0) } ?? true)
+        }.sorted { key($0) < key($1) }
+        let isEnd = found.count <= 5
+        if !isEnd { found.removeLast(found.count - 5) }
+        machine.found(look.slot, found, isEnd: isEnd, at: world.now)
+    }
+
+    /// The order of due entries.
+    private func key(_ item: DueItem) -> (Int64, UInt64, UInt64, Int64) {
+        (item.due, item.device.high, item.device.low, item.offset)
+    }
+
+    /// Reads a few entries at once, as the store reads many.
+    private func scanParked(_ look: ParkedSchedule.Look, _ partition: Int32, isDone: Bool) {
+        guard isDone, let part = parts[partition] else {
+            return machine.foundParked(look, nil, cursor: nil, isEnd: true, at: world.now)
+        }
+        let entries = part.dues.filter { item in look.after.map { key(item) > key($0) } ?? true }
+            .sorted { key($0) < key($1) }
+        let read = entries.prefix(7)
+        let found = read.compactMap { item -> ParkedSchedule.Entry? in
+            guard let topic = part.parkedTopic(of: item, world), look.topic == nil || topic == look.topic
+            else {
+                return nil
+            }
+            return ParkedSchedule.Entry(item: item, topic: topic)
+        }
+        machine.foundParked(
+            look, found, cursor: read.last ?? look.after, isEnd: read.count == entries.count, at: world.now)
+    }
+
+    private func checkpoint(_ part: FleetPart, _ position: Int64, isDone: Bool) {
+        guard isDone else { return }
+        disk.checkpoint(part, .init(offset: position, reachedMilliseconds: time.wallMilliseconds))
+    }
+
+    /// What was asked of the store is done before it closes, unless it fails.
+    private func closeStore() {
+        guard !disk.isFailing else { return }
+        while let task = diskTasks.popFirst() {
+            switch task {
+            case .batch(let batch, let shard): perform(batch, shard)
+            case .checkpoint(let part, let position): checkpoint(part, position, isDone: true)
+            default: break
+            }
+        }
     }
 
     private func readChangelog() {
         var index = 0
         while index < restores.count {
-            let reading = restores[index]
-            let log = kafka.log(.changelog, Int(reading.attempt.partition))
-            guard log.lastStable >= reading.end, !log.isAway else {
-                index += 1
-                continue
-            }
-            restores.remove(at: index)
-            if !world.isHealthy, world.chance(20) {
-                machine.restoreInterrupted(reading.attempt, .of(.leaderAway), at: world.now)
-            } else {
-                machine.restored(reading.attempt, position: reading.end, at: world.now)
-            }
-            act()
+            if !read(&restores[index]) { index += 1 } else { restores.remove(at: index) }
         }
+        act()
+    }
+
+    /// Reads some of the changelog. True when it ends.
+    private func read(_ reading: inout ChangelogReading) -> Bool {
+        let log = kafka.log(.changelog, Int(reading.attempt.partition))
+        guard !log.isAway else { return false }
+        if world.failsOnce(5) {
+            machine.restoreInterrupted(reading.attempt, .of(.leaderAway), at: world.now)
+            return true
+        }
+        var position = log.index(of: reading.position)
+        var count = 0
+        let batch = disk.beginBatch()
+        while position < log.entries.count, count < 100 {
+            let entry = log.entries[position]
+            guard entry.offset < log.lastStable else { break }
+            reading.position = entry.offset + 1
+            position += 1
+            count += 1
+            guard !entry.isMarker, !kafka.isAborted(entry) else { continue }
+            reading.part.perform(world.changes[entry.payload], batch: batch, world.keys)
+        }
+        if position == log.entries.count { reading.position = max(reading.position, log.end) }
+        guard reading.position >= reading.end else { return false }
+        machine.restored(reading.attempt, position: reading.position, at: world.now)
+        return true
     }
 
     private func offsets(_ parts: [Committer.CommitSet.Part]) -> [KafkaModel.OffsetCommit] {
@@ -405,6 +631,13 @@ final class WorkerProcess {
     }
 
     private func start(_ step: TransactionCycle.Step) {
+        switch step {
+        case .initialize: world.note("process # initializes its producer", serial)
+        case .begin: world.note("process # begins a transaction", serial)
+        case .commit: world.note("process # commits its transaction", serial)
+        case .abort: world.note("process # aborts its transaction", serial)
+        case .sendOffsets: break
+        }
         let isStarted =
             switch step {
             case .initialize: kafka.initialize(client)
@@ -419,8 +652,14 @@ final class WorkerProcess {
     }
 
     private func sendOffsets(_ parts: [Committer.CommitSet.Part]) {
+        for part in parts {
+            world.note(
+                "process # sends offset # of partition #", serial, Int(part.point.offset), Int(part.partition)
+            )
+        }
         guard let membership = parts.isEmpty ? .unfenced : kafka.membership(client) else {
-            return machine.offsetsRefused(.of(.unknownMember), at: world.now)
+            machine.offsetsRefused(.of(.unknownMember), at: world.now)
+            return observe()
         }
         if !kafka.sendOffsets(client, offsets(parts), membership) {
             world.broken(.sound, "process \(serial) sends offsets while a step is under way")
@@ -437,6 +676,7 @@ final class WorkerProcess {
             world.note(
                 "process # loses partitions, first #, lost #", serial, Int(numbers.first ?? -1),
                 isLost ? 1 : 0)
+        case .invariantBroken(let text): world.broken(.sound, "process \(serial): \(text)")
         case .transactionAborted: world.note("process # has aborted a transaction", serial)
         case .secondOutcome(let partition, let offset):
             world.note(
@@ -451,6 +691,12 @@ final class WorkerProcess {
     /// A stop that says "clean" has committed all that it has taken.
     private func checkEnd(_ end: WorkerEnd) {
         world.note("process # has ended, clean #", serial, end.isClean ? 1 : 0)
+        if end.isClean {
+            endedAt = world.now
+            for report in machine.partitionReports(topic: "", at: world.now) {
+                lastWatermarks[report.partition] = report.watermark
+            }
+        }
         // A transaction's offsets become visible a little later. Were they lost, outcomes would come twice.
         guard end.isClean, world.scenario.mode != .transactions else { return }
         for report in machine.partitionReports(topic: "", at: world.now) where report.end > 0 {
@@ -460,103 +706,6 @@ final class WorkerProcess {
                 .nothingLost,
                 "process \(serial) ended clean, and offset \(committed) of partition \(report.partition) is committed, not \(report.watermark)"
             )
-        }
-    }
-}
-
-/// What rides with a record to its delivery report.
-struct FleetWord {
-    var slot: UInt16
-    var offset: Int64
-    var isStored = false
-    var isOffsetDone = false
-    var isOmitted = false
-    var isChange = false
-    var epoch = ChangeEpoch(shard: 0, epoch: 0)
-    var partition = 0
-
-    var place: RecordPlace { RecordPlace(partitionSlot: slot, offset: offset) }
-
-    init(slot: UInt16, offset: Int64, partition: Int) {
-        self.slot = slot
-        self.offset = offset
-        self.partition = partition
-    }
-
-    init(change epoch: ChangeEpoch) {
-        (slot, offset, isChange) = (.max, 0, true)
-        self.epoch = epoch
-    }
-
-    init(opaque: Int) {
-        let bits = UInt64(bitPattern: Int64(opaque))
-        slot = UInt16(truncatingIfNeeded: bits >> 48)
-        isChange = slot == .max
-        offset = 0
-        if isChange {
-            epoch = ChangeEpoch(
-                shard: UInt16(truncatingIfNeeded: bits >> 32), epoch: UInt32(truncatingIfNeeded: bits))
-        } else {
-            isStored = bits >> 47 & 1 == 1
-            isOffsetDone = bits >> 46 & 1 == 1
-            isOmitted = bits >> 45 & 1 == 1
-            partition = Int(bits >> 39 & 63)
-            offset = Int64(bits & (1 << 39 - 1))
-        }
-    }
-
-    var opaque: Int {
-        var bits = UInt64(slot) << 48
-        if isChange {
-            bits |= UInt64(epoch.shard) << 32 | UInt64(epoch.epoch)
-        } else {
-            bits |= (isStored ? 1 : 0) << 47 | (isOffsetDone ? 1 : 0) << 46 | (isOmitted ? 1 : 0) << 45
-            bits |= UInt64(partition) << 39 | UInt64(offset)
-        }
-        return Int(Int64(bitPattern: bits))
-    }
-
-    func job(in world: FleetWorld) -> Int { world.job(partition, offset) }
-}
-
-extension KafkaFault {
-    private static let all: [KafkaFault] = (UInt8(0)..<24).map { raw in
-        guard let failure = KafkaModel.Failure(rawValue: raw) else { return KafkaFault("?") }
-        var traits: Traits = []
-        switch failure {
-        case .timedOut, .leaderAway, .coordinatorAway, .unstableOffsets: traits = .retriable
-        case .rebalanceInProgress: traits = [.retriable, .rebalance]
-        case .illegalGeneration: traits = [.rebalance, .membershipLost]
-        case .unknownMember: traits = .membershipLost
-        case .fencedInstance: traits = [.membershipLost, .lasting, .fatal]
-        case .tooLarge: traits = [.tooLarge, .lasting]
-        case .notAuthorised, .misuse: traits = .lasting
-        case .metadataTooLarge: traits = [.metadataTooLarge, .lasting]
-        case .fenced: traits = [.fatal, .fenced]
-        case .recordLost, .purged, .unknownPartition, .outOfRange: traits = []
-        }
-        return KafkaFault("failure \(raw)", traits)
-    }
-
-    static func of(_ failure: KafkaModel.Failure) -> KafkaFault { all[Int(failure.rawValue)] }
-}
-
-extension TransactionCycle.StepResult {
-    init(_ step: KafkaModel.TransactionStep, _ result: KafkaModel.StepResult) {
-        let step: TransactionCycle.Step =
-            switch step {
-            case .initialize: .initialize
-            case .begin: .begin
-            case .sendOffsets: .sendOffsets
-            case .commit: .commit
-            case .abort: .abort
-            }
-        switch result {
-        case .done: self.init(step)
-        case .retriable(let failure): self.init(step, .retriable(.of(failure)))
-        case .abortable(let failure): self.init(step, .abortable(.of(failure)))
-        case .fatal(let failure): self.init(step, .fatal(.of(failure)))
-        case .misuse: self.init(step, .fatal(.of(.misuse)))
         }
     }
 }

@@ -1,0 +1,35 @@
+import SluiceModel
+
+extension DeviceResidency {
+    /// The first thing that isn't as it must be; nil: all is well. O(devices that wait), so a caller in production asks only
+    /// while these are few: ``waitingDevices``.
+    public func checkInvariants() -> String? {
+        guard current == nil else { return "a load is being taken in" }
+        guard restored.count <= limits.room else {
+            return "\(restored.count) items in room for \(limits.room)"
+        }
+        var (awaited, held, departures) = (0, 0, 0)
+        for load in loads.values {
+            awaited += load.awaited
+            held += load.reserved
+            for case .departure(let departure) in load.waiting where departure.isRestored { departures += 1 }
+            switch load.state {
+            case .queued, .loaded, .awaitsSlot:
+                guard load.awaited == 0, load.reserved == 0 else {
+                    return "a device is \(load.state), and \(load.awaited) loads are under way for it"
+                }
+            case .loading:
+                guard load.awaited > 0 else { return "a device is loading, and nothing is asked for" }
+            }
+        }
+        guard awaited == loadsUnderWay else { return "\(awaited) loads under way, \(loadsUnderWay) counted" }
+        guard held == reserved else { return "room for \(held) items is reserved, \(reserved) counted" }
+        guard departures == waitingRestored else {
+            return "\(departures) items wait to be taken over, \(waitingRestored) counted"
+        }
+        return nil
+    }
+
+    /// Devices for which something waits, or that stand in line.
+    public var waitingDevices: Int { loads.count }
+}

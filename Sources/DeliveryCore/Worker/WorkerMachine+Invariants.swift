@@ -1,0 +1,35 @@
+extension WorkerMachine {
+    /// Once a second. The worker goes on, whatever is found: people have to know.
+    mutating func watchInvariants() {
+        guard now >= nextInvariantCheck else { return }
+        nextInvariantCheck = now + 1_000_000_000
+        guard let problem = checkInvariants() else { return }
+        counters.brokenInvariants += 1
+        guard now >= nextInvariantNote else { return }
+        nextInvariantNote = now + 60_000_000_000
+        note(.invariantBroken(problem))
+    }
+
+    /// The first thing that isn't as it must be; nil: all is well. O(partitions).
+    public func checkInvariants() -> String? {
+        guard gate.load.jobs >= 0, gate.orphans.jobs >= 0 else { return "fewer than no jobs are taken" }
+        guard gate.orphans.jobs == orphanedJobs else {
+            return "\(orphanedJobs) jobs of partitions that went away, \(gate.orphans.jobs) counted"
+        }
+        var jobs = 0
+        for place in partitions.places {
+            jobs += gate.load(place).jobs
+            let partition = partitions[place]
+            guard partition.watermark <= partition.end else {
+                return "the watermark of partition \(partition.partition) is above its end"
+            }
+            guard partition.outstanding >= 0 else {
+                return "partition \(partition.partition) has fewer than no records under way"
+            }
+        }
+        guard jobs == gate.load.jobs else {
+            return "partitions have \(jobs) jobs, \(gate.load.jobs) are counted"
+        }
+        return nil
+    }
+}

@@ -1,0 +1,149 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+struct ParkedScheduleTests {
+    private typealias Entry = ParkedSchedule.Entry
+
+    /// An item of a shard of two.
+    private func item(_ number: Int64, shard: UInt64 = 0) -> DueItem {
+        DueItem(due: number, device: DeviceKey(high: UInt64(number), low: shard << 32), offset: number)
+    }
+
+    private func entry(_ number: Int64, shard: UInt64 = 0, topic: UInt32 = 7) -> Entry {
+        Entry(item: item(number, shard: shard), topic: topic)
+    }
+
+    /// Schedule of one partition, whose look at its beginning has found nothing.
+    private func begun() -> ParkedSchedule {
+        var schedule = ParkedSchedule(shards: 2)
+        schedule.begin(3)
+        let look = schedule.next(at: 0)!
+        #expect(look.slot == 3 && look.topic == nil && look.after == nil)
+        found(&schedule, look, [], isEnd: true)
+        #expect(schedule.isIdle)
+        return schedule
+    }
+
+    @discardableResult
+    private func found(
+        _ schedule: inout ParkedSchedule, _ look: ParkedSchedule.Look, _ entries: [Entry]?,
+        cursor: DueItem? = nil, isEnd: Bool, at now: UInt64 = 0, end: Int64 = .max
+    ) -> [Int: [Int64]] {
+        let parts = schedule.found(
+            look, entries, cursor: cursor ?? entries?.last?.item, isEnd: isEnd, at: now
+        ) { $0 < end }
+        return Dictionary(uniqueKeysWithValues: parts.map { ($0.shard, $0.items.map(\.offset)) })
+    }
+
+    @Test func nobodyKnowsWhatTheWorkerBeforeHasParked() {
+        var schedule = ParkedSchedule(shards: 2)
+        schedule.begin(3)
+        let look = schedule.next(at: 0)!
+        #expect(schedule.next(at: 0) == nil, "one at a time")
+        let parts = found(
+            &schedule, look, [entry(1), entry(2, shard: 1), entry(30)], isEnd: false, end: 10)
+        #expect(parts == [0: [1], 1: [2]], "the record of the third is still to be read")
+        #expect(schedule.next(at: 0) == nil, "the shards have it before them")
+        schedule.taken(3)
+        #expect(schedule.next(at: 0) == nil)
+        schedule.taken(3)
+        let next = schedule.next(at: 0)
+        #expect(next?.after == item(30))
+    }
+
+    @Test func aTopicCostsOneEntryWhileItIsStopped() {
+        var schedule = ParkedSchedule(shards: 2)
+        schedule.begin(3)
+        schedule.parked(7, shard: 0)
+        let look = schedule.next(at: 0)!
+        let entries = [entry(1), entry(2, shard: 1), entry(3, topic: 8)]
+        #expect(found(&schedule, look, entries, isEnd: true) == [0: [3], 1: [2]])
+        schedule.taken(3)
+        schedule.taken(3)
+        #expect(schedule.next(at: 1 << 60) == nil)
+        #expect(schedule.isIdle)
+    }
+
+    @Test func whatWaitedComesBackToTheShardThatGoesOn() {
+        var schedule = begun()
+        schedule.parked(7, shard: 0)
+        schedule.parked(7, shard: 1)
+        schedule.resumed(7, shard: 1)
+        let look = schedule.next(at: 0)!
+        #expect(look.topic == 7 && look.after == nil)
+        // The other shard follows while the look is under way: it gets a look of its own, from the beginning.
+        schedule.resumed(7, shard: 0)
+        #expect(found(&schedule, look, [entry(1), entry(2, shard: 1)], isEnd: true) == [1: [2]])
+        schedule.taken(3)
+        let second = schedule.next(at: 0)!
+        #expect(second.topic == 7 && second.after == nil)
+        #expect(found(&schedule, second, [entry(1)], isEnd: true) == [0: [1]])
+    }
+
+    @Test func aTopicThatStopsAgainStaysWhereItIs() {
+        var schedule = begun()
+        schedule.parked(7, shard: 0)
+        schedule.resumed(7, shard: 0)
+        let look = schedule.next(at: 0)!
+        schedule.parked(7, shard: 0)
+        #expect(found(&schedule, look, [entry(1)], isEnd: false).isEmpty)
+        #expect(schedule.isIdle)
+        schedule.resumed(7, shard: 0)
+        #expect(schedule.next(at: 0)?.after == nil)
+    }
+
+    @Test func probesAreFewAndEachTimeOthers() {
+        var schedule = begun()
+        schedule.parked(7, shard: 0)
+        schedule.probeWanted(7, shard: 0)
+        schedule.probeWanted(7, shard: 0)
+        let look = schedule.next(at: 0)!
+        let entries = (1...9).map { entry($0) }
+        #expect(found(&schedule, look, entries, isEnd: false) == [0: [1, 2, 3, 4]])
+        schedule.taken(3)
+        #expect(schedule.isIdle)
+        schedule.probeWanted(7, shard: 0)
+        let second = schedule.next(at: 0)!
+        #expect(second.after == item(4))
+        #expect(found(&schedule, second, [], isEnd: true).isEmpty)
+        schedule.probeWanted(7, shard: 0)
+        #expect(schedule.next(at: 0)?.after == nil, "from the beginning again")
+    }
+
+    @Test func aProbeDoesNotWaitBehindAReturn() {
+        var schedule = begun()
+        schedule.resumed(8, shard: 0)
+        let look = schedule.next(at: 0)!
+        schedule.parked(7, shard: 1)
+        schedule.probeWanted(7, shard: 1)
+        found(&schedule, look, [entry(1, topic: 8)], isEnd: false)
+        schedule.taken(3)
+        #expect(schedule.next(at: 0)?.topic == 7)
+    }
+
+    @Test func aStoreThatFailsIsAskedAgainLater() {
+        var schedule = begun()
+        schedule.resumed(7, shard: 0)
+        let look = schedule.next(at: 5)!
+        found(&schedule, look, nil, isEnd: true, at: 5)
+        #expect(schedule.next(at: 5) == nil)
+        #expect(schedule.next(at: 2_000_000_000)?.topic == 7)
+    }
+
+    @Test func aPartitionThatEndsHoldsUpNoOther() {
+        var schedule = begun()
+        schedule.begin(4)
+        schedule.resumed(7, shard: 0)
+        let look = schedule.next(at: 0)!
+        schedule.end(look.slot)
+        let other = schedule.next(at: 0)
+        #expect(other != nil && other?.slot != look.slot)
+        #expect(found(&schedule, look, [entry(1)], isEnd: true).isEmpty, "nobody waits for that answer")
+        found(&schedule, other!, [entry(2)], isEnd: true)
+        schedule.revoke(other!.slot)
+        schedule.taken(other!.slot)
+        #expect(schedule.next(at: 0) == nil)
+    }
+}

@@ -1,0 +1,247 @@
+import DeliveryCore
+
+/// The transitions that were found, by the state that is left.
+extension FleetExpectation {
+    static let list: [Row] = [
+        Row(.drain, all, "running > draining, endingShards"),
+        Row(.drain, all, "draining > endingShards"),
+        Row(.drain, plain, "endingShards > lastReports"),
+        Row(.drain, all, "endingShards > leaving"),
+        Row(.drain, plain, "lastReports > lastCommit, leaving"),
+        Row(.drain, plain, "lastCommit > leaving"),
+        Row(.drain, all, "leaving > ended"),
+        Row(.drain, [.changelog], "lastReports > lastDeletes"),
+        Row(.drain, [.changelog], "lastCommit > lastDeletes"),
+        Row(.drain, logs, "lastDeletes > leaving"),
+        Row(.drain, [.transactions], "endingShards > lastTransaction, lastDeletes"),
+        Row(.drain, [.transactions], "lastTransaction > leaving"),
+        Row(.cycle, [.transactions], "unstarted > initializing"),
+        Row(.cycle, [.transactions], "initializing > beginning, initializingLater"),
+        Row(.cycle, [.transactions], "beginning > open, aborting, stopped"),
+        Row(.cycle, [.transactions], "open > sendingOffsets, aborting, stopped"),
+        Row(.cycle, [.transactions], "sendingOffsets > committing, aborting, failed, sendingOffsetsLater"),
+        Row(.cycle, [.transactions], "committing > beginning, committingLater"),
+        Row(.cycle, [.transactions], "aborting > beginning, stopped, failed, beginningLater, abortingLater"),
+        Row(.cycle, [.transactions], "beginningLater > beginning"),
+        Row(.cycle, [.transactions], "sendingOffsetsLater > sendingOffsets"),
+        Row(.cycle, [.transactions], "committingLater > committing"),
+        Row(.cycle, [.transactions], "abortingLater > aborting"),
+        Row(.cycle, [.transactions], "initializingLater > initializing"),
+        Row(.step, [.transactions], "initialize > done, retriable"),
+        Row(.step, [.transactions], "begin > done"),
+        Row(.step, [.transactions], "sendOffsets > done, retriable, abortable, fatal"),
+        Row(.step, [.transactions], "commit > done, retriable"),
+        Row(.step, [.transactions], "abort > done, retriable, fatal"),
+        Row(.freeze, [.transactions], "frozen > thawed, ending"),
+        Row(.freeze, [.transactions], "thawed > freezing, freezingToAbort, ending"),
+        Row(.freeze, [.transactions], "freezing > frozen, freezingToAbort"),
+        Row(.freeze, [.transactions], "freezingToAbort > frozen"),
+        Row(.commit, [.none], "idle > committing"),
+        Row(.commit, plain, "committing > idle"),
+        Row(.commit, [.local, .changelog], "idle > flushing"),
+        Row(.commit, [.local, .changelog], "flushing > idle, committing"),
+        Row(.commit, [.local], "flushing > syncing"),
+        Row(.commit, [.local], "syncing > idle, committing"),
+        Row(.commit, [.local, .changelog], "committing > flushing"),
+        Row(.commit, [.changelog], "flushing > acknowledging"),
+        Row(.commit, [.changelog], "acknowledging > committing"),
+        Row(.question, plain, "off > on"),
+        Row(.question, plain, "on > off"),
+        Row(.lease, all, "certain > doubtful"),
+        Row(.lease, all, "doubtful > confirmed"),
+        Row(.lease, all, "confirmed > certain"),
+        Row(.lease, stores, "confirmed > doubtful"),
+        Row(.takeOver, [.none, .local], "none > fetching"),
+        Row(.takeOver, [.none], "none > fetchingLater"),
+        Row(.takeOver, all, "fetching > none"),
+        Row(.takeOver, [.none, .changelog, .transactions], "fetching > fetchingLater"),
+        Row(.takeOver, [.none, .changelog, .transactions], "fetchingLater > fetching"),
+        Row(.takeOver, [.local], "none > restoring"),
+        Row(.takeOver, stores, "restoring > fetching"),
+        Row(.takeOver, [.local], "restoring > fetchingLater"),
+        Row(.takeOver, logs, "none > awaitingFormerOwners, awaitingFormerOwnersLater"),
+        Row(.takeOver, logs, "awaitingFormerOwners > restoring, fetching"),
+        Row(.takeOver, [.transactions], "awaitingFormerOwners > awaitingFormerOwnersLater"),
+        Row(.takeOver, [.transactions], "awaitingFormerOwnersLater > awaitingFormerOwners"),
+        Row(.revocation, all, "none > settling"),
+        Row(.revocation, all, "settling > none"),
+        Row(.revocation, plain, "settling > awaitingCommit, committing"),
+        Row(.revocation, [.local, .changelog], "awaitingCommit > none"),
+        Row(.revocation, plain, "committing > none"),
+        Row(.revocation, [.local, .changelog], "awaitingCommit > committing"),
+        Row(.intake, all, "flowing > stalled"),
+        Row(.intake, all, "stalled > flowing, paused"),
+        Row(.intake, all, "paused > flowing"),
+        Row(.store, all, "off > on"),
+        Row(.store, all, "on > off"),
+        Row(.copies, logs, "off > on"),
+        Row(.copies, logs, "on > off"),
+        Row(.partition, all, "none > taking"),
+        Row(.partition, all, "taking > none, holding, settling"),
+        Row(.partition, all, "holding > taking"),
+        Row(.partition, all, "settling > none"),
+        Row(.partition, [.changelog], "holding > settling"),
+        Row(.restore, stores, "none > opening"),
+        Row(.restore, stores, "opening > none"),
+        Row(.restore, [.local], "opening > loadingMarkers"),
+        Row(.restore, stores, "loadingMarkers > none, ready"),
+        Row(.restore, stores, "ready > none"),
+        Row(.restore, logs, "opening > restoring"),
+        Row(.restore, logs, "restoring > none, loadingMarkers, ready"),
+        Row(.limitPause, all, "off > on"),
+        Row(.limitPause, all, "on > off"),
+        Row(.windowPause, all, "off > on"),
+        Row(.windowPause, all, "on > off"),
+        Row(.sharePause, all, "off > on"),
+        Row(.sharePause, all, "on > off"),
+        Row(.storePause, all, "off > on"),
+        Row(.storePause, all, "on > off"),
+        Row(.due, stores, "none > idle"),
+        Row(.due, stores, "idle > none, looking, ending"),
+        Row(.due, stores, "looking > none, idle"),
+        Row(.due, stores, "ending > none"),
+        Row(.due, logs, "looking > ending"),
+        Row(.ahead, stores, "off > on"),
+        Row(.ahead, stores, "on > off"),
+        Row(.scan, stores, "off > on"),
+        Row(.scan, stores, "on > off"),
+        Row(.order, all, "open > ended"),
+        Row(.order, [.transactions], "frozen > open, ended"),
+        Row(.order, [.transactions], "open > frozen, freezing, refused"),
+        Row(.order, [.transactions], "freezing > frozen"),
+        Row(.order, [.transactions], "refused > frozen"),
+        Row(.load, stores, "none > queued, loading, loaded, awaitsSlot"),
+        Row(.load, stores, "queued > loading, loaded"),
+        Row(.load, stores, "loading > queued, loaded"),
+        Row(.load, stores, "loaded > none, queued, awaitsSlot"),
+        Row(.load, stores, "awaitsSlot > queued, loaded"),
+        Row(.item, all, "free > waiting, blocked, crowded, retrying, scheduled, parked, stalled"),
+        Row(.item, all, "waiting > inFlight, crowded, retrying, scheduled, parked, finished"),
+        Row(.item, [.none, .changelog, .transactions], "waiting > stalled"),
+        Row(.item, all, "inFlight > waiting, retrying, parked, finished"),
+        Row(.item, all, "blocked > waiting, coalescing, retrying, scheduled, parked, finished"),
+        Row(.item, [.none, .local], "blocked > stalled"),
+        Row(.item, all, "crowded > waiting, retrying, scheduled, parked, finished"),
+        Row(.item, [.none, .local], "crowded > stalled"),
+        Row(.item, all, "coalescing > waiting, crowded, retrying, scheduled, finished"),
+        Row(.item, [.none], "coalescing > stalled"),
+        Row(.item, all, "retrying > waiting, crowded, coalescing, scheduled, finished"),
+        Row(.item, [.none, .changelog, .transactions], "retrying > parked"),
+        Row(.item, [.none, .local, .transactions], "retrying > stalled"),
+        Row(.item, all, "scheduled > waiting, crowded, coalescing, retrying, parked, stalled, finished"),
+        Row(.item, all, "parked > waiting, scheduled, finished"),
+        Row(.item, all, "stalled > waiting, finished"),
+        Row(.item, [.none, .local, .transactions], "stalled > scheduled"),
+        Row(.item, all, "finished > free"),
+        Row(.item, stores, "free > coalescing, held, confirming, finished"),
+        Row(.item, stores, "waiting > held"),
+        Row(.item, [.local, .changelog], "waiting > confirming"),
+        Row(.item, stores, "inFlight > held, confirming"),
+        Row(.item, stores, "blocked > held"),
+        Row(.item, [.changelog], "blocked > confirming"),
+        Row(.item, stores, "crowded > held"),
+        Row(.item, [.local, .changelog], "crowded > confirming"),
+        Row(.item, stores, "coalescing > held"),
+        Row(.item, stores, "retrying > held"),
+        Row(.item, stores, "scheduled > held"),
+        Row(.item, stores, "held > waiting, crowded, coalescing, retrying"),
+        Row(.item, stores, "held > scheduled, returning, parked, stalled, finished"),
+        Row(.item, [.local, .changelog], "held > confirming"),
+        Row(.item, stores, "returning > waiting, crowded, coalescing, retrying"),
+        Row(.item, stores, "returning > scheduled, held, parked, stalled, finished"),
+        Row(.item, stores, "confirming > waiting, crowded, retrying, scheduled, held, parked, finished"),
+        Row(.item, stores, "parked > held"),
+        Row(.item, stores, "stalled > held"),
+        Row(.item, [.changelog], "inFlight > crowded"),
+        Row(.item, [.changelog], "retrying > confirming"),
+        Row(.item, logs, "confirming > stalled"),
+        Row(.admission, all, "record > placed, replaced, deviceFull, expired"),
+        Row(.admission, stores, "record > full"),
+        Row(.admission, stores, "restored > placed, repeated, expired, full"),
+        Row(.admission, [.local, .changelog], "restored > replaced"),
+        Row(.admission, [.local], "restored > obsolete"),
+        Row(.admission, stores, "adopted > placed, obsolete, expired"),
+        Row(.admission, [.local], "adopted > replaced"),
+        Row(.circuit, all, "closed > open"),
+        Row(.circuit, all, "open > probing"),
+        Row(.circuit, all, "probing > closed, open"),
+    ]
+
+    /// Milestones, and the modes in which they are reached.
+    static let milestoneList: [(modes: [StoreMode], milestones: [FleetMilestone])] = [
+        (stores, [.topicParked, .topicResumed, .probeWanted, .parkedHanded]),
+        (
+            all,
+            [
+                .handed, .replayed, .heldBack, .pausedForWindow, .pausedForShare, .pausedForLimit,
+                .storeFailed, .storeWorks, .membershipInDoubt, .drainDeadline, .stopsAtOnce,
+                .partitionLost, .armTimer, .resumed, .retried, .dropped, .stored, .requeued, .alert,
+                .recovered, .accepted, .rejected, .expired, .superseded, .cancelled, .undeliverable,
+            ]
+        ),
+        (
+            plain,
+            [
+                .producedAgain, .producedWithoutValue, .commitFailed, .lastCommitFailed, .membershipAsked,
+            ]
+        ),
+        (
+            [.none, .changelog, .transactions],
+            [
+                .takeOverFailed, .gaveBack,
+            ]
+        ),
+        (
+            stores,
+            [
+                .relieved, .dueHanded, .removedFromStore, .proceed, .refuse, .takeOver, .letGo, .load,
+                .removeMark, .removed, .deferred, .waitedForTwo, .reloaded, .shortOfRoom, .partial,
+                .awaitedSlot, .skipped, .future, .stale, .repeated, .evicted, .departed, .offsetDone,
+                .moveNoted, .readdressed, .presenceKept, .confirmed,
+            ]
+        ),
+        (
+            logs,
+            [
+                .restoreInterrupted, .checkpoint, .released,
+            ]
+        ),
+        (
+            [.changelog],
+            [
+                .lastOffsetsUnsafe, .droppedChange,
+            ]
+        ),
+        (
+            [.transactions],
+            [
+                .transactionAborted, .lastTransactionOpen, .refused,
+            ]
+        ),
+    ]
+
+    /// Seeds that together enter all of the list, with ``steps`` each.
+    public static func seeds(_ mode: StoreMode) -> [UInt64] {
+        switch mode {
+        case .none:
+            [
+                43, 53, 72, 97, 164, 173, 205, 246, 380, 646, 667, 736, 964, 1188, 1227,
+            ]
+        case .local:
+            [
+                8, 25, 35, 79, 99, 103, 151, 197, 208, 214, 334, 370, 404, 513, 597, 801, 826, 893, 907, 919,
+                956, 986, 1001, 1036, 1101, 1116, 1135, 1482,
+            ]
+        case .changelog:
+            [
+                15, 58, 59, 63, 75, 129, 133, 139, 155, 198, 293, 314, 342, 347, 390, 395, 456, 542, 619, 684,
+                708, 732, 789, 869, 946, 956, 989, 1036,
+            ]
+        case .transactions:
+            [
+                8, 25, 33, 62, 100, 313, 315, 328, 395, 399, 411, 516, 592, 719, 768, 929, 1049, 1068, 1107,
+                1157, 1284, 1286, 1366, 1379, 1465,
+            ]
+        }
+    }
+}

@@ -1,0 +1,12 @@
+/// Faults of a fleet's world, and events there beside plain pushes.
+public enum FleetFault: UInt8, CaseIterable, Hashable, Sendable {
+    case kill, freeze, stop, leader, groupCoordinator, transactionCoordinator, slowNetwork, clock, compaction,
+        failingDisk, powerLoss, lostDisk
+    /// APNs refuses the credential, takes all tokens for wrong, or can't be reached by one worker.
+    case refusedCredential, wrongTokens, lostPool
+    /// Single failures, of the disk and of the changelog's reader, and answers of Kafka that are lost.
+    case failedOrder, lostAnswer
+    case badAnswer, presence, tokenChange, cancel, invalidRecord
+}
+
+public typealias FleetLimits = WorldLimits<FleetFault>

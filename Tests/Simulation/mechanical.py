@@ -1,0 +1,456 @@
+#!/usr/bin/env python3
+"""Makes mistakes in DeliveryCore mechanically, and counts which of them the simulation or the machines' unit tests notice.
+
+Kinds of mistakes: a comparison is flipped, `&&` and `||` or `min` and `max` are swapped, a condition is negated, a branch
+or a guard is removed, the statement of a call is removed, a whole number is one more or one less. A sample that depends
+on --seed alone is compiled into one copy; a mistake that doesn't compile makes way for the next one. The simulation of
+one worker comes first, then whole workers in each mode, then the unit tests. A survivor is a gap of both, or a mistake
+that changes no behaviour.
+"""
+
+import argparse
+import collections
+import os
+import random
+import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import schemata
+from schemata import fail
+
+MODES = (None, "none", "local", "changelog", "transactions")
+
+# Checks, counters and what has no effect but on time.
+SKIPPED_FILES = re.compile(r"(\+Invariants|\+Checks|\+Observation|Milestones|Counters|Prefetch)\.swift$")
+SKIPPED_LINES = re.compile(r"milestones|counters\.|precondition|assert|fatalError|prefetch|reserveCapacity|\bnote\(")
+SKIPPED_BODIES = re.compile(r"var description\b|deinit|func (problem|\w+Invariants?)\b")
+
+FLIPPED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
+SWAPPED = {"&&": "||", "||": "&&"}
+KEYWORDS = {
+    "if", "guard", "while", "for", "switch", "return", "case", "default", "let", "var", "func", "init", "throw", "try",
+    "precondition", "assert", "super", "defer", "repeat", "else", "do", "import", "subscript", "where", "in",
+}
+
+
+class Mistake:
+    def __init__(self, file, begin, end, kind, mutated, change, shape="expression"):
+        self.file, self.begin, self.end = file, begin, end
+        self.kind, self.mutated, self.change, self.shape = kind, mutated, change, shape
+        self.line = 0
+        self.verdict = None
+
+
+def mask(text):
+    """The text with blanks for comments and string literals; positions stay."""
+    out = list(text)
+    index = 0
+    while index < len(text):
+        if text.startswith("//", index):
+            end = text.find("\n", index)
+            end = len(text) if end < 0 else end
+        elif text.startswith("/*", index):
+            end = text.index("*/", index) + 2
+        elif text.startswith('"""', index):
+            end = text.index('"""', index + 3) + 3
+        elif text[index] == '"':
+            end, depth = index + 1, 0
+            while depth or text[end] != '"':
+                if text[end] == "\\":
+                    if text[end + 1] == "(":
+                        depth += 1
+                    end += 1
+                elif depth:
+                    depth += (text[end] == "(") - (text[end] == ")")
+                end += 1
+            end += 1
+        else:
+            index += 1
+            continue
+        for at in range(index, end):
+            if out[at] != "\n":
+                out[at] = " "
+        index = end
+    return "".join(out)
+
+
+OPEN, CLOSE = "([{", ")]}"
+
+
+def matching(code, begin):
+    """Behind the bracket that closes the one at `begin`."""
+    depth = 0
+    for index in range(begin, len(code)):
+        depth += (code[index] in OPEN) - (code[index] in CLOSE)
+        if depth == 0:
+            return index + 1
+    return len(code)
+
+
+def find_at_top(code, begin, test):
+    """The first position from `begin` on, outside of brackets, for which the test holds; None at a closing bracket."""
+    index = begin
+    while index < len(code):
+        if test(index):
+            return index
+        if code[index] in CLOSE:
+            return None
+        index = matching(code, index) if code[index] in OPEN else index + 1
+    return None
+
+
+def bodies(code):
+    """The bodies of functions and computed properties."""
+    found = []
+    declared = re.compile(
+        r"\b(?:func\s+[^\s(<]+|init[?!]?|subscript|deinit)(?=\s*[(<{])|\bvar\s+\w+\s*:\s*[^={\n]+?(?=\s*\{)")
+    for match in declared.finditer(code):
+        if code[match.start() - 1] == ".":
+            continue
+        begin = find_at_top(code, match.end(), lambda at: code[at] == "{" or code.startswith("\n\n", at))
+        if begin is not None and code[begin] == "{" and not SKIPPED_BODIES.match(match.group(0)):
+            found.append((begin + 1, matching(code, begin) - 1))
+    return found
+
+
+def split(code, begin, end, separator):
+    """The parts of [begin, end) between separators that are outside of brackets, without blanks around them."""
+    parts = []
+    while begin <= end:
+        stop = find_at_top(code, begin, lambda at: at >= end or code.startswith(separator, at))
+        stop = end if stop is None or stop > end else stop
+        part = code[begin:stop]
+        if part.strip():
+            parts.append((begin + len(part) - len(part.lstrip()), begin + len(part.rstrip())))
+        begin = stop + len(separator)
+    return parts
+
+
+def end_of_line_expression(code, begin):
+    """Where an expression that begins there ends: with its line, or with the lines that go on with it."""
+    at = begin
+    while True:
+        stop = find_at_top(code, at, lambda at: code[at] in "\n;")
+        if stop is None:
+            stop = at
+            while code[stop] not in CLOSE:
+                stop = matching(code, stop) if code[stop] in OPEN else stop + 1
+            return stop
+        rest = code[stop + 1:].lstrip()
+        if code[stop] == "\n" and re.match(r"(&&|\|\||\?|:|[-+*/<>=!&|]+ |\.\w)", rest):
+            at = stop + 1
+            continue
+        return stop
+
+
+def conditions(code, begin, end):
+    """Each condition of a body: where it is, and the statement that has it."""
+    for match in re.compile(r"(?<![.\w])(if|guard|while|where)\b(?=[\s(])").finditer(code, begin, end):
+        word = match.group(1)
+        if word == "guard":
+            stop = find_at_top(code, match.end(), lambda at: re.compile(r"\belse\b").match(code, at))
+        else:
+            stop = find_at_top(code, match.end(), lambda at: code[at] == "{" or word == "where" and code[at] == ":")
+        if stop is None:
+            continue
+        for number, (first, last) in enumerate(split(code, match.end(), stop, ",")):
+            if not re.match(r"(let|var|case|#)\b", code[first:last]):
+                yield first, last, word
+    values = re.compile(r"\breturn\s+(?=\S)|\b(?:let|var)\s+\w+(?:: Bool)? = ")
+    for match in values.finditer(code, begin, end):
+        stop = end_of_line_expression(code, match.end())
+        if stop is not None and is_boolean(code, match.end(), stop):
+            yield match.end(), match.end() + len(code[match.end():stop].rstrip()), "value"
+    # A body that is one expression.
+    first = begin + len(code[begin:end]) - len(code[begin:end].lstrip())
+    last = begin + len(code[begin:end].rstrip())
+    word = re.match(r"\w*", code[first:last]).group(0)
+    if word not in KEYWORDS and end_of_line_expression(code, first) >= last and is_boolean(code, first, last):
+        yield first, last, "value"
+
+
+def is_boolean(code, begin, end):
+    """An expression whose outermost operators say that its value is true or false."""
+    top = []
+    at = begin
+    while at < end:
+        if code[at] in OPEN:
+            at = matching(code, at)
+            continue
+        top.append(code[at])
+        at += 1
+    text = "".join(top)
+    if " ? " in text or "\n" in text.strip() and " ?" in text:
+        return False
+    return bool(re.search(r"\s(<|<=|>|>=|==|!=|&&|\|\|)\s", text)) or bool(re.match(r"!\w", text))
+
+
+def operators(code, begin, end):
+    return re.compile(r"(?<=\s)(<|<=|>|>=|==|!=|&&|\|\|)(?=\s)").finditer(code, begin, end)
+
+
+def calls(code, begin, end):
+    """Statements that are one call."""
+    name = r"[A-Za-z_]\w*(?:(?:\.|[!?]\.)\w+|\[[^\[\]\n]*\]|[!?](?=\.))*"
+    start = re.compile(rf"(?:(?<=\n)[ ]+|(?<=[{{:] )|(?<=; ))({name})\(")
+    for match in start.finditer(code, begin, end):
+        first = match.start(1)
+        if re.split(r"\W", match.group(1))[0] in KEYWORDS:
+            continue
+        before = code[:first].rstrip()
+        opened = code[:first].rstrip(" ").endswith("\n")
+        if opened and (before[-1] in ",=([+?&|<>-" or before.endswith(" in") or before.endswith("return")):
+            continue
+        if not opened and before.endswith(":") and not re.search(
+                r"^\s*(case\b.*|default):$", before[before.rfind("\n") + 1:]):
+            continue
+        last = matching(code, match.end() - 1)
+        rest = re.match(r"[^\n;]*", code[last:]).group(0).strip()
+        following = code[last:].lstrip()
+        if rest not in ("", "}") and not rest.startswith("} else") or following.startswith((".", "?", "&&", "||", "{", ":")):
+            continue
+        yield first, last
+
+
+def mistakes_of(file, text):
+    code = mask(text)
+    found = {}
+
+    def add(begin, end, kind, mutated, change, shape="expression"):
+        first = text.rfind("\n", 0, begin) + 1
+        lines = text[first:text.find("\n", end - 1)]
+        if SKIPPED_LINES.search(lines) and kind != "condition" or re.match(r"\s*case\b", lines) and kind == "number":
+            return
+        mistake = Mistake(file, begin, end, kind, mutated, change, shape)
+        mistake.line = text.count("\n", 0, begin) + 1
+        found.setdefault((begin, end, mutated), mistake)
+
+    for begin, end in bodies(code):
+        for first, last, word in conditions(code, begin, end):
+            whole = text[first:last]
+            for operator in operators(code, first, last):
+                old = operator.group(1)
+                new = FLIPPED.get(old) or SWAPPED[old]
+                add(first, last, "comparison" if old in FLIPPED else "connective",
+                    text[first:operator.start()] + new + text[operator.end():last],
+                    f"{old} is {new} in: {short(whole)}")
+            if word in ("if", "guard", "while", "where"):
+                add(first, last, "condition", f"!({whole})", f"negated: {short(whole)}")
+            if word == "if":
+                add(first, last, "branch", f"({whole}) && false", f"never: if {short(whole)}")
+            elif word in ("guard", "where"):
+                add(first, last, "branch", f"({whole}) || true", f"no {word}: {short(whole)}")
+        for match in re.compile(r"(?<![.\w])(?:Swift\.)?(min|max)\(").finditer(code, begin, end):
+            last = matching(code, match.end() - 1)
+            whole = text[match.start():last]
+            other = "max" if match.group(1) == "min" else "min"
+            add(match.start(), last, "minmax", whole.replace(match.group(1), other, 1), f"{other} in: {short(whole)}")
+        for match in re.compile(r"(?<![\w.$])(\d[\d_]*)(?![\w.]|\s*\.\.)").finditer(code, begin, end):
+            value = int(match.group(1).replace("_", ""))
+            line = text[text.rfind("\n", 0, match.start()) + 1:text.find("\n", match.start())]
+            for other in (value + 1, value - 1):
+                if other >= 0:
+                    add(*match.span(1), "number", str(other), f"{match.group(1)} is {other} in: {short(line)}")
+        for first, last in calls(code, begin, end):
+            add(first, last, "call", "", f"removed: {short(text[first:last])}", "statement")
+    return list(found.values())
+
+
+def short(text):
+    text = re.sub(r"\s+", " ", re.sub(r"//.*", "", text)).strip()
+    return text if len(text) <= 90 else text[:87] + "..."
+
+
+def render(text, mistakes):
+    """The file with its mistakes; they are nested or apart. `/*<N*/` and `/*N>*/` mark where each is."""
+    def part(begin, end, inner):
+        out, at = [], begin
+        inner = sorted(inner, key=lambda one: (one[1].begin, -one[1].end))
+        while inner:
+            number, first = inner[0]
+            same = [one for one in inner if (one[1].begin, one[1].end) == (first.begin, first.end)]
+            nested = [one for one in inner[len(same):] if one[1].begin < first.end]
+            inner = inner[len(same) + len(nested):]
+            out.append(text[at:first.begin])
+            whole = part(first.begin, first.end, nested)
+            for number, one in same:
+                make = schemata.expression if one.shape == "expression" else schemata.statement
+                whole = f"/*<{number}*/{make(number, whole, one.mutated)}/*{number}>*/"
+            out.append(whole)
+            at = first.end
+        out.append(text[at:end])
+        return "".join(out)
+
+    return part(0, len(text), mistakes)
+
+
+def crosses(mistake, chosen):
+    """It overlaps another one without one being in the other."""
+    return any(
+        one.begin < mistake.begin < one.end < mistake.end or mistake.begin < one.begin < mistake.end < one.end
+        for one in chosen)
+
+
+def blame(line, column, text, numbers):
+    """The numbers of the mistakes of a file that an error message is about."""
+    at = sum(len(one) for one in text.splitlines(True)[:line - 1]) + column - 1
+    spans = [(text.index(f"/*<{number}*/"), text.index(f"/*{number}>*/"), number) for number in numbers]
+    around = [(end - begin, number) for begin, end, number in spans if begin <= at <= end]
+    if around:
+        return {min(around)[1]}
+    touched = {
+        number for begin, end, number in spans
+        if text.count("\n", 0, begin) + 1 <= line <= text.count("\n", 0, end) + 1}
+    if touched:
+        return touched
+    code = mask(text)
+    body = [(end - begin, begin, end) for begin, end in bodies(code) if begin <= at <= end + 1]
+    if not body:
+        return set()
+    _, first, last = min(body)
+    return {number for begin, _, number in spans if first <= begin <= last}
+
+
+def compile_sample(copy, files, pool, count, build):
+    """As many mistakes as asked for that compile together, by their numbers; and how many did not compile."""
+    pool = list(pool)
+    chosen, dropped, number = {}, 0, 0
+    while True:
+        while len(chosen) < count and pool:
+            mistake = pool.pop(0)
+            if not crosses(mistake, [one for one in chosen.values() if one.file == mistake.file]):
+                number += 1
+                chosen[number] = mistake
+        rendered = {
+            name: render(text, [(number, one) for number, one in chosen.items() if one.file == name])
+            for name, text in files.items()}
+        copy.write(rendered)
+        done = build()
+        if done.returncode == 0:
+            return chosen, dropped
+        culprits = set()
+        errors = re.findall(r"^(\S+?):(\d+):(\d+): error: ", done.stdout, re.MULTILINE)
+        for path, line, column in errors:
+            name = os.path.relpath(path, copy.path)
+            if name in rendered:
+                numbers = [number for number, one in chosen.items() if one.file == name]
+                culprits |= blame(int(line), int(column), rendered[name], numbers)
+        if not culprits:
+            print(done.stdout[-4000:])
+            fail("the mutated core does not compile, for no reason that is known")
+        print(f"{len(culprits)} mistakes don't compile", flush=True)
+        for culprit in culprits:
+            chosen.pop(culprit)
+        dropped += len(culprits)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", type=int, default=150, help="mistakes to try; 0: all")
+    parser.add_argument("--seed", type=int, default=1, help="chooses the sample")
+    parser.add_argument("--file", default="", help="only files whose names contain this")
+    parser.add_argument("--seeds", type=int, default=60, help="seeds of each simulation")
+    parser.add_argument("--events", type=int, default=4000, help="steps of each seed")
+    parser.add_argument("--seconds", type=int, default=60, help="longest time for one simulation")
+    parser.add_argument("--test-seconds", type=int, default=180, help="longest time for the unit tests")
+    parser.add_argument("--jobs", type=int, default=1, help="mistakes that are tried at once")
+    parser.add_argument("--list", action="store_true", help="only say what there is to try")
+    parser.add_argument("--no-tests", action="store_true", help="without the unit tests")
+    parser.add_argument("--swift", default="swift")
+    arguments = parser.parse_args()
+
+    files = schemata.read_sources()
+    everything = []
+    for name in sorted(files):
+        if not SKIPPED_FILES.search(name) and arguments.file in name:
+            everything += mistakes_of(name, files[name])
+    pool = list(everything)
+    random.Random(arguments.seed).shuffle(pool)
+    if arguments.list:
+        for mistake in pool[:arguments.sample or None]:
+            print(f"{mistake.file}:{mistake.line}: {mistake.kind}, {mistake.change}")
+        return print(f"{len(everything)} mistakes: {counted(everything)}")
+
+    copy = schemata.Copy("mechanical", arguments.swift)
+    chosen, dropped = compile_sample(
+        copy, files, pool, arguments.sample or len(pool), lambda: copy.build_simulation(captures=True))
+    print(f"{len(everything)} mistakes, {len(chosen)} in the sample, {dropped} of others did not compile", flush=True)
+
+    def simulate(number):
+        for mode in MODES:
+            what, seed = copy.run_simulation(number, arguments.seeds, arguments.events, arguments.seconds, mode)
+            if what:
+                return f"{mode or 'one worker'}: {what}"
+        return None
+
+    def test(number):
+        status, output, errors = schemata.run(
+            [copy.tests, "--testing-library", "swift-testing", "--filter", "DeliveryCoreTests"], number,
+            arguments.test_seconds)
+        if status == 0:
+            return None
+        return "tests: " + ("they don't end" if status is None else first_failure(output + errors))
+
+    what = simulate(0)
+    if what:
+        fail(f"without a mistake: {what}")
+    with ThreadPoolExecutor(max(1, arguments.jobs)) as threads:
+        for done, (mistake, verdict) in enumerate(
+                zip(chosen.values(), threads.map(simulate, chosen)), 1):
+            mistake.verdict = verdict
+            print(f"{done}/{len(chosen)} {mistake.file}:{mistake.line} {mistake.kind}: {short(verdict or 'not caught')}",
+                  flush=True)
+        left = [number for number, mistake in chosen.items() if mistake.verdict is None]
+        simulated = len(chosen) - len(left)
+        if left and not arguments.no_tests:
+            # `@testable` in a release build, in which the tests take a tenth of the time.
+            done = copy.build("-c", "release", "--build-tests", "-Xswiftc", "-enable-testing", captures=True)
+            if done.returncode != 0:
+                print(done.stdout[-4000:])
+                fail("the unit tests do not compile")
+            what = test(0)
+            if what:
+                fail(f"without a mistake: {what}")
+            for number, verdict in zip(left, threads.map(test, left)):
+                chosen[number].verdict = verdict
+                print(f"{chosen[number].file}:{chosen[number].line}: {verdict or 'not caught'}", flush=True)
+
+    survivors = [mistake for mistake in chosen.values() if mistake.verdict is None]
+    print(f"\nsurvivors, {len(survivors)}:")
+    for mistake in sorted(survivors, key=lambda one: (one.file, one.line)):
+        print(f"  Sources/DeliveryCore/{mistake.file}:{mistake.line}: {mistake.kind}, {mistake.change}")
+    tested = len(left) - len(survivors)
+    print(f"\ngenerated {len(everything)}, sampled {len(chosen)}, did not compile {dropped}")
+    print(f"caught by the simulation {share(simulated, chosen)}, by the unit tests {share(tested, chosen)}, "
+          f"survivors {share(len(survivors), chosen)}")
+    for kind, ones in sorted(by_kind(chosen.values()).items()):
+        caught = sum(one.verdict is not None for one in ones)
+        print(f"  {kind}: {caught} of {len(ones)} caught")
+
+
+def share(count, chosen):
+    return f"{count} ({100 * count / max(1, len(chosen)):.0f} %)"
+
+
+def by_kind(mistakes):
+    kinds = collections.defaultdict(list)
+    for mistake in mistakes:
+        kinds[mistake.kind].append(mistake)
+    return kinds
+
+
+def counted(mistakes):
+    return ", ".join(f"{kind} {len(ones)}" for kind, ones in sorted(by_kind(mistakes).items()))
+
+
+def first_failure(output):
+    """What the unit tests say first."""
+    for line in output.splitlines():
+        if "Fatal error" in line or "recorded an issue" in line:
+            return short(line)
+    return "they fail"
+
+
+main()
