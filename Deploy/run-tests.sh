@@ -22,21 +22,24 @@ if [ "$status" -eq 0 ]; then
     exit 0
 fi
 
-# Each issue with what follows it up to the next mark of the runner, and what a crash says of itself.
+# Each issue with what follows it up to the next mark of the runner, at most 12 lines of it, and what a crash reports.
+# The issues' first lines are repeated at the end, because a reader may see the end of the output only.
 echo
 echo "What failed (all of the output: $output):"
-awk -v most=40 '
-    / recorded an issue / { shown = 1; show(); next }
-    /Fatal error: / || /Program crashed: / { shown = 0; show(); next }
+awk -v most=60 -v each=12 '
+    / recorded an issue / { names[issues++] = substr($0, 1, 300); shown = each; show(); next }
+    /Fatal error: / || /Program crashed: / { names[issues++] = substr($0, 1, 300); shown = 0; show(); next }
     /^(◇|✔|✘|➜)/ || /^error: / { shown = 0 }
-    shown { show() }
-    function show() { lines += 1; if (lines <= most) print substr($0, 1, 1000) }
+    shown > 0 { show() }
+    function show() { lines += 1; shown -= 1; if (lines <= most) print substr($0, 1, 600) }
     END {
-        if (lines == 0) print "nothing recorded an issue"
+        if (issues == 0) print "nothing recorded an issue"
         if (lines > most) print "… and " lines - most " lines more"
+        print "Issues: " issues + 0
+        for (i = 0; i < issues && i < 10; i++) print names[i]
     }
 ' "$output"
-# What the runner said last: its sum, if it came to that.
+# The runner's last lines: its sum, if it came to that.
 awk '
     / Test run with / { count = 0 }
     { last[count++ % 5] = $0 }

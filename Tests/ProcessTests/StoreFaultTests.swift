@@ -127,7 +127,9 @@ struct StoreFaultTests {
             try bed.poll()
             return bed.worker!.standardError.contains(failed)
         }
-        #expect(bed.worker!.standardError.contains("has no room left on its disk: make room"))
+        let failure = try #require(
+            bed.worker!.standardError.split(separator: "\n").first { $0.contains(failed) })
+        #expect(failure.contains("has no room left on its disk: make room"))
         let waiting = Self.held(others, &random)
         try bed.produce(waiting)
         // The worker has gone round some times more.

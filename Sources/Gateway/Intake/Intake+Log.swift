@@ -108,7 +108,10 @@ extension Intake {
 
     private func logStore(_ note: WorkerNote) {
         switch note {
-        case .storeFailed: logger.error("the store failed; nothing is read until it works again")
+        case .storeFailed:
+            logger.error(
+                "the store failed; nothing is read until it works again",
+                metadata: storeFailure.map { ["error": "\($0)"] })
         case .storeWorks: logger.notice("the store works again; reading goes on")
         case .storeIsBehind: logger.notice("the store is behind; nothing is read until it has caught up")
         case .storeHasCaughtUp: logger.notice("the store has caught up; reading goes on")

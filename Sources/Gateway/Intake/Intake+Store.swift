@@ -184,12 +184,6 @@ extension Intake {
         }
     }
 
-    /// The store failed, or (nil) works again.
-    func storeWorks(_ error: RetryStoreError?) {
-        if let error, !error.isTransient { fail(.other("\(error)")) }
-        tell { machine, now in machine.storeFails(error != nil, at: now) }
-    }
-
     /// Has the store drop copies that no partition will be restored from.
     func dropCopies(except kept: Set<Int32>) {
         guard let store else { return }

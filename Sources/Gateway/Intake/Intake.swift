@@ -49,6 +49,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private var restores: [Int32: PartitionRestore.Attempt] = [:]
     /// By partition: where the copy begins; nil inside: at the changelog's beginning.
     private var copyPositions: [Int32: Int64] = [:]
+    /// The store's last failure; nil while the store works.
+    private(set) var storeFailure: RetryStoreError?
     private var isPolling = false
     private var isActing = false
     private var wakeTimer: TimerID?
@@ -531,6 +533,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
     }
 
     func handle(of partition: Int32) -> StorePartition? { handles[partition] }
+
+    /// Keeps why the store failed, or (nil) that the store works, and reports either to the machine.
+    func storeWorks(_ error: RetryStoreError?) {
+        storeFailure = error
+        if let error, !error.isTransient { fail(.other("\(error)")) }
+        tell { machine, now in machine.storeFails(error != nil, at: now) }
+    }
 
     func keep(_ handle: StorePartition) { handles[handle.number] = handle }
 
