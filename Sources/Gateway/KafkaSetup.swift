@@ -104,11 +104,44 @@ struct KafkaSetup {
         ])
     }
 
+    /// Gives the changelog as many partitions as the jobs topic has, after that has grown. Where the worker may not, the
+    /// new partitions alone wait for someone who does. Blocks.
+    func extendChangelog(logger: Logger) {
+        do throws(KafkaError) {
+            try extendChangelog(try KafkaAdmin(properties: admin), logger)
+        } catch {
+            logger.error("the changelog can't be extended", metadata: ["error": "\(error)"])
+        }
+    }
+
+    private func extendChangelog(_ client: KafkaAdmin, _ logger: Logger) throws(KafkaError) {
+        let topics = configuration.topics
+        guard let jobs = try client.partitionCount(of: topics.jobs),
+            let changelog = try client.partitionCount(of: topics.changelog), changelog < jobs
+        else { return }
+        let places: Logger.Metadata = [
+            "jobs": "\(topics.jobs)", "jobs-partitions": "\(jobs)", "changelog": "\(topics.changelog)",
+            "changelog-partitions": "\(changelog)",
+        ]
+        guard configuration.createTopics != nil else {
+            return logger.error(
+                "the changelog has fewer partitions than the jobs topic, and nothing of the others is sent: add partitions to the changelog, or let the worker do so with kafka.create-topics",
+                metadata: places)
+        }
+        try client.createPartitions(of: topics.changelog, total: jobs)
+        logger.notice("the changelog was extended", metadata: places)
+    }
+
     private func changelogProblem(_ client: KafkaAdmin, _ logger: Logger) throws(KafkaError) -> String? {
         let topics = configuration.topics
-        if let problem = try client.coPartitioning(of: [topics.jobs, topics.changelog]).problem {
-            return problem
+        do throws(KafkaError) {
+            try extendChangelog(client, logger)
+        } catch {
+            logger.error("the changelog can't be extended", metadata: ["error": "\(error)"])
         }
+        let counts = try client.coPartitioning(of: [topics.jobs, topics.changelog])
+        // A jobs topic that has grown costs the partitions that are new, and no others.
+        if let problem = counts.problem, !counts.hasGrown { return problem }
         let found: TopicConfiguration?
         do throws(KafkaError) {
             found = try client.configurations(of: [topics.changelog])[0]
@@ -125,11 +158,6 @@ struct KafkaSetup {
     /// After so long without a heartbeat the group gives a worker's partitions to others.
     var sessionTimeout: Duration {
         .milliseconds(consumer["session.timeout.ms"].flatMap(Int.init) ?? 10_000)
-    }
-
-    /// After so long the group goes on without a worker that hasn't answered a rebalance.
-    var rebalanceTimeout: Duration {
-        .milliseconds(consumer["max.poll.interval.ms"].flatMap(Int.init) ?? 300_000)
     }
 
     /// A partition that has no committed offset is read from its beginning.

@@ -149,8 +149,8 @@ public final class Worker: Sendable {
             if let store, changelog != nil {
                 restorer = try ChangelogRestorer(
                     store: store, topic: configuration.kafka.topics.changelog,
-                    properties: properties.changelogReader, logger: logger
-                ) { news in port.take(news) }
+                    properties: properties.changelogReader, logger: logger,
+                    extend: { properties.extendChangelog(logger: logger) }, news: { news in port.take(news) })
             }
             let mode: StoreMode =
                 store == nil
@@ -164,7 +164,6 @@ public final class Worker: Sendable {
                     revokeDeadline: min(delivery.drainDeadline, .seconds(10)),
                     partitionShare: delivery.partitionShare,
                     sessionTimeout: properties.sessionTimeout,
-                    rebalanceTimeout: properties.rebalanceTimeout,
                     readsFromBeginning: properties.readsFromBeginning, longestAbsence: longestAbsence),
                 parts: .init(
                     consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,

@@ -17,6 +17,8 @@ final class ConsumerContext {
     var client: OpaquePointer?
     var table = PartitionTable()
     var pending = Pending.none
+    /// Partitions that the group has assigned, those that aren't read yet included.
+    var granted: Set<TopicPartition> = []
     /// Whether the group has ever told this member its partitions.
     var hasRebalanced = false
     /// From now on rebalances are answered here at once and not handed over.

@@ -105,6 +105,32 @@ public final class KafkaAdmin {
         return topics.map { outcome[$0.name] ?? .created }
     }
 
+    /// Gives a topic more partitions. Returns when every broker that answers knows them, or the time is over.
+    /// - Throws: when the topic has as many already, when the cluster refuses, or when it has no topic administration.
+    public func createPartitions(
+        of topic: String, total: Int, timeoutMilliseconds: Int32 = 15_000
+    ) throws(KafkaError) {
+        let what = "extend topic \"\(topic)\" to \(total) partitions"
+        var reason = [CChar](repeating: 0, count: 256)
+        var handle = rd_kafka_NewPartitions_new(topic, total, &reason, reason.count)
+        guard handle != nil else { throw .invalid("\(what): \(ClientConfiguration.text(reason))") }
+        defer { rd_kafka_NewPartitions_destroy(handle) }
+        let event = try run(RD_KAFKA_ADMIN_OP_CREATEPARTITIONS, what, timeoutMilliseconds) { options, queue in
+            rd_kafka_CreatePartitions(client, &handle, 1, options, queue)
+        }
+        defer { rd_kafka_event_destroy(event) }
+        var count = 0
+        guard let answer = rd_kafka_event_CreatePartitions_result(event),
+            let results = rd_kafka_CreatePartitions_result_topics(answer, &count), count == 1,
+            let result = results[0]
+        else { throw .system("\(what): librdkafka gave no result") }
+        let code = rd_kafka_topic_result_error(result)
+        guard code == RD_KAFKA_RESP_ERR_NO_ERROR else {
+            throw KafkaError(
+                code, what, detail: rd_kafka_topic_result_error_string(result).map { String(cString: $0) })
+        }
+    }
+
     /// Deletes topics; those that do not exist are passed over.
     public func deleteTopics(_ names: [String], timeoutMilliseconds: Int32 = 15_000) throws(KafkaError) {
         guard !names.isEmpty else { return }

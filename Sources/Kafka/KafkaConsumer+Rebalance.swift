@@ -7,24 +7,32 @@ extension KafkaConsumer {
     /// Whether the group has taken the partitions away already, so that a commit would fail.
     public var isAssignmentLost: Bool { rd_kafka_assignment_lost(client) != 0 }
 
-    /// Answers `KafkaConsumerEvent.assigned`: exactly its partitions, each with the place to begin. Reading
-    /// begins, and the other partitions of this consumer go on. Also valid within the event.
+    /// Reads partitions of the group's assignment, each from the given place, and answers `KafkaConsumerEvent.assigned`
+    /// where that is still to be done. Partitions of the event that aren't named are this consumer's as well, and are read
+    /// when a later call names them; the other partitions go on meanwhile. Also valid within the event.
     ///
     /// In a consumer without topics: reads exactly these partitions from now on.
-    /// - Throws: when no assignment waits for an answer, the partitions differ, or librdkafka refuses.
+    /// - Throws: when the group hasn't assigned a partition, when a partition is read already, or when librdkafka refuses.
+    ///   Without a cooperative strategy, an answer names all partitions.
     public func assign(_ partitions: [TopicPartitionOffset]) throws(KafkaError) {
         guard !isClosed else { throw .invalid("assign: the consumer is closed") }
-        if subscribes {
-            guard case .assign(let expected) = context.pending else {
-                throw .invalid("assign: no assignment waits for an answer")
-            }
-            guard Set(partitions.map(\.topicPartition)) == expected else {
-                throw .invalid(
-                    "assign: the answer must name exactly the partitions of the event: "
-                        + expected.sorted().map(\.description).joined(separator: ", "))
-            }
+        guard subscribes else {
+            if let error = context.answer(assign: partitions) { throw error }
+            return
         }
-        if let error = context.answer(assign: partitions) { throw error }
+        let waiting = context.unread
+        for partition in partitions where !waiting.contains(partition.topicPartition) {
+            throw .invalid(
+                "assign: \(partition.topicPartition) doesn't wait to be read; these do: "
+                    + waiting.sorted().map(\.description).joined(separator: ", "))
+        }
+        if case .assign = context.pending {
+            if let error = context.answer(assign: partitions) { throw error }
+        } else {
+            // A loss that is still to be handed out must not be taken for a mere revocation.
+            guard !isAssignmentLost else { throw .invalid("assign: the group has taken all partitions away") }
+            try add(partitions)
+        }
     }
 
     /// Answers `KafkaConsumerEvent.revoked` or `.lost`: exactly its partitions. They are gone with this call:
@@ -50,7 +58,7 @@ extension KafkaConsumer {
         if let error = context.answer(unassign: partitions) { throw error }
     }
 
-    /// In a consumer without topics: reads these partitions as well. What is fetched ahead of others is kept.
+    /// Reads these partitions as well. What is fetched ahead of others is kept.
     func add(_ partitions: [TopicPartitionOffset]) throws(KafkaError) {
         guard !isClosed else { throw .invalid("assign: the consumer is closed") }
         guard !partitions.isEmpty else { return }
@@ -120,6 +128,7 @@ extension ConsumerContext {
                         partition, .invalid("\(partition) is not read: partitions from 0 to \(most) are")))
             }
             pending = .assign(Set(partitions))
+            if isCooperative(client) { granted.formUnion(partitions) } else { granted = Set(partitions) }
             if isClosing {
                 _ = answer(assign: partitions.map { TopicPartitionOffset($0) })
             } else {
@@ -136,6 +145,7 @@ extension ConsumerContext {
             emit(.error(KafkaError(code, "rebalance")))
             rd_kafka_assign(client, nil)
             table.removeAll()
+            granted = []
             pending = .none
         }
     }
@@ -146,6 +156,9 @@ extension ConsumerContext {
         guard let name = rd_kafka_rebalance_protocol(client) else { return false }
         return String(cString: name) == "COOPERATIVE"
     }
+
+    /// Partitions that the group has assigned and that aren't read.
+    var unread: Set<TopicPartition> { granted.filter { !table.contains($0) } }
 
     func answer(assign partitions: [TopicPartitionOffset]) -> KafkaError? {
         guard let client else { return nil }
@@ -167,15 +180,18 @@ extension ConsumerContext {
     func answer(unassign partitions: [TopicPartition]) -> KafkaError? {
         guard let client else { return nil }
         if isCooperative(client) {
-            let list = PartitionList(partitions)
+            // librdkafka refuses what it doesn't read.
+            let list = PartitionList(partitions.filter(table.contains))
             if let error = rd_kafka_incremental_unassign(client, list.pointer) {
                 return KafkaError(consuming: error, "give partitions back")
             }
             for partition in partitions { table.unassign(partition) }
+            granted.subtract(partitions)
         } else {
             let code = rd_kafka_assign(client, nil)
             if code != RD_KAFKA_RESP_ERR_NO_ERROR { return KafkaError(code, "give partitions back") }
             table.removeAll()
+            granted = []
         }
         pending = .none
         return nil

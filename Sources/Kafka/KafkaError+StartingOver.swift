@@ -25,4 +25,13 @@ extension KafkaError {
 
     /// Another member of the group has this one's `group.instance.id`.
     public var isInstanceTaken: Bool { code == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID.rawValue }
+
+    /// The topic has no such partition, or there is no such topic.
+    public var isUnknownPartition: Bool {
+        let codes = [
+            RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION, RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC,
+            RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART,
+        ]
+        return codes.contains { $0.rawValue == code }
+    }
 }

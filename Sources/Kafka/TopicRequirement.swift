@@ -103,6 +103,13 @@ public struct CoPartitioning: Sendable, Equatable {
             + "Partitions can be added to the smaller one only while it is empty, because keys change their partition"
     }
 
+    /// All topics are there, and the first has more partitions than another, and none has more than it.
+    public var hasGrown: Bool {
+        guard let first = counts.first?.partitions else { return false }
+        let others = counts.dropFirst().map { $0.partitions ?? .max }
+        return others.contains { $0 < first } && others.allSatisfy { $0 <= first }
+    }
+
     public static func == (left: CoPartitioning, right: CoPartitioning) -> Bool {
         left.counts.elementsEqual(right.counts) { $0.topic == $1.topic && $0.partitions == $1.partitions }
     }

@@ -33,6 +33,9 @@ private final class WorkerScript {
 
     func pass(_ nanoseconds: UInt64) { now += nanoseconds }
 
+    /// Reads a property; a machine can't be copied, as an expectation would.
+    func read<Value>(_ body: (borrowing WorkerMachine) -> Value) -> Value { body(machine) }
+
     @discardableResult
     func tick() -> [WorkerAction] {
         tell { machine, now in
@@ -66,6 +69,17 @@ private final class WorkerScript {
             said = followed(said)
         }
         return said
+    }
+
+    /// Kafka answers a question for offsets.
+    func answerOffsets(_ said: [WorkerAction], offset: Int64 = 3) throws -> [WorkerAction] {
+        guard case .fetchCommitted(let asked, let ticket, _)? = said.last(where: \.isFetch) else {
+            throw KafkaFault("nothing is asked")
+        }
+        return tell { machine, now in
+            machine.fetched(
+                ticket, .success(asked.map { FetchedOffset(partition: $0, offset: offset) }), at: now)
+        }
     }
 
     private func answer(_ action: PartitionRestore.Action) -> [WorkerAction] {
@@ -147,6 +161,7 @@ private final class WorkerScript {
 
 extension WorkerAction {
     fileprivate var isFetch: Bool { if case .fetchCommitted = self { true } else { false } }
+    fileprivate var isRestore: Bool { if case .restore(.openCopies) = self { true } else { false } }
     fileprivate var commit: (set: Committer.CommitSet, ticket: UInt64)? {
         if case .commit(let set, let ticket) = self { (set, ticket) } else { nil }
     }
@@ -393,7 +408,7 @@ extension WorkerAction {
         }
         script.tell { $0.fetched(ticket, .failure(KafkaFault("away", .retriable)), at: $1) }
         script.tell { $0.fetched(ticket, .success([]), at: $1) }
-        #expect(script.machine.arriving == 1)
+        #expect(script.read { $0.arriving == 1 })
         #expect(script.passTicks(12).contains { $0.isFetch })
     }
 
@@ -410,7 +425,7 @@ extension WorkerAction {
         #expect(commit.set.parts.map(\.partition) == [0])
         let done = script.tell { $0.committed(commit.ticket, fault: nil, at: $1) }
         #expect(done.contains(.unassign([0])))
-        #expect(script.machine.assignedPartitions == 1)
+        #expect(script.read { $0.assignedPartitions == 1 })
     }
 
     @Test func aLostPartitionIsGivenUpAtOnceAndTakesRoomUntilTheShardsHoldNothing() {
@@ -428,40 +443,93 @@ extension WorkerAction {
         #expect(script.machine.gate.total.jobs == 1)
     }
 
-    @Test func anAssignmentWithoutAnAnswerIsInDoubtBeforeTheGroupGoesOn() {
-        let script = WorkerScript()
-        script.assign([0], offset: 0)
-        script.tell { $0.assigned([1], at: $1) }
-        #expect(!script.passTicks(2890).contains(.extendPermit(until: 0)))
-        #expect(script.passTicks(20).contains(.extendPermit(until: 0)))
-    }
+    // MARK: Arrivals
 
-    @Test func aLateAnswerToAnAssignmentIsInDoubt() {
+    @Test func anAssignmentIsAnsweredAtOnceAndThePartitionIsReadWhenItsOffsetIsKnown() {
         let script = WorkerScript()
         let said = script.tell { $0.assigned([0], at: $1) }
+        #expect(said.first == .assign([]))
+        #expect(script.read { !$0.isAssigned })
         guard case .fetchCommitted(let asked, let ticket, _)? = said.last else {
             Issue.record("not asked for")
             return
         }
-        script.passTicks(60)
-        let late = script.tell { machine, now in
-            machine.fetched(ticket, .success(asked.map { FetchedOffset(partition: $0, offset: 0) }), at: now)
+        let read = script.tell { machine, now in
+            machine.fetched(ticket, .success(asked.map { FetchedOffset(partition: $0, offset: 5) }), at: now)
         }
-        #expect(late.contains(.extendPermit(until: 0)), "nothing is sent until the group confirms")
-        #expect(late.contains { $0.commit?.set.kind == .membership })
+        #expect(read.first == .assign([PartitionBegin(partition: 0, offset: 5)]))
+        #expect(script.read { $0.isAssigned })
+        #expect(script.read { $0.arriving == nil })
     }
 
-    /// The group goes on without a worker that answers an assignment too late, whatever its heartbeats.
-    @Test func anAssignmentThatIsNotAnsweredIsADoubtInTime() {
-        let script = WorkerScript()
-        script.assign([0])
-        script.tell { $0.assigned([1], at: $1) }
-        let said = script.passTicks(2899)
-        #expect(!said.contains(.extendPermit(until: 0)), "of five minutes a session's ten seconds are left")
-        #expect(script.passTicks(10).contains(.extendPermit(until: 0)))
-        // A commit that the group takes meanwhile says nothing about the rebalance.
-        let isInDoubt = script.machine.isMembershipInDoubt
-        #expect(isInDoubt)
+    /// A partition of the changelog without a leader holds up no other.
+    @Test func eachPartitionIsReadAsSoonAsItIsRestored() throws {
+        let script = WorkerScript(.changelog)
+        var said = script.tell { $0.assigned([0, 1], at: $1) }
+        said = try script.answerOffsets(said)
+        guard case .restore(.openCopies(let copies))? = said.first(where: \.isRestore) else {
+            Issue.record("nothing is opened")
+            return
+        }
+        script.tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+        let (stuck, good) = (copies[0], copies[1])
+        script.tell { $0.restoreInterrupted(stuck, KafkaFault("no leader", .retriable), at: $1) }
+        script.tell { $0.restored(good, position: 7, at: $1) }
+        said = script.tell { $0.loadedMarkers(good, isLoaded: true, at: $1) }
+        let read = try script.answerOffsets(said)
+        #expect(read.contains(.assign([PartitionBegin(partition: good.partition, offset: 3)])))
+        #expect(script.read { $0.assignedPartitions == 1 })
+        #expect(script.read { $0.arriving == 1 })
+        #expect(script.read { !$0.isAssigned }, "the worker isn't ready before all is here")
+        // The other is tried again by itself, after a second.
+        #expect(!script.passTicks(9).contains { $0.isRestore })
+        #expect(script.passTicks(2).contains { $0.isRestore })
+    }
+
+    @Test func aPartitionThatIsTakenAwayOnItsWayIsForgottenAndTheOthersGoOn() throws {
+        let script = WorkerScript(.changelog)
+        var said = script.tell { $0.assigned([0, 1], at: $1) }
+        said = try script.answerOffsets(said)
+        guard case .restore(.openCopies(let copies))? = said.first(where: \.isRestore) else {
+            Issue.record("nothing is opened")
+            return
+        }
+        script.tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+        let revoked = script.tell { $0.revoked([0], isLost: false, at: $1) }
+        #expect(revoked.contains(.restore(.cancel([0]))))
+        script.passTicks(2)
+        #expect(script.actions.contains(.unassign([0])))
+        // A late answer for the partition that went is ignored.
+        script.tell { $0.restored(copies[0], position: 7, at: $1) }
+        script.tell { $0.restored(copies[1], position: 7, at: $1) }
+        said = script.tell { $0.loadedMarkers(copies[1], isLoaded: true, at: $1) }
+        let read = try script.answerOffsets(said)
+        #expect(read.contains(.assign([PartitionBegin(partition: 1, offset: 3)])))
+        #expect(script.read { $0.arriving == nil })
+    }
+
+    @Test func aChangelogThatIsSmallerThanTheJobsTopicIsExtendedNowAndThen() throws {
+        let script = WorkerScript(.changelog)
+        var said = script.tell { $0.assigned([4], at: $1) }
+        said = try script.answerOffsets(said)
+        guard case .restore(.openCopies(let copies))? = said.first(where: \.isRestore) else {
+            Issue.record("nothing is opened")
+            return
+        }
+        script.tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+        let fault = KafkaFault("no such partition", .unknownPartition)
+        let interrupted = script.tell { $0.restoreInterrupted(copies[0], fault, at: $1) }
+        #expect(interrupted.contains(.extendChangelog))
+        #expect(script.read { $0.failure == nil }, "the worker goes on")
+        var attempts = 0
+        for _ in 0..<400 {
+            for case .restore(.openCopies(let copies)) in script.passTicks(1) {
+                script.tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+                let said = script.tell { $0.restoreInterrupted(copies[0], fault, at: $1) }
+                if said.contains(.extendChangelog) { attempts += 1 }
+            }
+        }
+        #expect(attempts == 1, "in forty seconds")
     }
 
     /// An item that waits with its topic is found in the store by looks, not by a clock.

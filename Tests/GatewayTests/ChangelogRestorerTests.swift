@@ -29,8 +29,8 @@ import Testing
         func restorer() throws -> ChangelogRestorer {
             try ChangelogRestorer(
                 store: store, topic: kafka.topic("changelog"), properties: kafka.clientProperties,
-                logger: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
-            ) { [self] news in self.news.withLock { $0.append(news) } }
+                logger: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }),
+                extend: {}, news: { [self] news in self.news.withLock { $0.append(news) } })
         }
 
         /// Items whose offsets are what they are due at, ten of each device.

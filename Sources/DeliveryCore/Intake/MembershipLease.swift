@@ -73,13 +73,6 @@ public struct MembershipLease: Sendable {
         return .extend(until)
     }
 
-    /// Something else gives reason to doubt the membership.
-    public mutating func doubt(at now: UInt64) -> Action? {
-        guard doubtSince == nil else { return nil }
-        beginDoubt(now)
-        return .doubt
-    }
-
     /// The group has taken this worker for a member, in answer to a request that was made at `requestedAt`. An answer to an
     /// older request than the doubt says nothing of what has happened since: the owner asks once more.
     public mutating func confirmed(requestedAt: UInt64) -> Action? {

@@ -21,6 +21,8 @@ public struct KafkaFault: Error, Sendable, Equatable, CustomStringConvertible {
         public static let lasting = Traits(rawValue: 64)
         /// Another producer has this one's transactional identifier.
         public static let fenced = Traits(rawValue: 128)
+        /// The topic has no such partition, or there is no such topic.
+        public static let unknownPartition = Traits(rawValue: 256)
     }
 
     public var traits: Traits

@@ -77,8 +77,8 @@ public struct PartitionRestore: Sendable {
         return mark
     }
 
-    public func isReady(_ partitions: [Int32]) -> Bool {
-        partitions.allSatisfy { if case .ready? = entries[$0]?.stage { true } else { false } }
+    public func isReady(_ partition: Int32) -> Bool {
+        if case .ready? = entries[partition]?.stage { true } else { false }
     }
 
     /// Orders to the owner; to be drained after every call that isn't a question.
@@ -91,20 +91,13 @@ public struct PartitionRestore: Sendable {
 
     // MARK: Events
 
-    /// These partitions are to be brought here, and no others.
-    /// - Returns: partitions whose restore begins.
-    mutating func prepare(_ partitions: [Int32]) -> [Int32] {
-        let wanted = Set(partitions)
-        let gone = entries.keys.filter { !wanted.contains($0) }.sorted()
-        for partition in gone { entries[partition] = nil }
-        if !gone.isEmpty, hasChangelog { actions.append(.cancel(gone)) }
-        let new = wanted.filter { entries[$0] == nil }.sorted()
-        for partition in new {
+    /// These partitions are to be brought here as well. Those whose restore is under way go on.
+    mutating func prepare(_ partitions: [Int32]) {
+        for partition in partitions where entries[partition] == nil {
             let attempt = begin(partition)
             if hasChangelog { line.append(partition) } else { actions.append(.open(attempt)) }
         }
         openNext()
-        return new
     }
 
     private mutating func begin(_ partition: Int32) -> Attempt {
@@ -187,22 +180,18 @@ public struct PartitionRestore: Sendable {
         }
     }
 
-    /// The partitions are the worker's.
-    /// - Returns: their positions in the changelog.
-    mutating func handOver() -> [(partition: Int32, position: Int64)] {
-        var positions: [(partition: Int32, position: Int64)] = []
-        for (partition, entry) in entries {
-            if case .ready(let position) = entry.stage { positions.append((partition, position)) }
-        }
-        entries = [:]
-        line = []
-        return positions
+    /// The partition is the worker's.
+    /// - Returns: its position in the changelog; nil: it wasn't ready.
+    mutating func handOver(_ partition: Int32) -> Int64? {
+        guard case .ready(let position)? = entries[partition]?.stage else { return nil }
+        entries[partition] = nil
+        return position
     }
 
     /// The group takes away what was on its way here.
-    mutating func cancel() {
-        if !entries.isEmpty, hasChangelog { actions.append(.cancel(partitions)) }
-        entries = [:]
-        line = []
+    mutating func cancel(_ partitions: [Int32]) {
+        let gone = partitions.filter { entries[$0] != nil }.sorted()
+        for partition in gone { entries[partition] = nil }
+        if !gone.isEmpty, hasChangelog { actions.append(.cancel(gone)) }
     }
 }

@@ -16,7 +16,7 @@ public enum WorkerAction: Sendable, Equatable {
     /// Asks for what the group has committed, away from this thread;
     /// ``WorkerMachine/fetched(_:_:at:)`` follows. A transaction of a former owner that is open makes the answer wait.
     case fetchCommitted([Int32], ticket: UInt64, patienceMilliseconds: Int32)
-    /// Answers an assignment.
+    /// Reads these of the assigned partitions from now on, too. Answers the assignment, if it isn't answered yet.
     case assign([PartitionBegin])
     /// Answers a revocation.
     case unassign([Int32])
@@ -40,6 +40,8 @@ public enum WorkerAction: Sendable, Equatable {
     // The store.
 
     case restore(PartitionRestore.Action)
+    /// Gives the changelog as many partitions as the jobs topic has, away from this thread. Nothing follows.
+    case extendChangelog
     /// Offsets below this one are committed.
     case advanceCommitted(slot: UInt16, Int64)
     /// Has all shards hear which devices the store has items of; ``WorkerMachine/scanFailed(slot:)`` may follow.

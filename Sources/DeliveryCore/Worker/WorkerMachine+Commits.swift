@@ -239,20 +239,12 @@ extension WorkerMachine {
 
     /// Each tick.
     mutating func renewLease() {
-        follow(isAssignmentLate ? lease.doubt(at: now) : lease.tick(at: now))
+        follow(lease.tick(at: now))
         inquire()
-    }
-
-    /// An assignment waits for so long that a rebalance may go on without this worker, whose heartbeats don't help then.
-    private var isAssignmentLate: Bool {
-        guard let assignment else { return false }
-        let margin = min(settings.sessionTimeout, settings.rebalanceTimeout / 2)
-        return now > assignment.since + settings.rebalanceTimeout - margin
     }
 
     /// The group has taken a commit that was asked for at this moment, as only a member can commit.
     private mutating func confirmMembership(requestedAt: UInt64) {
-        guard !isAssignmentLate else { return }
         follow(lease.confirmed(requestedAt: requestedAt))
         // It was on its way before the process was stopped: once more.
         if lease.isDoubtful, !lease.awaitsShards, transactions != nil { commitAllAgain() }

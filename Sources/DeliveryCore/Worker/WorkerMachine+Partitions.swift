@@ -1,23 +1,3 @@
-/// An assignment that isn't answered yet. It has to be, also when it is empty: until then the client hands out no record.
-struct PendingAssignment: Sendable {
-    enum Stage: UInt8, CaseIterable {
-        /// Kafka answers when the transactions of the former owners have ended: what they changed counts.
-        case awaitingFormerOwners
-        case restoring
-        /// The offsets to begin with are asked for.
-        case fetching
-    }
-
-    var partitions: [Int32]
-    var stage: Stage
-    /// Of the question to Kafka that is open; nil: none is.
-    var ticket: UInt64?
-    /// When the next attempt is made, in nanoseconds.
-    var nextAttempt: UInt64
-    /// When the group has assigned the partitions, in nanoseconds.
-    var since: UInt64
-}
-
 /// Partitions that the group takes away: what is in flight ends first, then they are given up.
 struct Revocation: Sendable {
     enum Stage: UInt8, CaseIterable { case settling, committing }
@@ -33,89 +13,78 @@ struct Revocation: Sendable {
 extension WorkerMachine {
     // MARK: Assignment
 
+    /// The group has assigned partitions. The assignment is answered at once, so that the other partitions go on; each of
+    /// these is read as soon as it is here.
     public mutating func assigned(_ partitions: [Int32], at now: UInt64) {
         self.now = max(self.now, now)
         counters.rebalances += 1
-        nextTicket += 1
-        let mode = settings.mode
-        assignment = PendingAssignment(
-            partitions: partitions,
-            stage: mode.hasChangelog ? .awaitingFormerOwners : mode.hasStore ? .restoring : .fetching,
-            nextAttempt: now + Self.attemptInterval, since: now)
-        goOnWithAssignment()
+        committer.rebalanceEnded()
+        act(.assign([]))
+        arrive(partitions)
     }
 
-    /// Nanoseconds between two attempts to take partitions over.
-    static var attemptInterval: UInt64 { 1_000_000_000 }
-
-    /// Each second, as long as an assignment waits.
-    mutating func retryAssignment() {
-        guard assignment != nil, now >= assignment!.nextAttempt else { return }
-        assignment!.nextAttempt = now + Self.attemptInterval
-        goOnWithAssignment()
+    private mutating func arrive(_ partitions: [Int32]) {
+        // What was restored for an assignment of before may have changed since.
+        restore.cancel(partitions)
+        arrivals.add(partitions, at: now)
+        followRestore()
+        guard partitions.isEmpty else { return goOnWithArrivals() }
+        if arrivals.isEmpty { isAssigned = true }
+        note(.partitionsAssigned([]))
     }
 
-    private mutating func goOnWithAssignment() {
-        guard let pending = assignment, pending.ticket == nil, drain.phase == .running else { return }
-        switch pending.stage {
-        case .awaitingFormerOwners, .fetching:
-            nextTicket += 1
-            assignment!.ticket = nextTicket
-            act(
-                .fetchCommitted(
-                    pending.partitions, ticket: nextTicket, patienceMilliseconds: fetchPatience))
-        case .restoring:
-            let new = restore.prepare(pending.partitions)
-            if settings.mode.hasChangelog, !new.isEmpty { note(.restoring(new)) }
-            followRestore()
-        }
+    /// After each event of an arrival, and with each tick.
+    mutating func goOnWithArrivals() {
+        guard !arrivals.isEmpty, drain.phase == .running, revocation == nil else { return }
+        let restores = arrivals.restores(at: now) { restore.stage($0) != nil }
+        if settings.mode.hasChangelog, !restores.first.isEmpty { note(.restoring(restores.first)) }
+        restore.prepare(restores.first + restores.again)
+        followRestore()
+        guard let question = arrivals.nextQuestion(at: now) else { return }
+        act(
+            .fetchCommitted(
+                question.partitions, ticket: question.ticket,
+                patienceMilliseconds: question.patienceMilliseconds))
     }
-
-    /// Milliseconds that Kafka has for an answer. Closing the clients waits for a question that is open.
-    private var fetchPatience: Int32 { takeOverFailures < 4 ? 1_500 : 4_000 }
 
     /// Kafka has answered what the group has committed, or hasn't.
     public mutating func fetched(
         _ ticket: UInt64, _ result: Result<[FetchedOffset], KafkaFault>, at now: UInt64
     ) {
         self.now = max(self.now, now)
-        guard assignment?.ticket == ticket else { return }
-        assignment!.ticket = nil
-        switch result {
-        case .failure(let fault): takeOverFailed(fault)
-        case .success(let offsets):
-            takeOverFailures = 0
-            guard assignment!.stage == .fetching else {
-                assignment!.stage = .restoring
-                return goOnWithAssignment()
-            }
-            guard drain.phase == .running else { return }
-            answer(offsets)
+        let offsets: [FetchedOffset]? = if case .success(let offsets) = result { offsets } else { nil }
+        // Nothing is read anew while a revocation waits for its answer.
+        guard revocation == nil, drain.phase == .running else { return arrivals.forget(ticket) }
+        switch arrivals.answered(ticket, offsets, at: now) {
+        case .stale: return
+        case .failed(let partitions):
+            if case .failure(let fault) = result { takeOverFailed(partitions, fault) }
+        case .settled: break
+        case .offsets(let offsets): read(offsets)
         }
+        goOnWithArrivals()
     }
 
-    private mutating func takeOverFailed(_ fault: KafkaFault) {
+    private mutating func takeOverFailed(_ partitions: [Int32], _ fault: KafkaFault) {
         counters.kafkaErrors += 1
-        takeOverFailures += 1
-        // From now on: Kafka may have taken its time.
-        assignment?.nextAttempt = now + Self.attemptInterval
-        note(.takeOverFailed(assignment?.partitions ?? [], fault))
+        guard !partitions.isEmpty, now >= nextTakeOverNote else { return }
+        nextTakeOverNote = now + 1_000_000_000
+        note(.takeOverFailed(partitions, fault))
     }
 
-    private mutating func answer(_ offsets: [FetchedOffset]) {
-        guard let pending = assignment else { return }
-        assignment = nil
-        isAssigned = true
-        committer.rebalanceEnded()
-        act(
-            .assign(offsets.map { PartitionBegin(partition: $0.partition, offset: $0.offset) }))
-        for (partition, position) in restore.handOver() { changelogEnds[partition] = position }
-        for offset in offsets { begin(offset) }
-        // The client tells of a loss only after the answer. A group doesn't wait for an answer for ever.
-        if now > pending.since + settings.sessionTimeout / 2 { follow(lease.doubt(at: now)) }
+    private mutating func read(_ offsets: [FetchedOffset]) {
+        guard !offsets.isEmpty else { return }
+        act(.assign(offsets.map { PartitionBegin(partition: $0.partition, offset: $0.offset) }))
+        for offset in offsets {
+            if let position = restore.handOver(offset.partition) {
+                changelogEnds[offset.partition] = position
+            }
+            begin(offset)
+        }
+        if arrivals.isEmpty { isAssigned = true }
         if lease.isDoubtful { commitAllAgain() }
         followGate()
-        note(.partitionsAssigned(pending.partitions))
+        note(.partitionsAssigned(offsets.map(\.partition)))
     }
 
     private mutating func begin(_ offset: FetchedOffset) {
@@ -160,12 +129,18 @@ extension WorkerMachine {
         for number in numbers {
             if let place = partitions.place(ofPartition: number) { remove(place) }
         }
-        guard revocation == nil, assignment == nil else { return }
-        assigned(numbers, at: now)
-        takeOverFailed(fault)
+        // Partitions that are taken away don't come back by themselves.
+        let left = numbers.filter { revocation?.partitions.contains($0) != true }
+        restore.cancel(left)
+        arrivals.refused(left, at: now)
+        followRestore()
+        takeOverFailed(left, fault)
     }
 
     // MARK: Restoring
+
+    /// Nanoseconds between two attempts to extend the changelog.
+    static var extensionInterval: UInt64 { 30_000_000_000 }
 
     public mutating func opened(_ attempt: PartitionRestore.Attempt, isOpen: Bool, at now: UInt64) {
         self.now = max(self.now, now)
@@ -202,6 +177,10 @@ extension WorkerMachine {
         note(.restoreInterrupted(attempt.partition, fault))
         restore.interrupted(attempt)
         followRestore()
+        // The jobs topic has grown.
+        guard fault.traits.contains(.unknownPartition), self.now >= nextExtension else { return }
+        nextExtension = self.now + Self.extensionInterval
+        act(.extendChangelog)
     }
 
     public mutating func loadedMarkers(
@@ -210,14 +189,13 @@ extension WorkerMachine {
         self.now = max(self.now, now)
         restore.loadedMarkers(attempt, isLoaded: isLoaded)
         followRestore()
+        guard restore.isReady(attempt.partition) else { return }
+        arrivals.restored(attempt.partition, at: self.now)
+        goOnWithArrivals()
     }
 
     private mutating func followRestore() {
         for action in restore.takeActions() { act(.restore(action)) }
-        guard let pending = assignment, pending.stage == .restoring, restore.isReady(pending.partitions)
-        else { return }
-        assignment!.stage = .fetching
-        goOnWithAssignment()
     }
 
     // MARK: Revocation
@@ -225,11 +203,12 @@ extension WorkerMachine {
     public mutating func revoked(_ numbers: [Int32], isLost: Bool, at now: UInt64) {
         self.now = max(self.now, now)
         counters.rebalances += 1
-        assignment = nil
         if isLost { isAssigned = false }
         committer.rebalanceEnded()
-        restore.cancel()
-        for action in restore.takeActions() { act(.restore(action)) }
+        let gone = isLost ? arrivals.partitions : numbers
+        arrivals.remove(gone)
+        restore.cancel(gone)
+        followRestore()
         note(.partitionsRevoked(numbers, isLost: isLost))
         followGate()
         let places = numbers.compactMap { partitions.place(ofPartition: $0) }
@@ -290,6 +269,7 @@ extension WorkerMachine {
         act(.unassign(revocation.partitions))
         copies.mustLook = true
         act(.poll)
+        goOnWithArrivals()
     }
 
     /// Nothing of these partitions awaits its removal from the store; with transactions, all of theirs is committed.

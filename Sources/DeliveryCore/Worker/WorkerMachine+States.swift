@@ -77,15 +77,7 @@ extension WorkerMachine {
             states.isPausing = transactions!.isPausing
             states.transactions = transactions!.stage
         }
-        if assignment != nil {
-            let isAsked = assignment!.ticket != nil
-            switch assignment!.stage {
-            case .awaitingFormerOwners:
-                states.takeOver = isAsked ? .awaitingFormerOwners : .awaitingFormerOwnersLater
-            case .restoring: states.takeOver = .restoring
-            case .fetching: states.takeOver = isAsked ? .fetching : .fetchingLater
-            }
-        }
+        states.takeOver = takeOver
         if revocation != nil {
             let isIssued = revocation!.isIssued
             states.givingUp =
@@ -99,16 +91,13 @@ extension WorkerMachine {
         var mark = UInt64(drain.phase.rawValue) &<< 8 | UInt64(committer.stage.rawValue)
         add(&mark, committer.isAsking, lease.isDoubtful, lease.awaitsShards)
         add(&mark, gate.isPausedForLimit, gate.isStalled, isStoreFailing)
-        add(&mark, copies.isUnderWay, assignment != nil, revocation != nil)
+        add(&mark, copies.isUnderWay, !arrivals.isEmpty, revocation != nil)
         if transactions != nil {
             mark = mark &* 31 &+ UInt64(transactions!.state.rawValue)
             mark = mark &* 31 &+ UInt64(transactions!.stage.rawValue) &* 2
             if transactions!.isPausing { mark &+= 1 }
         }
-        if assignment != nil {
-            mark = mark &* 31 &+ UInt64(assignment!.stage.rawValue)
-            if assignment!.ticket != nil { mark &+= 8 }
-        }
+        mark = mark &* 31 &+ arrivals.stateMark
         if revocation != nil {
             mark = mark &* 31 &+ UInt64(revocation!.stage.rawValue)
             if revocation!.isIssued { mark &+= 8 }
@@ -124,9 +113,24 @@ extension WorkerMachine {
         return mark
     }
 
+    /// Of the partition that is nearest to its end.
+    private var takeOver: WorkerStates.TakeOver {
+        guard !arrivals.isEmpty else { return .none }
+        let asked = arrivals.askedStage
+        if arrivals.contains(.fetching) { return asked == .fetching ? .fetching : .fetchingLater }
+        if arrivals.contains(.restoring) { return .restoring }
+        return asked == .awaitingFormerOwners ? .awaitingFormerOwners : .awaitingFormerOwnersLater
+    }
+
     @inline(__always)
     private func add(_ mark: inout UInt64, _ one: Bool, _ two: Bool, _ three: Bool) {
         mark = mark &* 31 &+ (one ? 1 : 0) &+ (two ? 2 : 0) &+ (three ? 4 : 0)
+    }
+
+    /// Offset that may be committed of a partition; nil: the partition isn't this worker's. Records that are read once more
+    /// hold it below the watermark.
+    package func committable(ofPartition partition: Int32) -> Int64? {
+        partitions.place(ofPartition: partition).map { partitions[$0].commitPoint().offset }
     }
 
     package func states(ofPartition partition: Int32) -> PartitionStates {

@@ -21,7 +21,7 @@ extension WorkerMachine {
     public var keptPartitions: Set<Int32> {
         var kept = Set(partitions.numbers)
         kept.formUnion(restore.partitions)
-        kept.formUnion(assignment?.partitions ?? [])
+        kept.formUnion(arrivals.partitions)
         return kept
     }
 
@@ -288,8 +288,8 @@ extension WorkerMachine {
     /// The store's last write failed.
     public var hasStoreFailed: Bool { isStoreFailing }
     public var isMembershipInDoubt: Bool { lease.isDoubtful && partitions.count > 0 }
-    /// Partitions that are to be taken over; nil: none are.
-    public var arriving: Int? { assignment?.partitions.count }
+    /// Partitions that were assigned and aren't read yet; nil: there are none.
+    public var arriving: Int? { arrivals.isEmpty ? nil : arrivals.count }
     /// Partitions whose part of the store is being opened.
     public var opening: [Int32] { restore.partitions.filter { restore.stage($0) == .opening } }
     /// Partitions that are restored from the changelog.

@@ -8,7 +8,8 @@ import SluiceModel
 ///
 /// | part | decides |
 /// |---|---|
-/// | ``PartitionRestore`` | how a partition gets here |
+/// | ``PartitionArrivals`` | when a partition that was assigned is read |
+/// | ``PartitionRestore`` | how its part of the store gets here |
 /// | ``PartitionLifecycle`` | which of its offsets may be committed, and what its end awaits |
 /// | ``IntakeGate`` | what is paused |
 /// | ``Committer`` | plain commits, and what has to be durable before |
@@ -33,9 +34,6 @@ public struct WorkerMachine: ~Copyable {
         public var revokeDeadline: UInt64
         /// Nanoseconds after which the group takes a silent member for lost.
         public var sessionTimeout: UInt64
-        /// Nanoseconds after which a rebalance goes on without a member that hasn't answered: the client's
-        /// `max.poll.interval.ms`.
-        public var rebalanceTimeout: UInt64 = 300_000_000_000
         /// A partition without a committed offset is read from its beginning.
         public var readsFromBeginning: Bool
         /// The highest offset that outcomes can name.
@@ -96,10 +94,9 @@ public struct WorkerMachine: ~Copyable {
     var drain: Drain
     public internal(set) var counters = IntakeCounters()
 
-    /// Nil: none is to be answered.
-    var assignment: PendingAssignment?
+    var arrivals: PartitionArrivals
     var revocation: Revocation?
-    /// The group has assigned partitions, or none of them, and hasn't taken the worker for lost since.
+    /// All that the group has assigned was read once, and the group hasn't taken the worker for lost since.
     public internal(set) var isAssigned = false
     /// By partition: one above the highest offset of the changelog that is known of.
     public internal(set) var changelogEnds: [Int32: Int64] = [:]
@@ -126,8 +123,10 @@ public struct WorkerMachine: ~Copyable {
     var nextTicket: UInt64 = 0
     /// The end of the permit, in nanoseconds.
     var permitEnd: UInt64 = 0
-    /// Failed attempts in a row to take partitions over.
-    var takeOverFailures = 0
+    /// When a failed attempt to take partitions over is noted again, in nanoseconds.
+    var nextTakeOverNote: UInt64 = 0
+    /// No attempt to extend the changelog is made before, in nanoseconds.
+    var nextExtension: UInt64 = 0
     /// By slot: jobs of partitions that went away, as long as shards hold some.
     private var orphans: [UInt16: Orphans] = [:]
 
@@ -148,6 +147,7 @@ public struct WorkerMachine: ~Copyable {
         self.settings = settings
         self.now = now
         gate = IntakeGate(limits: settings.gate, now: now)
+        arrivals = PartitionArrivals(mode: settings.mode)
         restore = PartitionRestore(hasChangelog: settings.mode.hasChangelog)
         committer = Committer(mode: settings.mode, shards: settings.shards)
         if settings.mode == .transactions {
@@ -285,6 +285,11 @@ public struct WorkerMachine: ~Copyable {
     mutating func remove(_ place: Int) -> Bool {
         discardHeld(place)
         let slot = partitions[place].slot
+        // Changes that wait for a permit would wait for ever once no partition is left to ask the group with. Nothing that
+        // was committed rests on them.
+        if transactions == nil, settings.mode.hasChangelog, lease.isDoubtful {
+            act(.requestAll(.abandon(slots: [slot], isLost: true)))
+        }
         act(.requestAll(.end(slots: [slot])))
         due.end(slot)
         parked.end(slot)
@@ -618,6 +623,6 @@ public struct WorkerMachine: ~Copyable {
         cleanCopies()
         watchInvariants()
         if !gate.isStalled { act(.poll) }
-        retryAssignment()
+        goOnWithArrivals()
     }
 }

@@ -15,8 +15,6 @@ extension Intake {
         var partitionShare: Double
         /// Of the consumer.
         var sessionTimeout: Duration
-        /// The consumer's `max.poll.interval.ms`.
-        var rebalanceTimeout: Duration
         /// A partition that has no committed offset is read from its beginning: `auto.offset.reset` of the consumer.
         var readsFromBeginning: Bool
         /// Milliseconds after which a local copy of a partition is of no use.
@@ -32,7 +30,6 @@ extension Intake {
                 revokeDeadline: revokeDeadline.wholeNanoseconds,
                 sessionTimeout: sessionTimeout.wholeNanoseconds, readsFromBeginning: readsFromBeginning,
                 highestOffset: OutcomeSource.offsets.upperBound)
-            machine.rebalanceTimeout = rebalanceTimeout.wholeNanoseconds
             return machine
         }
     }

@@ -415,6 +415,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             askAll(request)
             if case .end(let slots) = request { for slot in slots { committedOffsets[slot] = nil } }
         case .restore(let action): perform(action)
+        case .extendChangelog: restorer?.extendChangelog()
         case .advanceCommitted(let slot, let offset): committedOffsets[slot]?.advance(to: offset)
         case .scanItems(let slot, let partition): scanItems(slot, partition)
         case .scanDue(let look, let partition): scanDue(look, partition)

@@ -12,6 +12,7 @@ extension KafkaFault {
         if error.isMetadataTooLarge { traits.insert(.metadataTooLarge) }
         if !error.isMendedByStartingOver { traits.insert(.lasting) }
         if error.isFenced { traits.insert(.fenced) }
+        if error.isUnknownPartition { traits.insert(.unknownPartition) }
         self.init(error.name, traits, message: error.message)
     }
 }

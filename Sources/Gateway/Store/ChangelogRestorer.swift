@@ -29,10 +29,14 @@ final class ChangelogRestorer: @unchecked Sendable {
     }
 
     private let loop: EventLoop
+    /// Waits for Kafka's answers, so that partitions go on while another is asked for.
+    private let questions: EventLoop
     private let store: RetryStore
     private let topic: String
     private let properties: KafkaProperties
     private let logger: Logger
+    /// Extends the changelog. Blocks.
+    private let extend: @Sendable () -> Void
     private let news: @Sendable (News) -> Void
 
     /// A partition whose records are read.
@@ -62,6 +66,8 @@ final class ChangelogRestorer: @unchecked Sendable {
     /// Records that are still to be read.
     let remaining = Atomic<Int>(0)
 
+    /// For the ends of partitions.
+    private static let patienceMilliseconds: Int32 = 5_000
     private static let chunkBytes = 1 << 20
     private static let chunkRecords = 8192
     private static let mostChunks = 4
@@ -70,24 +76,33 @@ final class ChangelogRestorer: @unchecked Sendable {
 
     init(
         store: RetryStore, topic: String, properties: KafkaProperties, logger: Logger,
-        news: @escaping @Sendable (News) -> Void
+        extend: @escaping @Sendable () -> Void, news: @escaping @Sendable (News) -> Void
     ) throws(SystemError) {
         self.store = store
         self.topic = topic
         self.properties = properties
         self.logger = logger
+        self.extend = extend
         self.news = news
         loop = try EventLoop(name: "restore")
+        questions = try EventLoop(name: "changelog ends")
         told = loop.now
         loop.start()
+        questions.start()
     }
 
     deinit { batch.deallocate() }
 
     /// Reads these partitions as well. Any thread.
     func restore(_ starts: [Start]) {
-        loop.execute { [self] in begin(starts) }
+        loop.execute { [self] in
+            for start in starts { restoring[start.handle.number] = Restoring(start.handle) }
+            questions.execute { [self] in ask(starts) }
+        }
     }
+
+    /// Gives the changelog as many partitions as the jobs topic has, where that is allowed. Any thread.
+    func extendChangelog() { questions.execute(extend) }
 
     /// Forgets partitions that were taken away. Any thread.
     func cancel(_ partitions: [Int32]) {
@@ -104,8 +119,10 @@ final class ChangelogRestorer: @unchecked Sendable {
             reader?.close()
             reader = nil
         }
-        loop.stop()
-        loop.join()
+        for loop in [loop, questions] {
+            loop.stop()
+            loop.join()
+        }
     }
 
     // MARK: On the thread
@@ -115,8 +132,26 @@ final class ChangelogRestorer: @unchecked Sendable {
         if restoring.isEmpty { spare = [] }
     }
 
-    private func begin(_ starts: [Start]) {
-        for start in starts { restoring[start.handle.number] = Restoring(start.handle) }
+    /// Questions' thread.
+    private func ask(_ starts: [Start]) {
+        let result: Result<[TopicPartition: Result<Watermarks, KafkaError>], KafkaError>
+        do throws(KafkaError) {
+            result = .success(
+                try ChangelogReader.ends(
+                    of: starts.map { TopicPartition(topic, $0.handle.number) }, properties: properties,
+                    timeoutMilliseconds: Self.patienceMilliseconds))
+        } catch {
+            result = .failure(error)
+        }
+        loop.execute { [self] in begin(starts, result) }
+    }
+
+    private func begin(
+        _ starts: [Start], _ ends: Result<[TopicPartition: Result<Watermarks, KafkaError>], KafkaError>
+    ) {
+        // Partitions that were taken away meanwhile, or came again, are asked for by others.
+        let starts = starts.filter { current($0.handle) != nil }
+        guard !starts.isEmpty else { return }
         do throws(KafkaError) {
             if reader == nil {
                 reader = try ChangelogReader(properties: properties) { [unowned self] in handle($0) }
@@ -126,7 +161,7 @@ final class ChangelogRestorer: @unchecked Sendable {
                     TopicPartitionOffset(
                         TopicPartition(topic, start.handle.number),
                         start.position.map { .offset($0) } ?? .beginning)
-                })
+                }, ends: try ends.get())
         } catch {
             for start in starts { forget(start.handle.number) }
             return news(.failed("the changelog \"\(topic)\" can't be read: \(error)", error))

@@ -78,25 +78,49 @@ public final class ChangelogReader {
 
     // MARK: Partitions
 
-    /// Asks for the partitions' ends and begins to read. Those that are being read go on; one that is named again begins
-    /// anew. Blocks for the time of a round trip, or a few seconds more than the given time.
-    ///
-    /// A partition with nothing to read is complete at once, and told so.
-    /// - Parameter starts: `.offset` or `.beginning`.
-    /// - Throws: when a start is something else, or the client is closed. What fails for one partition is an event.
+    /// Ends of partitions, which ``read(_:ends:)`` takes, or why there are none. Any thread. Blocks for the time of a round
+    /// trip, or a second more than the given time.
+    /// - Throws: when no client can be made of the properties.
+    public static func ends(
+        of partitions: [TopicPartition], properties: KafkaProperties, timeoutMilliseconds: Int32 = 10_000
+    ) throws(KafkaError) -> [TopicPartition: Result<Watermarks, KafkaError>] {
+        try LogEnds(properties).query(partitions, timeoutMilliseconds: timeoutMilliseconds)
+    }
+
+    /// Asks for the partitions' ends and begins to read, as ``read(_:ends:)`` does.
     public func read(
         _ starts: [TopicPartitionOffset], timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) {
+        try Self.check(starts)
+        let ends = try Self.ends(
+            of: starts.map(\.topicPartition), properties: properties, timeoutMilliseconds: timeoutMilliseconds
+        )
+        try read(starts, ends: ends)
+    }
+
+    private static func check(_ starts: [TopicPartitionOffset]) throws(KafkaError) {
         for start in starts {
             switch start.start {
             case .beginning, .offset(0...): break
             default: throw .invalid("read \(start.topicPartition): a changelog has no start \(start.start)")
             }
         }
+    }
+
+    /// Begins to read. Partitions that are being read go on; a partition that is named again begins anew. Blocks for a
+    /// second at most, and only until the first leader is known.
+    ///
+    /// A partition with nothing to read is complete at once, and reported so.
+    /// - Parameters:
+    ///   - starts: `.offset` or `.beginning`.
+    ///   - answers: ends of these partitions, asked for before.
+    /// - Throws: when a start is something else, or the client is closed. A failure of one partition is an event.
+    public func read(
+        _ starts: [TopicPartitionOffset], ends answers: [TopicPartition: Result<Watermarks, KafkaError>]
+    ) throws(KafkaError) {
+        try Self.check(starts)
         guard !starts.isEmpty else { return }
         putBack()
-        let answers = try LogEnds(properties).query(
-            starts.map(\.topicPartition), timeoutMilliseconds: timeoutMilliseconds)
         learnLeaders(answers)
         try consumer.remove(starts.map(\.topicPartition).filter(Set(consumer.assignment).contains))
         for start in starts {

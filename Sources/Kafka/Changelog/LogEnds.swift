@@ -14,27 +14,72 @@ struct LogEnds: ~Copyable {
 
     deinit { rd_kafka_destroy(client) }
 
-    /// Each partition's watermarks, or why there are none. Blocks, for little more than the given time.
+    /// Each partition's watermarks, or why there are none. Blocks, for a second more than the given time at most.
     func query(
         _ partitions: [TopicPartition], timeoutMilliseconds: Int32
     ) -> [TopicPartition: Result<Watermarks, KafkaError>] {
+        let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
+        // A partition without a leader would spoil the answer for all.
+        var result = leaderless(partitions, timeoutMilliseconds)
+        let led = partitions.filter { result[$0] == nil }
+        guard !led.isEmpty else { return result }
+        let patience = deadline.remainingMilliseconds
         do throws(KafkaError) {
-            return try ask(partitions, timeoutMilliseconds)
+            return result.merging(try ask(led, led.count == 1 ? patience : max(1, patience / 2))) { $1 }
         } catch {
-            // One partition without a leader spoils the answer for all: which is it?
-            var result: [TopicPartition: Result<Watermarks, KafkaError>] = [:]
-            for partition in partitions {
-                do throws(KafkaError) {
-                    result.merge(try ask([partition], 1_000)) { _, new in new }
-                } catch {
-                    result[partition] = .failure(
-                        KafkaError(
-                            code: error.code, message: "\(partition): \(error.message)",
-                            isRetriable: error.isRetriable))
-                }
+            guard led.count > 1 else {
+                result[led[0]] = .failure(Self.named(led[0], error))
+                return result
             }
-            return result
         }
+        // A leader has left meanwhile, or doesn't answer: each partition by itself, as far as there is time.
+        for partition in led {
+            do throws(KafkaError) {
+                let patience = min(1_000, deadline.remainingMilliseconds)
+                guard patience > 0 else {
+                    throw KafkaError(RD_KAFKA_RESP_ERR__TIMED_OUT, "read the watermarks")
+                }
+                result.merge(try ask([partition], patience)) { $1 }
+            } catch {
+                result[partition] = .failure(Self.named(partition, error))
+            }
+        }
+        return result
+    }
+
+    /// Partitions that have no leader, or don't exist; empty where the brokers don't tell.
+    private func leaderless(
+        _ partitions: [TopicPartition], _ timeoutMilliseconds: Int32
+    ) -> [TopicPartition: Result<Watermarks, KafkaError>] {
+        var result: [TopicPartition: Result<Watermarks, KafkaError>] = [:]
+        for (topic, group) in Dictionary(grouping: partitions, by: \.topic) {
+            guard let handle = rd_kafka_topic_new(client, topic, nil) else { continue }
+            defer { rd_kafka_topic_destroy(handle) }
+            var answer: UnsafePointer<rd_kafka_metadata>?
+            guard
+                rd_kafka_metadata(client, 0, handle, &answer, timeoutMilliseconds)
+                    == RD_KAFKA_RESP_ERR_NO_ERROR, let answer
+            else { continue }
+            defer { rd_kafka_metadata_destroy(answer) }
+            guard let found = answer.pointee.topics?.pointee, found.err == RD_KAFKA_RESP_ERR_NO_ERROR else {
+                continue
+            }
+            let led = UnsafeBufferPointer(start: found.partitions, count: Int(found.partition_cnt))
+            for partition in group {
+                let entry = led.first { $0.id == partition.partition }
+                guard entry == nil || entry!.leader < 0 else { continue }
+                let code =
+                    entry == nil
+                    ? RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION : RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE
+                result[partition] = .failure(KafkaError(code, "read the watermarks of \(partition)"))
+            }
+        }
+        return result
+    }
+
+    private static func named(_ partition: TopicPartition, _ error: KafkaError) -> KafkaError {
+        KafkaError(
+            code: error.code, message: "\(partition): \(error.message)", isRetriable: error.isRetriable)
     }
 
     private func ask(

@@ -20,7 +20,7 @@ extension FleetExpectation {
         Row(.cycle, [.transactions], "beginning > open, aborting, stopped"),
         Row(.cycle, [.transactions], "open > sendingOffsets, aborting, stopped"),
         Row(.cycle, [.transactions], "sendingOffsets > committing, aborting, failed, sendingOffsetsLater"),
-        Row(.cycle, [.transactions], "committing > beginning, committingLater"),
+        Row(.cycle, [.transactions], "committing > beginning, committingLater, stopped, failed"),
         Row(.cycle, [.transactions], "aborting > beginning, stopped, failed, beginningLater, abortingLater"),
         Row(.cycle, [.transactions], "beginningLater > beginning"),
         Row(.cycle, [.transactions], "sendingOffsetsLater > sendingOffsets"),
@@ -30,7 +30,7 @@ extension FleetExpectation {
         Row(.step, [.transactions], "initialize > done, retriable"),
         Row(.step, [.transactions], "begin > done"),
         Row(.step, [.transactions], "sendOffsets > done, retriable, abortable, fatal"),
-        Row(.step, [.transactions], "commit > done, retriable"),
+        Row(.step, [.transactions], "commit > done, retriable, fatal"),
         Row(.step, [.transactions], "abort > done, retriable, fatal"),
         Row(.freeze, [.transactions], "frozen > thawed, ending"),
         Row(.freeze, [.transactions], "thawed > freezing, freezingToAbort, ending"),
@@ -50,17 +50,17 @@ extension FleetExpectation {
         Row(.lease, all, "certain > doubtful"),
         Row(.lease, all, "doubtful > confirmed"),
         Row(.lease, all, "confirmed > certain"),
-        Row(.lease, stores, "confirmed > doubtful"),
-        Row(.takeOver, [.none, .local], "none > fetching"),
+        Row(.lease, logs, "confirmed > doubtful"),
+        Row(.takeOver, [.none], "none > fetching"),
         Row(.takeOver, [.none], "none > fetchingLater"),
         Row(.takeOver, all, "fetching > none"),
         Row(.takeOver, [.none, .changelog, .transactions], "fetching > fetchingLater"),
         Row(.takeOver, [.none, .changelog, .transactions], "fetchingLater > fetching"),
         Row(.takeOver, [.local], "none > restoring"),
         Row(.takeOver, stores, "restoring > fetching"),
-        Row(.takeOver, [.local], "restoring > fetchingLater"),
+        Row(.takeOver, stores, "fetching > restoring"),
         Row(.takeOver, logs, "none > awaitingFormerOwners, awaitingFormerOwnersLater"),
-        Row(.takeOver, logs, "awaitingFormerOwners > restoring, fetching"),
+        Row(.takeOver, logs, "awaitingFormerOwners > restoring"),
         Row(.takeOver, [.transactions], "awaitingFormerOwners > awaitingFormerOwnersLater"),
         Row(.takeOver, [.transactions], "awaitingFormerOwnersLater > awaitingFormerOwners"),
         Row(.revocation, all, "none > settling"),
@@ -127,7 +127,7 @@ extension FleetExpectation {
         Row(.item, [.none], "coalescing > stalled"),
         Row(.item, all, "retrying > waiting, crowded, coalescing, scheduled, finished"),
         Row(.item, [.none, .changelog, .transactions], "retrying > parked"),
-        Row(.item, [.none, .local, .transactions], "retrying > stalled"),
+        Row(.item, [.none, .local], "retrying > stalled"),
         Row(.item, all, "scheduled > waiting, crowded, coalescing, retrying, parked, stalled, finished"),
         Row(.item, all, "parked > waiting, scheduled, finished"),
         Row(.item, all, "stalled > waiting, finished"),
@@ -225,22 +225,22 @@ extension FleetExpectation {
         switch mode {
         case .none:
             [
-                43, 53, 72, 97, 164, 173, 205, 246, 380, 646, 667, 736, 964, 1188, 1227,
+                38, 43, 53, 97, 160, 167, 173, 464, 736, 964, 1021, 1188, 1198,
             ]
         case .local:
             [
-                8, 25, 35, 79, 99, 103, 151, 197, 208, 214, 334, 370, 404, 513, 597, 801, 826, 893, 907, 919,
-                956, 986, 1001, 1036, 1101, 1116, 1135, 1482,
+                17, 19, 48, 70, 161, 174, 208, 214, 266, 280, 307, 384, 460, 552, 555, 571, 623, 646, 787,
+                1256, 1264, 1292, 1445, 1451, 1475,
             ]
         case .changelog:
             [
-                15, 58, 59, 63, 75, 129, 133, 139, 155, 198, 293, 314, 342, 347, 390, 395, 456, 542, 619, 684,
-                708, 732, 789, 869, 946, 956, 989, 1036,
+                35, 62, 125, 129, 133, 143, 177, 225, 289, 309, 332, 378, 410, 500, 529, 538, 556, 664, 671,
+                683, 792, 899, 929, 965, 981, 989, 997, 1172, 1206, 1259, 1492,
             ]
         case .transactions:
             [
-                8, 25, 33, 62, 100, 313, 315, 328, 395, 399, 411, 516, 592, 719, 768, 929, 1049, 1068, 1107,
-                1157, 1284, 1286, 1366, 1379, 1465,
+                17, 25, 33, 49, 73, 75, 173, 215, 226, 243, 385, 392, 395, 487, 530, 545, 588, 623, 682, 761,
+                802, 826, 929, 1001, 1049, 1201, 1206, 1212, 1306, 1413, 1452,
             ]
         }
     }

@@ -7,8 +7,6 @@ import DeliveryCore
 /// - `cycle: open > failed`: the worker stops at once when its producer fails outside of a step, and ends no transaction.
 /// - `step: begin > retriable, abortable, fatal`: to begin asks nothing of Kafka, in librdkafka as in the model.
 /// - `order: failed`: the model's producer refuses a record for its size alone, and without its value it fits.
-/// - `cycle: committing > stopped`: no worker's deadline passes with records left and Kafka well, as APNs answers within
-///   five seconds. Slower answers would lead there.
 /// - `milestone takeIn`: the simulated shard hears that a partition begins before it gets the partition's first record.
 /// - `milestone discarded`: the model of Kafka hands out no record of a partition that has gone.
 /// - `milestone failed`: no failure of the model is lasting, and only such ends a worker in an orderly way.

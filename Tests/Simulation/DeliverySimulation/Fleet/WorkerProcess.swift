@@ -88,7 +88,6 @@ final class WorkerProcess {
             drainDeadline: scenario.drainDeadline,
             revokeDeadline: 10_000_000_000, sessionTimeout: scenario.session, readsFromBeginning: true,
             highestOffset: 1 << 40)
-        settings.rebalanceTimeout = scenario.rebalanceTimeout
         settings.spanLimit = scenario.spanLimit
         settings.metadataBytes = scenario.metadataBytes
         settings.jobsPerCommit = 100
@@ -281,6 +280,7 @@ final class WorkerProcess {
         case .committed(let reference, let failure):
             guard let index = commits.firstIndex(where: { $0.reference == reference }) else { break }
             let ticket = commits.remove(at: index).ticket
+            world.note("process # has an answer to a commit, failed #", serial, failure == nil ? 0 : 1)
             machine.committed(ticket, fault: failure.map { .of($0) }, at: now)
         case .fetchedCommitted(let reference, let offsets, let failure):
             guard let index = fetches.firstIndex(where: { $0.reference == reference }) else { break }
@@ -379,10 +379,16 @@ final class WorkerProcess {
             for number in numbers { set.insert(Int(number)) }
             fetches.append((kafka.fetchCommitted(client, set), ticket))
         case .assign(let begins):
-            kafka.assign(
-                client, begins.compactMap { begin in begin.offset.map { (Int(begin.partition), $0) } })
+            kafka.accept(client)
+            kafka.read(client, begins.map { (Int($0.partition), $0.offset) })
         case .unassign: kafka.unassign(client)
-        case .commit(let set, let ticket): commits.append((kafka.commit(client, offsets(set.parts)), ticket))
+        case .commit(let set, let ticket):
+            for part in set.parts {
+                world.note(
+                    "process # asks to commit offset # of partition #", serial, Int(part.point.offset),
+                    Int(part.partition))
+            }
+            commits.append((kafka.commit(client, offsets(set.parts)), ticket))
         case .close:
             kafka.close(client)
             machine.closed()
@@ -410,6 +416,7 @@ final class WorkerProcess {
             end = ended
             checkEnd(ended)
         case .restore(let action): perform(action)
+        case .extendChangelog: break
         case .scanDue(let look, let partition): diskTasks.append(.scanDue(look, partition))
         case .scanParked(let look, let partition): diskTasks.append(.scanParked(look, partition))
         case .scanItems(let slot, let partition): diskTasks.append(.scanItems(slot, partition))
@@ -701,10 +708,11 @@ final class WorkerProcess {
         guard end.isClean, world.scenario.mode != .transactions else { return }
         for report in machine.partitionReports(topic: "", at: world.now) where report.end > 0 {
             let committed = max(0, kafka.committedOffset(Int(report.partition)).offset)
-            guard committed < report.watermark else { continue }
+            let due = machine.committable(ofPartition: report.partition) ?? 0
+            guard committed < due else { continue }
             world.broken(
                 .nothingLost,
-                "process \(serial) ended clean, and offset \(committed) of partition \(report.partition) is committed, not \(report.watermark)"
+                "process \(serial) ended clean, and offset \(committed) of partition \(report.partition) is committed, not \(due)"
             )
         }
     }

@@ -67,16 +67,43 @@ extension KafkaModel {
     func assign(_ id: ClientID, _ offsets: [(partition: Int, offset: Int64)] = []) {
         let client = clients[id]
         guard client.pending == .assign, client.isRunning else { return }
-        client.consumer.pending = .none
-        // Fenced meanwhile.
+        let set = client.consumer.pendingSet
+        answer(client)
         guard client.consumer.exists else { return }
-        client.consumer.owned.formUnion(client.consumer.pendingSet)
-        for partition in client.consumer.pendingSet {
-            begin(
-                id, place(.jobs, partition), offsets.first { $0.partition == partition }?.offset,
-                configuration.isolation, configuration.resetPolicy, isGroup: true)
+        for partition in set {
+            beginReading(id, partition, offsets.first { $0.partition == partition }?.offset)
         }
         answered(client)
+    }
+
+    /// Answers `Event.assigned`, and reads none of its partitions yet. Nothing happens where no answer is awaited.
+    func accept(_ id: ClientID) {
+        let client = clients[id]
+        guard client.pending == .assign, client.isRunning else { return }
+        answer(client)
+        if client.consumer.exists { answered(client) }
+    }
+
+    /// Reads partitions that the client has taken, from these offsets on; nil: from where the reset policy says.
+    func read(_ id: ClientID, _ offsets: [(partition: Int, offset: Int64?)]) {
+        let client = clients[id]
+        guard client.isRunning, client.consumer.exists else { return }
+        for (partition, offset) in offsets where client.consumer.owned.contains(partition) {
+            beginReading(id, partition, offset)
+        }
+    }
+
+    private func answer(_ client: Client) {
+        client.consumer.pending = .none
+        // Fenced meanwhile: nothing is taken.
+        guard client.consumer.exists else { return }
+        client.consumer.owned.formUnion(client.consumer.pendingSet)
+    }
+
+    private func beginReading(_ id: ClientID, _ partition: Int, _ offset: Int64?) {
+        begin(
+            id, place(.jobs, partition), offset, configuration.isolation, configuration.resetPolicy,
+            isGroup: true)
     }
 
     /// Answers `Event.revoked` and `Event.lost`.

@@ -1,0 +1,208 @@
+/// Partitions that the group has assigned and that aren't read yet. Each arrives by itself: a partition that is held up
+/// holds up no other.
+///
+/// ```
+/// assigned ─▶ awaitingFormerOwners ─▶ restoring ─▶ fetching ─▶ read
+/// ```
+///
+/// Without a changelog the first stage is left out, without a store the second as well. Times are nanoseconds of a
+/// monotonic clock.
+struct PartitionArrivals: Sendable {
+    enum Stage: UInt8, CaseIterable, Sendable {
+        /// Kafka answers when the transactions of the former owner have ended, because what they changed counts.
+        case awaitingFormerOwners
+        case restoring
+        /// The offset to begin with is asked for.
+        case fetching
+    }
+
+    /// Question to Kafka for committed offsets. At most one is open.
+    struct Question: Sendable, Equatable {
+        var ticket: UInt64
+        var partitions: [Int32]
+        /// Milliseconds that Kafka has for the answer. Closing the clients waits for a question that is open.
+        var patienceMilliseconds: Int32
+    }
+
+    enum Answer: Sendable, Equatable {
+        /// The question is forgotten.
+        case stale
+        /// These partitions are asked for again.
+        case failed([Int32])
+        /// Partitions go on to their restore.
+        case settled
+        /// These partitions can be read.
+        case offsets([FetchedOffset])
+    }
+
+    private struct Entry: Sendable {
+        var stage: Stage
+        /// Counts assignments: an answer for an earlier one is void.
+        var number: UInt64
+        /// No attempt is made before.
+        var nextAttempt: UInt64
+        /// Attempts in a row that came to nothing, in this stage.
+        var failures = 0
+    }
+
+    private struct Open: Sendable {
+        var ticket: UInt64
+        var stage: Stage
+        var asked: [(partition: Int32, number: UInt64)]
+    }
+
+    private let mode: StoreMode
+    private var entries: [Int32: Entry] = [:]
+    private var open: Open?
+    private var nextNumber: UInt64 = 0
+    private var nextTicket: UInt64 = 0
+    /// Partitions of one question at most. Kafka doesn't answer for any while it can't for one: a question that failed is
+    /// asked in parts.
+    private var mostAsked = Int.max
+    /// Questions in a row that failed.
+    private var failures = 0
+
+    init(mode: StoreMode) { self.mode = mode }
+
+    var isEmpty: Bool { entries.isEmpty }
+    var count: Int { entries.count }
+    var partitions: [Int32] { entries.keys.sorted() }
+
+    func stage(_ partition: Int32) -> Stage? { entries[partition]?.stage }
+
+    /// Stage of the question that is open; nil: none is.
+    var askedStage: Stage? { open?.stage }
+
+    /// Whether any partition is in the stage.
+    func contains(_ stage: Stage) -> Bool { entries.values.contains { $0.stage == stage } }
+
+    // MARK: Coming and going
+
+    /// The group has assigned partitions. Those that were arriving already begin anew.
+    mutating func add(_ partitions: [Int32], at now: UInt64) {
+        let stage: Stage =
+            mode.hasChangelog ? .awaitingFormerOwners : mode.hasStore ? .restoring : .fetching
+        for partition in partitions {
+            nextNumber += 1
+            entries[partition] = Entry(stage: stage, number: nextNumber, nextAttempt: now)
+        }
+    }
+
+    /// The client has refused to read the partitions: they begin anew, a little later.
+    mutating func refused(_ partitions: [Int32], at now: UInt64) {
+        add(partitions, at: now + Self.delay(0))
+    }
+
+    /// The group takes partitions away.
+    mutating func remove(_ partitions: [Int32]) {
+        for partition in partitions { entries[partition] = nil }
+    }
+
+    mutating func removeAll() { entries = [:] }
+
+    // MARK: Questions
+
+    /// The question to ask now; nil: one is open, or none is due.
+    mutating func nextQuestion(at now: UInt64) -> Question? {
+        guard open == nil, !entries.isEmpty else { return nil }
+        let due = entries.filter { $0.value.stage != .restoring && $0.value.nextAttempt <= now }
+        guard !due.isEmpty else { return nil }
+        // Those that are nearly here go first.
+        let stage: Stage =
+            due.values.contains { $0.stage == .fetching } ? .fetching : .awaitingFormerOwners
+        let asked = due.filter { $0.value.stage == stage }
+            .sorted { ($0.value.nextAttempt, $0.key) < ($1.value.nextAttempt, $1.key) }
+            .prefix(mostAsked)
+            .map { (partition: $0.key, number: $0.value.number) }
+            .sorted { $0.partition < $1.partition }
+        nextTicket += 1
+        open = Open(ticket: nextTicket, stage: stage, asked: asked)
+        return Question(
+            ticket: nextTicket, partitions: asked.map(\.partition),
+            patienceMilliseconds: failures < 4 ? 1_500 : 4_000)
+    }
+
+    /// - Parameter offsets: nil: Kafka hasn't answered.
+    mutating func answered(_ ticket: UInt64, _ offsets: [FetchedOffset]?, at now: UInt64) -> Answer {
+        guard let question = open, question.ticket == ticket else { return .stale }
+        open = nil
+        let current = question.asked.filter { entries[$0.partition]?.number == $0.number }.map(\.partition)
+        guard let offsets else {
+            failures += 1
+            let isAlone = question.asked.count == 1
+            mostAsked = max(1, question.asked.count / 2)
+            for partition in current {
+                let failures = entries[partition]!.failures
+                entries[partition]!.nextAttempt = isAlone ? now + Self.delay(failures) : now
+                if isAlone { entries[partition]!.failures += 1 }
+            }
+            return .failed(current)
+        }
+        failures = 0
+        mostAsked = mostAsked > Int.max / 2 ? Int.max : mostAsked * 2
+        switch question.stage {
+        case .awaitingFormerOwners:
+            for partition in current { enter(.restoring, partition, at: now) }
+            return .settled
+        case .restoring, .fetching:
+            let current = Set(current)
+            let found = offsets.filter { current.contains($0.partition) }
+            for offset in found { entries[offset.partition] = nil }
+            return .offsets(found)
+        }
+    }
+
+    /// The answer can't be used now; its partitions are asked for once more.
+    mutating func forget(_ ticket: UInt64) {
+        if open?.ticket == ticket { open = nil }
+    }
+
+    private mutating func enter(_ stage: Stage, _ partition: Int32, at now: UInt64) {
+        entries[partition]!.stage = stage
+        entries[partition]!.nextAttempt = now
+        entries[partition]!.failures = 0
+    }
+
+    /// Nanoseconds until the next attempt, after so many failures before this one.
+    private static func delay(_ failures: Int) -> UInt64 {
+        min(5, 1 << UInt64(min(failures, 3))) * 1_000_000_000
+    }
+
+    // MARK: Restores
+
+    /// Partitions whose restore is to begin now, those whose last attempt failed included.
+    /// - Parameter isUnderWay: a partition's restore has begun, and hasn't failed.
+    mutating func restores(
+        at now: UInt64, isUnderWay: (Int32) -> Bool
+    ) -> (first: [Int32], again: [Int32]) {
+        var (first, again): ([Int32], [Int32]) = ([], [])
+        for (partition, entry) in entries
+        where entry.stage == .restoring && entry.nextAttempt <= now && !isUnderWay(partition) {
+            if entry.failures == 0 { first.append(partition) } else { again.append(partition) }
+            entries[partition]!.nextAttempt = now + Self.delay(entry.failures)
+            entries[partition]!.failures += 1
+        }
+        return (first.sorted(), again.sorted())
+    }
+
+    /// The partition's part of the store is up to date.
+    mutating func restored(_ partition: Int32, at now: UInt64) {
+        guard entries[partition]?.stage == .restoring else { return }
+        enter(.fetching, partition, at: now)
+    }
+
+    // MARK: Observation
+
+    /// Value that changes with the stages and with the question.
+    var stateMark: UInt64 {
+        guard !entries.isEmpty else { return open == nil ? 0 : 1 }
+        var mark: UInt64 = open.map { 2 + UInt64($0.stage.rawValue) } ?? 0
+        // Sums, as the order of a dictionary says nothing.
+        for (partition, entry) in entries {
+            mark &+=
+                (UInt64(truncatingIfNeeded: partition) &* 4 &+ UInt64(entry.stage.rawValue) &+ 1)
+                &* 0x9E37_79B9_7F4A_7C15
+        }
+        return mark
+    }
+}

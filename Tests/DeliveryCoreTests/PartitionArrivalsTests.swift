@@ -1,0 +1,113 @@
+import Testing
+
+@testable import DeliveryCore
+
+@Suite("Partition arrivals: each partition by itself")
+struct PartitionArrivalsTests {
+    private static let second: UInt64 = 1_000_000_000
+
+    private static func offsets(_ question: PartitionArrivals.Question) -> [FetchedOffset] {
+        question.partitions.map { FetchedOffset(partition: $0, offset: 9) }
+    }
+
+    /// Kafka answers for no partition of a question while it can't for one of them.
+    @Test(arguments: [1, 2, 7, 64])
+    func aPartitionWithoutAnAnswerHoldsUpNoOther(count: Int) throws {
+        var arrivals = PartitionArrivals(mode: .none)
+        var now = Self.second
+        arrivals.add((0..<Int32(count)).map { $0 }, at: now)
+        let stuck = Int32(count / 2)
+        var read: Set<Int32> = []
+        var questions = 0
+        while read.count < count - 1 {
+            let nextQuestion = arrivals.nextQuestion(at: now)
+            let question = try #require(nextQuestion, "\(read.count) of \(count) are read")
+            questions += 1
+            let found1 = arrivals.nextQuestion(at: now)
+            #expect(found1 == nil, "one question at a time")
+            if question.partitions.contains(stuck) {
+                let answer = arrivals.answered(question.ticket, nil, at: now)
+                #expect(answer == .failed(question.partitions))
+            } else if case .offsets(let found) = arrivals.answered(
+                question.ticket, Self.offsets(question), at: now)
+            {
+                read.formUnion(found.map(\.partition))
+            }
+            now += Self.second / 10
+        }
+        #expect(questions <= 30)
+        #expect(!read.contains(stuck))
+        #expect(arrivals.partitions == [stuck])
+        // Alone, it is asked for less and less often.
+        var asked = 0
+        for _ in 0..<600 {
+            if let question = arrivals.nextQuestion(at: now) {
+                asked += 1
+                _ = arrivals.answered(question.ticket, nil, at: now)
+            }
+            now += Self.second / 10
+        }
+        #expect((11...14).contains(asked), "\(asked) times in a minute")
+        now += 6 * Self.second
+        let nextQuestion = arrivals.nextQuestion(at: now)
+        let question = try #require(nextQuestion)
+        let found2 = arrivals.answered(question.ticket, Self.offsets(question), at: now)
+        #expect(
+            found2
+                == .offsets([.init(partition: stuck, offset: 9)]))
+        #expect(arrivals.isEmpty)
+    }
+
+    @Test func anAnswerForAnEarlierAssignmentIsVoid() throws {
+        var arrivals = PartitionArrivals(mode: .none)
+        arrivals.add([0, 1, 2], at: 0)
+        let nextQuestion = arrivals.nextQuestion(at: 0)
+        let question = try #require(nextQuestion)
+        arrivals.remove([1])
+        arrivals.add([2], at: 0)
+        let found3 = arrivals.answered(question.ticket, Self.offsets(question), at: 0)
+        #expect(
+            found3
+                == .offsets([FetchedOffset(partition: 0, offset: 9)]))
+        #expect(arrivals.partitions == [2])
+        let found4 = arrivals.answered(question.ticket, Self.offsets(question), at: 0)
+        #expect(found4 == .stale)
+        // An answer that can't be used is asked for once more.
+        let nextSecond = arrivals.nextQuestion(at: 0)
+        let second = try #require(nextSecond)
+        arrivals.forget(question.ticket)
+        let found5 = arrivals.nextQuestion(at: 0)
+        #expect(found5 == nil)
+        arrivals.forget(second.ticket)
+        let found6 = arrivals.nextQuestion(at: 0)
+        #expect(found6?.partitions == [2])
+    }
+
+    @Test func aPartitionIsRestoredBetweenTwoQuestions() throws {
+        var arrivals = PartitionArrivals(mode: .changelog)
+        arrivals.add([0, 1], at: 0)
+        let found7 = arrivals.restores(at: 0) { _ in false }
+        #expect(found7 == ([], []))
+        let nextFormer = arrivals.nextQuestion(at: 0)
+        let former = try #require(nextFormer)
+        let found8 = arrivals.answered(former.ticket, Self.offsets(former), at: 0)
+        #expect(found8 == .settled)
+        let found9 = arrivals.nextQuestion(at: 0)
+        #expect(found9 == nil, "not before the restore")
+        let found10 = arrivals.restores(at: 0) { _ in false }
+        #expect(found10 == ([0, 1], []))
+        arrivals.restored(0, at: 0)
+        let nextQuestion = arrivals.nextQuestion(at: 0)
+        let question = try #require(nextQuestion)
+        #expect(question.partitions == [0])
+        // A restore that fails is begun again after one, two, four and then each five seconds.
+        var begun: [Int] = []
+        for tenth in 0..<300
+        where arrivals.restores(at: UInt64(tenth) * Self.second / 10) { _ in false }.again == [1] {
+            begun.append(tenth)
+        }
+        #expect(begun == [10, 30, 70, 120, 170, 220, 270])
+        let found11 = arrivals.restores(at: 100 * Self.second) { _ in true }
+        #expect(found11 == ([], []), "it is under way")
+    }
+}
