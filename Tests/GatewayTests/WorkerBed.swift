@@ -20,10 +20,13 @@ final class WorkerBed {
     let deadLetters: TopicReader
 
     /// - Parameter embedsKafka: in this process, where it can be made to fail.
-    init(embedsKafka: Bool = false, _ change: (inout SimulatorOptions) -> Void = { _ in }) throws {
+    init(
+        embedsKafka: Bool = false, changelogPartitions: Int = WorkerBed.partitions,
+        _ change: (inout SimulatorOptions) -> Void = { _ in }
+    ) throws {
         let topics = [
             ("jobs", Self.partitions), ("outcomes", Self.partitions), ("dead", 1),
-            ("changelog", Self.partitions),
+            ("changelog", changelogPartitions),
         ]
         kafka = try embedsKafka ? TestKafka(embedding: topics) : TestKafka(topics)
         directory = try TemporaryDirectory("worker")

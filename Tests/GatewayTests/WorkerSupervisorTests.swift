@@ -174,18 +174,41 @@ struct WorkerSupervisorTests {
         bed.simulator.stop()
     }
 
-    @Test func aChangelogWithoutALeaderDelaysATakeOver() throws {
+    /// A partition of the changelog without a leader holds up its partition of the jobs, and no other.
+    @Test func aPartitionOfTheChangelogWithoutALeaderDelaysItsPartitionAlone() throws {
         let bed = try WorkerBed(embedsKafka: true)
         let kafka = bed.kafka.embedded!
         kafka.setLeader(nil, topic: bed.kafka.topic("changelog"), partition: 1)
         let run = run(bed)
         try bed.produce(60, seed: 53)
+        try eventually("the others are read", timeout: .seconds(60)) {
+            run.newest?.snapshot().shards.count(of: .accepted) ?? 0 > 0
+        }
         try eventually("the partition is asked for", timeout: .seconds(60)) {
             (run.newest?.snapshot().intake.kafkaErrors ?? 0) >= 3
         }
-        #expect(run.newest!.snapshot().shards.count(of: .accepted) == 0)
+        #expect(run.newest!.snapshot().assignedPartitions == 2)
+        bed.outcomes.poll()
+        #expect(bed.readOutcomes().allSatisfy { $0.partition != 1 })
         kafka.setLeader(1, topic: bed.kafka.topic("changelog"), partition: 1)
         try bed.waitForOutcomes(60)
+        #expect(run.newest!.snapshot().assignedPartitions == 3)
+        run.supervisor.requestStop()
+        #expect(try run.wait().failure == nil)
+        #expect(run.begun == 1)
+        bed.simulator.stop()
+    }
+
+    /// The jobs topic has grown. The embedded cluster has no topic administration: nobody extends the changelog.
+    @Test func aChangelogThatIsTooSmallDelaysTheNewPartitionsAlone() throws {
+        let bed = try WorkerBed(embedsKafka: true, changelogPartitions: 2)
+        let run = run(bed)
+        try bed.produce(60, seed: 54)
+        try eventually("two partitions are read", timeout: .seconds(60)) {
+            run.newest?.snapshot().shards.count(of: .accepted) ?? 0 > 0
+                && run.newest!.snapshot().intake.kafkaErrors >= 2
+        }
+        #expect(run.newest!.snapshot().assignedPartitions == 2)
         run.supervisor.requestStop()
         #expect(try run.wait().failure == nil)
         #expect(run.begun == 1)

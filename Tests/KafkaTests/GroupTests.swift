@@ -119,6 +119,63 @@ import Testing
         #expect(second.consumer.close())
     }
 
+    /// An assignment is answered before its partitions can be read, so that the others go on.
+    @Test func partitionsOfAnAssignmentAreReadOneAfterAnother() throws {
+        let bed = try KafkaTestBed(partitions: 4)
+        for partition in 0..<Int32(4) { try bed.fill(partition, with: ["a", "b"]) }
+        let first = try Member(bed.consumerProperties(), topics: [bed.topic], answers: .byTest)
+        try eventually("the assignment") {
+            first.poll()
+            return !first.assigned.isEmpty
+        }
+        try first.consumer.assign([])
+        #expect(first.consumer.assignment.isEmpty)
+        #expect(throws: KafkaError.self) {
+            try first.consumer.assign([
+                TopicPartitionOffset(topic: "another", partition: 0, start: .offset(0))
+            ])
+        }
+        // Later, and from the place that is named.
+        try first.consumer.assign([TopicPartitionOffset(bed.partition(2), .offset(1))])
+        try eventually("a record") {
+            first.poll()
+            return !first.records.isEmpty
+        }
+        #expect(throws: KafkaError.self, "it is read already") {
+            try first.consumer.assign([TopicPartitionOffset(bed.partition(2), .offset(0))])
+        }
+        try first.consumer.assign([TopicPartitionOffset(bed.partition(1), .offset(0))])
+        try eventually("three records") {
+            first.poll()
+            return first.records.count == 3
+        }
+        #expect(first.records.filter { $0.partition == 2 }.map(\.offset) == [1])
+        #expect(first.consumer.assignment.sorted() == [bed.partition(1), bed.partition(2)])
+        #expect(first.revoked.isEmpty && first.lost.isEmpty)
+
+        // Two go to another member, whether they were read or not.
+        first.answers = .atOnce
+        let second = try Member(bed.consumerProperties(), topics: [bed.topic])
+        try eventually("the other member reads two") {
+            first.poll()
+            second.poll()
+            return second.consumer.assignment.count == 2
+        }
+        let taken = try #require(first.revoked.first)
+        #expect(taken.sorted() == second.consumer.assignment.sorted())
+        let kept = (0..<4).map { bed.partition($0) }.filter { !taken.contains($0) }
+        let unread = kept.filter { !first.consumer.assignment.contains($0) }
+        try first.consumer.assign(unread.map { TopicPartitionOffset($0, .offset(0)) })
+        #expect(first.consumer.assignment.sorted() == kept)
+        for partition in taken {
+            #expect(throws: KafkaError.self, "it is another's") {
+                try first.consumer.assign([TopicPartitionOffset(partition, .offset(0))])
+            }
+        }
+        #expect(first.consumer.close())
+        #expect(second.consumer.close())
+    }
+
     @Test func closingAnswersAPendingAssignment() throws {
         let bed = try KafkaTestBed(partitions: 2)
         let member = try Member(bed.consumerProperties(), topics: [bed.topic], answers: .byTest)
