@@ -21,8 +21,13 @@ final class FleetAuditor {
     /// How often the changelog has a job's item, by job.
     private var kept: [Int: Int] = [:]
 
+    /// Nanoseconds at which a reader of the changelog has seen a job's item last.
+    private var lastPut: [Int: UInt64] = [:]
+
     private struct Identity: Hashable {
         var token: Int
+        /// Pushes of two partitions have no order.
+        var partition: Int
         var collapse: UInt64
     }
 
@@ -51,10 +56,11 @@ final class FleetAuditor {
         }.map(\.job).min()
     }
 
-    private func sawChange(_ partition: Int, _ change: FleetChange) {
+    private func sawChange(_ partition: Int, _ change: FleetChange, at now: UInt64) {
         while changelog.count <= partition { changelog.append([:]) }
         switch change {
         case .put(let key, let item, _):
+            lastPut[item.job] = now
             if changelog[partition][change.key] == nil { kept[item.job, default: 0] += 1 }
             changelog[partition][change.key] = (key.token, key.offset, item.job)
         case .remove:
@@ -85,7 +91,8 @@ final class FleetAuditor {
             world.broken(
                 .neverLate, "job \(number) is sent \(wall - job.facts.expirationMilliseconds) ms late")
         }
-        for other in world.living where other !== process && !job.isExempt {
+        let isCutOff = world.kafka.isCutOff(process.client)
+        for other in world.living where other !== process && !job.isExempt && !isCutOff {
             // A process that was stopped may hold for its own what the group has given to others.
             guard world.kafka.isMember(other.client), world.kafka.owned(other.client).contains(job.partition)
             else { continue }
@@ -100,15 +107,17 @@ final class FleetAuditor {
         if job.outcomes > 0, world.scenario.mode == .transactions, !job.isExempt {
             world.broken(.noDuplicate, "job \(number) is sent though its outcome was seen")
         }
-        // Moved pushes meet those of other partitions, and in no order of their offsets.
-        if token == job.token, !world.scenario.sharesNothing {
+        // Moved pushes meet those of other partitions, and in no order of their offsets. After a crash, a push that was moved
+        // is sent under its old token when its record is read before the change is.
+        if token == job.token, !world.scenario.sharesNothing, !world.movedJobs.contains(number) {
             checkOrder(number, job, process.serial << 16 | Int(slot), world)
         }
     }
 
     private func checkOrder(_ number: Int, _ job: FleetJob, _ assignment: Int, _ world: FleetWorld) {
         guard job.facts.collapseKey != 0 else { return }
-        let identity = Identity(token: job.token, collapse: job.facts.collapseKey)
+        let identity = Identity(
+            token: job.token, partition: job.partition, collapse: job.facts.collapseKey)
         guard let last = newest[identity], last.job > number else {
             newest[identity] = (number, assignment)
             return
@@ -130,7 +139,9 @@ final class FleetAuditor {
         while feedRead < world.kafka.feed.count, violation == nil {
             let record = world.kafka.feed[feedRead]
             feedRead += 1
-            if record.topic == .changelog { sawChange(record.partition, world.changes[record.payload]) }
+            if record.topic == .changelog {
+                sawChange(record.partition, world.changes[record.payload], at: world.now)
+            }
             guard record.topic == .outcomes || record.topic == .deadLetters else { continue }
             saw(world.outputs[record.payload], world, &jobs)
         }
@@ -160,6 +171,8 @@ final class FleetAuditor {
             world.broken(.oneOutcome, "job \(output.job) has \(job.outcomes) outcomes")
         } else if world.scenario.mode == .none, job.committedAt > 0, job.committedAt < output.producedAt {
             world.broken(.oneOutcome, "job \(output.job) gets an outcome again though it is committed")
+        } else if world.scenario.mode == .changelog, lastPut[output.job] ?? 0 > job.outcomeAt {
+            // Nothing fences the records of a process that was stopped: its item came after the outcome of the next owner.
         } else if world.processes[job.outcomeOf].endedClean(
             above: job.offset, job.partition, since: job.outcomeAt, before: output.producedAt)
         {

@@ -84,6 +84,12 @@ struct FleetScenario {
     var sharesNothing: Bool
     var invalidPerMille: Int
     var hasLargeRecords: Bool
+    /// Workers give the changelog as many partitions as the jobs topic has.
+    var extendsChangelog: Bool
+
+    /// Partitions by which the jobs topic grows at most.
+    static let growth = 2
+    var mostPartitions: Int { partitions + Self.growth }
 
     init(_ draw: inout Draw, mode: StoreMode, _ bounds: FleetLimits) {
         self.mode = mode
@@ -112,6 +118,7 @@ struct FleetScenario {
         faultsPerMille = draw.chance(200) ? 0 : draw.spread(1...12)
         invalidPerMille = draw.chance(300) ? draw.among(1...60) : 0
         hasLargeRecords = draw.chance(200)
+        extendsChangelog = draw.chance(700)
         let backoff = { (base: Int, cap: Int) in
             try! ExponentialBackoff(baseMilliseconds: Int64(base), capMilliseconds: Int64(cap))
         }

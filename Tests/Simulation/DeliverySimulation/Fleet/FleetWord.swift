@@ -75,7 +75,8 @@ extension KafkaFault {
         case .notAuthorised, .misuse: traits = .lasting
         case .metadataTooLarge: traits = [.metadataTooLarge, .lasting]
         case .fenced: traits = [.fatal, .fenced]
-        case .recordLost, .purged, .unknownPartition, .outOfRange: traits = []
+        case .unknownPartition: traits = .unknownPartition
+        case .recordLost, .purged, .outOfRange: traits = []
         }
         return KafkaFault("failure \(raw)", traits)
     }

@@ -74,6 +74,11 @@ final class FleetWorld {
         disks = (0..<scenario.workers).map { _ in FleetDisk() }
     }
 
+    /// Pushes that a worker has moved to their device's new token.
+    private(set) var movedJobs: Set<Int> = []
+
+    func moved(_ job: Int) { movedJobs.insert(job) }
+
     /// Topics whose pushes APNs refuses, as their credential is at fault.
     private(set) var refusedTopics: Set<UInt16> = []
 
@@ -337,7 +342,7 @@ final class FleetWorld {
 
     private func fault() {
         let host = draw.below(hosts.count)
-        let number = draw.below(106)
+        let number = draw.below(107)
         guard bounds.faults.contains(Self.fault(number)) else { return }
         counts.faults += 1
         switch Self.fault(number) {
@@ -360,11 +365,12 @@ final class FleetWorld {
         case .refusedCredential: toggleTopic()
         case .wrongTokens: toggle("APNs takes all tokens for wrong, #") { takesTokensForWrong = $0 }
         case .lostPool: togglePool(host)
+        case .growth: growJobs()
         case .failedOrder, .lostAnswer, .badAnswer, .presence, .tokenChange, .cancel, .invalidRecord: break
         }
     }
 
-    /// The fault of a number below 106.
+    /// The fault of a number below 107.
     private static func fault(_ number: Int) -> FleetFault {
         switch number {
         case 0..<18: .kill
@@ -381,8 +387,23 @@ final class FleetWorld {
         case 99: .lostDisk
         case 100..<102: .refusedCredential
         case 102..<104: .wrongTokens
-        default: .lostPool
+        case 104..<106: .lostPool
+        default: .growth
         }
+    }
+
+    private func growJobs() {
+        let count = kafka.partitionCount(.jobs) + 1
+        guard count <= scenario.mostPartitions else { return }
+        note("the jobs topic grows to # partitions", count)
+        kafka.grow(.jobs, to: count)
+        // Whoever has the topic grow may think of the changelog.
+        if draw.chance(300) { extendChangelog() }
+    }
+
+    func extendChangelog() {
+        note("the changelog gets # partitions", kafka.partitionCount(.jobs))
+        kafka.grow(.changelog, to: kafka.partitionCount(.jobs))
     }
 
     private func togglePool(_ host: Int) {
@@ -477,6 +498,7 @@ final class FleetWorld {
     private func heal() {
         isHealthy = true
         note("all is well from here on")
+        extendChangelog()
         kafka.setGroupCoordinator(isAway: false)
         kafka.setTransactionCoordinator(isAway: false)
         kafka.isSlow = false

@@ -353,6 +353,7 @@ extension ShardProcess {
         held[Int(slot)].address = token
         residency.moved(slot, copy.place)
         world.note("job # of process # goes to token #", copy.job, process.serial, token)
+        world.moved(copy.job)
     }
 
     func depart(_ slot: UInt32, _ context: Context) {

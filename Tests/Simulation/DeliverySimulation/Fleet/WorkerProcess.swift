@@ -94,7 +94,7 @@ final class WorkerProcess {
         machine = WorkerMachine(settings, now: world.now)
         watch = Watch(
             states: machine.states,
-            partitions: [PartitionStates](repeating: PartitionStates(), count: scenario.partitions))
+            partitions: [PartitionStates](repeating: PartitionStates(), count: scenario.mostPartitions))
         for number in 0..<scenario.shards { shards.append(ShardProcess(self, number: number)) }
     }
 
@@ -416,7 +416,7 @@ final class WorkerProcess {
             end = ended
             checkEnd(ended)
         case .restore(let action): perform(action)
-        case .extendChangelog: break
+        case .extendChangelog: if world.scenario.extendsChangelog { world.extendChangelog() }
         case .scanDue(let look, let partition): diskTasks.append(.scanDue(look, partition))
         case .scanParked(let look, let partition): diskTasks.append(.scanParked(look, partition))
         case .scanItems(let slot, let partition): diskTasks.append(.scanItems(slot, partition))
@@ -606,6 +606,10 @@ final class WorkerProcess {
 
     /// Reads some of the changelog. True when it ends.
     private func read(_ reading: inout ChangelogReading) -> Bool {
+        guard Int(reading.attempt.partition) < kafka.partitionCount(.changelog) else {
+            machine.restoreInterrupted(reading.attempt, .of(.unknownPartition), at: world.now)
+            return true
+        }
         let log = kafka.log(.changelog, Int(reading.attempt.partition))
         guard !log.isAway else { return false }
         if world.failsOnce(5) {

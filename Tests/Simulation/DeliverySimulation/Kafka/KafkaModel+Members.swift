@@ -56,6 +56,12 @@ extension KafkaModel {
             ? nil : Membership(member: consumer.member, generation: consumer.generation)
     }
 
+    /// The network is so slow that the group can go on without the client, and the client can't know yet: its question for
+    /// its partitions is on its way for long.
+    func isCutOff(_ id: ClientID) -> Bool {
+        clients[id].consumer.joinState == .syncing && now - clients[id].consumer.answeredAt > 1_000_000_000
+    }
+
     /// Partitions that the client has taken and not given back.
     func owned(_ id: ClientID) -> PartitionSet { clients[id].consumer.owned }
 
