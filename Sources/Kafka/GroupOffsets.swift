@@ -1,7 +1,8 @@
 import CRdkafka
 import Synchronization
 
-/// Asks Kafka what a consumer's group has committed. The call blocks, so it is for a thread that has nothing else to do. Any thread; one call at a time.
+/// Asks Kafka what a consumer's group has committed, and where logs end. The calls block, so they are for a thread that has
+/// nothing else to do. Any thread; one call at a time.
 // Sendable: librdkafka's functions may be called on any thread, and the lock keeps the client from being closed meanwhile.
 public final class GroupOffsets: @unchecked Sendable {
     private let client: OpaquePointer
@@ -22,6 +23,18 @@ public final class GroupOffsets: @unchecked Sendable {
         return try whileOpen { () throws(KafkaError) in
             try committedOffsets(client, group, partitions, timeoutMilliseconds)
         }
+    }
+
+    /// One above the last offset of each partition's log, open transactions of its producers left out. Partitions whose leaders
+    /// don't answer in time are left out, too. Blocks for a second more than the given time at most.
+    public func logEnds(
+        of partitions: [TopicPartition], timeoutMilliseconds: Int32
+    ) -> [TopicPartition: Int64] {
+        guard !partitions.isEmpty else { return [:] }
+        let answers = try? whileOpen { () throws(KafkaError) in
+            try Kafka.logEnds(client, partitions, timeoutMilliseconds)
+        }
+        return (answers ?? [:]).compactMapValues { try? $0.get().high }
     }
 
     private func whileOpen<Value>(_ body: () throws(KafkaError) -> Value) throws(KafkaError) -> Value {

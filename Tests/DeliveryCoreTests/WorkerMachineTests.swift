@@ -566,7 +566,7 @@ extension WorkerAction {
         #expect(script.take(0) == .hand(slot: 1, isReplay: false))
         #expect(
             script.actions.compactMap(\.request).contains(
-                .begin(slot: 1, partition: 0, readThrough: -1, hasEarlierLog: true, committed: 0)))
+                .begin(slot: 1, partition: 0, readThrough: -1, earlierFrom: 0, committed: 0)))
         let looks = script.passTicks(11).compactMap { action -> DueSchedule.Look? in
             if case .scanDue(let look, _) = action { look } else { nil }
         }
@@ -575,6 +575,35 @@ extension WorkerAction {
         let item = DueItem(due: 5, device: DeviceKey(high: 1, low: 1), offset: 400)
         let found = script.tell { $0.found(1, [item], isEnd: true, at: $1) }
         #expect(found.contains { if case .request(_, .due(1, [item], _)) = $0 { true } else { false } })
+    }
+
+    /// The topic was made anew while no worker ran: the store has items of offsets that the log doesn't have.
+    @Test func itemsBeyondTheLogsEndComeBackByThemselves() throws {
+        let script = WorkerScript(.local)
+        var said = script.tell { $0.assigned([0], at: $1) }
+        for case .restore(.open(let attempt)) in said {
+            said = script.tell { $0.opened(attempt, isOpen: true, at: $1) }
+            script.tell { $0.loadedMarkers(attempt, isLoaded: true, at: $1) }
+        }
+        guard case .fetchCommitted(_, let ticket, _)? = script.actions.last(where: \.isFetch) else {
+            Issue.record("not asked for")
+            return
+        }
+        let begun = script.tell { machine, now in
+            machine.fetched(
+                ticket, .success([FetchedOffset(partition: 0, offset: 10, logEnd: 300)]), at: now)
+        }
+        #expect(
+            begun.compactMap(\.request).contains(
+                .begin(slot: 0, partition: 0, readThrough: 9, earlierFrom: 300, committed: 10)))
+        script.passTicks(11)
+        let device = DeviceKey(high: 1, low: 1)
+        let items = [5, 200, 300].map { DueItem(due: 5, device: device, offset: $0) }
+        let found = script.tell { $0.found(0, items, isEnd: true, at: $1) }
+        let due = found.compactMap { action -> [DueItem]? in
+            if case .request(_, .due(_, let items, _)) = action { items } else { nil }
+        }
+        #expect(due == [[items[0], items[2]]], "Kafka brings the one of offset 200")
     }
 
     // MARK: Limits

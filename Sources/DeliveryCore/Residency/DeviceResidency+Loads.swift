@@ -224,7 +224,8 @@ extension DeviceResidency {
         let place = RecordPlace(partitionSlot: slot, offset: offset)
         guard self[slot].hasEarlierLog else { return place }
         let earlier = place.inEarlierLog
-        return offset > readThrough[Int(slot)] || restored.contains(earlier) || ended[earlier] != nil
+        return offset > readThrough[Int(slot)] && offset >= self[slot].earlierFrom
+            || restored.contains(earlier) || ended[earlier] != nil
             ? earlier : place
     }
 

@@ -106,6 +106,9 @@ extension DeviceResidency {
     public mutating func adopt(
         _ departure: DeferredDeparture, _ delivery: borrowing DeliveryMachine
     ) -> ArrivalVerdict {
+        // Another shard has read the record, and all before it were handed to the shards.
+        let place = departure.place
+        if !place.isOfEarlierLog { hasRead(place.partitionSlot, through: place.offset) }
         let mustWait = !departure.isReleased || mustDefer(departure.device, .everywhere, delivery)
         if departure.isRestored {
             // One that waits takes no slot: the loads that it waits for must not wait for it.

@@ -91,8 +91,9 @@ public struct DeviceResidency: ~Copyable {
         var assignment: UInt32 = 0
         /// The watermark that is committed, as far as it was told.
         var committed = Int64.min
-        /// Its log began anew while the store had items of it.
-        var hasEarlierLog = false
+        /// Items that the store has from this offset on, above what was read, are of an earlier log; `.max`: none are.
+        var earlierFrom = Int64.max
+        var hasEarlierLog: Bool { earlierFrom < .max }
     }
 
     /// What the store has of the item in a slot.
@@ -222,17 +223,17 @@ public struct DeviceResidency: ~Copyable {
     }
 
     /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
-    /// - Parameter hasEarlierLog: its log began anew. What the store has above what is read is of the log before, and older
-    ///   than all that will be read.
-    public mutating func begin(_ slot: UInt16, readThrough offset: Int64, hasEarlierLog: Bool = false) {
+    /// - Parameter earlierFrom: items that the store has above what is read, from this offset on, are of an earlier log, and
+    ///   older than all that will be read; `.max`: none are.
+    public mutating func begin(_ slot: UInt16, readThrough offset: Int64, earlierFrom: Int64 = .max) {
         while partitions.count <= Int(slot) {
             partitions.append(Partition())
             readThrough.append(.max)
         }
         partitions[Int(slot)] = Partition(
-            isBegun: true, assignment: partitions[Int(slot)].assignment &+ 1, hasEarlierLog: hasEarlierLog)
+            isBegun: true, assignment: partitions[Int(slot)].assignment &+ 1, earlierFrom: earlierFrom)
         readThrough[Int(slot)] = offset
-        if hasEarlierLog { earlierDevices = 0 }
+        if earlierFrom < .max { earlierDevices = 0 }
         evicted.beginScan(slot)
         // Of a device that is on its way to memory, or there for an event, the partition may have items as well.
         for device in loads.keys.sorted(by: DeviceKey.precedes) { reload(device) }
@@ -255,7 +256,7 @@ public struct DeviceResidency: ~Copyable {
     public mutating func found(_ device: DeviceKey, offset: Int64, _ slot: UInt16) {
         guard isBegun(slot) else { return }
         evicted.insert(device, slot)
-        guard self[slot].hasEarlierLog, offset > readThrough[Int(slot)], loads[device] == nil,
+        guard offset >= self[slot].earlierFrom, offset > readThrough[Int(slot)], loads[device] == nil,
             earlierDevices < limits.earlierDevices
         else { return }
         earlierDevices += 1
@@ -275,7 +276,7 @@ public struct DeviceResidency: ~Copyable {
     public mutating func end(_ slot: UInt16) {
         guard isBegun(slot) else { return }
         partitions[Int(slot)].isBegun = false
-        partitions[Int(slot)].hasEarlierLog = false
+        partitions[Int(slot)].earlierFrom = .max
         evicted.removeAll(partition: slot)
         awaited.removeAll { $0.slot == slot }
         giveBackChanges(slot)

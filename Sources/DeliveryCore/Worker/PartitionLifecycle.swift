@@ -55,14 +55,16 @@ public struct PartitionLifecycle: Sendable {
     /// Shards whose answers to the revocation haven't come.
     private var awaitedShards = 0
     private var unsettledShards = 0
-    /// The log began anew in this assignment: items that the store has above what was read are of the log before.
-    public let hasEarlierLog: Bool
+    /// Items that the store has from this offset on, above what was read, are of an earlier log: the topic was made anew, in
+    /// this assignment or before. `.max`: there are none.
+    public let earlierFrom: Int64
 
     /// - Parameters:
     ///   - begin: what the group has; nil: nothing is committed.
     ///   - completed: offsets above it that are complete, as the commit's metadata says.
+    ///   - logEnd: one above the log's last offset, asked for after the partition's store was restored; nil: unknown.
     public init(
-        partition: Int32, begin: CommitPoint?, completed: CompletedOffsets,
+        partition: Int32, begin: CommitPoint?, completed: CompletedOffsets, logEnd: Int64? = nil,
         spanLimit: Int = 1 << 20, metadataBytes: Int = CommitMetadata.maximumBytes
     ) {
         self.partition = partition
@@ -70,7 +72,7 @@ public struct PartitionLifecycle: Sendable {
             nextOffset: begin?.offset ?? 0, completedAbove: completed, spanLimit: spanLimit,
             metadataBytes: metadataBytes)
         sent = begin
-        hasEarlierLog = false
+        earlierFrom = logEnd ?? .max
     }
 
     /// The log began anew at an offset: whatever the store has now is of the log before.
@@ -78,7 +80,7 @@ public struct PartitionLifecycle: Sendable {
         self.partition = partition
         tracker = OffsetTracker(
             nextOffset: offset, completedAbove: .none, spanLimit: spanLimit, metadataBytes: metadataBytes)
-        hasEarlierLog = true
+        earlierFrom = 0
     }
 
     // MARK: Records
@@ -97,12 +99,12 @@ public struct PartitionLifecycle: Sendable {
     public var oldestPollTime: UInt64? { tracker.oldestOutstanding.flatMap { pollTimes.time(of: $0) } }
 
     /// An item of the store may come back: its record was read, or is of an earlier log.
-    public func mayReturn(_ offset: Int64) -> Bool { offset < tracker.end || hasEarlierLog }
+    public func mayReturn(_ offset: Int64) -> Bool { offset < tracker.end || offset >= earlierFrom }
 
     var beginRequest: ShardRequest {
         .begin(
             slot: slot, partition: partition, readThrough: tracker.end - 1,
-            hasEarlierLog: hasEarlierLog, committed: tracker.committable)
+            earlierFrom: earlierFrom, committed: tracker.committable)
     }
 
     mutating func begin(_ offset: Int64, bytes: Int, at now: UInt64) -> OffsetTracker.Begin {

@@ -43,8 +43,8 @@ public struct ChangeEpoch: Hashable, BitwiseCopyable, Sendable {
 /// An order of the worker to a shard. A shard carries out its requests in the order in which they were given.
 public enum ShardRequest: Sendable, Equatable {
     /// A partition begins. All of its records up to `readThrough` were handed out before.
-    /// With `hasEarlierLog`, what the store has above that is of an earlier log of the topic.
-    case begin(slot: UInt16, partition: Int32, readThrough: Int64, hasEarlierLog: Bool, committed: Int64)
+    /// Items that the store has above that, from offset `earlierFrom` on, are of an earlier log of the topic; `.max`: none.
+    case begin(slot: UInt16, partition: Int32, readThrough: Int64, earlierFrom: Int64, committed: Int64)
     /// Gives back what isn't in flight; ``ShardReport/abandoned(_:)`` follows.
     case abandon(slots: [UInt16], isLost: Bool)
     /// ``ShardReport/settled(slot:)`` follows when nothing of the partition is in flight or awaits its removal.

@@ -86,11 +86,14 @@ public struct FetchedOffset: Sendable, Equatable {
     /// Nil: nothing.
     public var offset: Int64?
     public var metadata: String
+    /// One above the last offset that the partition's log has; nil: it isn't known.
+    public var logEnd: Int64?
 
-    public init(partition: Int32, offset: Int64?, metadata: String = "") {
+    public init(partition: Int32, offset: Int64?, metadata: String = "", logEnd: Int64? = nil) {
         self.partition = partition
         self.offset = offset
         self.metadata = metadata
+        self.logEnd = logEnd
     }
 }
 

@@ -101,7 +101,7 @@ extension WorkerMachine {
             PartitionLifecycle(
                 partition: offset.partition,
                 begin: offset.offset.map { .init(offset: $0, metadata: offset.metadata) },
-                completed: decoded.completed, spanLimit: settings.spanLimit,
+                completed: decoded.completed, logEnd: offset.logEnd, spanLimit: settings.spanLimit,
                 metadataBytes: settings.metadataBytes))
     }
 

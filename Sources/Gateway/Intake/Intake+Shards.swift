@@ -5,16 +5,16 @@ import RetryStore
 /// Orders of the machine to the shards.
 extension Intake {
     func askAll(_ request: ShardRequest) {
-        if case .begin(let slot, let partition, let readThrough, let hasEarlierLog, let committed) = request {
+        if case .begin(let slot, let partition, let readThrough, let earlierFrom, let committed) = request {
             return begin(
-                slot, partition, readThrough: readThrough, hasEarlierLog: hasEarlierLog, committed: committed)
+                slot, partition, readThrough: readThrough, earlierFrom: earlierFrom, committed: committed)
         }
         for index in shards.indices { ask(index, request) }
     }
 
     /// Each shard hears of a partition with its part of the store.
     private func begin(
-        _ slot: UInt16, _ partition: Int32, readThrough: Int64, hasEarlierLog: Bool, committed: Int64
+        _ slot: UInt16, _ partition: Int32, readThrough: Int64, earlierFrom: Int64, committed: Int64
     ) {
         guard store != nil, let handle = handle(of: partition) else {
             for shard in shards { shard.loop.execute { shard.begin(partitionSlot: slot) } }
@@ -26,7 +26,7 @@ extension Intake {
         for shard in shards {
             shard.loop.execute {
                 shard.begin(
-                    partitionSlot: slot, handle, readThrough: readThrough, hasEarlierLog: hasEarlierLog,
+                    partitionSlot: slot, handle, readThrough: readThrough, earlierFrom: earlierFrom,
                     offset, marks)
             }
         }

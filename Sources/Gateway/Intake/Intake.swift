@@ -462,14 +462,17 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     private func fetchCommitted(_ numbers: [Int32], _ ticket: UInt64, _ patience: Int32) {
         let (offsets, partitions) = (consumer.offsets, topicPartitions(numbers))
+        let hasStore = settings.mode.hasStore
         let isAccepted = questions.execute { [self] in
             var result: Result<[FetchedOffset], KafkaFault>
             do throws(KafkaError) {
                 let committed = try offsets.committed(partitions, timeoutMilliseconds: patience)
+                let ends = hasStore ? offsets.logEnds(of: partitions, timeoutMilliseconds: 1_000) : [:]
                 result = .success(
                     committed.map {
                         FetchedOffset(
-                            partition: $0.topicPartition.partition, offset: $0.offset, metadata: $0.metadata)
+                            partition: $0.topicPartition.partition, offset: $0.offset, metadata: $0.metadata,
+                            logEnd: ends[$0.topicPartition])
                     })
             } catch {
                 result = .failure(KafkaFault(error))

@@ -10,15 +10,15 @@ extension Shard {
     // MARK: Partitions
 
     /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
-    /// - Parameter hasEarlierLog: whatever the store has above that is of an earlier log of the topic.
+    /// - Parameter earlierFrom: items that the store has above that, from this offset on, are of an earlier log of the topic.
     func begin(
-        partitionSlot: UInt16, _ handle: StorePartition, readThrough: Int64, hasEarlierLog: Bool,
+        partitionSlot: UInt16, _ handle: StorePartition, readThrough: Int64, earlierFrom: Int64,
         _ committed: CommittedOffset, _ marks: [StoreMark]
     ) {
         guard let storage else { return }
         outcomes.begin(partitionSlot: partitionSlot)
         storage.begin(partitionSlot, handle, committed)
-        residency.begin(partitionSlot, readThrough: readThrough, hasEarlierLog: hasEarlierLog)
+        residency.begin(partitionSlot, readThrough: readThrough, earlierFrom: earlierFrom)
         residency.committed(partitionSlot, committed.offset)
         for mark in marks {
             // All shards know them, and one has them forgotten.

@@ -568,6 +568,8 @@ final class FleetWorld {
                 }
                 guard item.progress.wait == .held, item.progress.wakeMilliseconds == 0,
                     part.presences[key.token]?.presence == .online, jobs[item.job].token == key.token,
+                    // Since the topic has grown, reports of the device are in another partition.
+                    partition == key.token % kafka.partitionCount(.jobs),
                     !owner.shards.contains(where: { $0.has(item.job) })
                 else { continue }
                 broken(

@@ -12,13 +12,13 @@ extension ShardProcess {
     // MARK: Partitions
 
     func begin(
-        _ slot: UInt16, _ part: FleetPart?, readThrough: Int64, hasEarlierLog: Bool,
+        _ slot: UInt16, _ part: FleetPart?, readThrough: Int64, earlierFrom: Int64,
         _ committed: FleetCommitted, _ marks: [Int64: APNSID]
     ) {
         order.beginPartition(slot)
         if let part {
             stored[slot] = Stored(part: part, committed: committed)
-            residency.begin(slot, readThrough: readThrough, hasEarlierLog: hasEarlierLog)
+            residency.begin(slot, readThrough: readThrough, earlierFrom: earlierFrom)
             residency.committed(slot, committed.offset)
             for (offset, id) in marks.sorted(by: { $0.key < $1.key }) {
                 residency.foundMark(

@@ -56,7 +56,7 @@ extension ShardProcess {
     enum Message {
         case request(ShardRequest)
         case begin(
-            UInt16, FleetPart?, readThrough: Int64, hasEarlierLog: Bool, FleetCommitted, [Int64: APNSID])
+            UInt16, FleetPart?, readThrough: Int64, earlierFrom: Int64, FleetCommitted, [Int64: APNSID])
         case awaited(UInt16, [Int])
         case found(UInt16, [DueItem])
         case scanned(UInt16)

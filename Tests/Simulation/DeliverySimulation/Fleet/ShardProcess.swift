@@ -123,8 +123,8 @@ final class ShardProcess {
     private func perform(_ message: Message) {
         switch message {
         case .request(let request): perform(request)
-        case .begin(let slot, let part, let readThrough, let hasEarlierLog, let committed, let marks):
-            begin(slot, part, readThrough: readThrough, hasEarlierLog: hasEarlierLog, committed, marks)
+        case .begin(let slot, let part, let readThrough, let earlierFrom, let committed, let marks):
+            begin(slot, part, readThrough: readThrough, earlierFrom: earlierFrom, committed, marks)
         case .awaited(let slot, let tokens):
             for token in tokens where shard(of: token) == number {
                 residency.awaited(world.keys[token], slot)

@@ -288,7 +288,8 @@ final class WorkerProcess {
             let fetched = offsets.map {
                 FetchedOffset(
                     partition: Int32($0.partition), offset: $0.offset < 0 ? nil : $0.offset,
-                    metadata: $0.metadata)
+                    metadata: $0.metadata,
+                    logEnd: world.chance(900) ? kafka.lastStableOffset(.jobs, $0.partition) : nil)
             }
             machine.fetched(ticket, failure.map { .failure(.of($0)) } ?? .success(fetched), at: now)
         case .listed, .outOfRange: break
@@ -396,14 +397,14 @@ final class WorkerProcess {
         case .step(let step): start(step)
         case .sendOffsets(let parts): sendOffsets(parts)
         case .request(let shard, let request): shards[shard].ask(request)
-        case .requestAll(.begin(let slot, let partition, let readThrough, let hasEarlierLog, let offset)):
+        case .requestAll(.begin(let slot, let partition, let readThrough, let earlierFrom, let offset)):
             let committed = FleetCommitted(offset)
             self.committed[slot] = committed
             let marks = marks.removeValue(forKey: partition) ?? [:]
             for shard in shards {
                 shard.send(
                     .begin(
-                        slot, parts[partition], readThrough: readThrough, hasEarlierLog: hasEarlierLog,
+                        slot, parts[partition], readThrough: readThrough, earlierFrom: earlierFrom,
                         committed, marks))
             }
         case .requestAll(let request):
