@@ -174,7 +174,10 @@ struct CoreCommand: ParsableCommand {
         func run() {
             var generator = SeededGenerator(seed: 5)
             let order = (0..<Int64(outstanding)).shuffled(using: &generator)
-            var tracker = OffsetTracker(nextOffset: 0, spanLimit: outstanding, initialCapacity: outstanding)
+            // Brokers take metadata of 4,096 characters by default, which is a window of 24,417 offsets.
+            var tracker = OffsetTracker(
+                nextOffset: 0, spanLimit: outstanding, initialCapacity: outstanding,
+                metadataBytes: outstanding)
             var costs: [Double] = []
             for round in 0...rounds {
                 let base = tracker.end
