@@ -26,8 +26,11 @@ struct KafkaSetup {
         if let name = configuration.instanceID { own.append((name: "group.instance.id", value: name)) }
         consumer = KafkaProperties(own).overridden(by: common)
             .overridden(by: KafkaProperties(configuration.consumerProperties.map { ($0.name, $0.value) }))
-        producer = KafkaProperties([(name: "linger.ms", value: "5")])
-            .overridden(by: common)
+        producer = KafkaProperties([
+            (name: "linger.ms", value: "5"),
+            // For so long at most a producer doesn't know of new partitions of the changelog; librdkafka's own default is 5 min.
+            (name: "topic.metadata.refresh.interval.ms", value: "10000"),
+        ]).overridden(by: common)
             .overridden(by: KafkaProperties(configuration.producerProperties.map { ($0.name, $0.value) }))
         admin = common
     }

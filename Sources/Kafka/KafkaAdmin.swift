@@ -105,7 +105,7 @@ public final class KafkaAdmin {
         return topics.map { outcome[$0.name] ?? .created }
     }
 
-    /// Gives a topic more partitions. Returns when every broker that answers knows them, or the time is over.
+    /// Gives a topic more partitions. Brokers hear of them a little later.
     /// - Throws: when the topic has as many already, when the cluster refuses, or when it has no topic administration.
     public func createPartitions(
         of topic: String, total: Int, timeoutMilliseconds: Int32 = 15_000

@@ -26,6 +26,9 @@ extension KafkaError {
     /// Another member of the group has this one's `group.instance.id`.
     public var isInstanceTaken: Bool { code == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID.rawValue }
 
+    /// The client knows of no such partition, which may be because the topic has grown since it asked last.
+    public var isPartitionUnknown: Bool { code == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION.rawValue }
+
     /// The topic has no such partition, or there is no such topic.
     public var isUnknownPartition: Bool {
         let codes = [

@@ -481,9 +481,9 @@ extension WorkerAction {
         #expect(script.read { $0.assignedPartitions == 1 })
         #expect(script.read { $0.arriving == 1 })
         #expect(script.read { !$0.isAssigned }, "the worker isn't ready before all is here")
-        // The other is tried again by itself, after a second.
-        #expect(!script.passTicks(9).contains { $0.isRestore })
-        #expect(script.passTicks(2).contains { $0.isRestore })
+        // The other is tried again by itself, after a second, and its copy isn't opened anew: its position counts still.
+        #expect(!script.passTicks(9).contains(.restore(.restore([stuck]))))
+        #expect(script.passTicks(2).contains(.restore(.restore([stuck]))))
     }
 
     @Test func aPartitionThatIsTakenAwayOnItsWayIsForgottenAndTheOthersGoOn() throws {
@@ -523,8 +523,7 @@ extension WorkerAction {
         #expect(script.read { $0.failure == nil }, "the worker goes on")
         var attempts = 0
         for _ in 0..<400 {
-            for case .restore(.openCopies(let copies)) in script.passTicks(1) {
-                script.tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+            for case .restore(.restore(let copies)) in script.passTicks(1) {
                 let said = script.tell { $0.restoreInterrupted(copies[0], fault, at: $1) }
                 if said.contains(.extendChangelog) { attempts += 1 }
             }

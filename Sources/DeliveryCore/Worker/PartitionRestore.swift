@@ -6,6 +6,8 @@
 public struct PartitionRestore: Sendable {
     public enum Stage: Sendable, Equatable {
         case opening
+        /// The copy is open, and nothing was read: Kafka hasn't told where the partition of the changelog ends.
+        case opened
         case restoring
         /// `position`: the changelog's offset up to which the copy is complete.
         case loadingMarkers(position: Int64)
@@ -67,6 +69,7 @@ public struct PartitionRestore: Sendable {
             let stage: UInt64 =
                 switch entry.stage {
                 case .opening: 1
+                case .opened: 5
                 case .restoring: 2
                 case .loadingMarkers: 3
                 case .ready: 4
@@ -93,10 +96,20 @@ public struct PartitionRestore: Sendable {
 
     /// These partitions are to be brought here as well. Those whose restore is under way go on.
     mutating func prepare(_ partitions: [Int32]) {
-        for partition in partitions where entries[partition] == nil {
-            let attempt = begin(partition)
-            if hasChangelog { line.append(partition) } else { actions.append(.open(attempt)) }
+        var starts: [Attempt] = []
+        for partition in partitions {
+            switch entries[partition]?.stage {
+            case nil:
+                let attempt = begin(partition)
+                if hasChangelog { line.append(partition) } else { actions.append(.open(attempt)) }
+            case .opened?:
+                // Its copy's position counts still.
+                entries[partition]!.stage = .restoring
+                starts.append(Attempt(partition: partition, ticket: entries[partition]!.ticket))
+            default: break
+            }
         }
+        if !starts.isEmpty { actions.append(.restore(starts)) }
         openNext()
     }
 
@@ -159,9 +172,17 @@ public struct PartitionRestore: Sendable {
         openNext()
     }
 
-    /// Kafka doesn't answer for the partition.
+    /// Kafka doesn't answer for the partition. What was read, if anything, is read again.
     mutating func interrupted(_ attempt: Attempt) {
-        if isCurrent(attempt, .restoring) { entries[attempt.partition] = nil }
+        if isCurrent(attempt, .restoring) { entries[attempt.partition]!.stage = .opened }
+    }
+
+    /// The partition's restore has begun, and hasn't failed.
+    func isUnderWay(_ partition: Int32) -> Bool {
+        switch entries[partition]?.stage {
+        case nil, .opened?: false
+        default: true
+        }
     }
 
     private mutating func loadMarkers(_ attempt: Attempt, position: Int64) {

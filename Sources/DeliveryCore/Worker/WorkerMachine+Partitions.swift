@@ -36,7 +36,7 @@ extension WorkerMachine {
     /// After each event of an arrival, and with each tick.
     mutating func goOnWithArrivals() {
         guard !arrivals.isEmpty, drain.phase == .running, revocation == nil else { return }
-        let restores = arrivals.restores(at: now) { restore.stage($0) != nil }
+        let restores = arrivals.restores(at: now) { restore.isUnderWay($0) }
         if settings.mode.hasChangelog, !restores.first.isEmpty { note(.restoring(restores.first)) }
         restore.prepare(restores.first + restores.again)
         followRestore()
@@ -212,6 +212,13 @@ extension WorkerMachine {
         note(.partitionsRevoked(numbers, isLost: isLost))
         followGate()
         let places = numbers.compactMap { partitions.place(ofPartition: $0) }
+        guard !places.isEmpty || drain.phase >= .endingShards else {
+            // Nothing of them was read: there is nothing to wait for.
+            act(.unassign(numbers))
+            copies.mustLook = true
+            act(.poll)
+            return goOnWithArrivals()
+        }
         for place in places {
             partitions[place].revoke(shards: settings.shards, hasStore: settings.mode.hasStore)
             discardHeld(place)
@@ -265,6 +272,11 @@ extension WorkerMachine {
         }
         followGate()
         if isCommitted, !isOpen, hasNoDeletes(places) { checkpoint(places) }
+        // Changes that wait for a permit would wait for ever once no partition is left to ask the group with. Nothing that
+        // was committed rests on them.
+        if !isCommitted, transactions == nil, settings.mode.hasChangelog, lease.isDoubtful {
+            act(.requestAll(.abandon(slots: places.map { partitions[$0].slot }, isLost: true)))
+        }
         for place in places { remove(place) }
         act(.unassign(revocation.partitions))
         copies.mustLook = true

@@ -138,7 +138,7 @@ extension WorkerMachine {
         if !restore.isEmpty {
             switch restore.stage(partition) {
             case nil: break
-            case .opening?: states.restore = .opening
+            case .opening?, .opened?: states.restore = .opening
             case .restoring?: states.restore = .restoring
             case .loadingMarkers?: states.restore = .loadingMarkers
             case .ready?: states.restore = .ready

@@ -285,11 +285,6 @@ public struct WorkerMachine: ~Copyable {
     mutating func remove(_ place: Int) -> Bool {
         discardHeld(place)
         let slot = partitions[place].slot
-        // Changes that wait for a permit would wait for ever once no partition is left to ask the group with. Nothing that
-        // was committed rests on them.
-        if transactions == nil, settings.mode.hasChangelog, lease.isDoubtful {
-            act(.requestAll(.abandon(slots: [slot], isLost: true)))
-        }
         act(.requestAll(.end(slots: [slot])))
         due.end(slot)
         parked.end(slot)

@@ -267,6 +267,8 @@ extension Shard {
     func adopt(_ departure: Departure) {
         wallMilliseconds = wallClockMilliseconds()
         guard !hasEnded, isHere(departure.job) else { return leaveOut(departure.job) }
+        // Older records first, of which the push could be the newer.
+        repeat { takeRecords() } while ring.count > 0
         let handle = waiting.keep(.departure(departure))
         switch residency.adopt(deferred(departure, handle), machine) {
         case .deferred: askForTurnEnd()

@@ -160,7 +160,8 @@ final class ShardProducer: TimerHandler {
         case .noTransaction: return .noTransaction
         case .failed(let error):
             lastError = error
-            return error.isRetriable ? .failedForNow : error.isTooLarge ? .tooLarge : .failed
+            return error.isRetriable || error.isPartitionUnknown
+                ? .failedForNow : error.isTooLarge ? .tooLarge : .failed
         }
     }
 

@@ -25,7 +25,7 @@ extension Intake {
                 metadata: ["partition": "\(partition)"])
         case .restoreInterrupted(let partition, let fault):
             logger.warning(
-                "Kafka doesn't answer for a partition of the changelog; it is restored again in a second",
+                "Kafka doesn't answer for a partition of the changelog; it is asked again within seconds",
                 metadata: ["partition": "\(partition)", "error": "\(fault)"])
         case .metadataNotOurs(let partition, let problem):
             logger.warning(

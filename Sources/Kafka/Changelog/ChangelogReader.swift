@@ -107,8 +107,8 @@ public final class ChangelogReader {
         }
     }
 
-    /// Begins to read. Partitions that are being read go on; a partition that is named again begins anew. Blocks for a
-    /// second at most, and only until the first leader is known.
+    /// Begins to read. Partitions that are being read go on; a partition that is named again begins anew. Blocks for two
+    /// seconds at most, and only until the first leader is known.
     ///
     /// A partition with nothing to read is complete at once, and reported so.
     /// - Parameters:

@@ -61,7 +61,9 @@ struct LogEnds: ~Copyable {
                     == RD_KAFKA_RESP_ERR_NO_ERROR, let answer
             else { continue }
             defer { rd_kafka_metadata_destroy(answer) }
-            guard let found = answer.pointee.topics?.pointee, found.err == RD_KAFKA_RESP_ERR_NO_ERROR else {
+            guard answer.pointee.topic_cnt > 0, let found = answer.pointee.topics?.pointee,
+                found.err == RD_KAFKA_RESP_ERR_NO_ERROR
+            else {
                 continue
             }
             let led = UnsafeBufferPointer(start: found.partitions, count: Int(found.partition_cnt))
