@@ -25,7 +25,7 @@ public final class GroupOffsets: @unchecked Sendable {
         }
     }
 
-    /// One above the last offset of each partition's log, open transactions of its producers left out. Partitions whose leaders
+    /// Ends of the partitions' logs, one above their last offsets, open transactions of producers left out. Partitions whose leaders
     /// don't answer in time are left out, too. Blocks for a second more than the given time at most.
     public func logEnds(
         of partitions: [TopicPartition], timeoutMilliseconds: Int32

@@ -58,7 +58,7 @@ extension KafkaConsumer {
         if let error = context.answer(unassign: partitions) { throw error }
     }
 
-    /// Reads these partitions as well. What is fetched ahead of others is kept.
+    /// Reads these partitions as well. Records fetched ahead of others are kept.
     func add(_ partitions: [TopicPartitionOffset]) throws(KafkaError) {
         guard !isClosed else { throw .invalid("assign: the consumer is closed") }
         guard !partitions.isEmpty else { return }

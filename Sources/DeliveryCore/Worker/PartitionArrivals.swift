@@ -78,7 +78,7 @@ struct PartitionArrivals: Sendable {
 
     // MARK: Coming and going
 
-    /// The group has assigned partitions. Those that were arriving already begin anew.
+    /// The group has assigned partitions. Partitions that were arriving already begin anew.
     mutating func add(_ partitions: [Int32], at now: UInt64) {
         let stage: Stage =
             mode.hasChangelog ? .awaitingFormerOwners : mode.hasStore ? .restoring : .fetching
@@ -107,7 +107,7 @@ struct PartitionArrivals: Sendable {
         guard open == nil, !entries.isEmpty else { return nil }
         let due = entries.filter { $0.value.stage != .restoring && $0.value.nextAttempt <= now }
         guard !due.isEmpty else { return nil }
-        // Those that are nearly here go first.
+        // Partitions that are nearly here go first.
         let stage: Stage =
             due.values.contains { $0.stage == .fetching } ? .fetching : .awaitingFormerOwners
         let asked = due.filter { $0.value.stage == stage }

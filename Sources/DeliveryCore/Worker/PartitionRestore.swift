@@ -94,7 +94,7 @@ public struct PartitionRestore: Sendable {
 
     // MARK: Events
 
-    /// These partitions are to be brought here as well. Those whose restore is under way go on.
+    /// These partitions are to be brought here as well. Restores that are under way go on.
     mutating func prepare(_ partitions: [Int32]) {
         var starts: [Attempt] = []
         for partition in partitions {
@@ -172,7 +172,7 @@ public struct PartitionRestore: Sendable {
         openNext()
     }
 
-    /// Kafka doesn't answer for the partition. What was read, if anything, is read again.
+    /// Kafka doesn't answer for the partition. Records that were read are read again.
     mutating func interrupted(_ attempt: Attempt) {
         if isCurrent(attempt, .restoring) { entries[attempt.partition]!.stage = .opened }
     }

@@ -86,7 +86,7 @@ public struct FetchedOffset: Sendable, Equatable {
     /// Nil: nothing.
     public var offset: Int64?
     public var metadata: String
-    /// One above the last offset that the partition's log has; nil: it isn't known.
+    /// End of the partition's log, one above its last offset; nil: it isn't known.
     public var logEnd: Int64?
 
     public init(partition: Int32, offset: Int64?, metadata: String = "", logEnd: Int64? = nil) {

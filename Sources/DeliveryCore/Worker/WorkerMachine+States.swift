@@ -113,7 +113,7 @@ extension WorkerMachine {
         return mark
     }
 
-    /// Of the partition that is nearest to its end.
+    /// State of the partition that is nearest to its end.
     private var takeOver: WorkerStates.TakeOver {
         guard !arrivals.isEmpty else { return .none }
         let asked = arrivals.askedStage
