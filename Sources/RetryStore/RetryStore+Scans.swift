@@ -126,7 +126,7 @@ extension ColumnFamily {
         var left = limit
         while iterator.isValid, left > 0, devices.count < chunk {
             left -= 1
-            // What isn't a device's state is for the inspector to find.
+            // Values that aren't a device's state are for the inspector to find.
             if let device = DeviceKeyBytes(iterator.key)?.device {
                 last = device
                 if DeviceStateBytes.read(iterator.value)?.isAwaited == true { devices.append(device) }

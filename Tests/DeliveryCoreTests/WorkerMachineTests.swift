@@ -3,182 +3,15 @@ import Testing
 
 @testable import DeliveryCore
 
-private let second: UInt64 = 1_000_000_000
-
-/// Plays the shell of a machine: notes what it says.
-private final class WorkerScript {
-    private(set) var machine: WorkerMachine
-    private(set) var now = second
-    private(set) var actions: [WorkerAction] = []
-
-    init(_ mode: StoreMode = .none, shards: Int = 2, jobs: Int = 100) {
-        machine = WorkerMachine(
-            .init(
-                mode: mode, shards: shards, gate: .init(jobs: jobs, bytes: 1 << 30),
-                commitInterval: second / 5, transactionInterval: second / 5, drainDeadline: 20 * second,
-                revokeDeadline: 10 * second, sessionTimeout: 10 * second, readsFromBeginning: true,
-                highestOffset: 1 << 40), now: now)
-        tell { $0.start(at: $1) }
-    }
-
-    /// Tells a fact; returns what follows.
-    @discardableResult
-    func tell(_ fact: (inout WorkerMachine, UInt64) -> Void) -> [WorkerAction] {
-        fact(&machine, now)
-        var said: [WorkerAction] = []
-        while let action = machine.nextAction() { said.append(action) }
-        actions += said
-        return said
-    }
-
-    func pass(_ nanoseconds: UInt64) { now += nanoseconds }
-
-    /// Reads a property; a machine can't be copied, as an expectation would.
-    func read<Value>(_ body: (borrowing WorkerMachine) -> Value) -> Value { body(machine) }
-
-    @discardableResult
-    func tick() -> [WorkerAction] {
-        tell { machine, now in
-            machine.tick(
-                at: DeliveryTime(
-                    wallMilliseconds: 1_700_000_000_000 + Int64(now / 1_000_000), monotonicNanoseconds: now))
-        }
-    }
-
-    /// Lets a second pass, in ticks.
-    @discardableResult
-    func passTicks(_ count: Int = 10) -> [WorkerAction] {
-        (0..<count).flatMap { _ in
-            pass(second / 10)
-            return tick()
-        }
-    }
-
-    /// The group assigns partitions, and Kafka answers at once.
-    @discardableResult
-    func assign(_ partitions: [Int32], offset: Int64? = nil) -> [WorkerAction] {
-        var said = followed(tell { $0.assigned(partitions, at: $1) })
-        while true {
-            guard case .fetchCommitted(let asked, let ticket, _)? = said.last(where: \.isFetch) else { break }
-            said = tell { machine, now in
-                machine.fetched(
-                    ticket,
-                    .success(asked.map { FetchedOffset(partition: $0, offset: offset) }),
-                    at: now)
-            }
-            said = followed(said)
-        }
-        return said
-    }
-
-    /// Kafka answers a question for offsets.
-    func answerOffsets(_ said: [WorkerAction], offset: Int64 = 3) throws -> [WorkerAction] {
-        guard case .fetchCommitted(let asked, let ticket, _)? = said.last(where: \.isFetch) else {
-            throw KafkaFault("nothing is asked")
-        }
-        return tell { machine, now in
-            machine.fetched(
-                ticket, .success(asked.map { FetchedOffset(partition: $0, offset: offset) }), at: now)
-        }
-    }
-
-    private func answer(_ action: PartitionRestore.Action) -> [WorkerAction] {
-        switch action {
-        case .open(let attempt): followed(tell { $0.opened(attempt, isOpen: true, at: $1) })
-        case .openCopies(let attempts): followed(tell { $0.openedCopies(attempts, isOpen: true, at: $1) })
-        case .restore(let attempts):
-            attempts.flatMap { attempt in
-                followed(tell { $0.restored(attempt, position: 7, at: $1) })
-            }
-        case .loadMarkers(let attempt): followed(tell { $0.loadedMarkers(attempt, isLoaded: true, at: $1) })
-        case .cancel: []
-        }
-    }
-
-    private func followed(_ said: [WorkerAction]) -> [WorkerAction] {
-        var all = said
-        for case .restore(let action) in said { all += answer(action) }
-        return all
-    }
-
-    func take(_ offset: Int64, partition: Int32 = 0) -> WorkerMachine.RecordFate {
-        var fate = WorkerMachine.RecordFate.discard
-        tell { machine, now in
-            fate = machine.take(
-                partition: partition, offset: offset, bytes: 100, shard: 0, handle: UInt(offset) + 1, at: now)
-        }
-        return fate
-    }
-
-    @discardableResult
-    func deliver(
-        _ offset: Int64, slot: UInt16 = 0, isStored: Bool = false, isOffsetDone: Bool = false
-    )
-        -> [WorkerAction]
-    {
-        tell { machine, now in
-            machine.delivered(
-                RecordPlace(partitionSlot: slot, offset: offset), isStored: isStored,
-                isOffsetDone: isOffsetDone, device: 5, at: now)
-        }
-    }
-
-    @discardableResult
-    func report(_ shard: Int, _ report: ShardReport) -> [WorkerAction] {
-        tell { $0.shard(shard, report, at: $1) }
-    }
-
-    @discardableResult
-    func reportAll(_ report: (Int) -> ShardReport) -> [WorkerAction] {
-        (0..<2).flatMap { self.report($0, report($0)) }
-    }
-
-    @discardableResult
-    func flushAll(produced: Int = 0, epoch: UInt32 = 0) -> [WorkerAction] {
-        reportAll {
-            .flushed(
-                ShardFlush(
-                    hasWritten: true, produced: $0 == 0 ? produced : 0,
-                    epoch: ChangeEpoch(shard: UInt16($0), epoch: epoch)))
-        }
-    }
-
-    @discardableResult
-    func polled() -> [WorkerAction] {
-        tell { $0.reportsPolled(unreported: 0, bytesHeld: 0, at: $1) }
-    }
-
-    @discardableResult
-    func step(_ step: TransactionCycle.Step, _ failure: TransactionCycle.Failure? = nil) -> [WorkerAction] {
-        tell { $0.stepFinished(.init(step, failure), at: $1) }
-    }
-
-    @discardableResult
-    func freezeAll(_ number: UInt64, produced: Int) -> [WorkerAction] {
-        reportAll { .frozen(number: number, produced: $0 == 0 ? produced : 0) }
-    }
-}
-
-extension WorkerAction {
-    fileprivate var isFetch: Bool { if case .fetchCommitted = self { true } else { false } }
-    fileprivate var isRestore: Bool { if case .restore(.openCopies) = self { true } else { false } }
-    fileprivate var commit: (set: Committer.CommitSet, ticket: UInt64)? {
-        if case .commit(let set, let ticket) = self { (set, ticket) } else { nil }
-    }
-    fileprivate var request: ShardRequest? {
-        if case .requestAll(let request) = self { request } else { nil }
-    }
-}
-
 @Suite struct WorkerMachineTests {
     @Test func anOutcomeThatIsInKafkaIsCommitted() throws {
         let script = WorkerScript()
         #expect(script.assign([0], offset: 3).contains(.assign([PartitionBegin(partition: 0, offset: 3)])))
         #expect(script.take(3) == .hand(slot: 0, isReplay: false))
-        script.pass(second)
+        script.pass(WorkerScript.second)
         #expect(script.tick().allSatisfy { $0.commit == nil }, "nothing has ended")
         script.deliver(3)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         let commit = try #require(script.tick().compactMap(\.commit).first)
         #expect(commit.set.parts.map(\.point.offset) == [4])
         #expect(script.machine.outstanding == 0)
@@ -189,12 +22,12 @@ extension WorkerAction {
         script.assign([0])
         _ = script.take(0)
         script.deliver(0)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         #expect(script.tick().compactMap(\.request).contains(.flush))
         #expect(script.flushAll() == [.sync])
         let failed = script.tell { $0.synced(isDone: false, at: $1) }
         #expect(failed.allSatisfy { $0.commit == nil })
-        script.pass(second)
+        script.pass(WorkerScript.second)
         #expect(script.tick().compactMap(\.request).contains(.flush), "once more")
         #expect(script.flushAll() == [.sync])
         let done = script.tell { $0.synced(isDone: true, at: $1) }
@@ -208,7 +41,7 @@ extension WorkerAction {
         script.deliver(0)
         // Acknowledged before the shard has counted it.
         script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }
-        script.pass(second)
+        script.pass(WorkerScript.second)
         script.tick()
         #expect(script.flushAll(produced: 2).allSatisfy { $0.commit == nil }, "one is missing")
         let said = script.tell {
@@ -223,11 +56,11 @@ extension WorkerAction {
         script.assign([0], offset: 0)
         _ = script.take(0)
         script.deliver(0)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         script.tick()
         script.flushAll(produced: 1)
         // The process is stopped for long: what the changelog still has to get waits for the group's answer.
-        script.pass(30 * second)
+        script.pass(30 * WorkerScript.second)
         let asked = script.tick().compactMap(\.commit)
         #expect(asked.map(\.set.kind) == [.membership])
         let ticket = try #require(asked.first?.ticket)
@@ -245,10 +78,10 @@ extension WorkerAction {
         script.assign([0], offset: 3)
         _ = script.take(3)
         script.deliver(3)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         let commit = try #require(script.tick().compactMap(\.commit).first)
         #expect(commit.set.parts.map(\.point.offset) == [4])
-        script.pass(30 * second)
+        script.pass(30 * WorkerScript.second)
         script.tell { $0.committed(commit.ticket, fault: .partitionsLost, at: $1) }
         let asked = script.tick().compactMap(\.commit)
         #expect(asked.map(\.set.kind) == [.membership])
@@ -275,7 +108,7 @@ extension WorkerAction {
         script.assign([0])
         _ = script.take(0)
         script.deliver(0)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         let closing = script.tell { $0.wake(at: $1) }
         #expect(closing.compactMap(\.request) == [.freeze(number: 1, atOnce: false)])
         #expect(script.report(0, .frozen(number: 7, produced: 9)) == [], "another transaction's")
@@ -296,7 +129,7 @@ extension WorkerAction {
         let script = open()
         _ = script.take(0)
         script.deliver(0)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         script.tell { $0.wake(at: $1) }
         #expect(script.freezeAll(1, produced: 2) == [], "a report is missing")
         script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 0, at: $1) }
@@ -307,7 +140,7 @@ extension WorkerAction {
         let script = open()
         _ = script.take(0)
         script.deliver(0)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         script.tell { $0.wake(at: $1) }
         script.report(0, .frozen(number: 1, produced: 1))
         // The second shard waits for room in the producer.
@@ -329,14 +162,14 @@ extension WorkerAction {
         let script = open()
         _ = script.take(0)
         script.deliver(0)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         script.tell { $0.wake(at: $1) }
         script.freezeAll(1, produced: 1)
         script.step(.sendOffsets)
         script.step(.commit)
         script.step(.begin, .abortable(KafkaFault("fault")))
         script.step(.abort)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         script.tell { $0.wake(at: $1) }
         #expect(
             script.step(.begin).compactMap(\.request)
@@ -348,7 +181,7 @@ extension WorkerAction {
         _ = script.take(0)
         script.deliver(0)
         script.tell { $0.stop(at: $1) }
-        script.pass(30 * second)
+        script.pass(30 * WorkerScript.second)
         script.tick()
         let said = script.reportAll { shard in
             .finished(
@@ -373,7 +206,7 @@ extension WorkerAction {
         #expect(script.actions.contains(.step(.abort)))
         // The shards end before the next transaction begins, and so repeat nothing in it.
         script.tell { $0.stop(at: $1) }
-        script.pass(30 * second)
+        script.pass(30 * WorkerScript.second)
         script.tick()
         script.reportAll { shard in
             .finished(
@@ -465,17 +298,11 @@ extension WorkerAction {
     /// A partition of the changelog without a leader holds up no other.
     @Test func eachPartitionIsReadAsSoonAsItIsRestored() throws {
         let script = WorkerScript(.changelog)
-        var said = script.tell { $0.assigned([0, 1], at: $1) }
-        said = try script.answerOffsets(said)
-        guard case .restore(.openCopies(let copies))? = said.first(where: \.isRestore) else {
-            Issue.record("nothing is opened")
-            return
-        }
-        script.tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+        let copies = try script.openCopies([0, 1])
         let (stuck, good) = (copies[0], copies[1])
         script.tell { $0.restoreInterrupted(stuck, KafkaFault("no leader", .retriable), at: $1) }
         script.tell { $0.restored(good, position: 7, at: $1) }
-        said = script.tell { $0.loadedMarkers(good, isLoaded: true, at: $1) }
+        let said = script.tell { $0.loadedMarkers(good, isLoaded: true, at: $1) }
         let read = try script.answerOffsets(said)
         #expect(read.contains(.assign([PartitionBegin(partition: good.partition, offset: 3)])))
         #expect(script.read { $0.assignedPartitions == 1 })
@@ -488,13 +315,7 @@ extension WorkerAction {
 
     @Test func aPartitionThatIsTakenAwayOnItsWayIsForgottenAndTheOthersGoOn() throws {
         let script = WorkerScript(.changelog)
-        var said = script.tell { $0.assigned([0, 1], at: $1) }
-        said = try script.answerOffsets(said)
-        guard case .restore(.openCopies(let copies))? = said.first(where: \.isRestore) else {
-            Issue.record("nothing is opened")
-            return
-        }
-        script.tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+        let copies = try script.openCopies([0, 1])
         let revoked = script.tell { $0.revoked([0], isLost: false, at: $1) }
         #expect(revoked.contains(.restore(.cancel([0]))))
         script.passTicks(2)
@@ -502,7 +323,7 @@ extension WorkerAction {
         // A late answer for the partition that went is ignored.
         script.tell { $0.restored(copies[0], position: 7, at: $1) }
         script.tell { $0.restored(copies[1], position: 7, at: $1) }
-        said = script.tell { $0.loadedMarkers(copies[1], isLoaded: true, at: $1) }
+        let said = script.tell { $0.loadedMarkers(copies[1], isLoaded: true, at: $1) }
         let read = try script.answerOffsets(said)
         #expect(read.contains(.assign([PartitionBegin(partition: 1, offset: 3)])))
         #expect(script.read { $0.arriving == nil })
@@ -510,13 +331,7 @@ extension WorkerAction {
 
     @Test func aChangelogThatIsSmallerThanTheJobsTopicIsExtendedNowAndThen() throws {
         let script = WorkerScript(.changelog)
-        var said = script.tell { $0.assigned([4], at: $1) }
-        said = try script.answerOffsets(said)
-        guard case .restore(.openCopies(let copies))? = said.first(where: \.isRestore) else {
-            Issue.record("nothing is opened")
-            return
-        }
-        script.tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+        let copies = try script.openCopies([4])
         let fault = KafkaFault("no such partition", .unknownPartition)
         let interrupted = script.tell { $0.restoreInterrupted(copies[0], fault, at: $1) }
         #expect(interrupted.contains(.extendChangelog))
@@ -630,7 +445,7 @@ extension WorkerAction {
         script.assign([3])
         _ = script.take(0)
         script.deliver(0)
-        script.pass(second)
+        script.pass(WorkerScript.second)
         script.tell { $0.wake(at: $1) }
         guard case .sendOffsets(let parts)? = script.freezeAll(1, produced: 1).last else {
             Issue.record("no offsets")
@@ -716,7 +531,7 @@ extension WorkerAction {
         script.tell { $0.stop(at: $1) }
         script.reportAll { _ in .drained(0) }
         script.reportAll { _ in .settledAll }
-        script.pass(second)
+        script.pass(WorkerScript.second)
         script.tell { $0.wake(at: $1) }
         script.freezeAll(1, produced: 2)
         script.step(.sendOffsets)

@@ -68,8 +68,6 @@ struct PartitionArrivals: Sendable {
     var count: Int { entries.count }
     var partitions: [Int32] { entries.keys.sorted() }
 
-    func stage(_ partition: Int32) -> Stage? { entries[partition]?.stage }
-
     /// Stage of the question that is open; nil: none is.
     var askedStage: Stage? { open?.stage }
 
@@ -97,8 +95,6 @@ struct PartitionArrivals: Sendable {
     mutating func remove(_ partitions: [Int32]) {
         for partition in partitions { entries[partition] = nil }
     }
-
-    mutating func removeAll() { entries = [:] }
 
     // MARK: Questions
 

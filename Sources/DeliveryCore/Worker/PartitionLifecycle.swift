@@ -99,7 +99,10 @@ public struct PartitionLifecycle: Sendable {
     public var oldestPollTime: UInt64? { tracker.oldestOutstanding.flatMap { pollTimes.time(of: $0) } }
 
     /// An item of the store may come back: its record was read, or is of an earlier log.
-    public func mayReturn(_ offset: Int64) -> Bool { offset < tracker.end || offset >= earlierFrom }
+    public var mayReturn: (Int64) -> Bool {
+        let (end, earlierFrom) = (tracker.end, earlierFrom)
+        return { $0 < end || $0 >= earlierFrom }
+    }
 
     var beginRequest: ShardRequest {
         .begin(

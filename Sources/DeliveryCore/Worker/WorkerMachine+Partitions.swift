@@ -24,7 +24,7 @@ extension WorkerMachine {
     }
 
     private mutating func arrive(_ partitions: [Int32]) {
-        // What was restored for an assignment of before may have changed since.
+        // A part of the store that was restored for an assignment of before may have changed since.
         restore.cancel(partitions)
         arrivals.add(partitions, at: now)
         followRestore()

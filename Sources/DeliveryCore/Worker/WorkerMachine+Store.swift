@@ -65,8 +65,8 @@ extension WorkerMachine {
     public mutating func found(_ slot: UInt16, _ items: [DueItem]?, isEnd: Bool, at now: UInt64) {
         self.now = max(self.now, now)
         guard let place = partitions.place(ofSlot: slot) else { return }
-        let (end, earlierFrom) = (partitions[place].end, partitions[place].earlierFrom)
-        let due = due.found(slot, items, isEnd: isEnd) { $0 < end || $0 >= earlierFrom }
+        let end = partitions[place].end
+        let due = due.found(slot, items, isEnd: isEnd, mayReturn: partitions[place].mayReturn)
         guard !due.isEmpty else { return }
         var parts = [[DueItem]](repeating: [], count: settings.shards)
         for item in due { parts[shardIndex(ofHash: item.device.low, shards: settings.shards)].append(item) }
@@ -93,10 +93,9 @@ extension WorkerMachine {
         self.now = max(self.now, now)
         let place = partitions.place(ofSlot: look.slot)
         let end = place.map { partitions[$0].end } ?? 0
-        let earlierFrom = place.map { partitions[$0].earlierFrom } ?? .max
-        let parts = parked.found(look, items, cursor: cursor, isEnd: isEnd, at: self.now) {
-            $0 < end || $0 >= earlierFrom
-        }
+        let mayReturn = place.map { partitions[$0].mayReturn } ?? { _ in false }
+        let parts = parked.found(
+            look, items, cursor: cursor, isEnd: isEnd, at: self.now, mayReturn: mayReturn)
         for part in parts {
             act(.request(shard: part.shard, .parked(slot: look.slot, part.items, readThrough: end - 1)))
         }

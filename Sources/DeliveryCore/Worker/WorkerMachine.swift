@@ -120,7 +120,6 @@ public struct WorkerMachine: ~Copyable {
     var isInDoubt = false
     /// Shards that have yet to do what they were asked for, and the number of the question.
     var passes: (number: UInt64, awaited: Int) = (0, 0)
-    var nextTicket: UInt64 = 0
     /// The end of the permit, in nanoseconds.
     var permitEnd: UInt64 = 0
     /// When a failed attempt to take partitions over is noted again, in nanoseconds.

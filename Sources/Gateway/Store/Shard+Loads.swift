@@ -124,7 +124,7 @@ extension Shard {
         if case .departure(let departure)? = waiting.take(handle) { departure } else { nil }
     }
 
-    /// What has waited is of a partition that goes away.
+    /// An event that has waited is of a partition that goes away.
     func letGo(_ handle: UInt32) {
         counters.abandoned += 1
         switch waiting.take(handle) {

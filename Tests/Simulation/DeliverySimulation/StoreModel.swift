@@ -40,7 +40,7 @@ struct StoreModel {
         case unmark(job: Int)
     }
 
-    /// What was before a write.
+    /// State before a write.
     private enum Change {
         case item(job: Int, Entry?)
         case due(Due, isThere: Bool)
@@ -205,7 +205,7 @@ struct StoredKey: Equatable {
     var due: Int64
 }
 
-/// What a shard hands to the store at once.
+/// Batch that a shard hands to the store.
 struct StoreBatch {
     struct Load {
         var token: Int

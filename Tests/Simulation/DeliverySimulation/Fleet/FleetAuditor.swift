@@ -16,7 +16,7 @@ final class FleetAuditor {
     /// Jobs that a transaction's offsets cover, and whose outcomes aren't visible yet; since when.
     private var owed: [(job: Int, since: UInt64)] = []
 
-    /// What a reader of the changelog sees, by partition and key: items.
+    /// Items that a reader of the changelog sees, by partition and key.
     private var changelog: [[Int: (token: Int, offset: Int64, job: Int)]] = []
     /// How often the changelog has a job's item, by job.
     private var kept: [Int: Int] = [:]

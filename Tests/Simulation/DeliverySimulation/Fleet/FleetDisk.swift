@@ -14,7 +14,7 @@ struct FleetItemKey: Hashable {
     var offset: Int64
 }
 
-/// One write to a part of a store, or a record of the changelog.
+/// Write to a part of a store, or a record of the changelog.
 enum FleetChange {
     case put(FleetItemKey, FleetItem, replacingDue: Int64?)
     /// Without `due` it is looked up, as a restorer does.
@@ -48,7 +48,7 @@ final class FleetPart {
     private(set) var presences: [Int: KnownPresence] = [:]
     private(set) var marks: [Int64: APNSID] = [:]
 
-    /// What was before a write.
+    /// State before a write.
     private enum Undo {
         case item(FleetItemKey, FleetItem?)
         case due(DueItem, isThere: Bool)
@@ -56,7 +56,7 @@ final class FleetPart {
         case mark(Int64, APNSID?)
     }
 
-    /// Of writes that a power loss could take back, in their order.
+    /// States before the writes that a power loss could take back, in their order.
     private var unsynced: [(batch: Int, undo: Undo)] = []
 
     init(_ partition: Int32) { self.partition = partition }
@@ -210,7 +210,7 @@ final class FleetDisk {
 
     func sync() { for part in parts.values { part.sync() } }
 
-    /// What wasn't synced is gone from a drawn batch on.
+    /// Writes that weren't synced are gone from a drawn batch on.
     func losePower(_ below: (Int) -> Int) {
         let batches = Set(parts.values.flatMap(\.unsyncedBatches)).sorted()
         guard !batches.isEmpty else { return }
@@ -221,19 +221,19 @@ final class FleetDisk {
     func isDurable(_ job: Int, _ partition: Int) -> Bool { parts[Int32(partition)]?.isDurable(job) ?? false }
 }
 
-/// What a shard hands to the store at once.
+/// Batch that a shard hands to the store.
 struct FleetBatch {
     var writes: [(part: FleetPart, change: FleetChange)] = []
     var loads: [(part: FleetPart, token: Int)] = []
     /// Items that go to other shards, which the store has under their new tokens.
     var departures: [ShardProcess.Departure] = []
-    /// What the residency hears of when the batch is done.
+    /// Loads that the residency hears of when the batch is done.
     var requests = StoreRequests()
 
     var isEmpty: Bool { writes.isEmpty && loads.isEmpty }
 }
 
-/// What a load has found.
+/// Result of a load.
 struct FleetLoaded {
     var presence: KnownPresence?
     var items: [(offset: Int64, item: FleetItem)]

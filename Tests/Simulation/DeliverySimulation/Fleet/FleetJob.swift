@@ -19,7 +19,7 @@ struct FleetJob {
     var facts: PushFacts
     /// Of a cancel.
     var target = CancelTarget.notificationKey(0)
-    /// Of a token change, the new token; of a receipt, the push.
+    /// The new token of a token change; the push of a receipt.
     var subject = -1
     /// In milliseconds since the epoch.
     var occurred: Int64 = 0

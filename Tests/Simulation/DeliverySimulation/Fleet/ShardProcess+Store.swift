@@ -1,7 +1,7 @@
 import DeliveryCore
 import SluiceModel
 
-/// What the residency and the delivery machine ask of the store, and what that answers.
+/// Orders of the residency and of the delivery machine to the store, and the store's answers.
 extension ShardProcess {
     func keep(_ event: Event) -> UInt32 {
         nextHandle &+= 1
@@ -142,7 +142,7 @@ extension ShardProcess {
         return departure
     }
 
-    /// What has waited is of a partition that goes away.
+    /// An event that has waited is of a partition that goes away.
     func letGo(_ handle: UInt32) {
         switch events.removeValue(forKey: handle) {
         case .record(let record)?, .change(let record)?:
@@ -456,7 +456,7 @@ extension ShardProcess {
         pastTokens[number] = token
     }
 
-    /// What has come to a device by a token change goes on where the device's own token was changed to after that.
+    /// Pushes that came to a device by a token change go on to the device's own later token.
     func moveOn(_ device: DeviceKey, after occurred: Int64) {
         guard hasStore, let past = residency.change(of: device, after: occurred) else { return }
         let token = pastTokens[past.number]

@@ -470,7 +470,7 @@ final class WorkerProcess {
             act()
         }
         guard let task = diskTasks.first, isRunning else { return }
-        // What is written waits until the disk takes it.
+        // Writes wait until the disk takes them.
         if case .batch = task, disk.isFailing { return }
         _ = diskTasks.popFirst()
         world.counts.events += 1
@@ -585,7 +585,7 @@ final class WorkerProcess {
         disk.checkpoint(part, .init(offset: position, reachedMilliseconds: time.wallMilliseconds))
     }
 
-    /// What was asked of the store is done before it closes, unless it fails.
+    /// Orders to the store are carried out before the store closes, unless the store fails.
     private func closeStore() {
         guard !disk.isFailing else { return }
         while let task = diskTasks.popFirst() {

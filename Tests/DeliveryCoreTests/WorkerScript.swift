@@ -1,0 +1,182 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+/// Plays the shell of a machine: notes what it says.
+final class WorkerScript {
+    static let second: UInt64 = 1_000_000_000
+
+    private(set) var machine: WorkerMachine
+    private(set) var now = WorkerScript.second
+    private(set) var actions: [WorkerAction] = []
+
+    init(_ mode: StoreMode = .none, shards: Int = 2, jobs: Int = 100) {
+        machine = WorkerMachine(
+            .init(
+                mode: mode, shards: shards, gate: .init(jobs: jobs, bytes: 1 << 30),
+                commitInterval: Self.second / 5, transactionInterval: Self.second / 5,
+                drainDeadline: 20 * Self.second,
+                revokeDeadline: 10 * Self.second, sessionTimeout: 10 * Self.second, readsFromBeginning: true,
+                highestOffset: 1 << 40), now: now)
+        tell { $0.start(at: $1) }
+    }
+
+    /// Tells a fact; returns what follows.
+    @discardableResult
+    func tell(_ fact: (inout WorkerMachine, UInt64) -> Void) -> [WorkerAction] {
+        fact(&machine, now)
+        var said: [WorkerAction] = []
+        while let action = machine.nextAction() { said.append(action) }
+        actions += said
+        return said
+    }
+
+    func pass(_ nanoseconds: UInt64) { now += nanoseconds }
+
+    /// Reads a property; a machine can't be copied, as an expectation would.
+    func read<Value>(_ body: (borrowing WorkerMachine) -> Value) -> Value { body(machine) }
+
+    @discardableResult
+    func tick() -> [WorkerAction] {
+        tell { machine, now in
+            machine.tick(
+                at: DeliveryTime(
+                    wallMilliseconds: 1_700_000_000_000 + Int64(now / 1_000_000), monotonicNanoseconds: now))
+        }
+    }
+
+    /// Lets a second pass, in ticks.
+    @discardableResult
+    func passTicks(_ count: Int = 10) -> [WorkerAction] {
+        (0..<count).flatMap { _ in
+            pass(Self.second / 10)
+            return tick()
+        }
+    }
+
+    /// The group assigns partitions, and Kafka answers at once.
+    @discardableResult
+    func assign(_ partitions: [Int32], offset: Int64? = nil) -> [WorkerAction] {
+        var said = followed(tell { $0.assigned(partitions, at: $1) })
+        while true {
+            guard case .fetchCommitted(let asked, let ticket, _)? = said.last(where: \.isFetch) else { break }
+            said = tell { machine, now in
+                machine.fetched(
+                    ticket,
+                    .success(asked.map { FetchedOffset(partition: $0, offset: offset) }),
+                    at: now)
+            }
+            said = followed(said)
+        }
+        return said
+    }
+
+    /// Kafka answers a question for offsets.
+    func answerOffsets(_ said: [WorkerAction], offset: Int64 = 3) throws -> [WorkerAction] {
+        guard case .fetchCommitted(let asked, let ticket, _)? = said.last(where: \.isFetch) else {
+            throw KafkaFault("nothing is asked")
+        }
+        return tell { machine, now in
+            machine.fetched(
+                ticket, .success(asked.map { FetchedOffset(partition: $0, offset: offset) }), at: now)
+        }
+    }
+
+    /// The group assigns partitions with a changelog, and their copies are opened.
+    func openCopies(_ partitions: [Int32]) throws -> [PartitionRestore.Attempt] {
+        let said = try answerOffsets(tell { $0.assigned(partitions, at: $1) })
+        guard case .restore(.openCopies(let copies))? = said.first(where: \.isRestore) else {
+            throw KafkaFault("nothing is opened")
+        }
+        tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+        return copies
+    }
+
+    private func answer(_ action: PartitionRestore.Action) -> [WorkerAction] {
+        switch action {
+        case .open(let attempt): followed(tell { $0.opened(attempt, isOpen: true, at: $1) })
+        case .openCopies(let attempts): followed(tell { $0.openedCopies(attempts, isOpen: true, at: $1) })
+        case .restore(let attempts):
+            attempts.flatMap { attempt in
+                followed(tell { $0.restored(attempt, position: 7, at: $1) })
+            }
+        case .loadMarkers(let attempt): followed(tell { $0.loadedMarkers(attempt, isLoaded: true, at: $1) })
+        case .cancel: []
+        }
+    }
+
+    private func followed(_ said: [WorkerAction]) -> [WorkerAction] {
+        var all = said
+        for case .restore(let action) in said { all += answer(action) }
+        return all
+    }
+
+    func take(_ offset: Int64, partition: Int32 = 0) -> WorkerMachine.RecordFate {
+        var fate = WorkerMachine.RecordFate.discard
+        tell { machine, now in
+            fate = machine.take(
+                partition: partition, offset: offset, bytes: 100, shard: 0, handle: UInt(offset) + 1, at: now)
+        }
+        return fate
+    }
+
+    @discardableResult
+    func deliver(
+        _ offset: Int64, slot: UInt16 = 0, isStored: Bool = false, isOffsetDone: Bool = false
+    )
+        -> [WorkerAction]
+    {
+        tell { machine, now in
+            machine.delivered(
+                RecordPlace(partitionSlot: slot, offset: offset), isStored: isStored,
+                isOffsetDone: isOffsetDone, device: 5, at: now)
+        }
+    }
+
+    @discardableResult
+    func report(_ shard: Int, _ report: ShardReport) -> [WorkerAction] {
+        tell { $0.shard(shard, report, at: $1) }
+    }
+
+    @discardableResult
+    func reportAll(_ report: (Int) -> ShardReport) -> [WorkerAction] {
+        (0..<2).flatMap { self.report($0, report($0)) }
+    }
+
+    @discardableResult
+    func flushAll(produced: Int = 0, epoch: UInt32 = 0) -> [WorkerAction] {
+        reportAll {
+            .flushed(
+                ShardFlush(
+                    hasWritten: true, produced: $0 == 0 ? produced : 0,
+                    epoch: ChangeEpoch(shard: UInt16($0), epoch: epoch)))
+        }
+    }
+
+    @discardableResult
+    func polled() -> [WorkerAction] {
+        tell { $0.reportsPolled(unreported: 0, bytesHeld: 0, at: $1) }
+    }
+
+    @discardableResult
+    func step(_ step: TransactionCycle.Step, _ failure: TransactionCycle.Failure? = nil) -> [WorkerAction] {
+        tell { $0.stepFinished(.init(step, failure), at: $1) }
+    }
+
+    @discardableResult
+    func freezeAll(_ number: UInt64, produced: Int) -> [WorkerAction] {
+        reportAll { .frozen(number: number, produced: $0 == 0 ? produced : 0) }
+    }
+}
+
+extension WorkerAction {
+    var isFetch: Bool { if case .fetchCommitted = self { true } else { false } }
+    var isRestore: Bool { if case .restore(.openCopies) = self { true } else { false } }
+    var commit: (set: Committer.CommitSet, ticket: UInt64)? {
+        if case .commit(let set, let ticket) = self { (set, ticket) } else { nil }
+    }
+    var request: ShardRequest? {
+        if case .requestAll(let request) = self { request } else { nil }
+    }
+}
