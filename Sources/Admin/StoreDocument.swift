@@ -27,8 +27,8 @@ enum StoreDocument {
             "writes-stopped": statistics.isWriteStopped,
             "counters": [
                 "puts": totals.store.puts, "removals": totals.store.removals, "loads": totals.store.loads,
-                "loaded": totals.store.loaded, "damaged": totals.store.damaged,
-                "unsendable": totals.store.unsendable,
+                "loaded": totals.store.loaded, "forgotten": totals.store.forgotten,
+                "damaged": totals.store.damaged, "unsendable": totals.store.unsendable,
                 "failures": intake.counters.storeFailures,
             ],
         ]

@@ -141,6 +141,9 @@ enum WorkerMetrics {
         metrics.counter("store_removals", "Items removed from the store.", totals.store.removals)
         metrics.counter("store_loads", "Looks into the store for a device's items.", totals.store.loads)
         metrics.counter("store_loaded_items", "Items that those looks found.", totals.store.loaded)
+        metrics.counter(
+            "store_forgotten_devices", "Presences of devices that have expired, and were removed.",
+            totals.store.forgotten)
         metrics.counter("store_damaged_items", "Items that could not be read.", totals.store.damaged)
         metrics.counter(
             "store_unsendable_items",

@@ -8,6 +8,8 @@ public struct LoadedDevice: Sendable {
     public var device: DeviceKey
     /// Nil: nothing is known. It can have expired.
     public var state: DeviceState?
+    /// Where the device's token is; empty: the store has no state of it, or none with a token.
+    var token: Range<Int>
     /// Its items' places in ``BatchResult/items``, by offset.
     public var items: Range<Int>
 }
@@ -47,6 +49,11 @@ public final class BatchResult: @unchecked Sendable {
     public func push(_ item: LoadedItem) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: arena.bytes[item.start..<item.start + item.count])
     }
+
+    /// The digits of a device's token, in lower case, alive as long as this result; empty: the store doesn't have them.
+    public func token(_ device: LoadedDevice) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(rebasing: arena.bytes[device.token])
+    }
 }
 
 /// Reads the devices of one batch, all in the same state of the database.
@@ -81,13 +88,15 @@ struct DeviceLoader: ~Copyable {
             iterator.next()
         }
         try iterator.check()
+        let token = arena.count
         let state = try partition.devices.withValue(of: DeviceKeyBytes(request.device)) {
-            DeviceStateBytes.read($0)
+            DeviceStateBytes.withToken($0) { arena.append($0) }
+            return DeviceStateBytes.read($0)
         }
         loads.append(
             LoadedDevice(
                 partition: partition.number, device: request.device, state: state ?? nil,
-                items: first..<items.count))
+                token: token..<arena.count, items: first..<items.count))
     }
 
     private func damage(_ partition: StorePartition, _ what: String) -> RetryStoreError {

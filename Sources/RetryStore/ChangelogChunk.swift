@@ -87,7 +87,24 @@ public final class ChangelogChunk: @unchecked Sendable {
         case .mark(let offset):
             write(ItemKeyBytes(StoreMarkBytes.key(offset)), value, partition.items, writes)
         case .device(let token):
-            write(DeviceKeyBytes(hasher.device(token)), value, partition.devices, writes)
+            writeState(value, token, partition)
+        }
+    }
+
+    /// With its token, so that the changelog can be made to forget the device.
+    private func writeState(
+        _ value: UnsafeRawBufferPointer?, _ token: UnsafeRawBufferPointer, _ partition: StorePartition
+    ) {
+        let key = DeviceKeyBytes(hasher.device(token))
+        guard let value, let state = DeviceStateBytes.read(value), DeviceToken.violation(token) != .hex else {
+            return write(key, value, partition.devices, writes)
+        }
+        withUnsafeTemporaryAllocation(
+            byteCount: DeviceStateBytes.count(withToken: token), alignment: 1
+        ) { bytes in
+            DeviceStateBytes.write(state, to: bytes.baseAddress!)
+            DeviceStateBytes.addToken(token, to: bytes.baseAddress!)
+            write(key, UnsafeRawBufferPointer(bytes), partition.devices, writes)
         }
     }
 

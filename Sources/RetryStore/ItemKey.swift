@@ -24,8 +24,8 @@ public struct DeviceState: Equatable, BitwiseCopyable, Sendable {
     public var learnedMilliseconds: Int64
     /// The offset of that report's record, which orders reports of one moment; -1 when there was none or it isn't known.
     public var learnedOffset: Int64
-    /// From when on it says nothing any more, in milliseconds since the epoch. The store forgets it some time later:
-    /// a load can still bring one that has expired.
+    /// From when on it counts no more, in milliseconds since the epoch. The store keeps the state until it is removed: a
+    /// load can bring one that has expired.
     public var expiryMilliseconds: Int64
 
     public init(
@@ -78,6 +78,15 @@ public struct DueCursor: Hashable, BitwiseCopyable, Sendable {
     public var entry: DueEntry
 
     public init(_ entry: DueEntry) { self.entry = entry }
+}
+
+/// A part of the devices whose state has expired.
+public struct ExpiredScan: Sendable {
+    public var devices: [DeviceKey]
+    /// The last device that was seen, where to go on; what the scan began with if there was none.
+    public var last: DeviceKey?
+    /// There is no more in the partition.
+    public var isEnd: Bool
 }
 
 /// A part of what is due, in the order of `due`, device and offset.

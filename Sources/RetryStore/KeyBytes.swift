@@ -98,9 +98,15 @@ struct ParkedBytes: BitwiseCopyable {
     var topic: UInt32 { UInt32(bigEndian: value) }
 }
 
-/// The value of `devices-<p>`.
+/// The value of `devices-<p>`, and without a token that of a device in the changelog.
+///
+/// | version | bytes |
+/// |---|---|
+/// | 2 | 26: version, presence, learned, expiry, offset |
+/// | 3 | the same, and half as many as the device token has digits: the token, so that the changelog can forget it |
 enum DeviceStateBytes {
     static let version: UInt8 = 2
+    static let versionWithToken: UInt8 = 3
     static let count = 26
     /// Without the report's offset.
     private static let version1Count = 18
@@ -116,13 +122,35 @@ enum DeviceStateBytes {
         target.storeBytes(of: state.learnedOffset.bigEndian, toByteOffset: 18, as: Int64.self)
     }
 
+    /// Bytes of a state with the device's token, whose digits are valid. An odd number of digits is no token.
+    static func count(withToken token: UnsafeRawBufferPointer) -> Int {
+        token.count % 2 == 0 ? count + token.count / 2 : count
+    }
+
+    /// Adds the token to a state that was written.
+    static func addToken(_ token: UnsafeRawBufferPointer, to target: UnsafeMutableRawPointer) {
+        guard token.count % 2 == 0, !token.isEmpty else { return }
+        target.storeBytes(of: versionWithToken, as: UInt8.self)
+        HexadecimalText.pack(token, into: target + count)
+    }
+
+    /// Calls with the token's digits, in lower case; not at all where there is none.
+    static func withToken(_ bytes: UnsafeRawBufferPointer, _ body: (UnsafeRawBufferPointer) -> Void) {
+        guard bytes.count > count, bytes[0] == versionWithToken else { return }
+        let packed = UnsafeRawBufferPointer(rebasing: bytes[count...])
+        withUnsafeTemporaryAllocation(byteCount: packed.count * 2, alignment: 8) { digits in
+            HexadecimalText.unpack(packed, upperCase: false, into: digits.baseAddress!)
+            body(UnsafeRawBufferPointer(digits))
+        }
+    }
+
     /// Nil for what isn't one.
     static func read(_ bytes: UnsafeRawBufferPointer) -> DeviceState? {
         guard bytes.count >= version1Count else { return nil }
         let offset: Int64
         switch (bytes[0], bytes.count) {
         case (1, version1Count): offset = -1
-        case (version, count):
+        case (version, count), (versionWithToken, (count + 1)...):
             offset = Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 18, as: Int64.self))
         default: return nil
         }

@@ -61,8 +61,9 @@ extension RetryStore {
             while !isEnd {
                 if isClosing.load(ordering: .relaxed) { throw .closed }
                 var devices: [DeviceKey] = []
-                isEnd = try partition.devices.scanAwaited(
-                    after: &last, chunk: max(1, chunk), limit: Self.keysPerIterator, into: &devices)
+                isEnd = try partition.devices.scan(
+                    after: &last, chunk: max(1, chunk), limit: Self.keysPerIterator, into: &devices
+                ) { $0.isAwaited }
                 if !devices.isEmpty { each(devices) }
             }
         }
@@ -82,6 +83,26 @@ extension RetryStore {
             if isClosing.load(ordering: .relaxed) { throw .closed }
             return try partition.due.scanParked(
                 topic, after: after, limit: max(1, limit), keys: Self.keysPerIterator)
+        }
+    }
+
+    /// Finds devices whose state has expired. Each call looks at a bounded part of the partition's devices. On the scan
+    /// thread.
+    /// - Parameters:
+    ///   - after: the last device that the scan before has seen; nil: from the beginning.
+    ///   - through: the last moment of expiry that counts, in milliseconds since the epoch.
+    ///   - limit: of devices that are found.
+    public func scanExpired(
+        _ partition: StorePartition, after: DeviceKey?, through: Int64, limit: Int,
+        completion: @escaping @Sendable (Result<ExpiredScan, RetryStoreError>) -> Void
+    ) {
+        run(on: scanLoop, completion) { [self] () throws(RetryStoreError) in
+            if isClosing.load(ordering: .relaxed) { throw .closed }
+            var scan = ExpiredScan(devices: [], last: after, isEnd: false)
+            scan.isEnd = try partition.devices.scan(
+                after: &scan.last, chunk: max(1, limit), limit: Self.keysPerIterator, into: &scan.devices
+            ) { $0.expiryMilliseconds <= through }
+            return scan
         }
     }
 
@@ -113,8 +134,9 @@ extension ColumnFamily {
 
 extension ColumnFamily {
     /// Looks at so many devices, or until a chunk is full. Whether these were the last; else `last` is moved on.
-    fileprivate func scanAwaited(
-        after last: inout DeviceKey?, chunk: Int, limit: Int, into devices: inout [DeviceKey]
+    fileprivate func scan(
+        after last: inout DeviceKey?, chunk: Int, limit: Int, into devices: inout [DeviceKey],
+        _ counts: (DeviceState) -> Bool
     ) throws(RetryStoreError) -> Bool {
         let iterator = StoreIterator(self, .total, isOnce: true)
         if let last {
@@ -129,7 +151,7 @@ extension ColumnFamily {
             // Values that aren't a device's state are for the inspector to find.
             if let device = DeviceKeyBytes(iterator.key)?.device {
                 last = device
-                if DeviceStateBytes.read(iterator.value)?.isAwaited == true { devices.append(device) }
+                if let state = DeviceStateBytes.read(iterator.value), counts(state) { devices.append(device) }
             }
             iterator.next()
         }

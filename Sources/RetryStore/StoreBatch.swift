@@ -98,9 +98,15 @@ public struct StoreBatch: ~Copyable, Sendable {
     }
 
     /// Stores what is known of a device.
-    public mutating func put(_ partition: StorePartition, device: DeviceKey, _ state: DeviceState) {
-        put(partition.devices, DeviceKeyBytes(device), count: DeviceStateBytes.count) {
+    /// - Parameter token: valid digits, which a load gives back with a state that has expired; nil: they aren't needed.
+    public mutating func put(
+        _ partition: StorePartition, device: DeviceKey, _ state: DeviceState,
+        token: UnsafeRawBufferPointer? = nil
+    ) {
+        let count = token.map { DeviceStateBytes.count(withToken: $0) } ?? DeviceStateBytes.count
+        put(partition.devices, DeviceKeyBytes(device), count: count) {
             DeviceStateBytes.write(state, to: $0)
+            if let token { DeviceStateBytes.addToken(token, to: $0) }
         }
     }
 

@@ -14,7 +14,6 @@ final class StoreOptions: @unchecked Sendable {
     let devices: OpaquePointer
     let cache: OpaquePointer
     /// The database keeps a bare pointer to it, so these options live as long as the database.
-    private let expiry: OpaquePointer
 
     /// - Parameters:
     ///   - memtableBytes: of all column families together, at most: they are written out from half of it on, and what is
@@ -26,12 +25,11 @@ final class StoreOptions: @unchecked Sendable {
     ) {
         sluice_return_large_blocks()
         cache = rocksdb_cache_create_lru(blockCacheBytes)
-        expiry = Self.deviceExpiry()
         database = Self.makeDatabase(memtableBytes)
         sluice_set_info_log(database, logDirectory)
         due = Self.makeDue(database, cache, memtableBytes, isReadOnly: isReadOnly)
         items = Self.makeItems(database, cache, memtableBytes)
-        devices = Self.makeDevices(database, cache, memtableBytes, expiry)
+        devices = Self.makeDevices(database, cache, memtableBytes)
     }
 
     deinit {
@@ -39,7 +37,6 @@ final class StoreOptions: @unchecked Sendable {
         rocksdb_options_destroy(items)
         rocksdb_options_destroy(due)
         rocksdb_options_destroy(database)
-        rocksdb_compactionfilter_destroy(expiry)
         rocksdb_cache_destroy(cache)
     }
 
@@ -107,8 +104,7 @@ final class StoreOptions: @unchecked Sendable {
     private static func makeKeys(
         _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
     ) -> OpaquePointer {
-        // Each file is compacted once a day: removed items give their room back, and device states that have expired go,
-        // even where nothing is written any more.
+        // Each file is compacted once a day: removed items give their room back, even where nothing is written any more.
         let options = copy(database, with: "periodic_compaction_seconds=86400")
         setTables(options, cache, bloomOfPrefixes: false)
         // Keys come into a memtable in any order: it is to fit into the processor's cache when it is put in order.
@@ -183,11 +179,10 @@ final class StoreOptions: @unchecked Sendable {
     }
 
     private static func makeDevices(
-        _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int, _ expiry: OpaquePointer
+        _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
     ) -> OpaquePointer {
         let options = makeKeys(database, cache, memtableBytes)
         setTables(options, cache, bloomOfPrefixes: false)
-        rocksdb_options_set_compaction_filter(options, expiry)
         return options
     }
 
@@ -220,25 +215,5 @@ final class StoreOptions: @unchecked Sendable {
             preconditionFailure("RocksDB doesn't know an option: \(error.text)")
         }
         return copy
-    }
-
-    /// Drops what is known of a device when it has expired.
-    private static func deviceExpiry() -> OpaquePointer {
-        rocksdb_compactionfilter_create(
-            nil, { _ in },
-            { _, _, _, _, value, count, _, _, _ in
-                let bytes = UnsafeRawBufferPointer(start: value, count: count)
-                // What isn't a state stays, for the inspector to find.
-                guard let state = DeviceStateBytes.read(bytes) else { return 0 }
-                return state.expiryMilliseconds <= wallClockMilliseconds() ? 1 : 0
-            }, { _ in deviceExpiryName.utf8Start.assumeCString })
-    }
-}
-
-private let deviceExpiryName: StaticString = "sluice.device-expiry"
-
-extension UnsafePointer<UInt8> {
-    fileprivate var assumeCString: UnsafePointer<CChar> {
-        UnsafeRawPointer(self).assumingMemoryBound(to: CChar.self)
     }
 }

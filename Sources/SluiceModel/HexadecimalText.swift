@@ -1,5 +1,5 @@
 /// Hexadecimal digits as bytes and back, eight digits at a time.
-enum HexadecimalText {
+package enum HexadecimalText {
     private static let ones: UInt64 = 0x0101_0101_0101_0101
 
     /// Which cases the letters of valid digits have.
@@ -25,7 +25,7 @@ enum HexadecimalText {
     }
 
     /// Writes half as many bytes as there are digits: valid ones, an even number of them.
-    static func pack(_ digits: UnsafeRawBufferPointer, into target: UnsafeMutableRawPointer) {
+    package static func pack(_ digits: UnsafeRawBufferPointer, into target: UnsafeMutableRawPointer) {
         var index = 0
         while index &+ 8 <= digits.count {
             let word = UInt64(littleEndian: digits.loadUnaligned(fromByteOffset: index, as: UInt64.self))
@@ -46,7 +46,7 @@ enum HexadecimalText {
     }
 
     /// Writes two digits for each byte, letters in the case that is asked for.
-    static func unpack(
+    package static func unpack(
         _ bytes: UnsafeRawBufferPointer, upperCase: Bool, into target: UnsafeMutableRawPointer
     ) {
         // How far the letters are beyond the place right behind the digits.

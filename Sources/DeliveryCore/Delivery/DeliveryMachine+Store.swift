@@ -178,11 +178,16 @@ extension DeliveryMachine {
     }
 
     /// What is known of a device, by the number of ``DeliveryAction/keepPresence(_:)``.
-    public func presence(_ number: UInt32) -> KnownPresence {
+    public func presence(_ number: UInt32, at now: DeliveryTime) -> KnownPresence {
         let entry = presences[number]
+        // Presence that is presumed was not reported just now, or never was. Clocks of services may be ahead.
+        let noted =
+            entry.presence == .presumedOffline
+            ? now.wallMilliseconds : min(entry.learned.milliseconds, now.wallMilliseconds)
         return KnownPresence(
             device: devices.entries[Int(entry.device)].key, presence: entry.presence,
             learned: entry.learned, partition: entry.partition,
+            expiryMilliseconds: noted + limits.maximumExpirationMilliseconds,
             isAwaited: entry.presence == .online && hasItemsOnTheirWayOut(entry.device))
     }
 
@@ -226,7 +231,14 @@ extension DeliveryMachine {
 
     /// Takes what the store knows of a device, before its items, unless something as new is known by now. Several
     /// partitions may have something of one device, after a token change, and in any order.
-    public mutating func restore(_ known: KnownPresence, at now: DeliveryTime) {
+    /// - Returns: false when it has expired: it has no effect, and the store may forget it.
+    public mutating func restore(_ known: KnownPresence, at now: DeliveryTime) -> Bool {
+        guard known.expiryMilliseconds > now.wallMilliseconds else { return false }
+        take(known, at: now)
+        return true
+    }
+
+    private mutating func take(_ known: KnownPresence, at now: DeliveryTime) {
         guard let device = devices.find(known.device), devices.entries[Int(device)].presence != Self.noSlot
         else {
             let entry = remember(
@@ -262,13 +274,17 @@ public struct KnownPresence: Equatable, BitwiseCopyable, Sendable {
     public var learned: ReportTime
     /// The owner's number of the Kafka partition that brought it.
     public var partition: UInt16
+    /// Milliseconds since the epoch from which on it counts no more.
+    public var expiryMilliseconds: Int64
     /// The device is online, and items that the store has as held are on their way out. Whoever takes the partition over
     /// has to load them, because no further report brings them.
     public var isAwaited: Bool
 
     public init(
-        device: DeviceKey, presence: Presence, learned: ReportTime, partition: UInt16, isAwaited: Bool = false
+        device: DeviceKey, presence: Presence, learned: ReportTime, partition: UInt16,
+        expiryMilliseconds: Int64 = .max, isAwaited: Bool = false
     ) {
+        self.expiryMilliseconds = expiryMilliseconds
         self.isAwaited = isAwaited
         self.device = device
         self.presence = presence

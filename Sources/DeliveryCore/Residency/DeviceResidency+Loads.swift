@@ -23,6 +23,23 @@ extension DeviceResidency {
         standInLine(device, .partition(slot))
     }
 
+    /// The store has a presence of the device in a partition that has expired: the device is loaded, and then
+    /// ``mayForgetPresence(_:)``. A device that is loaded or waits for that is left for the next look.
+    public mutating func expired(_ device: DeviceKey, _ slot: UInt16) {
+        guard isBegun(slot), !self[slot].isEnding, loads[device] == nil else { return }
+        standInLine(device, .partition(slot))
+    }
+
+    /// The store is asked to keep a device's presence, which a load that is under way may not see.
+    public mutating func keeps(presenceOf device: DeviceKey) {
+        if !loads.isEmpty, loads[device] != nil { loads[device]!.keepsPresence = true }
+    }
+
+    /// The presence that a load has found, and that has expired, is the last one that the store was asked to keep.
+    public func mayForgetPresence(_ load: RequestedLoad) -> Bool {
+        loads[load.device].map { !$0.keepsPresence } ?? false
+    }
+
     /// Asks for as many of the devices in line as may come now. None as long as it isn't known of a partition which devices
     /// it has items of: after new tokens these needn't be the partitions that bring the devices' events.
     /// - Returns: true when more may follow as soon as others have had their turn.
@@ -94,6 +111,7 @@ extension DeviceResidency {
         reserved += load.reserved
         load.state = .loading
         load.needsReload = false
+        load.keepsPresence = false
         load.skipped = [:]
         (load.found, load.leftOut, load.needs, load.isPartial) = (0, 0, 0, false)
         loads[device] = load

@@ -38,6 +38,8 @@ package struct DeviceLoad {
     var waiting: [Event] = []
     /// What was asked for doesn't cover all: once more before anything that waits goes on.
     var needsReload = false
+    /// The store was asked to keep the device's presence since its loads were asked for.
+    var keepsPresence = false
     /// By partition: the first item that was left in the store, as an older push waits here.
     var skipped: [UInt16: Int64] = [:]
     /// Loads that were asked for and haven't come.

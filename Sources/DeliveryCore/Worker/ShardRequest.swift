@@ -59,6 +59,8 @@ public enum ShardRequest: Sendable, Equatable {
     case due(slot: UInt16, [DueItem], readThrough: Int64)
     /// Items may come back that have waited with their topics; ``ShardReport/parkedTaken(slot:)`` follows when more may.
     case parked(slot: UInt16, [DueItem], readThrough: Int64)
+    /// Presences of these devices, in the store, have expired; ``ShardReport/expiredTaken(slot:)`` follows when more may come.
+    case expired(slot: UInt16, [DeviceKey])
     /// The outcomes of these items are safe: the store may forget the items.
     case remove([RecordPlace])
     /// The partition's log began anew: its relocation markers are of other records.
@@ -93,6 +95,7 @@ public enum ShardReport: Sendable, Equatable {
     case progress(ShardProgress)
     case dueTaken(slot: UInt16)
     case parkedTaken(slot: UInt16)
+    case expiredTaken(slot: UInt16)
     /// The shard's pushes of the topic of this hash wait for what no clock ends.
     case topicParked(UInt32)
     /// They go on.

@@ -50,6 +50,8 @@ public enum WorkerAction: Sendable, Equatable {
     case scanDue(DueSchedule.Look, partition: Int32)
     /// ``WorkerMachine/foundParked(_:_:cursor:isEnd:at:)`` follows.
     case scanParked(ParkedSchedule.Look, partition: Int32)
+    /// ``WorkerMachine/foundExpired(_:_:last:isEnd:at:)`` follows.
+    case scanExpired(ExpirySchedule.Look, partition: Int32)
     /// ``WorkerMachine/synced(isDone:at:)`` follows.
     case sync
     /// The partition's copy is complete up to this offset of the changelog.

@@ -119,6 +119,7 @@ extension WorkerMachine {
         let slot = partitions[place].slot
         due.begin(slot)
         parked.begin(slot)
+        expiry.begin(slot, at: now)
         act(.scanItems(slot: slot, partition: partitions[place].partition))
         return place
     }
@@ -225,6 +226,7 @@ extension WorkerMachine {
             gate.end(place)
             due.revoke(partitions[place].slot)
             parked.revoke(partitions[place].slot)
+            expiry.revoke(partitions[place].slot)
         }
         followGate()
         revocation = Revocation(partitions: numbers, deadline: now + settings.revokeDeadline)

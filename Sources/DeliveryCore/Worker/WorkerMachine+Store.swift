@@ -1,3 +1,5 @@
+import SluiceModel
+
 /// When copies of partitions that this worker doesn't have are dropped. A partition that comes back soon is restored from
 /// its copy on. Older copies take room, and keep payloads that may have been sent long ago.
 struct CopyCleaning: Sendable {
@@ -59,6 +61,7 @@ extension WorkerMachine {
             act(.scanDue(look, partition: partitions[place].partition))
         }
         lookForParked()
+        lookForExpired(time)
     }
 
     /// A look for due items has ended; nil: the store failed.
@@ -100,6 +103,27 @@ extension WorkerMachine {
             act(.request(shard: part.shard, .parked(slot: look.slot, part.items, readThrough: end - 1)))
         }
         lookForParked()
+    }
+
+    // MARK: Presences
+
+    private mutating func lookForExpired(_ time: DeliveryTime) {
+        guard let look = expiry.next(at: time) else { return }
+        guard let place = partitions.place(ofSlot: look.slot) else { return expiry.end(look.slot) }
+        act(.scanExpired(look, partition: partitions[place].partition))
+    }
+
+    /// A look for presences that have expired has ended.
+    /// - Parameters:
+    ///   - devices: nil: the store failed.
+    ///   - last: the last device that was seen, whether its presence has expired or not; nil: there was none.
+    public mutating func foundExpired(
+        _ look: ExpirySchedule.Look, _ devices: [DeviceKey]?, last: DeviceKey?, isEnd: Bool, at now: UInt64
+    ) {
+        self.now = max(self.now, now)
+        for part in expiry.found(look, devices, last: last, isEnd: isEnd, at: self.now) {
+            act(.request(shard: part.shard, .expired(slot: look.slot, part.devices)))
+        }
     }
 
     /// A partition could not be looked through; until it was, nothing is sent of what concerns a device.
@@ -175,6 +199,7 @@ extension WorkerMachine {
         case .parkedTaken(let slot):
             parked.taken(slot)
             lookForParked()
+        case .expiredTaken(let slot): expiry.taken(slot)
         case .topicParked(let topic): parked.parked(topic, shard: shard)
         case .topicResumed(let topic):
             parked.resumed(topic, shard: shard)

@@ -45,6 +45,8 @@ public struct WorkerMachine: ~Copyable {
         public var jobsPerCommit = 1000
         /// Bytes on their way to the store at which reading stops.
         public var storeQueueBytes = 64 << 20
+        /// Nanoseconds between two passes through what a partition's store knows of devices, for what has expired.
+        public var expiryInterval: UInt64 = 86_400_000_000_000
 
         public init(
             mode: StoreMode, shards: Int, gate: IntakeGate.Limits, commitInterval: UInt64,
@@ -90,6 +92,7 @@ public struct WorkerMachine: ~Copyable {
     var transactions: TransactionalCommits?
     var due = DueSchedule()
     var parked: ParkedSchedule
+    var expiry: ExpirySchedule
     var lease: MembershipLease
     var drain: Drain
     public internal(set) var counters = IntakeCounters()
@@ -156,6 +159,8 @@ public struct WorkerMachine: ~Copyable {
         lease = MembershipLease(session: settings.sessionTimeout, now: now)
         drain = Drain(shards: settings.shards)
         parked = ParkedSchedule(shards: settings.shards)
+        expiry = ExpirySchedule(
+            shards: settings.shards, interval: settings.mode.hasStore ? settings.expiryInterval : 0)
         lastCommit = now
     }
 
@@ -287,6 +292,7 @@ public struct WorkerMachine: ~Copyable {
         act(.requestAll(.end(slots: [slot])))
         due.end(slot)
         parked.end(slot)
+        expiry.end(slot)
         committer.forget(slot)
         let jobs = gate.load(place).jobs
         let gone = partitions.remove(place)

@@ -57,6 +57,8 @@ extension Shard {
         case .parked(let slot, let items, let readThrough):
             let keys = items.map { ItemKey(device: $0.device, offset: $0.offset) }
             due(slot, keys, readThrough: readThrough) { [self] in report(.parkedTaken(slot: slot)) }
+        case .expired(let slot, let devices):
+            expired(slot, devices) { [self] in report(.expiredTaken(slot: slot)) }
         case .remove(let places): remove(places)
         case .forgetMarkers(let slot): forgetMarks(partitionSlot: slot)
         case .flush: report(.flushed(ShardFlush(flushToStore())))

@@ -153,6 +153,25 @@ extension Intake {
         }
     }
 
+    func scanExpired(_ look: ExpirySchedule.Look, _ partition: Int32) {
+        guard let store, let handle = handle(of: partition) else {
+            return tell { machine, now in
+                machine.foundExpired(look, nil, last: nil, isEnd: true, at: now)
+            }
+        }
+        store.scanExpired(
+            handle, after: look.after, through: look.through, limit: ExpirySchedule.mostDevices
+        ) { [self] result in
+            loop.execute { [self] in
+                let scan = try? result.get()
+                tell { machine, now in
+                    machine.foundExpired(
+                        look, scan?.devices, last: scan?.last, isEnd: scan?.isEnd ?? true, at: now)
+                }
+            }
+        }
+    }
+
     // MARK: Durability
 
     func sync() {

@@ -420,6 +420,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .scanItems(let slot, let partition): scanItems(slot, partition)
         case .scanDue(let look, let partition): scanDue(look, partition)
         case .scanParked(let look, let partition): scanParked(look, partition)
+        case .scanExpired(let look, let partition): scanExpired(look, partition)
         case .sync: sync()
         case .checkpoint(let partition, let position): checkpoint(partition, position)
         case .forgetStore(let partition): handles[partition] = nil

@@ -68,6 +68,14 @@ extension Shard {
         askForTurnEnd()
     }
 
+    /// Presences of these devices have expired. `taken` is called when more may come.
+    func expired(_ partitionSlot: UInt16, _ devices: [DeviceKey], taken: @escaping @Sendable () -> Void) {
+        guard let storage, !hasEnded else { return taken() }
+        for device in devices { residency.expired(device, partitionSlot) }
+        storage.callWhenShort(taken)
+        askForTurnEnd()
+    }
+
     /// The devices of these items have something in the store, as far as is known.
     func found(_ partitionSlot: UInt16, _ keys: [ItemKey]) {
         for key in keys where shardIndex(of: key.device, shards: plan.shards) == plan.index {
@@ -171,7 +179,7 @@ extension Shard {
     func take(_ load: RequestedLoad, _ loaded: LoadedDevice, _ result: BatchResult, _ storage: ShardStore) {
         let items = result.items[loaded.items]
         if residency.beginLoad(load, last: items.last?.offset) {
-            restore(loaded.state, load)
+            restore(loaded, load, result, storage)
             for item in items {
                 let verdict = residency.judge(offset: item.offset)
                 if let handle = verdict.completes, let incoming = takeRecord(handle) {
@@ -185,15 +193,16 @@ extension Shard {
         follow()
     }
 
-    private func restore(_ state: DeviceState?, _ load: RequestedLoad) {
-        guard let state, state.expiryMilliseconds > wallMilliseconds,
-            let presence = Presence(rawValue: state.presence)
-        else { return }
-        machine.restore(
+    private func restore(
+        _ loaded: LoadedDevice, _ load: RequestedLoad, _ result: BatchResult, _ storage: ShardStore
+    ) {
+        guard let state = loaded.state, let presence = Presence(rawValue: state.presence) else { return }
+        let isValid = machine.restore(
             KnownPresence(
                 device: load.device, presence: presence,
                 learned: ReportTime(milliseconds: state.learnedMilliseconds, offset: state.learnedOffset),
-                partition: load.partitionSlot), at: now)
+                partition: load.partitionSlot, expiryMilliseconds: state.expiryMilliseconds), at: now)
+        guard isValid else { return forgetPresence(load, token: result.token(loaded), storage) }
         act()
     }
 

@@ -143,13 +143,12 @@ extension Shard {
     /// In the partition that brought it, and in those of the device's items: after a new token they can be others.
     func keepPresence(_ number: UInt32, _ context: ActionContext) {
         guard let storage else { return }
-        let known = machine.presence(number)
-        // What is presumed was not reported just now, or never was.
-        let noted = known.presence == .presumedOffline ? wallMilliseconds : known.learned.milliseconds
+        let known = machine.presence(number, at: now)
+        residency.keeps(presenceOf: known.device)
         let state = DeviceState(
             presence: known.presence.rawValue, isAwaited: known.isAwaited,
             learnedMilliseconds: known.learned.milliseconds, learnedOffset: known.learned.offset,
-            expiryMilliseconds: noted + plan.limits.maximumExpirationMilliseconds)
+            expiryMilliseconds: known.expiryMilliseconds)
         keep(state, of: known.device, in: known.partition, number, context, storage)
         var last = known.partition
         machine.forEachPartition(ofPresence: number) { partition in
@@ -165,13 +164,26 @@ extension Shard {
         _ context: ActionContext, _ storage: ShardStore
     ) {
         guard let handle = storage.handle(partitionSlot) else { return }
-        storage.write { $0.put(handle, device: device, state) }
-        guard outcomes.hasChangelog, let token = token(ofPresence: number, context) else { return }
+        guard outcomes.hasChangelog, let token = token(ofPresence: number, context) else {
+            return storage.write { $0.put(handle, device: device, state) }
+        }
+        storage.write { $0.put(handle, device: device, state, token: token) }
         storage.keyWriter.removeAll()
         ChangelogKey.device(deviceToken: token).encode(into: &storage.keyWriter)
         storage.valueWriter.removeAll()
         ChangelogKey.encode(state, into: &storage.valueWriter)
         change(handle, partitionSlot, value: storage.valueWriter.bytes, storage)
+    }
+
+    /// Has the store and the changelog forget a presence that has expired.
+    func forgetPresence(_ load: RequestedLoad, token: UnsafeRawBufferPointer, _ storage: ShardStore) {
+        guard residency.mayForgetPresence(load), let handle = storage.handle(load.partitionSlot) else { return }
+        storage.write { $0.remove(handle, device: load.device) }
+        storage.counters.forgotten += 1
+        guard outcomes.hasChangelog, !token.isEmpty else { return }
+        storage.keyWriter.removeAll()
+        ChangelogKey.device(deviceToken: token).encode(into: &storage.keyWriter)
+        change(handle, load.partitionSlot, value: nil, storage)
     }
 
     /// Presences come from device events, from items whose receipts don't come, and with items that come to a device: then

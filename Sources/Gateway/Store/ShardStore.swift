@@ -173,6 +173,8 @@ public struct StoreCounters: Sendable, Equatable {
     /// Looks for a device's items, and items that were found.
     public var loads = 0
     public var loaded = 0
+    /// Presences of devices that have expired, and were removed.
+    public var forgotten = 0
     /// Items that could not be read.
     public var damaged = 0
     /// Items that exceed a limit of this version, and have ended as undeliverable.
@@ -189,6 +191,7 @@ public struct StoreCounters: Sendable, Equatable {
         sum.removals += right.removals
         sum.loads += right.loads
         sum.loaded += right.loaded
+        sum.forgotten += right.forgotten
         sum.damaged += right.damaged
         sum.unsendable += right.unsendable
         sum.scansUnderWay = max(left.scansUnderWay, right.scansUnderWay)

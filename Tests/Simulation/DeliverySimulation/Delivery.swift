@@ -311,7 +311,7 @@ extension World {
         case .offsetDone(let slot, let offset): offsetDone(slot, offset, worker)
         case .evict(let slot): evict(slot, worker, shard)
         case .keepPresence(let number):
-            remember(shard.machine.presence(number), shard)
+            remember(shard.machine.presence(number, at: now(worker)), shard)
             keepPresence(number, worker, shard)
         case .noteMove(let slot): noteMove(slot, worker, shard)
         case .readdress(let slot):

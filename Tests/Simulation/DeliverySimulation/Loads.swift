@@ -171,9 +171,7 @@ extension World {
         if shard.store.residency.beginLoad(load, last: items.last.map { offset(of: $0) }) {
             let token = tokenByKey[load.device.low]!
             let wall = now(worker).wallMilliseconds
-            if var known = loaded.presence,
-                known.learned.milliseconds + scenario.limits.maximumExpirationMilliseconds > wall
-            {
+            if var known = loaded.presence, known.expiryMilliseconds > wall {
                 known.partition = load.partitionSlot
                 restore(known, token, worker, shard)
             }
@@ -225,7 +223,9 @@ extension World {
         }
         if known.presence == .presumedOffline { shard.isPresumable[token] = true }
         shard.lastPresence[token] = known
-        shard.machine.restore(known, at: now(worker))
+        if !shard.machine.restore(known, at: now(worker)) {
+            broken(.sound, "a presence has no effect though it hasn't expired")
+        }
         drain(worker, shard)
     }
 

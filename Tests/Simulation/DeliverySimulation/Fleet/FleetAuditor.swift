@@ -21,6 +21,19 @@ final class FleetAuditor {
     /// How often the changelog has a job's item, by job.
     private var kept: [Int: Int] = [:]
 
+    /// Presences that a reader of the changelog sees.
+    private var presences: [PresenceKey: Bool] = [:]
+
+    private struct PresenceKey: Hashable {
+        var token: Int
+        var partition: Int
+    }
+
+    /// A token of which the changelog's partition has a presence that isn't among these; nil: there is none.
+    func presenceLeft(_ partition: Int, besides tokens: Set<Int>) -> Int? {
+        presences.keys.filter { $0.partition == partition && !tokens.contains($0.token) }.map(\.token).min()
+    }
+
     /// Nanoseconds at which a reader of the changelog has seen a job's item last.
     private var lastPut: [Int: UInt64] = [:]
 
@@ -66,7 +79,9 @@ final class FleetAuditor {
         case .remove:
             guard let old = changelog[partition].removeValue(forKey: change.key) else { return }
             kept[old.job] = kept[old.job]! > 1 ? kept[old.job]! - 1 : nil
-        case .presence, .mark, .unmark: break
+        case .presence(let token, _): presences[PresenceKey(token: token, partition: partition)] = true
+        case .forget(let token): presences[PresenceKey(token: token, partition: partition)] = nil
+        case .mark, .unmark: break
         }
     }
 

@@ -20,6 +20,7 @@ enum FleetChange {
     /// Without `due` it is looked up, as a restorer does.
     case remove(FleetItemKey, due: Int64?)
     case presence(token: Int, KnownPresence)
+    case forget(token: Int)
     case mark(offset: Int64, APNSID)
     case unmark(offset: Int64)
 
@@ -27,14 +28,14 @@ enum FleetChange {
     var key: Int {
         switch self {
         case .put(let key, _, _), .remove(let key, _): 1 << 60 | key.token << 40 | Int(key.offset)
-        case .presence(let token, _): 2 << 60 | token
+        case .presence(let token, _), .forget(let token): 2 << 60 | token
         case .mark(let offset, _), .unmark(let offset): 3 << 60 | Int(offset)
         }
     }
 
     var isTombstone: Bool {
         switch self {
-        case .remove, .unmark: true
+        case .remove, .forget, .unmark: true
         case .put, .presence, .mark: false
         }
     }
@@ -84,6 +85,9 @@ final class FleetPart {
         case .presence(let token, let known):
             unsynced.append((batch, .presence(token, presences[token])))
             presences[token] = known
+        case .forget(let token):
+            unsynced.append((batch, .presence(token, presences[token])))
+            presences[token] = nil
         case .mark(let offset, let id):
             unsynced.append((batch, .mark(offset, marks[offset])))
             marks[offset] = id

@@ -197,7 +197,8 @@ extension FleetExpectation {
                 .relieved, .dueHanded, .removedFromStore, .proceed, .refuse, .takeOver, .letGo, .load,
                 .removeMark, .removed, .deferred, .waitedForTwo, .reloaded, .shortOfRoom, .partial,
                 .awaitedSlot, .skipped, .future, .stale, .repeated, .evicted, .departed, .offsetDone,
-                .moveNoted, .readdressed, .presenceKept, .confirmed,
+                .moveNoted, .readdressed, .presenceKept, .presenceExpired,
+                .presenceForgotten, .confirmed,
             ]
         ),
         (

@@ -87,6 +87,8 @@ struct FleetScenario {
     /// Workers give the changelog as many partitions as the jobs topic has.
     var extendsChangelog: Bool
 
+    /// Nanoseconds between two passes for presences that have expired.
+    static let expiryInterval: UInt64 = 20_000_000_000
     /// Partitions by which the jobs topic grows at most.
     static let growth = 2
     var mostPartitions: Int { partitions + Self.growth }

@@ -603,15 +603,34 @@ final class FleetWorld {
         auditor.follow(self, &jobs)
     }
 
+    /// Presences that have expired for long don't stay, unless the worker has the device in memory. The changelog has none
+    /// that the store hasn't got.
+    private func presenceLeft(_ process: WorkerProcess, _ partition: Int, _ part: FleetPart) -> String? {
+        let old = trueMilliseconds - Int64(3 * FleetScenario.expiryInterval / 1_000_000)
+        if !process.isNew(partition),
+            let token = part.presences.first(where: {
+                $0.value.expiryMilliseconds < old && !process.knowsPresence(of: $0.key)
+            })?.key
+        {
+            return "process \(process.serial) keeps the presence of token \(token) in partition \(partition)"
+        }
+        // Without transactions, the changelog can get late what a worker has written that lost the partition.
+        guard scenario.mode == .transactions,
+            let token = auditor.presenceLeft(partition, besides: Set(part.presences.keys))
+        else { return nil }
+        return "the changelog keeps the presence of token \(token) in partition \(partition)"
+    }
+
     private func auditEnd() {
         for (number, job) in jobs.enumerated() where !job.isExempt && job.outcomes == 0 {
             // The store of a worker that hasn't got the partition any more has it.
             if scenario.sharesNothing, isKept(number, of: jobs[number].partition) { continue }
             return broken(.nothingLost, "job \(number) of partition \(job.partition) has no outcome")
         }
-        guard scenario.mode == .local else { return }
         for process in living {
             for (partition, part) in disks[process.host].parts where process.owns(Int(partition)) {
+                if let problem = presenceLeft(process, Int(partition), part) { return broken(.bounded, problem) }
+                guard scenario.mode == .local else { continue }
                 guard let left = part.leftover else { continue }
                 return broken(
                     .bounded,

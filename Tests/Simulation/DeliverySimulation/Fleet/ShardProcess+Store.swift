@@ -209,7 +209,8 @@ extension ShardProcess {
 
     func keepPresence(_ number: UInt32) {
         guard hasStore else { return }
-        let known = delivery.presence(number)
+        let known = delivery.presence(number, at: now)
+        residency.keeps(presenceOf: known.device)
         var slots = [known.partition]
         delivery.forEachPartition(ofPresence: number) { if !slots.contains($0) { slots.append($0) } }
         for slot in slots {
@@ -217,6 +218,24 @@ extension ShardProcess {
             batch.writes.append((part, .presence(token: token, known)))
             if hasChangelog { change(slot, part, .presence(token: token, known)) }
         }
+    }
+
+    /// Presences of these devices have expired.
+    func expired(_ slot: UInt16, _ devices: [DeviceKey]) {
+        guard hasStore, !hasEnded else { return process.report(number, .expiredTaken(slot: slot)) }
+        for device in devices { residency.expired(device, slot) }
+        whenShort.append(.expiredTaken(slot: slot))
+        observeLoads()
+        world.coverage.reached(.presenceExpired)
+    }
+
+    private func forgetPresence(_ load: RequestedLoad) {
+        guard residency.mayForgetPresence(load), let part = stored[load.partitionSlot]?.part,
+            let token = world.token(of: load.device)
+        else { return }
+        world.coverage.reached(.presenceForgotten)
+        batch.writes.append((part, .forget(token: token)))
+        if hasChangelog { change(load.partitionSlot, part, .forget(token: token)) }
     }
 
     // MARK: Ends
@@ -295,8 +314,7 @@ extension ShardProcess {
         if residency.beginLoad(load, last: loaded.items.last?.offset) {
             if var known = loaded.presence {
                 known.partition = load.partitionSlot
-                delivery.restore(known, at: now)
-                act()
+                if delivery.restore(known, at: now) { act() } else { forgetPresence(load) }
             }
             for (offset, item) in loaded.items {
                 let verdict = residency.judge(offset: offset)

@@ -213,6 +213,7 @@ final class ShardProcess {
             due(slot, items, readThrough: readThrough, then: .dueTaken(slot: slot))
         case .parked(let slot, let items, let readThrough):
             due(slot, items, readThrough: readThrough, then: .parkedTaken(slot: slot))
+        case .expired(let slot, let devices): expired(slot, devices)
         case .remove(let places): remove(places)
         case .forgetMarkers(let slot):
             residency.forgetMarks(slot)

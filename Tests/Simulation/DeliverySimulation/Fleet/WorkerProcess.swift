@@ -58,6 +58,7 @@ final class WorkerProcess {
         case scanItems(UInt16, Int32)
         case scanDue(DueSchedule.Look, Int32)
         case scanParked(ParkedSchedule.Look, Int32)
+        case scanExpired(ExpirySchedule.Look, Int32)
         case batch(FleetBatch, shard: Int)
         case sync
         case checkpoint(FleetPart, position: Int64)
@@ -70,6 +71,15 @@ final class WorkerProcess {
         var part: FleetPart
         var position: Int64
         var end: Int64
+    }
+
+    /// The partition was assigned a short while ago.
+    func isNew(_ partition: Int) -> Bool {
+        (assignedAt[Int32(partition)] ?? world.now) + 4 * FleetScenario.expiryInterval > world.now
+    }
+
+    func knowsPresence(of token: Int) -> Bool {
+        shards.contains { $0.delivery.knowsPresence(of: world.keys[token]) }
     }
 
     private static let tick: UInt64 = 100_000_000
@@ -91,6 +101,7 @@ final class WorkerProcess {
         settings.spanLimit = scenario.spanLimit
         settings.metadataBytes = scenario.metadataBytes
         settings.jobsPerCommit = 100
+        settings.expiryInterval = FleetScenario.expiryInterval
         machine = WorkerMachine(settings, now: world.now)
         watch = Watch(
             states: machine.states,
@@ -420,6 +431,7 @@ final class WorkerProcess {
         case .extendChangelog: if world.scenario.extendsChangelog { world.extendChangelog() }
         case .scanDue(let look, let partition): diskTasks.append(.scanDue(look, partition))
         case .scanParked(let look, let partition): diskTasks.append(.scanParked(look, partition))
+        case .scanExpired(let look, let partition): diskTasks.append(.scanExpired(look, partition))
         case .scanItems(let slot, let partition): diskTasks.append(.scanItems(slot, partition))
         case .sync: diskTasks.append(.sync)
         case .dropCopies(let kept):
@@ -490,6 +502,7 @@ final class WorkerProcess {
         case .scanItems(let slot, let partition): scanItems(slot, partition, isDone: isDone)
         case .scanDue(let look, let partition): scanDue(look, partition, isDone: isDone)
         case .scanParked(let look, let partition): scanParked(look, partition, isDone: isDone)
+        case .scanExpired(let look, let partition): scanExpired(look, partition, isDone: isDone)
         case .batch(let batch, let shard): perform(batch, shard)
         case .sync:
             if isDone { disk.sync() }
@@ -578,6 +591,20 @@ final class WorkerProcess {
         }
         machine.foundParked(
             look, found, cursor: read.last ?? look.after, isEnd: read.count == entries.count, at: world.now)
+    }
+
+    /// Finds a few devices at once, in the order of their tokens.
+    private func scanExpired(_ look: ExpirySchedule.Look, _ partition: Int32, isDone: Bool) {
+        guard isDone, let part = parts[partition] else {
+            return machine.foundExpired(look, nil, last: nil, isEnd: true, at: world.now)
+        }
+        let after = look.after.flatMap { world.token(of: $0) } ?? -1
+        let tokens = part.presences.keys.filter { $0 > after }.sorted()
+        let read = tokens.prefix(5)
+        let found = read.filter { part.presences[$0]!.expiryMilliseconds <= look.through }
+        machine.foundExpired(
+            look, found.map { world.keys[$0] }, last: read.last.map { world.keys[$0] } ?? look.after,
+            isEnd: read.count == tokens.count, at: world.now)
     }
 
     private func checkpoint(_ part: FleetPart, _ position: Int64, isDone: Bool) {
