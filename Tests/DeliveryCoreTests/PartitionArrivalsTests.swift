@@ -7,7 +7,7 @@ struct PartitionArrivalsTests {
     private static let second: UInt64 = 1_000_000_000
 
     private static func offsets(_ question: PartitionArrivals.Question) -> [FetchedOffset] {
-        question.partitions.map { FetchedOffset(partition: $0, offset: 9) }
+        question.partitions.map { FetchedOffset(partition: $0, offset: 9, logEnd: 20) }
     }
 
     /// Kafka answers for no partition of a question while it can't for one of them.
@@ -68,7 +68,7 @@ struct PartitionArrivalsTests {
         let found3 = arrivals.answered(question.ticket, Self.offsets(question), at: 0)
         #expect(
             found3
-                == .offsets([FetchedOffset(partition: 0, offset: 9)]))
+                == .offsets([FetchedOffset(partition: 0, offset: 9, logEnd: 20)]))
         #expect(arrivals.partitions == [2])
         let found4 = arrivals.answered(question.ticket, Self.offsets(question), at: 0)
         #expect(found4 == .stale)

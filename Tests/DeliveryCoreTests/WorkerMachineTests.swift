@@ -235,7 +235,7 @@ import Testing
     @Test func anAssignmentIsAskedForAgainAndOldAnswersAreIgnored() {
         let script = WorkerScript()
         let said = script.tell { $0.assigned([0], at: $1) }
-        guard case .fetchCommitted(_, let ticket, _)? = said.last else {
+        guard case .fetchCommitted(_, let ticket, _, _)? = said.last else {
             Issue.record("not asked for")
             return
         }
@@ -283,12 +283,12 @@ import Testing
         let said = script.tell { $0.assigned([0], at: $1) }
         #expect(said.first == .assign([]))
         #expect(script.read { !$0.isAssigned })
-        guard case .fetchCommitted(let asked, let ticket, _)? = said.last else {
+        guard case .fetchCommitted(let asked, let ticket, _, _)? = said.last else {
             Issue.record("not asked for")
             return
         }
         let read = script.tell { machine, now in
-            machine.fetched(ticket, .success(asked.map { FetchedOffset(partition: $0, offset: 5) }), at: now)
+            machine.fetched(ticket, .success(asked.map { FetchedOffset(partition: $0, offset: 5, logEnd: 1_000) }), at: now)
         }
         #expect(read.first == .assign([PartitionBegin(partition: 0, offset: 5)]))
         #expect(script.read { $0.isAssigned })
@@ -399,7 +399,7 @@ import Testing
             said = script.tell { $0.opened(attempt, isOpen: true, at: $1) }
             script.tell { $0.loadedMarkers(attempt, isLoaded: true, at: $1) }
         }
-        guard case .fetchCommitted(_, let ticket, _)? = script.actions.last(where: \.isFetch) else {
+        guard case .fetchCommitted(_, let ticket, _, _)? = script.actions.last(where: \.isFetch) else {
             Issue.record("not asked for")
             return
         }

@@ -60,11 +60,11 @@ final class WorkerScript {
     func assign(_ partitions: [Int32], offset: Int64? = nil) -> [WorkerAction] {
         var said = followed(tell { $0.assigned(partitions, at: $1) })
         while true {
-            guard case .fetchCommitted(let asked, let ticket, _)? = said.last(where: \.isFetch) else { break }
+            guard case .fetchCommitted(let asked, let ticket, _, _)? = said.last(where: \.isFetch) else { break }
             said = tell { machine, now in
                 machine.fetched(
                     ticket,
-                    .success(asked.map { FetchedOffset(partition: $0, offset: offset) }),
+                    .success(asked.map { FetchedOffset(partition: $0, offset: offset, logEnd: 1_000) }),
                     at: now)
             }
             said = followed(said)
@@ -74,12 +74,12 @@ final class WorkerScript {
 
     /// Kafka answers a question for offsets.
     func answerOffsets(_ said: [WorkerAction], offset: Int64 = 3) throws -> [WorkerAction] {
-        guard case .fetchCommitted(let asked, let ticket, _)? = said.last(where: \.isFetch) else {
+        guard case .fetchCommitted(let asked, let ticket, _, _)? = said.last(where: \.isFetch) else {
             throw KafkaFault("nothing is asked")
         }
         return tell { machine, now in
             machine.fetched(
-                ticket, .success(asked.map { FetchedOffset(partition: $0, offset: offset) }), at: now)
+                ticket, .success(asked.map { FetchedOffset(partition: $0, offset: offset, logEnd: 1_000) }), at: now)
         }
     }
 

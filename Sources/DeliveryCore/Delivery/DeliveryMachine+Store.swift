@@ -177,6 +177,19 @@ extension DeliveryMachine {
         return devices.entries[Int(entry)].presence != Self.noSlot
     }
 
+    /// The item of a record is in memory, and for this device.
+    func holds(_ place: RecordPlace, of device: DeviceKey) -> Bool {
+        guard let entry = devices.find(device) else { return false }
+        var slot = devices.entries[Int(entry)].first
+        while slot != Self.noSlot {
+            if items[Int(slot)].offset == place.offset, items[Int(slot)].partition == place.partitionSlot {
+                return true
+            }
+            slot = items[Int(slot)].next
+        }
+        return false
+    }
+
     /// What is known of a device, by the number of ``DeliveryAction/keepPresence(_:)``.
     public func presence(_ number: UInt32, at now: DeliveryTime) -> KnownPresence {
         let entry = presences[number]

@@ -166,9 +166,9 @@ extension DeviceResidency {
             guard let count = staleKeys[stale] else { continue }
             staleKeys[stale] = count > 1 ? count - 1 : nil
         }
-        for place in requests.removals {
-            guard let item = ended.removeValue(forKey: place) else { continue }
-            ask(.removed(place, item.device))
+        for item in requests.removals {
+            guard let entry = ended.removed(item) else { continue }
+            ask(.removed(item.place, entry.device))
         }
     }
 
@@ -180,7 +180,7 @@ extension DeviceResidency {
         guard isStored(slot) else { return nil }
         let resident = residents[Int(slot)]
         let key = StoredKey(device: resident.storedUnder, due: resident.storedDue)
-        if isCurrent(resident) { ended[resident.place] = Ended(key: key, device: device) }
+        if isCurrent(resident) { ended.insert(resident.place, key, device) }
         return key
     }
 
@@ -190,21 +190,24 @@ extension DeviceResidency {
     ) -> StoredKey? {
         guard let due = facts.storedDue else { return nil }
         let key = StoredKey(device: facts.storedUnder, due: due)
-        if isBegun(place.partitionSlot) { ended[place] = Ended(key: key, device: device) }
+        if isBegun(place.partitionSlot) { ended.insert(place, key, device) }
         return key
     }
 
     /// The item of a record has ended, and is still in the store.
     @inline(__always)
-    public func hasEnded(_ place: RecordPlace) -> Bool { !ended.isEmpty && ended[place] != nil }
+    public func hasEnded(_ place: RecordPlace) -> Bool { ended.has(place) }
 
-    /// The outcome of an item is safe: the key to remove from the store in the next batch, and the item's place. Nil: it is
-    /// gone already.
-    public mutating func remove(_ place: RecordPlace) -> (place: RecordPlace, key: StoredKey)? {
-        guard isBegun(place.partitionSlot) else { return nil }
-        let found = ended[place] == nil ? place.inEarlierLog : place
-        guard let item = ended[found] else { return nil }
-        requests.removals.append(found)
-        return (found, item.key)
+    /// The outcome of an item is safe: the key to remove from the store in the next batch, and the item in the log that it
+    /// is of. Nil: it is gone already.
+    public mutating func remove(_ item: EndedItem) -> (item: EndedItem, key: StoredKey)? {
+        guard isBegun(item.place.partitionSlot) else { return nil }
+        let earlier = EndedItem(device: item.device, place: item.place.inEarlierLog)
+        for found in [item, earlier] {
+            guard let key = ended.remove(found) else { continue }
+            requests.removals.append(found)
+            return (found, key)
+        }
+        return nil
     }
 }

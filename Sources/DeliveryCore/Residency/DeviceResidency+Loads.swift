@@ -144,10 +144,12 @@ extension DeviceResidency {
     }
 
     /// What becomes of an item that the load has found. Items come in the order of their offsets.
-    public mutating func judge(offset: Int64) -> LoadedItemVerdict {
+    public mutating func judge(
+        offset: Int64, _ delivery: borrowing DeliveryMachine
+    ) -> LoadedItemVerdict {
         guard let load = current, loads[load.device] != nil else { return LoadedItemVerdict() }
-        let place = place(ofFound: offset, load.partitionSlot)
-        if hasEnded(place) { return LoadedItemVerdict() }
+        let (place, isHere) = place(ofFound: offset, load, delivery)
+        if ended.has(place, storedUnder: load.device) { return LoadedItemVerdict() }
         if isStale(place, of: load.device) {
             milestones.stale += 1
             return LoadedItemVerdict()
@@ -176,7 +178,7 @@ extension DeviceResidency {
                 }
             }
         }
-        if restored.contains(place) { return verdict }
+        if isHere, restored.contains(place) { return verdict }
         loads[load.device]!.found += 1
         guard restored.count < limits.room else {
             leftOut()
@@ -236,15 +238,21 @@ extension DeviceResidency {
 
     // MARK: Judging
 
-    /// In which log of the partition the store's item was written. One of the earlier log stays that while it is known here;
-    /// else what is above all that was read can't be of the present one.
-    private func place(ofFound offset: Int64, _ slot: UInt16) -> RecordPlace {
+    /// In which log of the partition the store's item was written, and whether the item is in memory. An item stays of the
+    /// log that it was taken to be of while it is known here. Else an item above all that was read can't be of the present
+    /// log, nor can one whose place is another device's.
+    private func place(
+        ofFound offset: Int64, _ load: CurrentLoad, _ delivery: borrowing DeliveryMachine
+    ) -> (place: RecordPlace, isHere: Bool) {
+        let slot = load.partitionSlot
         let place = RecordPlace(partitionSlot: slot, offset: offset)
-        guard self[slot].hasEarlierLog else { return place }
         let earlier = place.inEarlierLog
-        return offset > readThrough[Int(slot)] && offset >= self[slot].earlierFrom
-            || restored.contains(earlier) || ended[earlier] != nil
-            ? earlier : place
+        if delivery.holds(place, of: load.device) { return (place, true) }
+        if delivery.holds(earlier, of: load.device) { return (earlier, true) }
+        if ended.has(place, storedUnder: load.device) { return (place, false) }
+        if ended.has(earlier, storedUnder: load.device) { return (earlier, false) }
+        let isAbove = offset > readThrough[Int(slot)] && offset >= self[slot].earlierFrom
+        return (isAbove || restored.contains(place) || ended.has(place) ? earlier : place, false)
     }
 
     /// What a load has found is no item to restore: it has left this key since, or it is on its way here.

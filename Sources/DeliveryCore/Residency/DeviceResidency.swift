@@ -52,8 +52,7 @@ public struct DeviceResidency: ~Copyable {
     var restored: Set<RecordPlace> = []
     /// Such items that come from other shards and wait to be taken over.
     var waitingRestored = 0
-    /// Items that have ended and are still in the store.
-    var ended: [RecordPlace: Ended] = [:]
+    var ended = EndedItems()
     /// Keys that a load which was asked for before may still find, and how often they were left.
     var staleKeys: [StaleKey: Int] = [:]
     var requests = StoreRequests()
@@ -115,13 +114,6 @@ public struct DeviceResidency: ~Copyable {
         var storedDue: Int64 = 0
         /// The token change that waits for it.
         var change = RecordPlace(partitionSlot: 0, offset: 0)
-    }
-
-    /// An item that has ended and is still in the store: until its outcome is safe.
-    struct Ended {
-        var key: StoredKey
-        /// That of its outcome: after a token change another than that of the key.
-        var device: DeviceKey
     }
 
     /// A token change whose outcome waits for items in flight.
@@ -282,7 +274,7 @@ public struct DeviceResidency: ~Copyable {
         giveBackChanges(slot)
         marked = marked.filter { $0.key.partitionSlot != slot }
         marks.removeAll { $0.partitionSlot == slot }
-        ended = ended.filter { $0.key.partitionSlot != slot }
+        ended.removeAll(slot)
         restored = restored.filter { $0.partitionSlot != slot }
     }
 
@@ -325,7 +317,7 @@ public struct DeviceResidency: ~Copyable {
     /// Nothing that has ended is still in the store: of a partition, or of all (nil).
     public func isSettled(_ slot: UInt16?) -> Bool {
         guard let slot else { return ended.isEmpty }
-        return ended.isEmpty || !ended.keys.contains { $0.partitionSlot == slot }
+        return ended.isEmpty || !ended.has(partitionSlot: slot)
     }
 }
 

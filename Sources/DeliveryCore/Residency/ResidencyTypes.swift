@@ -192,7 +192,7 @@ public struct StoreRequests: Sendable {
     /// Devices that are looked for, in the order of the loads.
     public internal(set) var loads: [RequestedLoad] = []
     var staleKeys: [StaleKey] = []
-    var removals: [RecordPlace] = []
+    var removals: [EndedItem] = []
 
     public init() {}
 }

@@ -41,6 +41,10 @@ public struct KafkaFault: Error, Sendable, Equatable, CustomStringConvertible {
 
     /// The group has given the partitions to others.
     public static let partitionsLost = KafkaFault("partitions lost")
+    /// A partition's offsets went back, as its topic was made anew or the group's offsets were set back.
+    public static let logWentBack = KafkaFault("the partition's offsets went back")
+    /// Leaders of partitions don't answer where their logs end.
+    public static let noLogEnds = KafkaFault("no leader reports where the partitions' logs end", .retriable)
     /// Records of a transaction weren't acknowledged in time.
     public static let reportsMissing = KafkaFault("records of the transaction are not acknowledged")
     /// The producer takes no record of the open transaction.

@@ -20,6 +20,8 @@ struct PartitionArrivals: Sendable {
     struct Question: Sendable, Equatable {
         var ticket: UInt64
         var partitions: [Int32]
+        /// Ends of the logs are needed, too: what the store has above them is of an earlier log.
+        var wantsLogEnds: Bool
         /// Milliseconds that Kafka has for the answer. Closing the clients waits for a question that is open.
         var patienceMilliseconds: Int32
     }
@@ -115,15 +117,19 @@ struct PartitionArrivals: Sendable {
         open = Open(ticket: nextTicket, stage: stage, asked: asked)
         return Question(
             ticket: nextTicket, partitions: asked.map(\.partition),
+            wantsLogEnds: mode.hasStore && stage == .fetching,
             patienceMilliseconds: failures < 4 ? 1_500 : 4_000)
     }
 
-    /// - Parameter offsets: nil: Kafka hasn't answered.
+    /// - Parameter offsets: nil: Kafka hasn't answered. Where log ends are wanted, partitions without them stay.
     mutating func answered(_ ticket: UInt64, _ offsets: [FetchedOffset]?, at now: UInt64) -> Answer {
         guard let question = open, question.ticket == ticket else { return .stale }
         open = nil
         let current = question.asked.filter { entries[$0.partition]?.number == $0.number }.map(\.partition)
-        guard let offsets else {
+        let wantsLogEnds = mode.hasStore && question.stage == .fetching
+        let answers = offsets.map { wantsLogEnds ? $0.filter { $0.logEnd != nil } : $0 }
+        // While a leader is away, no leader's answer may count.
+        guard let offsets = answers, !wantsLogEnds || !offsets.isEmpty || question.asked.isEmpty else {
             failures += 1
             let isAlone = question.asked.count == 1
             mostAsked = max(1, question.asked.count / 2)
@@ -144,6 +150,10 @@ struct PartitionArrivals: Sendable {
             let current = Set(current)
             let found = offsets.filter { current.contains($0.partition) }
             for offset in found { entries[offset.partition] = nil }
+            for partition in current where entries[partition]?.stage == .fetching {
+                entries[partition]!.nextAttempt = now + Self.delay(entries[partition]!.failures)
+                entries[partition]!.failures += 1
+            }
             return .offsets(found)
         }
     }

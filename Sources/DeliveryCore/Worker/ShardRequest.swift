@@ -62,7 +62,7 @@ public enum ShardRequest: Sendable, Equatable {
     /// Presences of these devices, in the store, have expired; ``ShardReport/expiredTaken(slot:)`` follows when more may come.
     case expired(slot: UInt16, [DeviceKey])
     /// The outcomes of these items are safe: the store may forget the items.
-    case remove([RecordPlace])
+    case remove([EndedItem])
     /// The partition's log began anew: its relocation markers are of other records.
     case forgetMarkers(slot: UInt16)
     /// Hands over everything for the store; ``ShardReport/flushed(_:)`` follows.

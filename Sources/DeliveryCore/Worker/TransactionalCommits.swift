@@ -5,13 +5,6 @@
 /// meanwhile; their records wait in the shards. Freezes and thaws carry the transaction's number, and answers to another
 /// one are ignored. Each shard answers once for each number.
 public struct TransactionalCommits: Sendable {
-    /// An item whose removal from the store waits for a commit.
-    public struct Delete: Hashable, BitwiseCopyable, Sendable {
-        /// The lower half of the device's key.
-        public var device: UInt64
-        public var place: RecordPlace
-    }
-
     enum Action: Equatable {
         /// Starts a step; ``TransactionalCommits/finished(_:at:)`` follows. Never `sendOffsets`.
         case step(TransactionCycle.Step)
@@ -47,7 +40,8 @@ public struct TransactionalCommits: Sendable {
     private var repeats = false
     /// Why dead letters go without their values, and the transaction that had them last; nil: they keep their values.
     private var omission: (reason: String, transaction: UInt64)?
-    private var deletes: [Delete] = []
+    /// Items whose removal from the store waits for a commit.
+    private var deletes: [EndedItem] = []
     /// Offsets of the open transaction.
     private var sent: [Committer.CommitSet.Part] = []
     /// When these were handed over, in nanoseconds. Nil: there were none, and Kafka checks no membership.
@@ -137,9 +131,9 @@ public struct TransactionalCommits: Sendable {
         return omission.transaction == number
     }
 
-    mutating func delete(_ delete: Delete) { deletes.append(delete) }
+    mutating func delete(_ delete: EndedItem) { deletes.append(delete) }
 
-    mutating func takeDeletes() -> [Delete] {
+    mutating func takeDeletes() -> [EndedItem] {
         let taken = deletes
         deletes = []
         return taken

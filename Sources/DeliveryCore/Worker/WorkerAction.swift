@@ -15,7 +15,8 @@ public enum WorkerAction: Sendable, Equatable {
     case resume([Int32])
     /// Asks for what the group has committed, away from this thread;
     /// ``WorkerMachine/fetched(_:_:at:)`` follows. A transaction of a former owner that is open makes the answer wait.
-    case fetchCommitted([Int32], ticket: UInt64, patienceMilliseconds: Int32)
+    /// - Parameter wantsLogEnds: ends of the partitions' logs are asked for, too.
+    case fetchCommitted([Int32], ticket: UInt64, patienceMilliseconds: Int32, wantsLogEnds: Bool)
     /// Reads these of the assigned partitions from now on, too. Answers the assignment, if it isn't answered yet.
     case assign([PartitionBegin])
     /// Answers a revocation.
@@ -88,7 +89,7 @@ public struct FetchedOffset: Sendable, Equatable {
     /// Nil: nothing.
     public var offset: Int64?
     public var metadata: String
-    /// End of the partition's log, one above its last offset; nil: it isn't known.
+    /// End of the partition's log, one above its last offset; nil: it isn't known, or wasn't asked for.
     public var logEnd: Int64?
 
     public init(partition: Int32, offset: Int64?, metadata: String = "", logEnd: Int64? = nil) {
@@ -124,6 +125,7 @@ public struct WorkerFault: Sendable, Equatable {
         case commitMetadata
         case changelog
         case offsetTooHigh(partition: Int32, offset: Int64)
+        case logWentBack(partition: Int32)
     }
 
     public var cause: Cause

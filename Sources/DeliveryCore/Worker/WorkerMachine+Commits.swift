@@ -111,7 +111,7 @@ extension WorkerMachine {
     /// Does what the deletions of a partition ask for.
     mutating func followDeletes(_ place: Int) {
         let slot = partitions[place].slot
-        var deletes: [TransactionalCommits.Delete] = []
+        var deletes: [EndedItem] = []
         while let action = partitions[place].nextDelete() {
             switch action {
             case .complete(let offset): complete(place, offset)
@@ -123,14 +123,14 @@ extension WorkerMachine {
     }
 
     /// Has the store forget items whose outcomes are safe.
-    mutating func delete(_ deletes: [TransactionalCommits.Delete]) {
+    mutating func delete(_ deletes: [EndedItem]) {
         guard !deletes.isEmpty else { return }
-        var parts = [[RecordPlace]](repeating: [], count: settings.shards)
+        var parts = [[EndedItem]](repeating: [], count: settings.shards)
         for delete in deletes {
-            parts[shardIndex(ofHash: delete.device, shards: settings.shards)].append(delete.place)
+            parts[shardIndex(ofHash: delete.device, shards: settings.shards)].append(delete)
         }
-        for (shard, places) in parts.enumerated() where !places.isEmpty {
-            act(.request(shard: shard, .remove(places)))
+        for (shard, items) in parts.enumerated() where !items.isEmpty {
+            act(.request(shard: shard, .remove(items)))
         }
     }
 

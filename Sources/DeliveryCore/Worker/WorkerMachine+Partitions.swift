@@ -44,7 +44,7 @@ extension WorkerMachine {
         act(
             .fetchCommitted(
                 question.partitions, ticket: question.ticket,
-                patienceMilliseconds: question.patienceMilliseconds))
+                patienceMilliseconds: question.patienceMilliseconds, wantsLogEnds: question.wantsLogEnds))
     }
 
     /// Kafka has answered what the group has committed, or hasn't.
@@ -58,7 +58,10 @@ extension WorkerMachine {
         switch arrivals.answered(ticket, offsets, at: now) {
         case .stale: return
         case .failed(let partitions):
-            if case .failure(let fault) = result { takeOverFailed(partitions, fault) }
+            switch result {
+            case .failure(let fault): takeOverFailed(partitions, fault)
+            case .success: takeOverFailed(partitions, .noLogEnds)
+            }
         case .settled: break
         case .offsets(let offsets): read(offsets)
         }
@@ -96,6 +99,15 @@ extension WorkerMachine {
         if let place = partitions.place(ofPartition: offset.partition) {
             act(.requestAll(.abandon(slots: [partitions[place].slot], isLost: true)))
             remove(place)
+        }
+        if let committed = offset.offset, let end = offset.logEnd, committed > end {
+            // The topic was made anew since the commit; its records come from the beginning.
+            note(.logWentBack(offset.partition, from: committed, to: 0))
+            begin(
+                PartitionLifecycle(
+                    partition: offset.partition, restartingAt: 0, spanLimit: settings.spanLimit,
+                    metadataBytes: settings.metadataBytes))
+            return
         }
         begin(
             PartitionLifecycle(

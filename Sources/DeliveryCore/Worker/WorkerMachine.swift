@@ -274,6 +274,11 @@ public struct WorkerMachine: ~Copyable {
         let slot = partitions[place].slot
         let partition = partitions[place].partition
         note(.logWentBack(partition, from: partitions[place].end, to: offset))
+        guard transactions == nil else {
+            // Nobody could tell which items of the store have their outcomes in a transaction that is open or about to end.
+            failAtOnce(.logWentBack(partition: partition), .logWentBack)
+            return nil
+        }
         act(.requestAll(.abandon(slots: [slot], isLost: false)))
         act(.requestAll(.forgetMarkers(slot: slot)))
         if remove(place) { act(.resume([partition])) }

@@ -41,6 +41,9 @@ struct Job {
         return isOfEarlierLog ? place.inEarlierLog : place
     }
 
+    /// As the store's and the changelog's item, once it has ended.
+    var ended: EndedItem { EndedItem(device: device.low, place: place) }
+
     /// Its key in the changelog.
     func writeChangelogKey(to writer: inout ByteWriter) {
         writer.removeAll()

@@ -169,6 +169,11 @@ extension Intake {
                 offset.metadata.max.bytes of the brokers to at least that: \(error)
                 """
         case .changelog: return "a change of the store did not reach the changelog: \(error)"
+        case .logWentBack(let partition):
+            return """
+                partition \(partition) of the jobs topic has begun anew: the worker starts over from what is committed, so \
+                that no outcome comes twice
+                """
         case .offsetTooHigh(let partition, let offset):
             return """
                 partition \(partition) of the jobs topic has a record with offset \(offset), above \

@@ -59,7 +59,7 @@ extension Shard {
             due(slot, keys, readThrough: readThrough) { [self] in report(.parkedTaken(slot: slot)) }
         case .expired(let slot, let devices):
             expired(slot, devices) { [self] in report(.expiredTaken(slot: slot)) }
-        case .remove(let places): remove(places)
+        case .remove(let items): remove(items)
         case .forgetMarkers(let slot): forgetMarks(partitionSlot: slot)
         case .flush: report(.flushed(ShardFlush(flushToStore())))
         case .freeze(let number, let atOnce):

@@ -394,8 +394,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
             attempt("pause") { () throws(KafkaError) in try consumer.pause(topicPartitions(numbers)) }
         case .resume(let numbers):
             attempt("resume") { () throws(KafkaError) in try consumer.resume(topicPartitions(numbers)) }
-        case .fetchCommitted(let numbers, let ticket, let patience):
-            fetchCommitted(numbers, ticket, patience)
+        case .fetchCommitted(let numbers, let ticket, let patience, let wantsLogEnds):
+            fetchCommitted(numbers, ticket, patience, wantsLogEnds)
         case .assign(let begins): assign(begins)
         case .unassign(let numbers):
             attempt("give partitions back") { () throws(KafkaError) in
@@ -461,14 +461,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     // MARK: The group
 
-    private func fetchCommitted(_ numbers: [Int32], _ ticket: UInt64, _ patience: Int32) {
+    private func fetchCommitted(_ numbers: [Int32], _ ticket: UInt64, _ patience: Int32, _ wantsLogEnds: Bool) {
         let (offsets, partitions) = (consumer.offsets, topicPartitions(numbers))
-        let hasStore = settings.mode.hasStore
         let isAccepted = questions.execute { [self] in
             var result: Result<[FetchedOffset], KafkaFault>
             do throws(KafkaError) {
                 let committed = try offsets.committed(partitions, timeoutMilliseconds: patience)
-                let ends = hasStore ? offsets.logEnds(of: partitions, timeoutMilliseconds: 1_000) : [:]
+                let ends = wantsLogEnds ? offsets.logEnds(of: partitions, timeoutMilliseconds: 1_000) : [:]
                 result = .success(
                     committed.map {
                         FetchedOffset(

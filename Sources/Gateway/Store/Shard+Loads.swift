@@ -116,7 +116,7 @@ extension Shard {
             storage.counters.loads += 1
         case .removeMark(let place): removeMark(place)
         case .removed(let place, let device):
-            _ = storage?.takeChangelogKey(of: place)
+            _ = storage?.takeChangelogKey(of: EndedItem(device: device.low, place: place))
             news.removed.append(
                 ShardProgress.Removal(
                     place: RecordPlace(partitionSlot: place.partitionSlot, offset: place.recordOffset),
@@ -181,7 +181,7 @@ extension Shard {
         if residency.beginLoad(load, last: items.last?.offset) {
             restore(loaded, load, result, storage)
             for item in items {
-                let verdict = residency.judge(offset: item.offset)
+                let verdict = residency.judge(offset: item.offset, machine)
                 if let handle = verdict.completes, let incoming = takeRecord(handle) {
                     complete(load.partitionSlot, item.offset, isRepeated: true)
                     free(incoming.record)
@@ -294,7 +294,9 @@ extension Shard {
         ChangelogKey.item(offset: item.offset, deviceToken: stored.push.deviceToken)
             .encode(into: &storage.keyWriter)
         let facts = ResidentFacts(restoredFrom: load.device, due: item.due)
-        if residency.ends(place, facts, load.device) != nil { end(place, storage) }
+        if residency.ends(place, facts, load.device) != nil {
+            end(EndedItem(device: load.device.low, place: place), storage)
+        }
         write(outcome, source: OutcomeSource(storedIn: load.partitionSlot, offset: item.offset))
         stored.push.release()
     }

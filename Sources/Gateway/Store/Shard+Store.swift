@@ -211,7 +211,7 @@ extension Shard {
         source.isStored = true
         source.isOffsetDone = job.pointee.isOffsetDone
         if outcomes.hasChangelog { job.pointee.writeChangelogKey(to: &storage.keyWriter) }
-        if residency.ends(slot, job.pointee.device) != nil { end(job.pointee.place, storage) }
+        if residency.ends(slot, job.pointee.device) != nil { end(job.pointee.ended, storage) }
         return source
     }
 
@@ -223,35 +223,36 @@ extension Shard {
         source.isOffsetDone = job.pointee.isOffsetDone
         if outcomes.hasChangelog { job.pointee.writeChangelogKey(to: &storage.keyWriter) }
         if residency.ends(job.pointee.place, facts, job.pointee.device) != nil {
-            end(job.pointee.place, storage)
+            end(job.pointee.ended, storage)
         }
         return source
     }
 
     /// An item of the store ends; where there is a changelog, its key was written.
-    func end(_ place: RecordPlace, _ storage: ShardStore) {
-        if outcomes.isTransactional, let handle = storage.handle(place.partitionSlot) {
+    func end(_ item: EndedItem, _ storage: ShardStore) {
+        if outcomes.isTransactional, let handle = storage.handle(item.place.partitionSlot) {
             // In one transaction with the outcome.
-            change(handle, place.partitionSlot, value: nil, storage)
+            change(handle, item.place.partitionSlot, value: nil, storage)
         } else if outcomes.hasChangelog {
-            storage.keepChangelogKey(of: place)
+            storage.keepChangelogKey(of: item)
         }
     }
 
     /// The outcomes of these items are safe.
-    func remove(_ places: [RecordPlace]) {
+    func remove(_ items: [EndedItem]) {
         guard let storage else { return }
-        for place in places {
-            guard let (found, key) = residency.remove(place), let handle = storage.handle(place.partitionSlot)
+        for item in items {
+            let slot = item.place.partitionSlot
+            guard let (found, key) = residency.remove(item), let handle = storage.handle(slot)
             else { continue }
             storage.write {
-                $0.remove(handle, ItemKey(device: key.device, offset: found.recordOffset), due: key.due)
+                $0.remove(handle, ItemKey(device: key.device, offset: found.place.recordOffset), due: key.due)
             }
             storage.counters.removals += 1
             guard let changelogKey = storage.takeChangelogKey(of: found) else { continue }
             storage.keyWriter.removeAll()
             changelogKey.withUnsafeBytes { storage.keyWriter.append($0) }
-            change(handle, place.partitionSlot, value: nil, storage)
+            change(handle, slot, value: nil, storage)
         }
         askForTurnEnd()
     }

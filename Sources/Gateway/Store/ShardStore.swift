@@ -24,7 +24,7 @@ final class ShardStore: TimerHandler {
     /// By slot.
     private var partitions: [Partition?] = []
     /// Changelog keys of items that have ended, where tombstones don't go with the outcomes.
-    private var changelogKeys: [RecordPlace: [UInt8]] = [:]
+    private var changelogKeys: [EndedItem: [UInt8]] = [:]
     /// New tokens of past token changes, by their numbers.
     private var pastTokens: [[UInt8]] = []
     /// Called when the line for loads is short.
@@ -67,7 +67,7 @@ final class ShardStore: TimerHandler {
 
     func end(_ slot: UInt16) {
         if Int(slot) < partitions.count { partitions[Int(slot)] = nil }
-        changelogKeys = changelogKeys.filter { $0.key.partitionSlot != slot }
+        changelogKeys = changelogKeys.filter { $0.key.place.partitionSlot != slot }
     }
 
     /// Nil: the partition has ended.
@@ -90,9 +90,9 @@ final class ShardStore: TimerHandler {
 
     // MARK: Bytes
 
-    func keepChangelogKey(of place: RecordPlace) { changelogKeys[place] = Array(keyWriter.bytes) }
+    func keepChangelogKey(of item: EndedItem) { changelogKeys[item] = Array(keyWriter.bytes) }
 
-    func takeChangelogKey(of place: RecordPlace) -> [UInt8]? { changelogKeys.removeValue(forKey: place) }
+    func takeChangelogKey(of item: EndedItem) -> [UInt8]? { changelogKeys.removeValue(forKey: item) }
 
     func keepToken(_ token: UnsafeRawBufferPointer, number: Int) {
         while pastTokens.count <= number { pastTokens.append([]) }

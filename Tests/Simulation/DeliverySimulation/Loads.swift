@@ -189,7 +189,8 @@ extension World {
         let number = jobs[item.job].record
         let partition = log.records[number].partition
         if shard.store.residency.hasEnded(place(number, worker)) { counts[.endedFiltered] += 1 }
-        let verdict = shard.store.residency.judge(offset: log.records[number].offset)
+        let verdict = shard.store.residency.judge(
+            offset: log.records[number].offset, shard.machine)
         if let handle = verdict.completes {
             guard case .record(number, _, _)? = shard.store.take(handle) else {
                 return broken(.nothingLost, "push \(item.job) is taken for the record of another")

@@ -170,7 +170,8 @@ extension World {
     func removeFromStore(_ job: Int, _ worker: WorkerModel) {
         let shard = worker.shards[jobs[job].endedIn]
         let partition = log.records[jobs[job].record].partition
-        guard let (_, key) = shard.store.residency.remove(place(jobs[job].record, worker)) else { return }
+        let item = EndedItem(device: jobs[job].endedFor, place: place(jobs[job].record, worker))
+        guard let (_, key) = shard.store.residency.remove(item) else { return }
         guard log.records[jobs[job].record].isWritten else {
             return broken(.nothingLost, "push \(job) leaves the store before its outcome is in Kafka")
         }

@@ -47,11 +47,18 @@ final class FleetAuditor {
     /// The job of a record.
     func job(_ partition: Int, _ offset: Int64) -> Int { Int(jobsAt[partition][Int(offset)]) }
 
+    /// The job at the group's offset of a partition; -1: none.
+    func nextJob(_ partition: Int) -> Int32 {
+        guard partition < committed.count else { return -1 }
+        let offset = max(0, Int(committed[partition]))
+        return offset < jobsAt[partition].count ? jobsAt[partition][offset] : -1
+    }
+
     /// The changelog has the item of a job.
     func isInChangelog(_ job: Int) -> Bool { kept[job] ?? 0 > 0 }
 
-    func itemsInChangelog(_ partition: Int) -> Int {
-        partition < changelog.count ? changelog[partition].count : 0
+    func itemsInChangelog(_ partition: Int, _ jobs: [FleetJob]) -> Int {
+        partition < changelog.count ? changelog[partition].values.count { !jobs[$0.job].sharesKey } : 0
     }
 
     func changelogSummary(_ partition: Int) -> String {
@@ -74,26 +81,104 @@ final class FleetAuditor {
         switch change {
         case .put(let key, let item, _):
             lastPut[item.job] = now
-            if changelog[partition][change.key] == nil { kept[item.job, default: 0] += 1 }
-            changelog[partition][change.key] = (key.token, key.offset, item.job)
+            let old = changelog[partition].updateValue((key.token, key.offset, item.job), forKey: change.key)
+            guard old?.job != item.job else { return }
+            kept[item.job, default: 0] += 1
+            // That of the log before.
+            if let old { isKeptNoMore(old.job) }
         case .remove:
             guard let old = changelog[partition].removeValue(forKey: change.key) else { return }
-            kept[old.job] = kept[old.job]! > 1 ? kept[old.job]! - 1 : nil
+            isKeptNoMore(old.job)
         case .presence(let token, _): presences[PresenceKey(token: token, partition: partition)] = true
         case .forget(let token): presences[PresenceKey(token: token, partition: partition)] = nil
         case .mark, .unmark: break
         }
     }
 
+    private func isKeptNoMore(_ job: Int) {
+        let left = (kept[job] ?? 0) - 1
+        kept[job] = left > 0 ? left : nil
+    }
+
     // MARK: Facts
 
-    func appended(_ number: Int, _ job: FleetJob) {
+    func appended(_ number: Int, _ world: FleetWorld, _ jobs: inout [FleetJob]) {
+        let job = jobs[number]
         while jobsAt.count <= job.partition {
             jobsAt.append([])
             committed.append(-1)
         }
         while jobsAt[job.partition].count < Int(job.offset) { jobsAt[job.partition].append(-1) }
         jobsAt[job.partition].append(Int32(number))
+        guard job.incarnation > 0 else { return }
+        if unsettled[job.partition] != nil || unnoticed.contains(job.partition)
+            || job.offset < skipped[job.partition] ?? 0
+        {
+            jobs[number].isExempt = true
+        }
+        // Nothing tells their items apart in the store.
+        for older in jobsBefore where jobs[older].partition == job.partition && jobs[older].offset == job.offset
+            && world.device(of: jobs[older].token) == world.device(of: job.token)
+        {
+            (jobs[older].isExempt, jobs[older].sharesKey) = (true, true)
+            (jobs[number].isExempt, jobs[number].sharesKey) = (true, true)
+        }
+    }
+
+    // MARK: Logs that end
+
+    /// Jobs of the log before.
+    private var jobsBefore: [Int] = []
+    /// By partition of a log that was made anew: processes that may not have noticed, and since when there are none.
+    private var unsettled: [Int: (processes: Set<Int>, since: UInt64)] = [:]
+    /// Partitions in which a process goes on as if nothing had happened.
+    private var unnoticed: Set<Int> = []
+    /// By partition: records below were said to be finished by processes that hadn't noticed.
+    private var skipped: [Int: Int64] = [:]
+
+    /// Records that no commit covers may be lost.
+    func retained(_ partition: Int, from start: Int64, _ jobs: inout [FleetJob]) {
+        guard partition < jobsAt.count else { return }
+        for number in jobsAt[partition].prefix(Int(start)) where number >= 0 && jobs[Int(number)].committedAt == 0 {
+            jobs[Int(number)].isExempt = true
+        }
+    }
+
+    /// The jobs topic was deleted and made anew.
+    func madeAnew(_ world: FleetWorld, _ jobs: inout [FleetJob]) {
+        // With the topic the group's offsets are deleted: without transactions, what awaits its removal comes again.
+        for number in jobs.indices
+        where jobs[number].committedAt == 0
+            || jobs[number].outcomes > 0 && world.scenario.mode != .transactions
+        {
+            jobs[number].isExempt = true
+        }
+        jobsBefore = Array(jobs.indices)
+        for partition in jobsAt.indices {
+            jobsAt[partition] = []
+            let processes = world.living.filter { world.kafka.owned($0.client).contains(partition) }
+            unsettled[partition] = (Set(processes.map(\.serial)), .max)
+        }
+    }
+
+    func isUnnoticed(_ partition: Int, _ jobs: inout [FleetJob]) {
+        unnoticed.insert(partition)
+        for number in jobsAt[partition] where number >= 0 { jobs[Int(number)].isExempt = true }
+    }
+
+    private func settle(_ world: FleetWorld) {
+        for (partition, state) in unsettled {
+            let left = state.processes.filter { serial in
+                let process = world.processes[serial]
+                return !process.isDead && process.end == nil
+                    && world.kafka.owned(process.client).contains(partition) && !process.hasSeen(1, partition)
+            }
+            if !left.isEmpty || !world.processes.contains(where: { $0.hasSeen(1, partition) }) {
+                unsettled[partition] = (left, .max)
+            } else if state.since == .max {
+                unsettled[partition] = (left, world.now)
+            }
+        }
     }
 
     /// A push leaves a worker.
@@ -130,7 +215,7 @@ final class FleetAuditor {
     }
 
     private func checkOrder(_ number: Int, _ job: FleetJob, _ assignment: Int, _ world: FleetWorld) {
-        guard job.facts.collapseKey != 0 else { return }
+        guard job.facts.collapseKey != 0, !job.isExempt else { return }
         let identity = Identity(
             token: job.token, partition: job.partition, collapse: job.facts.collapseKey)
         guard let last = newest[identity], last.job > number else {
@@ -151,6 +236,7 @@ final class FleetAuditor {
     // MARK: What becomes visible
 
     func follow(_ world: FleetWorld, _ jobs: inout [FleetJob]) {
+        if !unsettled.isEmpty { settle(world) }
         while feedRead < world.kafka.feed.count, violation == nil {
             let record = world.kafka.feed[feedRead]
             feedRead += 1
@@ -186,8 +272,11 @@ final class FleetAuditor {
             world.broken(.oneOutcome, "job \(output.job) has \(job.outcomes) outcomes")
         } else if world.scenario.mode == .none, job.committedAt > 0, job.committedAt < output.producedAt {
             world.broken(.oneOutcome, "job \(output.job) gets an outcome again though it is committed")
-        } else if world.scenario.mode == .changelog, lastPut[output.job] ?? 0 > job.outcomeAt {
-            // Nothing fences the records of a process that was stopped: its item came after the outcome of the next owner.
+        } else if world.scenario.mode == .changelog, 
+            lastPut[output.job] ?? 0 > world.processes[job.outcomeOf].assigned(job.partition)
+        {
+            // Nothing fences records that are on their way when their process loses the partition: the item came after the
+            // next owner, or the same process in its next assignment, had restored the partition.
         } else if world.processes[job.outcomeOf].endedClean(
             above: job.offset, job.partition, since: job.outcomeAt, before: output.producedAt)
         {
@@ -209,18 +298,26 @@ final class FleetAuditor {
         world.note("partition # is committed up to #", partition, Int(change.offset))
         let before = committed[partition]
         committed[partition] = change.offset
+        if let state = unsettled[partition] {
+            if change.origin != .outside, state.since < .max, change.time > state.since + 20_000_000_000 {
+                unsettled[partition] = nil
+            }
+            skipped[partition] = change.offset
+            for number in jobsAt[partition] where number >= 0 { jobs[Int(number)].isExempt = true }
+            return
+        }
         if change.origin == .outside {
             for offset in max(0, Int(change.offset))..<max(0, Int(change.offset), jobsAt[partition].count) {
                 if jobsAt[partition][offset] >= 0 { jobs[Int(jobsAt[partition][offset])].isExempt = true }
             }
             return
         }
-        if change.offset < before {
+        if change.offset < before, !unnoticed.contains(partition) {
             return world.broken(
                 .watermark,
                 "the offset of partition \(partition) goes back from \(before) to \(change.offset)")
         }
-        for offset in max(0, Int(before))..<Int(change.offset) {
+        for offset in max(0, Int(before))..<max(0, Int(before), Int(change.offset)) {
             cover(partition, offset, change, world, &jobs)
         }
         for offset in max(0, Int(before))..<max(0, Int(before), Int(change.offset))
@@ -239,7 +336,8 @@ final class FleetAuditor {
     private func checkMoved(_ partition: Int, _ offset: Int, _ world: FleetWorld, _ jobs: [FleetJob]) {
         guard jobsAt[partition][offset] >= 0 else { return }
         let change = jobs[Int(jobsAt[partition][offset])]
-        guard change.kind == .tokenChanged, world.scenario.mode != .transactions,
+        guard change.kind == .tokenChanged, !change.isExempt, world.scenario.mode != .transactions,
+            jobsBefore.isEmpty,
             let left = world.stranded(partition, change.token, before: Int64(offset), jobs)
         else { return }
         world.broken(

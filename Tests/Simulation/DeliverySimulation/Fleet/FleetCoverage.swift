@@ -157,7 +157,7 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
     // Notes of the worker.
     case takeOverFailed, restoreInterrupted, pausedForWindow, pausedForShare, pausedForLimit, commitFailed,
         lastCommitFailed, lastOffsetsUnsafe, transactionAborted, lastTransactionOpen, storeFailed, storeWorks,
-        membershipInDoubt, drainDeadline, failed, stopsAtOnce, partitionLost, secondOutcome
+        membershipInDoubt, drainDeadline, failed, stopsAtOnce, partitionLost, secondOutcome, logWentBack
     // Orders of the worker.
     case relieved, checkpoint, membershipAsked, dueHanded, parkedHanded, removedFromStore
     // The order of records.

@@ -38,6 +38,8 @@ struct FleetJob {
     var outcomeAt: UInt64 = 0
     /// An operator has set the group's offsets back, or the topic was made anew: outcomes may come twice, or never.
     var isExempt = false
+    /// A job of the log before or after has the same key in the store.
+    var sharesKey = false
 }
 
 /// A record that a worker has produced.

@@ -4,47 +4,46 @@ import SluiceModel
 /// Facts that ride with a record to its delivery report.
 struct FleetWord {
     var slot: UInt16
-    var offset: Int64
+    /// Number of the job whose record it ends; -1: it is a change.
+    var job: Int
     var isStored = false
     var isOffsetDone = false
     var isOmitted = false
-    var isChange = false
     var epoch = ChangeEpoch(shard: 0, epoch: 0)
-    /// The partition of the jobs topic.
-    var partition = 0
     /// The outcome's device token.
     var token = 0
 
-    var place: RecordPlace { RecordPlace(partitionSlot: slot, offset: offset) }
+    var isChange: Bool { job < 0 }
 
-    init(slot: UInt16, offset: Int64, partition: Int, token: Int = 0) {
+    func place(_ world: FleetWorld) -> RecordPlace {
+        RecordPlace(partitionSlot: slot, offset: world.jobs[job].offset)
+    }
+
+    init(slot: UInt16, job: Int, token: Int = 0) {
         self.slot = slot
-        self.offset = offset
-        self.partition = partition
+        self.job = job
         self.token = token
     }
 
     init(change epoch: ChangeEpoch) {
-        (slot, offset, isChange) = (.max, 0, true)
+        (slot, job) = (.max, -1)
         self.epoch = epoch
     }
 
     init(opaque: Int) {
         let bits = UInt64(bitPattern: Int64(opaque))
         slot = UInt16(truncatingIfNeeded: bits >> 48)
-        isChange = slot == .max
-        offset = 0
-        if isChange {
+        guard slot < .max else {
+            job = -1
             epoch = ChangeEpoch(
                 shard: UInt16(truncatingIfNeeded: bits >> 32), epoch: UInt32(truncatingIfNeeded: bits))
-        } else {
-            isStored = bits >> 47 & 1 == 1
-            isOffsetDone = bits >> 46 & 1 == 1
-            isOmitted = bits >> 45 & 1 == 1
-            partition = Int(bits >> 39 & 63)
-            token = Int(bits >> 27 & 4095)
-            offset = Int64(bits & (1 << 27 - 1))
+            return
         }
+        isStored = bits >> 47 & 1 == 1
+        isOffsetDone = bits >> 46 & 1 == 1
+        isOmitted = bits >> 45 & 1 == 1
+        token = Int(bits >> 32 & 4095)
+        job = Int(bits & (1 << 32 - 1))
     }
 
     var opaque: Int {
@@ -53,12 +52,10 @@ struct FleetWord {
             bits |= UInt64(epoch.shard) << 32 | UInt64(epoch.epoch)
         } else {
             bits |= (isStored ? 1 : 0) << 47 | (isOffsetDone ? 1 : 0) << 46 | (isOmitted ? 1 : 0) << 45
-            bits |= UInt64(partition) << 39 | UInt64(token) << 27 | UInt64(offset)
+            bits |= UInt64(token) << 32 | UInt64(job)
         }
         return Int(Int64(bitPattern: bits))
     }
-
-    func job(in world: FleetWorld) -> Int { world.job(partition, offset) }
 }
 
 extension KafkaFault {

@@ -19,6 +19,8 @@ final class FleetWorld {
     /// By device: its token of now.
     private var current: [Int] = []
     private var usedTokens: Int
+    /// By token.
+    private var devices: [Int] = []
     /// Pushes that devices have shown, whose receipts are to come.
     private var receipts: [(job: Int, token: Int)] = []
     /// Records of the changelog.
@@ -66,6 +68,7 @@ final class FleetWorld {
         kafka = KafkaModel(seed: draw.generator.next(), configuration: configuration, now: now)
         usedTokens = scenario.tokens
         current = Array(0..<scenario.tokens)
+        devices = current
         for token in 0..<(scenario.tokens + scenario.newTokens) {
             keys.append(DeviceKey(high: draw.generator.next(), low: draw.generator.next()))
             tokenByKey[keys[token].low] = token
@@ -227,6 +230,7 @@ final class FleetWorld {
             kind = .tokenChanged
             token = current[device]
             subject = usedTokens
+            devices.append(device)
             current[device] = usedTokens
             usedTokens += 1
         }
@@ -271,7 +275,7 @@ final class FleetWorld {
         job.incarnation = log.incarnation
         job.facts.offset = job.offset
         jobs.append(job)
-        auditor.appended(number, job)
+        auditor.appended(number, self, &jobs)
         kafka.append(
             .init(payload: number, key: job.token, kind: job.kind.rawValue), to: .jobs, job.partition)
         counts.events += 1
@@ -321,10 +325,10 @@ final class FleetWorld {
     /// Items of a partition that its owner has to end.
     private func itemsLeft(_ partition: Int) -> Int {
         // Without transactions, the changelog can get late what a worker has written that lost the partition.
-        if scenario.mode == .transactions { return auditor.itemsInChangelog(partition) }
+        if scenario.mode == .transactions { return auditor.itemsInChangelog(partition, jobs) }
         guard scenario.mode.hasStore else { return 0 }
         guard let owner = living.first(where: { $0.owns(partition) }) else { return 1 }
-        return disks[owner.host].parts[Int32(partition)]?.items.count ?? 0
+        return disks[owner.host].parts[Int32(partition)]?.items.values.count { !jobs[$0.job].sharesKey } ?? 0
     }
 
     /// The first push of a partition that isn't in memory alone, still has the token of its record, and came before an offset.
@@ -342,7 +346,7 @@ final class FleetWorld {
 
     private func fault() {
         let host = draw.below(hosts.count)
-        let number = draw.below(107)
+        let number = draw.below(110)
         guard bounds.faults.contains(Self.fault(number)) else { return }
         counts.faults += 1
         switch Self.fault(number) {
@@ -366,11 +370,13 @@ final class FleetWorld {
         case .wrongTokens: toggle("APNs takes all tokens for wrong, #") { takesTokensForWrong = $0 }
         case .lostPool: togglePool(host)
         case .growth: growJobs()
+        case .retention: retainJobs()
+        case .recreation: makeJobsAnew()
         case .failedOrder, .lostAnswer, .badAnswer, .presence, .tokenChange, .cancel, .invalidRecord: break
         }
     }
 
-    /// The fault of a number below 107.
+    /// The fault of a number below 110.
     private static func fault(_ number: Int) -> FleetFault {
         switch number {
         case 0..<18: .kill
@@ -388,7 +394,9 @@ final class FleetWorld {
         case 100..<102: .refusedCredential
         case 102..<104: .wrongTokens
         case 104..<106: .lostPool
-        default: .growth
+        case 106: .growth
+        case 107: .retention
+        default: .recreation
         }
     }
 
@@ -400,6 +408,36 @@ final class FleetWorld {
         // Whoever has the topic grow may think of the changelog.
         if draw.chance(300) { extendChangelog() }
     }
+
+    private func retainJobs() {
+        let partition = draw.below(kafka.partitionCount(.jobs))
+        let log = kafka.log(.jobs, partition)
+        let start = log.start + Int64(draw.below(Int(log.end - log.start) + 1))
+        note("partition # loses its records below #", partition, Int(start))
+        audit()
+        auditor.retained(partition, from: start, &jobs)
+        kafka.retain(.jobs, partition, from: start)
+    }
+
+    /// Stores, changelog and outcomes stay.
+    private func makeJobsAnew() {
+        // Once is enough, as each makes it harder to tell which records were skipped.
+        guard kafka.log(.jobs, 0).incarnation == 0 else { return }
+        note("the jobs topic is made anew")
+        audit()
+        kafka.makeAnew(.jobs, keepsOffsets: draw.chance(300))
+        auditor.madeAnew(self, &jobs)
+        audit()
+    }
+
+    /// A process goes on in a log that was made anew, and can't know.
+    func continuesUnnoticed(_ partition: Int) {
+        note("partition # was made anew, and nobody can notice", partition)
+        auditor.isUnnoticed(partition, &jobs)
+    }
+
+    /// Device that has a token, or had it.
+    func device(of token: Int) -> Int { devices[token] }
 
     func extendChangelog() {
         note("the changelog gets # partitions", kafka.partitionCount(.jobs))
@@ -529,7 +567,7 @@ final class FleetWorld {
             if quiet == 4 { return auditEnd() }
             readSince = isAllRead ? min(readSince, now) : .max
             // With little room, what comes back waits for what is in memory already.
-            let patience: UInt64 = scenario.residency.room < 100 ? 150_000_000_000 : 20_000_000_000
+            let patience: UInt64 = scenario.residency.room < 100 ? 150_000_000_000 : 60_000_000_000
             if now > readSince, now - readSince > patience { checkHeld() }
         }
         if auditor.violation == nil {
@@ -582,7 +620,7 @@ final class FleetWorld {
 
     private var unfinished: String {
         let offsets = (0..<kafka.partitionCount(.jobs)).map {
-            "\(kafka.committedOffset($0).offset)/\(kafka.log(.jobs, $0).end)"
+            "\(kafka.committedOffset($0).offset)/\(kafka.log(.jobs, $0).end), next job \(auditor.nextJob($0))"
         }
         let items = (0..<kafka.partitionCount(.jobs)).map { itemsLeft($0) }
         let kept = (0..<kafka.partitionCount(.jobs)).map { auditor.changelogSummary($0) }
@@ -593,7 +631,7 @@ final class FleetWorld {
                 }
             }
         }
-        return "offsets \(offsets), items \(items), \(kept), \(left.prefix(3)) "
+        return "offsets \(offsets), items \(items), \(kept), \(left.prefix(30)) "
             + living.map(\.summary).joined(separator: "; ")
     }
 
@@ -630,7 +668,8 @@ final class FleetWorld {
         for process in living {
             for (partition, part) in disks[process.host].parts where process.owns(Int(partition)) {
                 if let problem = presenceLeft(process, Int(partition), part) { return broken(.bounded, problem) }
-                guard scenario.mode == .local else { continue }
+                // Items of two logs with one key leave the moment of one of them.
+                guard scenario.mode == .local, kafka.log(.jobs, 0).incarnation == 0 else { continue }
                 guard let left = part.leftover else { continue }
                 return broken(
                     .bounded,

@@ -121,8 +121,9 @@ extension ShardProcess {
             batch.writes.append((part, .unmark(offset: place.offset)))
             if hasChangelog { change(place.partitionSlot, part, .unmark(offset: place.offset)) }
         case .removed(let place, let device):
-            changelogKeys[place] = nil
-            news.removed.append(ShardProgress.Removal(place: place, device: device))
+            changelogKeys[EndedItem(device: device.low, place: place)] = nil
+            let own = RecordPlace(partitionSlot: place.partitionSlot, offset: place.recordOffset)
+            news.removed.append(ShardProgress.Removal(place: own, device: device))
         }
     }
 
@@ -247,20 +248,21 @@ extension ShardProcess {
             // In one transaction with the outcome.
             change(copy.slot, part, .remove(copy.changelogKey, due: nil))
         } else if hasChangelog {
-            changelogKeys[copy.place] = copy.changelogKey
+            changelogKeys[EndedItem(device: world.keys[copy.address].low, place: copy.place)] = copy.changelogKey
         }
     }
 
     /// The outcomes of these items are safe.
-    func remove(_ places: [RecordPlace]) {
-        for place in places {
-            guard let (found, key) = residency.remove(place), let part = stored[place.partitionSlot]?.part,
+    func remove(_ ended: [EndedItem]) {
+        for ended in ended {
+            let slot = ended.place.partitionSlot
+            guard let (found, key) = residency.remove(ended), let part = stored[slot]?.part,
                 let token = world.token(of: key.device)
             else { continue }
-            let item = FleetItemKey(token: token, offset: found.recordOffset)
+            let item = FleetItemKey(token: token, offset: found.place.recordOffset)
             batch.writes.append((part, .remove(item, due: key.due)))
             guard let changelogKey = changelogKeys.removeValue(forKey: found) else { continue }
-            change(place.partitionSlot, part, .remove(changelogKey, due: nil))
+            change(slot, part, .remove(changelogKey, due: nil))
         }
     }
 
@@ -304,7 +306,8 @@ extension ShardProcess {
         }
         follow()
         for (load, loaded) in zip(batch.requests.loads, loaded) { take(load, loaded) }
-        let restored = held.count { $0.isRestored }
+        // Requests of a partition that has ended are answered yet.
+        let restored = held.count { $0.isRestored && residency.isBegun($0.slot) }
         if restored > world.scenario.residency.room {
             world.broken(.bounded, "process \(process.serial) has \(restored) items of the store")
         }
@@ -317,7 +320,7 @@ extension ShardProcess {
                 if delivery.restore(known, at: now) { act() } else { forgetPresence(load) }
             }
             for (offset, item) in loaded.items {
-                let verdict = residency.judge(offset: offset)
+                let verdict = residency.judge(offset: offset, delivery)
                 if let handle = verdict.completes, let record = record(handle) {
                     complete(record.place, isRepeated: true)
                     process.bytesHeld -= WorkerProcess.recordBytes
@@ -343,7 +346,8 @@ extension ShardProcess {
         progress.isStored = true
         progress.notBeforeNanoseconds = 0
         progress.dueMilliseconds = item.due
-        var copy = Held(job: item.job, slot: load.partitionSlot, offset: place.offset, address: token)
+        var copy = Held(job: item.job, slot: load.partitionSlot, offset: place.recordOffset, address: token)
+        copy.isOfEarlierLog = place.isOfEarlierLog
         copy.isOffsetDone = true
         copy.isRestored = true
         process.bytesHeld += WorkerProcess.recordBytes

@@ -28,7 +28,13 @@ extension ShardProcess {
         var isRestored = false
         var isQueued = false
 
-        var place: RecordPlace { RecordPlace(partitionSlot: slot, offset: offset) }
+        /// Its record was of an earlier log of the topic, which was made anew since.
+        var isOfEarlierLog = false
+
+        var place: RecordPlace {
+            let place = RecordPlace(partitionSlot: slot, offset: offset)
+            return isOfEarlierLog ? place.inEarlierLog : place
+        }
         var changelogKey: FleetItemKey {
             FleetItemKey(token: storedToken >= 0 ? storedToken : address, offset: offset)
         }
@@ -103,5 +109,7 @@ extension ShardProcess {
         var word: FleetWord
         /// The change that a record of the changelog says.
         var change: FleetChange?
+        /// That of the changelog.
+        var partition = 0
     }
 }

@@ -44,7 +44,7 @@ final class ShardProcess {
     var whenShort: [ShardReport] = []
     private var turns = 0
     /// Keys of ended items in the changelog, where tombstones don't go with the outcomes.
-    var changelogKeys: [RecordPlace: FleetItemKey] = [:]
+    var changelogKeys: [EndedItem: FleetItemKey] = [:]
     private var epoch: UInt32 = 0
     private var produced = 0
     private var hasWritten = false
@@ -214,7 +214,7 @@ final class ShardProcess {
         case .parked(let slot, let items, let readThrough):
             due(slot, items, readThrough: readThrough, then: .parkedTaken(slot: slot))
         case .expired(let slot, let devices): expired(slot, devices)
-        case .remove(let places): remove(places)
+        case .remove(let items): remove(items)
         case .forgetMarkers(let slot):
             residency.forgetMarks(slot)
             follow()
@@ -231,7 +231,7 @@ final class ShardProcess {
         residency.end(slot)
         follow()
         stored[slot] = nil
-        changelogKeys = changelogKeys.filter { $0.key.partitionSlot != slot }
+        changelogKeys = changelogKeys.filter { $0.key.place.partitionSlot != slot }
     }
 
     private func flushToStore() -> ShardFlush {
@@ -605,8 +605,7 @@ final class ShardProcess {
 
     private func write(_ topic: KafkaModel.Topic, _ copy: Held, isStored: Bool) {
         var word = FleetWord(
-            slot: copy.slot, offset: copy.offset, partition: world.jobs[copy.job].partition,
-            token: topic == .outcomes ? copy.address : 0)
+            slot: copy.slot, job: copy.job, token: topic == .outcomes ? copy.address : 0)
         word.isStored = isStored
         word.isOffsetDone = isStored && copy.isOffsetDone
         write(
@@ -617,7 +616,7 @@ final class ShardProcess {
     func change(_ slot: UInt16, _ part: FleetPart, _ change: FleetChange) {
         let epoch = ChangeEpoch(shard: UInt16(number), epoch: epoch)
         var output = Output(topic: .changelog, job: -1, word: FleetWord(change: epoch), change: change)
-        output.word.partition = Int(part.partition)
+        output.partition = Int(part.partition)
         write(output, slot: slot, isJob: false)
         produced += 1
     }
@@ -691,7 +690,8 @@ final class ShardProcess {
         if case .put(_, let item, _) = output.change {
             world.note("process # produces the item of job #, shard #", process.serial, item.job, number)
         }
-        let answer = process.produce(record, to: output.topic, output.job, word)
+        let answer = process.produce(
+            record, to: output.topic, output.job, word, changelogPartition: output.partition)
         switch answer {
         case .queued: return .queued
         case .queueFull: return .queueFull

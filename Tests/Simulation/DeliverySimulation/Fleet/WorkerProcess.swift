@@ -73,6 +73,12 @@ final class WorkerProcess {
         var end: Int64
     }
 
+    /// The last record of a partition that was polled in this assignment is of the log of this number.
+    func hasSeen(_ incarnation: Int, _ partition: Int) -> Bool { incarnations[partition] == incarnation }
+
+    /// Nanoseconds at which the partition was assigned last; `UInt64.max`: it never was.
+    func assigned(_ partition: Int) -> UInt64 { assignedAt[Int32(partition)] ?? .max }
+
     /// The partition was assigned a short while ago.
     func isNew(_ partition: Int) -> Bool {
         (assignedAt[Int32(partition)] ?? world.now) + 4 * FleetScenario.expiryInterval > world.now
@@ -81,6 +87,11 @@ final class WorkerProcess {
     func knowsPresence(of token: Int) -> Bool {
         shards.contains { $0.delivery.knowsPresence(of: world.keys[token]) }
     }
+
+    /// By partition: how often the topic was made anew before the last record that was polled.
+    private var incarnations: [Int: Int] = [:]
+    /// Partitions whose log went back, as the machine has noticed since the last record was polled.
+    private var hasGoneBack: Set<Int> = []
 
     private static let tick: UInt64 = 100_000_000
     static let recordBytes = 700
@@ -244,6 +255,10 @@ final class WorkerProcess {
     private func take(_ record: borrowing KafkaModel.ReadRecord) {
         world.counts.events += 1
         let job = record.payload
+        let incarnation = world.jobs[job].incarnation
+        let isOther = incarnations.updateValue(incarnation, forKey: record.partition) ?? incarnation != incarnation
+        defer { if isOther, !hasGoneBack.contains(record.partition) { world.continuesUnnoticed(record.partition) } }
+        hasGoneBack = []
         let shard = shardIndex(ofHash: world.keys[record.key].low, shards: shards.count)
         let fate = machine.take(
             partition: Int32(record.partition), offset: record.offset, bytes: Self.recordBytes, shard: shard,
@@ -276,7 +291,10 @@ final class WorkerProcess {
         let now = world.now
         switch event {
         case .assigned(let set):
-            for partition in set { assignedAt[Int32(partition)] = now }
+            for partition in set {
+                assignedAt[Int32(partition)] = now
+                incarnations[partition] = nil
+            }
             machine.assigned(set.map { Int32($0) }, at: now)
         case .revoked(let set): machine.revoked(set.map { Int32($0) }, isLost: false, at: now)
         case .lost(let set): machine.revoked(set.map { Int32($0) }, isLost: true, at: now)
@@ -324,7 +342,7 @@ final class WorkerProcess {
         }
         if let failure = report.failure {
             let fate = machine.lost(
-                word.place, isOffsetDone: word.isOffsetDone, .of(failure), topic: topic,
+                word.place(world), isOffsetDone: word.isOffsetDone, .of(failure), topic: topic,
                 hasValue: report.topic == .deadLetters && !word.isOmitted, at: world.now)
             if case .produceAgain(let omitsValue) = fate {
                 world.coverage.reached(omitsValue ? .producedWithoutValue : .producedAgain)
@@ -332,7 +350,7 @@ final class WorkerProcess {
             }
         } else {
             machine.delivered(
-                word.place, isStored: word.isStored, isOffsetDone: word.isOffsetDone,
+                word.place(world), isStored: word.isStored, isOffsetDone: word.isOffsetDone,
                 device: world.keys[word.token].low, at: world.now)
         }
     }
@@ -340,7 +358,7 @@ final class WorkerProcess {
     private func produceAgain(_ word: FleetWord, _ report: KafkaModel.Report, _ omitsValue: Bool) {
         var word = word
         if omitsValue { word.isOmitted = true }
-        let job = word.job(in: world)
+        let job = word.job
         let answer = produce(
             .init(payload: world.output(of: job, by: self, isRepeated: true), key: world.jobs[job].token),
             to: report.topic,
@@ -352,7 +370,8 @@ final class WorkerProcess {
     // MARK: Producing
 
     func produce(
-        _ record: KafkaModel.Record, to topic: KafkaModel.Topic, _ job: Int, _ word: FleetWord
+        _ record: KafkaModel.Record, to topic: KafkaModel.Topic, _ job: Int, _ word: FleetWord,
+        changelogPartition: Int = 0
     ) -> KafkaModel.ProduceAnswer {
         var record = record
         if topic == .deadLetters, !word.isOmitted { record.size = world.jobs[job].size }
@@ -360,7 +379,7 @@ final class WorkerProcess {
         switch topic {
         case .outcomes: partition = record.key % kafka.partitionCount(.outcomes)
         case .deadLetters: partition = 0
-        case .changelog, .jobs: partition = word.partition
+        case .changelog, .jobs: partition = changelogPartition
         }
         return kafka.produce(client, record, to: topic, partition, opaque: word.opaque)
     }
@@ -386,7 +405,7 @@ final class WorkerProcess {
         case .discard, .poll: break
         case .pause(let numbers): for number in numbers { kafka.pause(client, .jobs, Int(number)) }
         case .resume(let numbers): for number in numbers { kafka.resume(client, .jobs, Int(number)) }
-        case .fetchCommitted(let numbers, let ticket, _):
+        case .fetchCommitted(let numbers, let ticket, _, _):
             var set = PartitionSet()
             for number in numbers { set.insert(Int(number)) }
             fetches.append((kafka.fetchCommitted(client, set), ticket))
@@ -715,6 +734,10 @@ final class WorkerProcess {
             world.note(
                 "process # loses partitions, first #, lost #", serial, Int(numbers.first ?? -1),
                 isLost ? 1 : 0)
+        case .logWentBack(let partition, _, _):
+            hasGoneBack.insert(Int(partition))
+            world.coverage.reached(.logWentBack)
+            world.note("process # sees that partition # went back", serial, Int(partition))
         case .invariantBroken(let text): world.broken(.sound, "process \(serial): \(text)")
         case .transactionAborted: world.note("process # has aborted a transaction", serial)
         case .secondOutcome(let partition, let offset):
