@@ -212,7 +212,7 @@ struct DeliveryControlTests {
                 device, occurred: .at(before), partition: 0, at: harness.now)
             #expect(returning == 1)
         }
-        #expect(harness.machine.presence(0).learned == .at(before))
+        #expect(harness.machine.presence(0, at: harness.now).learned == .at(before))
     }
 
     @Test func pendingPushesMoveToTheNewToken() {

@@ -57,7 +57,7 @@ struct DeliveryEvictionTests {
         let known = KnownPresence(
             device: device, presence: .offline, learned: .at(harness.now.wallMilliseconds - 10),
             partition: 1)
-        harness.machine.restore(known, at: harness.now)
+        _ = harness.machine.restore(known, at: harness.now)
         harness.drain()
         #expect(harness.begin() == nil)
         #expect(harness.state("a") == .held)
@@ -308,9 +308,9 @@ struct DeliveryEvictionTests {
                     device: device, presence: .online, learned: .at(learned - 1000), partition: 2),
             ]
             if newestFirst { known.reverse() }
-            harness.machine.restore(known[0], at: harness.now)
+            _ = harness.machine.restore(known[0], at: harness.now)
             harness.push("a") { $0.delivery = .holdWhileOffline }
-            harness.machine.restore(known[1], at: harness.now)
+            _ = harness.machine.restore(known[1], at: harness.now)
             harness.pass(milliseconds: 1000)
             #expect(harness.waiting == ["a"])
             // Older than what is known.
@@ -333,7 +333,7 @@ struct DeliveryEvictionTests {
                 device: device, presence: .offline, learned: .at(moment, offset: 328), partition: 1),
         ]
         if isNewestFirst { known.reverse() }
-        for known in known { harness.machine.restore(known, at: harness.now) }
+        for known in known { _ = harness.machine.restore(known, at: harness.now) }
         harness.push("a") { $0.delivery = .holdWhileOffline }
         #expect(harness.state("a") == .held)
         // The former record is read once more.
@@ -347,20 +347,58 @@ struct DeliveryEvictionTests {
         #expect(harness.waiting == ["a"])
     }
 
+    @Test func aPresenceThatHasExpiredHasNoEffect() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        let device = DeliveryHarness.device("d")
+        var known = KnownPresence(
+            device: device, presence: .offline, learned: .at(5), partition: 0,
+            expiryMilliseconds: harness.now.wallMilliseconds)
+        let isExpired = !harness.machine.restore(known, at: harness.now)
+        #expect(isExpired)
+        let knows = harness.machine.knowsPresence(of: device)
+        #expect(!knows)
+        known.expiryMilliseconds += 1
+        let counts = harness.machine.restore(known, at: harness.now)
+        #expect(counts)
+    }
+
+    /// The clock of the service that reports may be ahead, and devices that are presumed offline report nothing.
+    @Test func aPresenceExpiresByTheWorkersClock() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        let device = DeliveryHarness.device("d")
+        let now = harness.now.wallMilliseconds
+        _ = harness.machine.offline(device, occurred: .at(now + 1_000_000), partition: 0, at: harness.now)
+        let expiry = harness.machine.presence(0, at: harness.now).expiryMilliseconds
+        #expect(expiry == now + harness.machine.limits.maximumExpirationMilliseconds)
+        _ = harness.machine.restore(
+            KnownPresence(
+                device: device, presence: .presumedOffline, learned: .at(now + 2_000_000), partition: 0),
+            at: harness.now)
+        harness.pass(milliseconds: 7000)
+        let later = harness.machine.presence(0, at: harness.now).expiryMilliseconds
+        #expect(later == expiry + 7000)
+    }
+
     @Test func presencesAreKept() {
         let harness = held()
         let kept = harness.others.compactMap {
-            if case .keepPresence(let number) = $0 { harness.machine.presence(number) } else { nil }
+            if case .keepPresence(let number) = $0 {
+                harness.machine.presence(number, at: harness.now)
+            } else {
+                nil
+            }
         }
         let device = DeliveryHarness.device("d")
         let expected = KnownPresence(
             device: device, presence: .offline, learned: .at(harness.now.wallMilliseconds),
-            partition: 0)
+            partition: 0,
+            expiryMilliseconds: harness.now.wallMilliseconds
+                + harness.machine.limits.maximumExpirationMilliseconds)
         #expect(kept == [expected])
         var other = DeliveryHarness { $0.storeIsDurable = true }
         let knewIt = other.machine.knowsPresence(of: device)
         #expect(!knewIt)
-        other.machine.restore(expected, at: other.now)
+        _ = other.machine.restore(expected, at: other.now)
         other.drain()
         let knowsIt = other.machine.knowsPresence(of: device)
         #expect(knowsIt)
@@ -368,7 +406,7 @@ struct DeliveryEvictionTests {
         other.push("b") { $0.delivery = .holdWhileOffline }
         #expect(other.state("b") == .held)
         other.online()
-        other.machine.restore(expected, at: other.now)
+        _ = other.machine.restore(expected, at: other.now)
         other.pass(milliseconds: 1)
         #expect(other.waiting == ["b"], "what is known by now is newer")
     }
@@ -379,12 +417,20 @@ struct DeliveryEvictionTests {
         harness.online()
         harness.pass(milliseconds: 1)
         let leaving = harness.others.compactMap {
-            if case .keepPresence(let number) = $0 { harness.machine.presence(number) } else { nil }
+            if case .keepPresence(let number) = $0 {
+                harness.machine.presence(number, at: harness.now)
+            } else {
+                nil
+            }
         }
         #expect(leaving.last?.presence == .online && leaving.last?.isAwaited == true)
         harness.accept(harness.begin()!)
         let sent = harness.others.compactMap {
-            if case .keepPresence(let number) = $0 { harness.machine.presence(number) } else { nil }
+            if case .keepPresence(let number) = $0 {
+                harness.machine.presence(number, at: harness.now)
+            } else {
+                nil
+            }
         }
         #expect(sent.last?.isAwaited == false)
     }

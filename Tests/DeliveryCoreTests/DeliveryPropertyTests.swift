@@ -323,7 +323,9 @@ private struct RandomLife: ~Copyable {
                 release(slot)
             case .keepPresence(let number):
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
-                if !machine.knowsPresence(of: machine.presence(number).device) { fail("no presence") }
+                if !machine.knowsPresence(of: machine.presence(number, at: now).device) {
+                    fail("no presence")
+                }
             case .noteMove(let slot):
                 if pushes[slot] == nil { fail("slot \(slot) moves, and is gone") }
                 pushes[slot]?.newDevice = newDevice

@@ -54,7 +54,7 @@ struct PartitionArrivalsTests {
         let found2 = arrivals.answered(question.ticket, Self.offsets(question), at: now)
         #expect(
             found2
-                == .offsets([.init(partition: stuck, offset: 9)]))
+                == .offsets([.init(partition: stuck, offset: 9, logEnd: 20)]))
         #expect(arrivals.isEmpty)
     }
 
@@ -109,5 +109,40 @@ struct PartitionArrivalsTests {
         #expect(begun == [10, 30, 70, 120, 170, 220, 270])
         let found11 = arrivals.restores(at: 100 * Self.second) { _ in true }
         #expect(found11 == ([], []), "it is under way")
+    }
+
+    /// What the store has beyond a log's end is of an earlier log: without the end, that isn't known.
+    @Test func withAStoreAPartitionWaitsForTheEndOfItsLog() throws {
+        var arrivals = PartitionArrivals(mode: .local)
+        var now = Self.second
+        arrivals.add([0, 1, 2], at: now)
+        for partition: Int32 in 0...2 { arrivals.restored(partition, at: now) }
+        let first = arrivals.nextQuestion(at: now)
+        let question = try #require(first)
+        #expect(question.wantsLogEnds)
+        let ends = Self.offsets(question).map { offset in
+            var offset = offset
+            if offset.partition == 1 { offset.logEnd = nil }
+            return offset
+        }
+        let read = arrivals.answered(question.ticket, ends, at: now)
+        #expect(read == .offsets(ends.filter { $0.partition != 1 }))
+        #expect(arrivals.partitions == [1])
+        let none = arrivals.nextQuestion(at: now)
+        #expect(none == nil, "a moment later")
+        now += 5 * Self.second
+        let next = arrivals.nextQuestion(at: now)
+        let again = try #require(next)
+        #expect(again.partitions == [1])
+        // No end at all: a leader that is away has held up all others.
+        let failed = arrivals.answered(again.ticket, [FetchedOffset(partition: 1, offset: 9)], at: now)
+        #expect(failed == .failed([1]))
+        var plain = PartitionArrivals(mode: .none)
+        plain.add([1], at: now)
+        let plainQuestion = plain.nextQuestion(at: now)
+        let asked = try #require(plainQuestion)
+        #expect(!asked.wantsLogEnds)
+        let here = plain.answered(asked.ticket, [FetchedOffset(partition: 1, offset: 9)], at: now)
+        #expect(here == .offsets([FetchedOffset(partition: 1, offset: 9)]))
     }
 }

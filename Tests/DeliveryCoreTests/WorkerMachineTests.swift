@@ -288,7 +288,9 @@ import Testing
             return
         }
         let read = script.tell { machine, now in
-            machine.fetched(ticket, .success(asked.map { FetchedOffset(partition: $0, offset: 5, logEnd: 1_000) }), at: now)
+            machine.fetched(
+                ticket, .success(asked.map { FetchedOffset(partition: $0, offset: 5, logEnd: 1_000) }),
+                at: now)
         }
         #expect(read.first == .assign([PartitionBegin(partition: 0, offset: 5)]))
         #expect(script.read { $0.isAssigned })
@@ -418,6 +420,42 @@ import Testing
             if case .request(_, .due(_, let items, _)) = action { items } else { nil }
         }
         #expect(due == [[items[0], items[2]]], "Kafka brings the one of offset 200")
+    }
+
+    /// The topic was made anew, and has fewer records than were committed.
+    @Test func aLogThatEndsBeforeTheCommittedOffsetIsReadFromItsBeginning() throws {
+        let script = WorkerScript(.transactions)
+        script.step(.initialize)
+        script.step(.begin)
+        let begun = script.assign([0], offset: 1_001)
+        #expect(
+            begun.compactMap(\.request).contains(
+                .begin(slot: 0, partition: 0, readThrough: -1, earlierFrom: 0, committed: 0)))
+        #expect(begun.contains(.note(.logWentBack(0, from: 1_001, to: 0))))
+        let fate = script.take(0)
+        #expect(fate == .hand(slot: 0, isReplay: false))
+        #expect(script.read { $0.failure == nil })
+    }
+
+    /// Which items of the store have their outcomes in the open transaction isn't known for the next assignment.
+    @Test(arguments: StoreMode.allCases) func aLogThatGoesBackWhileItIsRead(mode: StoreMode) throws {
+        let script = WorkerScript(mode)
+        if mode == .transactions {
+            script.step(.initialize)
+            script.step(.begin)
+        }
+        script.assign([0], offset: 5)
+        _ = script.take(5)
+        let fate = script.take(0)
+        guard mode == .transactions else {
+            #expect(fate == .hand(slot: 1, isReplay: false))
+            #expect(script.read { $0.failure == nil })
+            return
+        }
+        #expect(fate == .discard)
+        let found = script.read { $0.failure }
+        let failure = try #require(found)
+        #expect(failure.startsOver && failure.cause == .logWentBack(partition: 0))
     }
 
     // MARK: Limits

@@ -60,7 +60,9 @@ final class WorkerScript {
     func assign(_ partitions: [Int32], offset: Int64? = nil) -> [WorkerAction] {
         var said = followed(tell { $0.assigned(partitions, at: $1) })
         while true {
-            guard case .fetchCommitted(let asked, let ticket, _, _)? = said.last(where: \.isFetch) else { break }
+            guard case .fetchCommitted(let asked, let ticket, _, _)? = said.last(where: \.isFetch) else {
+                break
+            }
             said = tell { machine, now in
                 machine.fetched(
                     ticket,
@@ -79,7 +81,8 @@ final class WorkerScript {
         }
         return tell { machine, now in
             machine.fetched(
-                ticket, .success(asked.map { FetchedOffset(partition: $0, offset: offset, logEnd: 1_000) }), at: now)
+                ticket, .success(asked.map { FetchedOffset(partition: $0, offset: offset, logEnd: 1_000) }),
+                at: now)
         }
     }
 

@@ -1,4 +1,3 @@
-import CRocksDB
 import SluiceModel
 import TestSupport
 import Testing
@@ -25,30 +24,69 @@ import Testing
         #expect(try store.loaded(partition, device).state == nil)
     }
 
-    @Test func aStateThatHasExpiredGoesWithTheNextCompaction() throws {
+    /// Who forgets a device in the store has to do so in the changelog, and needs its token there.
+    @Test(arguments: [1, 2, 7, 100]) func statesThatHaveExpiredAreFoundWithTheirTokens(limit: Int) throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(0)
-        let other = DeviceKey(high: 3, low: 4)
-        let expired = DeviceState(presence: 1, learnedMilliseconds: 0, expiryMilliseconds: 1000)
-        let current = DeviceState(presence: 1, learnedMilliseconds: 0, expiryMilliseconds: .max)
+        let token = "0123456789abcdef"
+        let devices = (0..<20).map { DeviceKey(high: UInt64($0), low: 1) }
         try store.submitted { batch in
-            batch.put(partition, device: device, expired)
-            batch.put(partition, device: other, current)
-            withUnsafeBytes(of: 1) { value in
-                batch.put(
-                    partition, ItemKey(device: device, offset: 1), due: 1000, replacingDue: nil, value: value)
+            for (index, device) in devices.enumerated() {
+                let state = DeviceState(
+                    presence: 1, learnedMilliseconds: 5, learnedOffset: 6,
+                    expiryMilliseconds: Int64(index) * 10)
+                var text = token
+                text.withUTF8 {
+                    batch.put(
+                        partition, device: device, state,
+                        token: index % 2 == 0 ? UnsafeRawBufferPointer($0) : nil)
+                }
             }
         }
-        #expect(try store.loaded(partition, device).state == expired)
-        for family in partition.families {
-            rocksdb_compact_range_cf(family.database.handle, family.handle, nil, 0, nil, 0)
+        var found: [DeviceKey] = []
+        var last: DeviceKey?
+        while true {
+            let scan = try store.expired(partition, after: last, through: 100, limit: limit)
+            found += scan.devices
+            last = scan.last
+            #expect(scan.devices.count <= limit)
+            if scan.isEnd { break }
         }
-        #expect(try store.loaded(partition, device).state == nil)
-        #expect(try store.loaded(partition, other).state == current)
-        // An item that is due has nothing to do with it.
-        #expect(try store.loaded(partition, device).items.map(\.offset) == [1])
+        #expect(found == Array(devices.prefix(11)))
+        for index in [4, 5] {
+            let result = try store.submitted { $0.load(partition, devices[index]) }
+            #expect(result.loads[0].state?.expiryMilliseconds == Int64(index) * 10)
+            #expect(Array(result.token(result.loads[0])) == (index == 4 ? Array(token.utf8) : []))
+        }
+    }
+
+    /// A restore keeps the token of the changelog's record.
+    @Test func aStateOfTheChangelogHasItsToken() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        defer { store.close() }
+        let partition = try store.partition(0)
+        var token = "00ff" + String(repeating: "ab", count: 30)
+        let device = token.withUTF8 { store.hasher.device(UnsafeRawBufferPointer($0)) }
+        let state = DeviceState(presence: 0, isAwaited: true, learnedMilliseconds: 7, expiryMilliseconds: 8)
+        var key = ByteWriter()
+        var value = ByteWriter()
+        token.withUTF8 { ChangelogKey.device(deviceToken: UnsafeRawBufferPointer($0)).encode(into: &key) }
+        ChangelogKey.encode(state, into: &value)
+        for isRemoved in [false, true] {
+            let chunk = ChangelogChunk(of: store)
+            chunk.begin(partition)
+            var keys: RestoredKeys?
+            chunk.append(key: key.bytes, value: isRemoved ? nil : value.bytes, among: &keys)
+            let done = Awaited<RetryStoreError??>()
+            store.restore(chunk) { done.set(.some($0)) }
+            #expect(try (done.wait("a chunk") ?? nil) == nil)
+            let result = try store.submitted { $0.load(partition, device) }
+            #expect(result.loads[0].state == (isRemoved ? nil : state))
+            #expect(Array(result.token(result.loads[0])) == (isRemoved ? [] : Array(token.utf8)))
+        }
     }
 
     @Test func aStateIsWrittenAsItIsRead() throws {
@@ -76,6 +114,9 @@ import Testing
         }
         #expect(([1] + bytes[1...]).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
         #expect(([9] + bytes.dropFirst()).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
+        // With a token, which is never empty.
+        #expect(([3] + bytes.dropFirst() + [1]).withUnsafeBytes { DeviceStateBytes.read($0) } == state)
+        #expect(([3] + bytes.dropFirst()).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
     }
 
     @Test func keysSortByNumber() {

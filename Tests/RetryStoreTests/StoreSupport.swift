@@ -118,6 +118,14 @@ extension RetryStore {
         return try awaited.wait("a batch")
     }
 
+    func expired(
+        _ partition: StorePartition, after: DeviceKey?, through: Int64, limit: Int
+    ) throws -> ExpiredScan {
+        let awaited = Awaited<Result<ExpiredScan, RetryStoreError>>()
+        scanExpired(partition, after: after, through: through, limit: limit) { awaited.set($0) }
+        return try awaited.wait("a scan").get()
+    }
+
     func synced() throws -> RetryStoreError? {
         let awaited = Awaited<RetryStoreError??>()
         sync { awaited.set(.some($0)) }

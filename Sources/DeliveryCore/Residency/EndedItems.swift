@@ -37,11 +37,15 @@ struct EndedItems {
 
     mutating func insert(_ place: RecordPlace, _ key: StoredKey, _ device: DeviceKey) {
         var entry = Entry(key: key, device: device)
-        guard let taken = entries[place] else { return entries[place] = entry }
+        guard let taken = entries[place] else {
+            entries[place] = entry
+            return
+        }
         guard taken.device.low != device.low else {
             entry.ends += taken.ends
             entry.asked = taken.asked
-            return entries[place] = entry
+            entries[place] = entry
+            return
         }
         let item = EndedItem(device: device.low, place: place)
         entry.ends += others[item]?.ends ?? 0

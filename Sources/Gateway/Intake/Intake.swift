@@ -461,7 +461,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     // MARK: The group
 
-    private func fetchCommitted(_ numbers: [Int32], _ ticket: UInt64, _ patience: Int32, _ wantsLogEnds: Bool) {
+    private func fetchCommitted(_ numbers: [Int32], _ ticket: UInt64, _ patience: Int32, _ wantsLogEnds: Bool)
+    {
         let (offsets, partitions) = (consumer.offsets, topicPartitions(numbers))
         let isAccepted = questions.execute { [self] in
             var result: Result<[FetchedOffset], KafkaFault>

@@ -177,7 +177,9 @@ extension Shard {
 
     /// Has the store and the changelog forget a presence that has expired.
     func forgetPresence(_ load: RequestedLoad, token: UnsafeRawBufferPointer, _ storage: ShardStore) {
-        guard residency.mayForgetPresence(load), let handle = storage.handle(load.partitionSlot) else { return }
+        guard residency.mayForgetPresence(load), let handle = storage.handle(load.partitionSlot) else {
+            return
+        }
         storage.write { $0.remove(handle, device: load.device) }
         storage.counters.forgotten += 1
         guard outcomes.hasChangelog, !token.isEmpty else { return }

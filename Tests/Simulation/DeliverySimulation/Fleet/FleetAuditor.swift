@@ -117,7 +117,8 @@ final class FleetAuditor {
             jobs[number].isExempt = true
         }
         // Nothing tells their items apart in the store.
-        for older in jobsBefore where jobs[older].partition == job.partition && jobs[older].offset == job.offset
+        for older in jobsBefore
+        where jobs[older].partition == job.partition && jobs[older].offset == job.offset
             && world.device(of: jobs[older].token) == world.device(of: job.token)
         {
             (jobs[older].isExempt, jobs[older].sharesKey) = (true, true)
@@ -139,7 +140,8 @@ final class FleetAuditor {
     /// Records that no commit covers may be lost.
     func retained(_ partition: Int, from start: Int64, _ jobs: inout [FleetJob]) {
         guard partition < jobsAt.count else { return }
-        for number in jobsAt[partition].prefix(Int(start)) where number >= 0 && jobs[Int(number)].committedAt == 0 {
+        for number in jobsAt[partition].prefix(Int(start))
+        where number >= 0 && jobs[Int(number)].committedAt == 0 {
             jobs[Int(number)].isExempt = true
         }
     }
@@ -272,7 +274,7 @@ final class FleetAuditor {
             world.broken(.oneOutcome, "job \(output.job) has \(job.outcomes) outcomes")
         } else if world.scenario.mode == .none, job.committedAt > 0, job.committedAt < output.producedAt {
             world.broken(.oneOutcome, "job \(output.job) gets an outcome again though it is committed")
-        } else if world.scenario.mode == .changelog, 
+        } else if world.scenario.mode == .changelog,
             lastPut[output.job] ?? 0 > world.processes[job.outcomeOf].assigned(job.partition)
         {
             // Nothing fences records that are on their way when their process loses the partition: the item came after the

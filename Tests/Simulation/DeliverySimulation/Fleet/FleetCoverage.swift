@@ -168,6 +168,7 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
         stale
     // The delivery machine.
     case retried, repeated, dropped, evicted, departed, stored, offsetDone, requeued, moveNoted, readdressed,
-        alert, recovered, presenceKept, presenceExpired, presenceForgotten, topicParked, topicResumed, probeWanted
+        alert, recovered, presenceKept, presenceExpired, presenceForgotten, topicParked, topicResumed,
+        probeWanted
     case accepted, confirmed, rejected, expired, superseded, cancelled, undeliverable
 }

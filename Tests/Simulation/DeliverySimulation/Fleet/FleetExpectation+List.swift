@@ -175,7 +175,8 @@ extension FleetExpectation {
             [
                 .handed, .replayed, .heldBack, .pausedForWindow, .pausedForShare, .pausedForLimit,
                 .storeFailed, .storeWorks, .membershipInDoubt, .drainDeadline, .stopsAtOnce,
-                .partitionLost, .logWentBack, .armTimer, .resumed, .retried, .dropped, .stored, .requeued, .alert,
+                .partitionLost, .logWentBack, .armTimer, .resumed, .retried, .dropped, .stored, .requeued,
+                .alert,
                 .recovered, .accepted, .rejected, .expired, .superseded, .cancelled, .undeliverable,
             ]
         ),

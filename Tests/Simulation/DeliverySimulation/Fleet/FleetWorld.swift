@@ -667,7 +667,9 @@ final class FleetWorld {
         }
         for process in living {
             for (partition, part) in disks[process.host].parts where process.owns(Int(partition)) {
-                if let problem = presenceLeft(process, Int(partition), part) { return broken(.bounded, problem) }
+                if let problem = presenceLeft(process, Int(partition), part) {
+                    return broken(.bounded, problem)
+                }
                 // Items of two logs with one key leave the moment of one of them.
                 guard scenario.mode == .local, kafka.log(.jobs, 0).incarnation == 0 else { continue }
                 guard let left = part.leftover else { continue }

@@ -248,7 +248,8 @@ extension ShardProcess {
             // In one transaction with the outcome.
             change(copy.slot, part, .remove(copy.changelogKey, due: nil))
         } else if hasChangelog {
-            changelogKeys[EndedItem(device: world.keys[copy.address].low, place: copy.place)] = copy.changelogKey
+            changelogKeys[EndedItem(device: world.keys[copy.address].low, place: copy.place)] =
+                copy.changelogKey
         }
     }
 

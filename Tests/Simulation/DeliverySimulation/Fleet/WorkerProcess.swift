@@ -256,8 +256,11 @@ final class WorkerProcess {
         world.counts.events += 1
         let job = record.payload
         let incarnation = world.jobs[job].incarnation
-        let isOther = incarnations.updateValue(incarnation, forKey: record.partition) ?? incarnation != incarnation
-        defer { if isOther, !hasGoneBack.contains(record.partition) { world.continuesUnnoticed(record.partition) } }
+        let isOther =
+            incarnations.updateValue(incarnation, forKey: record.partition) ?? incarnation != incarnation
+        defer {
+            if isOther, !hasGoneBack.contains(record.partition) { world.continuesUnnoticed(record.partition) }
+        }
         hasGoneBack = []
         let shard = shardIndex(ofHash: world.keys[record.key].low, shards: shards.count)
         let fate = machine.take(
