@@ -8,7 +8,7 @@ struct BenchCommand: ParsableCommand {
         subcommands: [
             ConnectionCommand.self, OpenLoopCommand.self, GrowthCommand.self, FairnessCommand.self,
             PriorityCommand.self, FloorCommand.self, FaultCommand.self, AllocationsCommand.self,
-            HeadersCommand.self, Scheduler.self, Gateway.self,
+            HeadersCommand.self, Scheduler.self, Gateway.self, ReturnCommand.self,
             CoreCommand.self, StoreCommand.self,
         ])
 
@@ -24,9 +24,20 @@ struct BenchCommand: ParsableCommand {
         @Option(help: "So many of a hundred jobs go through the store.") var storedPercent = 0
         @Flag(help: "The jobs come when the worker has its partitions and the store's scans have ended.")
         var settled = false
+        @Option(help: "The jobs are of the topics com.example.app<n> to app3.") var firstApp = 0
+        @Option(help: "With --settled: watch the worker for so many seconds before the jobs come.")
+        var watchSeconds = 0
+
+        func validate() throws {
+            guard (0...3).contains(firstApp), watchSeconds >= 0 else {
+                throw ValidationError("--first-app must be 0 to 3, --watch-seconds at least 0")
+            }
+        }
 
         func run() throws {
             var load = GatewayLoad(surroundings: surroundings)
+            load.firstApp = firstApp
+            load.watchSeconds = watchSeconds
             load.jobs = jobs
             load.payloadBytes = payload
             load.connections = connections
@@ -40,7 +51,8 @@ struct BenchCommand: ParsableCommand {
                 "cpu_seconds":\(result.cpuSeconds),"jobs_per_second":\(Int(Double(result.jobs) / result.seconds)),\
                 "cpu_us_per_job":\(result.cpuSeconds * 1e6 / Double(result.jobs)),\
                 "max_resident_mb":\(result.residentMegabytes),"resident_mb":\(result.residentNowMegabytes),\
-                "open_seconds":\(result.readySeconds),"puts":\(result.puts),"loaded":\(result.loaded),\
+                "open_seconds":\(result.readySeconds),"puts":\(result.puts),\
+                "watched_puts_per_hour":\(result.watchedPutsPerHour),"loaded":\(result.loaded),\
                 "devices_in_store":\(result.devicesInStore),\
                 "rebuild_jobs_per_second":\(result.rebuildJobsPerSecond.map { "\(Int($0))" } ?? "null")}
                 """)

@@ -18,6 +18,10 @@ struct GatewayLoad {
     /// The jobs come all at once when the worker has its partitions, and the store's scans, flushes and compactions have
     /// ended; else they are there when it starts.
     var isSettled = false
+    /// The jobs are of this app's topic and the following ones', of four in all.
+    var firstApp = 0
+    /// Seconds for which the worker is watched before the jobs come, once it is settled.
+    var watchSeconds = 0
 
     /// Until these are due, counted from the worker's start: long enough for them to leave memory.
     private static let delaySeconds: Int64 = 16
@@ -33,6 +37,8 @@ struct GatewayLoad {
         /// From the worker's start to its first partitions.
         var readySeconds: Double
         var puts: Int
+        /// Writes of items while the worker was watched, by the hour.
+        var watchedPutsPerHour: Double
         var loaded: Int
         var devicesInStore: Int
         /// Until the store's scans had ended; nil when they had before the measurement began.
@@ -55,6 +61,7 @@ struct GatewayLoad {
         let worker = try Worker(configuration: configuration, logger: logger)
         let opened = Self.now()
         worker.start()
+        var watchedPuts = 0.0
         if isSettled {
             while worker.snapshot().assignedPartitions == 0 { usleep(1000) }
             // The shards hear of their partitions a moment later.
@@ -66,6 +73,11 @@ struct GatewayLoad {
                 quietLooks = store.statistics().backgroundWork == 0 ? quietLooks + 1 : 0
                 usleep(100_000)
             }
+            let before = worker.snapshot().shards.store.puts
+            let watched = Self.now()
+            if watchSeconds > 0 { sleep(UInt32(watchSeconds)) }
+            watchedPuts =
+                Double(worker.snapshot().shards.store.puts - before) / max(1, Self.now() - watched) * 3600
             try producer.flush(timeoutMilliseconds: 60_000)
         } else {
             // The group's first assignment takes seconds; the measurement begins with the first finished jobs.
@@ -114,7 +126,8 @@ struct GatewayLoad {
             accepted: ended.totals.shards.count(of: .accepted),
             residentMegabytes: ProcessUsage.read().maximumResidentMegabytes,
             residentNowMegabytes: Double(resident) / 1e6, readySeconds: opened - opening,
-            puts: counters.store.puts, loaded: counters.store.loaded, devicesInStore: counters.coldDevices,
+            puts: counters.store.puts, watchedPutsPerHour: watchedPuts, loaded: counters.store.loaded,
+            devicesInStore: counters.coldDevices,
             rebuildJobsPerSecond: rebuild)
     }
 
@@ -146,7 +159,7 @@ struct GatewayLoad {
             let token = (0..<64).map { _ in digits[Int(random.next() & 15)] }
             let identifier = APNSID(high: random.next(), low: random.next())
             var headers: [(name: String, value: [UInt8]?)] = [
-                ("apns-topic", Array("com.example.app\(number % 4)".utf8)),
+                ("apns-topic", Array("com.example.app\(firstApp + number % (4 - firstApp))".utf8)),
                 ("apns-push-type", Array("alert".utf8)),
                 ("apns-priority", Array("10".utf8)), ("apns-expiration", Array("1900000000".utf8)),
                 ("apns-collapse-id", Array("score-\(number % 1000)".utf8)),

@@ -7,7 +7,7 @@ import RetryStore
 struct StoreCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "store", abstract: "The retry store by itself; prints one line of JSON per figure.",
-        subcommands: [Run.self, Reopen.self, Restore.self])
+        subcommands: [Run.self, Fill.self, Reopen.self, Restore.self])
 
     struct Shape: ParsableArguments {
         @Option(help: "Items to put.") var items = 10_000_000
@@ -87,6 +87,32 @@ struct StoreCommand: ParsableCommand {
             figure("\(name)_per_s", rate, "1/s")
             figure("\(name)_slowest_second_per_s", slowest, "1/s")
             figure("\(name)_cpu_s", ProcessUsage.read().cpuSeconds - before, "s")
+        }
+    }
+
+    struct Fill: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Make a store of items that wait, for a worker to open.")
+
+        enum Wait: String, ExpressibleByArgument, CaseIterable { case parked, held }
+
+        @OptionGroup var shape: Shape
+        @Option(help: "What the items wait for: their topic, or their devices, which are offline then.")
+        var wait: Wait
+        @Option(help: "Items of one device.") var perDevice = StoreJobs.itemsPerDevice
+
+        func validate() throws {
+            try shape.requireNewDirectory()
+            guard perDevice > 0 else { throw ValidationError("--per-device must be at least 1") }
+        }
+
+        func run() throws {
+            var load = try StoreLoad(
+                shape.settings, items: shape.items, partitions: shape.partitions, itemsPerDevice: perDevice,
+                wait: wait == .parked ? .parked : .held)
+            _ = try load.put()
+            if wait == .held { try load.putOffline() }
+            load.close()
         }
     }
 

@@ -3,7 +3,7 @@ import SluiceModel
 
 /// The pushes of the store's measurements: each can be made again from its number.
 struct StoreJobs: ~Copyable {
-    /// That wait for one device.
+    /// That wait for one device, unless told.
     static let itemsPerDevice = 10
     /// In which all of them become due.
     static let window: Int64 = 3_600_000
@@ -11,6 +11,8 @@ struct StoreJobs: ~Copyable {
 
     let items: Int
     let partitions: Int
+    private let itemsPerDevice: Int
+    private let wait: StoredPush.Wait
     private let hasher: IdentityHasher
     private let payloads: UnsafeMutableRawBufferPointer
     private let token = UnsafeMutableRawPointer.allocate(byteCount: 64, alignment: 8)
@@ -19,9 +21,14 @@ struct StoreJobs: ~Copyable {
     private static let payloadBytes = 506
     private static let topic: StaticString = "com.example.app0"
 
-    init(items: Int, partitions: Int, hasher: IdentityHasher) {
+    init(
+        items: Int, partitions: Int, hasher: IdentityHasher, itemsPerDevice: Int = Self.itemsPerDevice,
+        wait: StoredPush.Wait = .none
+    ) {
         self.items = items
         self.partitions = partitions
+        self.itemsPerDevice = itemsPerDevice
+        self.wait = wait
         self.hasher = hasher
         payloads = .allocate(byteCount: Self.payloadCount * Self.payloadBytes, alignment: 8)
         fillPayloads()
@@ -32,7 +39,7 @@ struct StoreJobs: ~Copyable {
         token.deallocate()
     }
 
-    var devices: Int { max(1, items / Self.itemsPerDevice) }
+    var devices: Int { max(1, items / itemsPerDevice) }
 
     /// The items of a device come one after another, far from each other.
     func deviceNumber(_ item: Int) -> Int { item % devices }
@@ -87,9 +94,15 @@ struct StoreJobs: ~Copyable {
             StoredPush(
                 push: push,
                 progress: StoredPush.Progress(
-                    attempts: attempts, firstSentMilliseconds: created + 20,
+                    attempts: attempts, firstSentMilliseconds: created + 20, wait: wait,
                     storeVersion: UInt64(attempts)), partition: Int32(identity.partition),
                 offset: identity.offset, polledMilliseconds: created + 15))
+    }
+
+    /// Calls with the digits of a device's token.
+    func withToken(ofDevice device: Int, _ body: (UnsafeRawBufferPointer) -> Void) {
+        writeToken(device)
+        body(UnsafeRawBufferPointer(start: token, count: 64))
     }
 
     private func writeToken(_ device: Int) {

@@ -23,14 +23,18 @@ struct StoreLoad: ~Copyable {
     private static let syncEvery: UInt64 = 200_000_000
 
     /// Opens an empty store.
-    init(_ settings: RetryStore.Settings, items: Int, partitions count: Int) throws {
+    init(
+        _ settings: RetryStore.Settings, items: Int, partitions count: Int,
+        itemsPerDevice: Int = StoreJobs.itemsPerDevice, wait: StoredPush.Wait = .none
+    ) throws {
         residentBefore = residentBytes()
         self.settings = settings
         let store = try RetryStore(settings)
         let partitions = try Self.open(count, store)
         self.store = store
         self.partitions = partitions
-        jobs = StoreJobs(items: items, partitions: count, hasher: store.hasher)
+        jobs = StoreJobs(
+            items: items, partitions: count, hasher: store.hasher, itemsPerDevice: itemsPerDevice, wait: wait)
     }
 
     private static func open(_ count: Int, _ store: RetryStore) throws -> [StorePartition] {
@@ -61,6 +65,22 @@ struct StoreLoad: ~Copyable {
         }
         try finish()
         return seconds.end()
+    }
+
+    /// Says of all devices that they are offline.
+    mutating func putOffline() throws {
+        let state = DeviceState(
+            presence: 1, learnedMilliseconds: StoreJobs.firstDue - 2 * StoreJobs.window,
+            expiryMilliseconds: StoreJobs.firstDue)
+        for first in stride(from: 0, to: jobs.devices, by: Self.batch) {
+            var batch = store.makeBatch()
+            for device in first..<min(first + Self.batch, jobs.devices) {
+                batch.put(
+                    partitions[jobs.partition(ofDevice: device)], device: jobs.deviceKey(device), state)
+            }
+            submit(batch)
+        }
+        try finish()
     }
 
     /// Replaces so many items, each once, in an order that has nothing to do with that of their putting.

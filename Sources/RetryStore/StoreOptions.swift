@@ -13,7 +13,6 @@ final class StoreOptions: @unchecked Sendable {
     let due: OpaquePointer
     let devices: OpaquePointer
     let cache: OpaquePointer
-    /// The database keeps a bare pointer to it, so these options live as long as the database.
 
     /// - Parameters:
     ///   - memtableBytes: of all column families together, at most: they are written out from half of it on, and what is

@@ -194,9 +194,17 @@ extension DeviceResidency {
         return key
     }
 
-    /// The item of a record has ended, and is still in the store.
+    /// An item of a record's place has ended, and is still in the store.
     @inline(__always)
     public func hasEnded(_ place: RecordPlace) -> Bool { ended.has(place) }
+
+    /// The item of a record for this device has ended, and is still in the store.
+    @inline(__always)
+    public func hasEnded(_ place: RecordPlace, of device: DeviceKey) -> Bool {
+        !ended.isEmpty
+            && (ended.has(place, storedUnder: device)
+                || ended.has(EndedItem(device: device.low, place: place)))
+    }
 
     /// The outcome of an item is safe: the key to remove from the store in the next batch, and the item in the log that it
     /// is of. Nil: it is gone already.

@@ -62,6 +62,8 @@ struct EndedItems {
             || !others.isEmpty && others.contains { $0.key.place == place && $0.value.key.device == device }
     }
 
+    func has(_ item: EndedItem) -> Bool { self[item] != nil }
+
     private subscript(item: EndedItem) -> Entry? {
         get {
             guard let entry = entries[item.place] else { return nil }

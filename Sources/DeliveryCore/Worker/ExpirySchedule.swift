@@ -40,6 +40,9 @@ public struct ExpirySchedule: Sendable {
     /// Nanoseconds between two looks.
     private static let pause: UInt64 = 100_000_000
 
+    /// Nanoseconds until a partition is looked at again after the store has failed.
+    private static let patience: UInt64 = 60_000_000_000
+
     /// - Parameter interval: nanoseconds between two passes; 0: there are none, because there is no store.
     public init(shards: Int, interval: UInt64) {
         self.shards = shards
@@ -91,7 +94,11 @@ public struct ExpirySchedule: Sendable {
         guard looking == look else { return [] }
         looking = nil
         notBefore = now + Self.pause
-        guard let devices, let index = index(look.slot) else { return [] }
+        guard let index = index(look.slot) else { return [] }
+        guard let devices else {
+            partitions[index].nextLook = now + Self.patience
+            return []
+        }
         partitions[index].after = isEnd ? nil : last
         if isEnd { partitions[index].nextLook = now + interval }
         guard !partitions[index].isEnding else { return [] }

@@ -103,8 +103,11 @@ struct PartitionArrivals: Sendable {
     /// The question to ask now; nil: one is open, or none is due.
     mutating func nextQuestion(at now: UInt64) -> Question? {
         guard open == nil, !entries.isEmpty else { return nil }
-        let due = entries.filter { $0.value.stage != .restoring && $0.value.nextAttempt <= now }
+        var due = entries.filter { $0.value.stage != .restoring && $0.value.nextAttempt <= now }
         guard !due.isEmpty else { return nil }
+        // Partitions that have failed by themselves hold up no other.
+        let others = due.filter { $0.value.failures == 0 }
+        if !others.isEmpty { due = others }
         // Partitions that are nearly here go first.
         let stage: Stage =
             due.values.contains { $0.stage == .fetching } ? .fetching : .awaitingFormerOwners

@@ -574,7 +574,7 @@ public struct WorkerMachine: ~Copyable {
         let held = partitions[place].takeHeld()
         for (index, record) in held.enumerated() {
             // The log can go back in between: then the partition has another place.
-            guard let place = partitions.place(ofPartition: partition) else {
+            guard let place = partitions.place(ofPartition: partition), drain.phase == .running else {
                 act(.discard(handle: record.handle))
                 continue
             }

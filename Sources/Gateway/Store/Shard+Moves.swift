@@ -11,7 +11,10 @@ extension Shard {
     /// The record's item was moved before the worker crashed, or the store had it and it has ended meanwhile: the record is
     /// complete.
     func isDone(_ push: PushJob, _ incoming: IncomingRecord) -> Bool {
-        guard residency.hasEnded(incoming.place) || residency.isMarked(incoming.place, push.apnsID) else {
+        guard
+            residency.hasEnded(incoming.place, of: incoming.device)
+                || residency.isMarked(incoming.place, push.apnsID)
+        else {
             return false
         }
         push.release()

@@ -255,7 +255,9 @@ final class FleetAuditor {
         guard !owed.isEmpty else { return }
         let kept = kept
         owed.removeAll { jobs[$0.job].outcomes > 0 || jobs[$0.job].isExempt || kept[$0.job] != nil }
-        if let first = owed.first, world.now > first.since + 120_000_000_000, world.isHealthy {
+        if let first = owed.first, world.isHealthy,
+            world.now > max(first.since, world.healthySince) + 120_000_000_000
+        {
             world.broken(.nothingLost, "job \(first.job) is committed, and has no outcome")
         }
     }

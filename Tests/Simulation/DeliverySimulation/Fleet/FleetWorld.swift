@@ -27,6 +27,8 @@ final class FleetWorld {
     private(set) var changes: [FleetChange] = []
     private var disks: [FleetDisk] = []
     private(set) var isHealthy = false
+    /// Nanoseconds at which all faults ended; `UInt64.max`: they haven't.
+    private(set) var healthySince = UInt64.max
     private(set) var trace: Trace
     let auditor = FleetAuditor()
     var counts = FleetCounts()
@@ -535,6 +537,7 @@ final class FleetWorld {
     /// All faults end, and then everything must.
     private func heal() {
         isHealthy = true
+        healthySince = now
         note("all is well from here on")
         extendChangelog()
         kafka.setGroupCoordinator(isAway: false)
@@ -557,12 +560,19 @@ final class FleetWorld {
             hosts[host].startsAt = min(hosts[host].startsAt, now)
         }
         // What lives longest is a push with the longest expiration that is given to a store, or comes late.
-        let limit = now + 2_000_000_000_000
+        var limit = now + 2_000_000_000_000
+        var outcomes = counts.outcomes
+        // Few slots and long waits make many jobs slow: what counts is that more and more end.
+        let last = now + 40_000_000_000_000
         var quiet = 0
         var readSince = UInt64.max
         while auditor.violation == nil, now < limit {
             pass(500_000_000)
             audit()
+            if counts.outcomes > outcomes {
+                outcomes = counts.outcomes
+                limit = min(last, max(limit, now + 1_000_000_000_000))
+            }
             quiet = isQuiet ? quiet + 1 : 0
             if quiet == 4 { return auditEnd() }
             readSince = isAllRead ? min(readSince, now) : .max

@@ -75,7 +75,8 @@ extension ShardProcess {
     /// The record's item was moved before, or has ended and is still in the store: the record is complete.
     func isDone(_ record: Incoming) -> Bool {
         guard
-            residency.hasEnded(record.place) || residency.isMarked(record.place, world.id(of: record.job))
+            residency.hasEnded(record.place, of: world.keys[world.jobs[record.job].token])
+                || residency.isMarked(record.place, world.id(of: record.job))
         else { return false }
         complete(record.place, isRepeated: true)
         process.bytesHeld -= WorkerProcess.recordBytes
