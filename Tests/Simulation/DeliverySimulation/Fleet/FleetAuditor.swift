@@ -113,6 +113,7 @@ final class FleetAuditor {
         guard job.incarnation > 0 else { return }
         if unsettled[job.partition] != nil || unnoticed.contains(job.partition)
             || job.offset < skipped[job.partition] ?? 0
+            || skippedAbove[job.partition, default: []].contains(where: { $0.contains(job.offset) })
         {
             jobs[number].isExempt = true
         }
@@ -136,6 +137,8 @@ final class FleetAuditor {
     private var unnoticed: Set<Int> = []
     /// By partition: records below were said to be finished by processes that hadn't noticed.
     private var skipped: [Int: Int64] = [:]
+    /// By partition: ranges above that the metadata of such commits called finished.
+    private var skippedAbove: [Int: [Range<Int64>]] = [:]
 
     /// Records that no commit covers may be lost.
     func retained(_ partition: Int, from start: Int64, _ jobs: inout [FleetJob]) {
@@ -307,6 +310,10 @@ final class FleetAuditor {
                 unsettled[partition] = nil
             }
             skipped[partition] = change.offset
+            if !change.metadata.isEmpty {
+                let decoded = CommitMetadata.decode(change.metadata, committedOffset: change.offset)
+                skippedAbove[partition, default: []] += decoded.completed.ranges
+            }
             for number in jobsAt[partition] where number >= 0 { jobs[Int(number)].isExempt = true }
             return
         }

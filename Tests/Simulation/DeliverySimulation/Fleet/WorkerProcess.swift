@@ -764,7 +764,11 @@ final class WorkerProcess {
         }
         // A transaction's offsets become visible a little later. Were they lost, outcomes would come twice.
         guard end.isClean, world.scenario.mode != .transactions else { return }
-        for report in machine.partitionReports(topic: "", at: world.now) where report.end > 0 {
+        for report in machine.partitionReports(topic: "", at: world.now)
+        // What was committed of a log went with its topic.
+        where report.end > 0
+            && hasSeen(kafka.log(.jobs, Int(report.partition)).incarnation, Int(report.partition))
+        {
             let committed = max(0, kafka.committedOffset(Int(report.partition)).offset)
             let due = machine.committable(ofPartition: report.partition) ?? 0
             guard committed < due else { continue }
