@@ -14,7 +14,7 @@ help:
 	@echo 'make bench    measurements of Benchmarks/README.md'
 	@echo 'make bench-connection  the connection layer: each figure with its bound, a quarter of an hour'
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
-	@echo 'make bench-store  the retry store with ten million pushes: each figure with its bound, about twenty minutes'
+	@echo 'make bench-store  the retry store with ten million pushes: each figure with its bound; the longest of all'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds something or is stopped'
 	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2;'
 	@echo '               SHRINK=1 looks for the smallest run that breaks the same promise'

@@ -41,7 +41,7 @@ struct ReturnCommand: ParsableCommand {
         while worker.snapshot().assignedPartitions < partitions { usleep(1000) }
         sleep(1)
         while worker.snapshot().shards.store.scansUnderWay > 0 { usleep(1000) }
-        // Others than what the events bring go through memory meanwhile.
+        // A start brings items of an earlier log to memory, and the log is empty here.
         while worker.snapshot().shards.residentItems > 0 { usleep(100_000) }
 
         var properties = KafkaProperties(bootstrapServers: surroundings.bootstrapServers)
@@ -62,7 +62,7 @@ struct ReturnCommand: ParsableCommand {
             usleep(2000)
         }
         try producer.flush(timeoutMilliseconds: 10_000)
-        // What was produced in the last moment is on its way for no longer than others were.
+        // The last records get as long as the others had.
         usleep(200_000)
         let finished = worker.snapshot().intake.finished - before
         let counters = worker.snapshot().shards
@@ -96,9 +96,8 @@ struct ReturnCommand: ParsableCommand {
         mutating func produce(pushes most: Int, events mostEvents: Int, _ producer: KafkaProducer) throws {
             while pushes < most {
                 // Devices without anything in the store.
-                let text = Array(String(format64(UInt64(pushes))).utf8)
                 let push = PushDescription(
-                    deviceToken: String(decoding: text, as: UTF8.self), topic: "com.example.app1",
+                    deviceToken: token(ofOther: pushes), topic: "com.example.app1",
                     payload: Array(#"{"aps":{"alert":"other"}}"#.utf8))
                 try send(JobEncoder.binary(push), pushes % partitions, producer)
                 pushes += 1
@@ -117,7 +116,7 @@ struct ReturnCommand: ParsableCommand {
             producer.pollDeliveryReports { _ in }
         }
 
-        private func format64(_ number: UInt64) -> String {
+        private func token(ofOther number: Int) -> String {
             let digits = String(number, radix: 16)
             return "fe" + String(repeating: "0", count: 62 - digits.count) + digits
         }

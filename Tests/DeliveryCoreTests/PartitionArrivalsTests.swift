@@ -111,7 +111,7 @@ struct PartitionArrivalsTests {
         #expect(found11 == ([], []), "it is under way")
     }
 
-    /// What the store has beyond a log's end is of an earlier log: without the end, that isn't known.
+    /// Items beyond the end of a log are of an earlier log. Without the end, nobody can tell them apart.
     @Test func withAStoreAPartitionWaitsForTheEndOfItsLog() throws {
         var arrivals = PartitionArrivals(mode: .local)
         var now = Self.second

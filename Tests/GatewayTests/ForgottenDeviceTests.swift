@@ -6,7 +6,7 @@ import SluiceModel
 import TestSupport
 import Testing
 
-/// What is known of devices leaves the store and the changelog when it has expired.
+/// Presences of devices leave the store and the changelog when they have expired.
 struct ForgottenDeviceTests {
     @Test func aPresenceThatHasExpiredLeavesTheChangelog() throws {
         let bed = try WorkerBed()

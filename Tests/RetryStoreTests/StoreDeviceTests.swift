@@ -24,7 +24,7 @@ import Testing
         #expect(try store.loaded(partition, device).state == nil)
     }
 
-    /// Who forgets a device in the store has to do so in the changelog, and needs its token there.
+    /// The changelog has to forget a device as well, and its tombstone needs the token.
     @Test(arguments: [1, 2, 7, 100]) func statesThatHaveExpiredAreFoundWithTheirTokens(limit: Int) throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)

@@ -194,9 +194,8 @@ extension DeviceResidency {
         return key
     }
 
-    /// An item of a record's place has ended, and is still in the store.
-    @inline(__always)
-    public func hasEnded(_ place: RecordPlace) -> Bool { ended.has(place) }
+    /// An item of a record's place has ended, for whatever device, and is still in the store. For observers.
+    package func hasEnded(_ place: RecordPlace) -> Bool { ended.has(place) }
 
     /// The item of a record for this device has ended, and is still in the store.
     @inline(__always)

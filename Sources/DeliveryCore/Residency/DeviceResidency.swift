@@ -92,7 +92,6 @@ public struct DeviceResidency: ~Copyable {
         var committed = Int64.min
         /// Items that the store has from this offset on, above what was read, are of an earlier log; `.max`: none are.
         var earlierFrom = Int64.max
-        var hasEarlierLog: Bool { earlierFrom < .max }
     }
 
     /// What the store has of the item in a slot.

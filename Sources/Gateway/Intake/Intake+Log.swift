@@ -171,8 +171,8 @@ extension Intake {
         case .changelog: return "a change of the store did not reach the changelog: \(error)"
         case .logWentBack(let partition):
             return """
-                partition \(partition) of the jobs topic has begun anew: the worker starts over from what is committed, so \
-                that no outcome comes twice
+                the offsets of partition \(partition) of the jobs topic went back, because the topic was made anew or the \
+                group's offsets were set back: the worker starts over from what is committed, so that no outcome comes twice
                 """
         case .offsetTooHigh(let partition, let offset):
             return """

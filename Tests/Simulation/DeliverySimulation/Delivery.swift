@@ -39,7 +39,7 @@ extension World {
             return
         }
         let place = place(number, worker)
-        if shard.store.residency.hasEnded(place) {
+        if shard.store.residency.hasEnded(place, of: tokens[record.token].key) {
             return complete(number, worker, partition)
         }
         if shard.store.residency.isMarked(place, markID(record.subject)) {
@@ -74,7 +74,7 @@ extension World {
     func refuse(_ number: Int, epoch: Int, _ worker: WorkerModel, _ shard: ShardModel) {
         let record = log.records[number]
         let place = place(number, worker)
-        if shard.store.residency.hasEnded(place)
+        if shard.store.residency.hasEnded(place, of: tokens[record.token].key)
             || shard.store.residency.isMarked(place, markID(record.subject))
         {
             return complete(number, worker, record.partition)

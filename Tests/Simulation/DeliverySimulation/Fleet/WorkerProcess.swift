@@ -50,6 +50,10 @@ final class WorkerProcess {
     private var committed: [UInt16: FleetCommitted] = [:]
     /// The worker was told that the disk fails.
     private var hearsOfFailure = false
+    /// By partition: how often the topic was made anew before the last record that was polled.
+    private var incarnations: [Int: Int] = [:]
+    /// Partitions whose log went back, as the machine has noticed since the last record was polled.
+    private var hasGoneBack: Set<Int> = []
 
     private enum DiskTask {
         case open(PartitionRestore.Attempt)
@@ -87,11 +91,6 @@ final class WorkerProcess {
     func knowsPresence(of token: Int) -> Bool {
         shards.contains { $0.delivery.knowsPresence(of: world.keys[token]) }
     }
-
-    /// By partition: how often the topic was made anew before the last record that was polled.
-    private var incarnations: [Int: Int] = [:]
-    /// Partitions whose log went back, as the machine has noticed since the last record was polled.
-    private var hasGoneBack: Set<Int> = []
 
     private static let tick: UInt64 = 100_000_000
     static let recordBytes = 700
@@ -200,7 +199,6 @@ final class WorkerProcess {
     // MARK: The loop
 
     private func turn() {
-
         serveEvents()
         takeReports()
         if machine.phase == .running { poll() }
@@ -765,7 +763,7 @@ final class WorkerProcess {
         // A transaction's offsets become visible a little later. Were they lost, outcomes would come twice.
         guard end.isClean, world.scenario.mode != .transactions else { return }
         for report in machine.partitionReports(topic: "", at: world.now)
-        // What was committed of a log went with its topic.
+        // Commits of a log are deleted with its topic.
         where report.end > 0
             && hasSeen(kafka.log(.jobs, Int(report.partition)).incarnation, Int(report.partition))
         {
