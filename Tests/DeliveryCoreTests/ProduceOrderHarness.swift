@@ -19,6 +19,7 @@ final class ProduceHarness {
     init(isTransactional: Bool) { order = ProduceOrder(isTransactional: isTransactional) }
 
     var isFrozen: Bool { order.isFrozen }
+    var writesForNext: Bool { order.writesForNext }
     var isBlocked: Bool { order.isBlocked }
     var retained: Int { order.retained }
     var waiting: Int { order.waiting }

@@ -21,7 +21,7 @@
 /// ```
 ///            thaw(n)            freeze(n), some wait
 ///   frozen ───────────→ open(n) ────────────────────→ freezing(n)
-///     ↑                   │ freeze(n), none waits;        │ all is produced, or dropped with its partition;
+///     ↑                   │ freeze(n), none waits;        │ these are produced, or dropped with their partition;
 ///     │    frozen(n)      │ freeze(n, at once)            │ freeze(n, at once); the producer refuses
 ///     └───────────────────┴───────────────────────────────┘
 /// ```
@@ -45,6 +45,8 @@ public struct ProduceOrder: ~Copyable {
     private var opened: UInt64 = 0
     /// Highest number of a freeze; 0: none came.
     private var closed: UInt64 = 0
+    /// Sequence number of the first record that waits for the next transaction, while one is freezing.
+    private var freezeEnd: UInt64 = 0
     /// The producer has refused a record of the open transaction.
     private var isRefused = false
     /// With transactions: the producer will never take the first record that waits.
@@ -90,6 +92,11 @@ public struct ProduceOrder: ~Copyable {
 
     /// Nothing is produced until the next transaction begins.
     public var isFrozen: Bool { phase == .frozen }
+
+    /// A record that is written now, or the last one that was, waits for the next transaction.
+    public var writesForNext: Bool {
+        phase == .frozen || phase == .freezing && front &+ UInt64(records.count) > freezeEnd
+    }
 
     package enum State: UInt8, CaseIterable, Sendable {
         case frozen, open, freezing
@@ -271,12 +278,12 @@ public struct ProduceOrder: ~Copyable {
     private mutating func settle() {
         if waiting == 0 {
             isFlushing = false
-            if phase == .freezing { freezeNow() }
             if owesRoom, phase == .open {
                 owesRoom = false
                 actions.append(.resumed)
             }
         }
+        if phase == .freezing, front &+ UInt64(cut) >= freezeEnd { freezeNow() }
         if !tickets.isEmpty { releaseTickets() }
     }
 
@@ -368,6 +375,7 @@ public struct ProduceOrder: ~Copyable {
         closed = number
         if atOnce || isRefused { return freezeNow() }
         phase = .freezing
+        freezeEnd = front &+ UInt64(records.count)
         isFlushing = waiting > 0 && mayProduce(true)
         settle()
     }

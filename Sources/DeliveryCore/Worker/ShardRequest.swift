@@ -47,7 +47,8 @@ public enum ShardRequest: Sendable, Equatable {
     case begin(slot: UInt16, partition: Int32, readThrough: Int64, earlierFrom: Int64, committed: Int64)
     /// Gives back what isn't in flight; ``ShardReport/abandoned(_:)`` follows.
     case abandon(slots: [UInt16], isLost: Bool)
-    /// ``ShardReport/settled(slot:)`` follows when nothing of the partition is in flight or awaits its removal.
+    /// ``ShardReport/settled(slot:)`` follows when nothing of the partition is in flight or awaits its removal, and all that
+    /// was written so far is produced, or committed where there are transactions.
     case settle(slot: UInt16)
     /// Nothing more of the partitions goes to the store, or comes from it.
     case end(slots: [UInt16])

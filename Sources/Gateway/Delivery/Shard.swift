@@ -241,6 +241,10 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     func report(_ report: ShardReport) { port.report(plan.index, report) }
 
+    /// Reports when all that was written so far is in Kafka's log before what other workers produce from then on: with
+    /// transactions once it is committed.
+    func reportAfterWritten(_ report: ShardReport) { outcomes.afterThis { [self] in self.report(report) } }
+
     /// A partition begins under a slot that an earlier one may have had.
     func begin(partitionSlot: UInt16) {
         outcomes.begin(partitionSlot: partitionSlot)
@@ -277,11 +281,10 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     private func tellSettled() {
         guard !unsettled.isEmpty else { return }
-        unsettled.removeAll { partitionSlot, settled in
-            guard isSettled(partitionSlot) else { return false }
-            settled()
-            return true
-        }
+        let settled = unsettled.filter { isSettled($0.partitionSlot) }
+        guard !settled.isEmpty else { return }
+        unsettled.removeAll { isSettled($0.partitionSlot) }
+        for waiter in settled { waiter.settled() }
     }
 
     private func isSettled(_ partitionSlot: UInt16?) -> Bool {

@@ -74,8 +74,8 @@ final class ShardProducer: TimerHandler {
     /// Changes are committed together with outcomes and offsets.
     var isTransactional: Bool { order.isTransactional }
 
-    /// Nothing is produced until the next transaction begins.
-    var isFrozen: Bool { order.isFrozen }
+    /// A record that is written now, or the last one that was, waits for the next transaction.
+    var writesForNext: Bool { order.writesForNext }
 
     /// Records that the open transaction has, kept for an abort.
     var retained: Int { order.retained }

@@ -47,9 +47,11 @@ extension Shard {
             report(
                 .abandoned(
                     slots.map { SlotCount(slot: $0, count: abandon(partitionSlot: $0, isLost: isLost)) }))
-        case .settle(let slot): whenSettled(partitionSlot: slot) { [self] in report(.settled(slot: slot)) }
+        case .settle(let slot):
+            whenSettled(partitionSlot: slot) { [self] in reportAfterWritten(.settled(slot: slot)) }
         case .end(let slots): for slot in slots { end(partitionSlot: slot) }
-        case .release(let slot): whenSettled(partitionSlot: slot) { [self] in report(.released(slot: slot)) }
+        case .release(let slot):
+            whenSettled(partitionSlot: slot) { [self] in reportAfterWritten(.released(slot: slot)) }
         case .relieve(let slot, let offset): relieve(partitionSlot: slot, below: offset)
         case .due(let slot, let items, let readThrough):
             let keys = items.map { ItemKey(device: $0.device, offset: $0.offset) }

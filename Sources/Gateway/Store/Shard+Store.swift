@@ -290,7 +290,7 @@ extension Shard {
 
     private func tellIntake() {
         // What is complete because of a record that waits for the next transaction must not be committed in this one.
-        guard !news.isEmpty, !outcomes.isFrozen || hasEnded else { return }
+        guard !news.isEmpty, !outcomes.writesForNext || hasEnded else { return }
         report(.progress(exchange(&news, with: ShardProgress())))
     }
 

@@ -231,7 +231,7 @@ final class FleetAuditor {
         guard newer.incarnation == job.incarnation else { return }
         // Without transactions, an older push can be read once more, though the store has had a newer one.
         let isPast =
-            newer.committedAt > 0 && !newer.isExempt
+            newer.committedAt > 0 && !newer.isExempt && !newer.isRefused
             && (!world.scenario.mode.hasStore || world.scenario.mode == .transactions)
         if last.assignment == assignment || isPast {
             world.broken(.newestWins, "job \(number) is sent after \(last.job)")
@@ -267,6 +267,7 @@ final class FleetAuditor {
 
     private func saw(_ output: FleetOutput, _ world: FleetWorld, _ jobs: inout [FleetJob]) {
         jobs[output.job].outcomes += 1
+        if output.isRefused { jobs[output.job].isRefused = true }
         world.note("the outcome of job # is seen", output.job)
         world.counts.outcomes += 1
         let job = jobs[output.job]
@@ -277,6 +278,8 @@ final class FleetAuditor {
         world.counts.repeatedOutcomes += 1
         if world.scenario.mode == .transactions {
             world.broken(.oneOutcome, "job \(output.job) has \(job.outcomes) outcomes")
+        } else if world.scenario.mode == .none, !output.isMembers {
+            // The group has gone on without the process, and nothing fences what it produces.
         } else if world.scenario.mode == .none, job.committedAt > 0, job.committedAt < output.producedAt {
             world.broken(.oneOutcome, "job \(output.job) gets an outcome again though it is committed")
         } else if world.scenario.mode == .changelog,

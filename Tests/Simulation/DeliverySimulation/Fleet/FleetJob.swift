@@ -36,8 +36,12 @@ struct FleetJob {
     var outcomeOf = -1
     /// Nanoseconds at which that was produced.
     var outcomeAt: UInt64 = 0
+    /// An outcome says that the job's device has no room for it: an older push may be sent.
+    var isRefused = false
     /// An operator has set the group's offsets back, or the topic was made anew: outcomes may come twice, or never.
     var isExempt = false
+    /// The jobs topic was made anew since.
+    var isBeforeNewLog = false
     /// A job of the log before or after has the same key in the store.
     var sharesKey = false
 }
@@ -49,6 +53,10 @@ struct FleetOutput {
     var producedAt: UInt64
     /// The process that has asked it.
     var process: Int
+    /// The outcome says that the job's device has no room for it.
+    var isRefused = false
+    /// The process was a member of the group when the producer was asked.
+    var isMembers = true
 }
 
 /// Choices of one seed's world.

@@ -29,6 +29,8 @@ final class FleetWorld {
     private(set) var isHealthy = false
     /// Nanoseconds at which all faults ended; `UInt64.max`: they haven't.
     private(set) var healthySince = UInt64.max
+    /// Nanoseconds at which the jobs topic was made anew; 0: it wasn't.
+    private var jobsMadeAnewAt: UInt64 = 0
     private(set) var trace: Trace
     let auditor = FleetAuditor()
     var counts = FleetCounts()
@@ -292,10 +294,15 @@ final class FleetWorld {
 
     /// - Parameter isRepeated: the client has given the record up, and is asked again. It could have left at any time since
     ///   it was produced first.
-    func output(of job: Int, by process: WorkerProcess, isRepeated: Bool = false) -> Int {
+    func output(
+        of job: Int, by process: WorkerProcess, isRefused: Bool = false, isRepeated: Bool = false
+    ) -> Int {
         let first = isRepeated ? outputs.last { $0.job == job && $0.process == process.serial } : nil
         outputs.append(
-            FleetOutput(job: job, producedAt: first?.producedAt ?? now, process: process.serial))
+            FleetOutput(
+                job: job, producedAt: first?.producedAt ?? now, process: process.serial,
+                isRefused: isRefused || first?.isRefused ?? false,
+                isMembers: first?.isMembers ?? kafka.isMember(process.client)))
         return outputs.count - 1
     }
 
@@ -330,7 +337,11 @@ final class FleetWorld {
         if scenario.mode == .transactions { return auditor.itemsInChangelog(partition, jobs) }
         guard scenario.mode.hasStore else { return 0 }
         guard let owner = living.first(where: { $0.owns(partition) }) else { return 1 }
-        return disks[owner.host].parts[Int32(partition)]?.items.values.count { !jobs[$0.job].sharesKey } ?? 0
+        // They come back when the log has grown as far, or the partition is assigned again.
+        let missesNewLog = owner.mayMiss(partition, madeAnewAt: jobsMadeAnewAt)
+        return disks[owner.host].parts[Int32(partition)]?.items.values.count {
+            !jobs[$0.job].sharesKey && !(missesNewLog && jobs[$0.job].isBeforeNewLog)
+        } ?? 0
     }
 
     /// The first push of a partition that isn't in memory alone, still has the token of its record, and came before an offset.
@@ -426,6 +437,8 @@ final class FleetWorld {
         // Once is enough, as each makes it harder to tell which records were skipped.
         guard kafka.log(.jobs, 0).incarnation == 0 else { return }
         note("the jobs topic is made anew")
+        jobsMadeAnewAt = now
+        for number in jobs.indices { jobs[number].isBeforeNewLog = true }
         audit()
         kafka.makeAnew(.jobs, keepsOffsets: draw.chance(300))
         auditor.madeAnew(self, &jobs)
@@ -669,11 +682,28 @@ final class FleetWorld {
         return "the changelog keeps the presence of token \(token) in partition \(partition)"
     }
 
+    private var hasPresencesLeft: Bool {
+        living.contains { process in
+            disks[process.host].parts.contains { partition, part in
+                process.owns(Int(partition)) && presenceLeft(process, Int(partition), part) != nil
+            }
+        }
+    }
+
     private func auditEnd() {
         for (number, job) in jobs.enumerated() where !job.isExempt && job.outcomes == 0 {
             // The store of a worker that hasn't got the partition any more has it.
-            if scenario.sharesNothing, isKept(number, of: jobs[number].partition) { continue }
+            if (scenario.sharesNothing || job.isBeforeNewLog) && isKept(number, of: job.partition) {
+                continue
+            }
             return broken(.nothingLost, "job \(number) of partition \(job.partition) has no outcome")
+        }
+        // A transaction that is open hides what the changelog forgets.
+        var passes = 0
+        while passes < 40, auditor.violation == nil, hasPresencesLeft {
+            pass(500_000_000)
+            audit()
+            passes += 1
         }
         for process in living {
             for (partition, part) in disks[process.host].parts where process.owns(Int(partition)) {

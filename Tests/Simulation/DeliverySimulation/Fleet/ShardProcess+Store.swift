@@ -108,7 +108,7 @@ extension ShardProcess {
             refuse(
                 Held(
                     job: record.job, slot: record.slot, offset: record.offset,
-                    address: world.jobs[record.job].token), nil)
+                    address: world.jobs[record.job].token), nil, hasNoRoom: true)
         case .takeOver(let handle): if let departure = departure(handle) { takeOver(departure) }
         case .leaveInStore(let handle): if let departure = departure(handle) { leaveOut(departure.held) }
         case .letGo(let handle): letGo(handle)
@@ -217,6 +217,9 @@ extension ShardProcess {
         delivery.forEachPartition(ofPresence: number) { if !slots.contains($0) { slots.append($0) } }
         for slot in slots {
             guard let part = stored[slot]?.part, let token = world.token(of: known.device) else { continue }
+            world.note(
+                "process # keeps the presence of token # in partition #", process.serial, token,
+                Int(part.partition))
             batch.writes.append((part, .presence(token: token, known)))
             if hasChangelog { change(slot, part, .presence(token: token, known)) }
         }
@@ -236,6 +239,9 @@ extension ShardProcess {
             let token = world.token(of: load.device)
         else { return }
         world.coverage.reached(.presenceForgotten)
+        world.note(
+            "process # forgets the presence of token # in partition #", process.serial, token,
+            Int(part.partition))
         batch.writes.append((part, .forget(token: token)))
         if hasChangelog { change(load.partitionSlot, part, .forget(token: token)) }
     }

@@ -107,6 +107,8 @@ extension ShardProcess {
         /// The job of an outcome or a dead letter.
         var job: Int
         var word: FleetWord
+        /// The outcome says that the job's device has no room for it.
+        var isRefused = false
         /// The change that a record of the changelog says.
         var change: FleetChange?
         /// That of the changelog.

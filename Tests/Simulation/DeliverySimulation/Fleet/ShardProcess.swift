@@ -152,22 +152,18 @@ final class ShardProcess {
 
     func tellIntake() {
         // What is complete because of a record that waits for the next transaction is told with that.
-        guard !news.isEmpty, !order.isFrozen || hasEnded else { return }
+        guard !news.isEmpty, !order.writesForNext || hasEnded else { return }
         process.report(number, .progress(news))
         news = ShardProgress()
     }
 
     private func tellSettled() {
-        settling.removeAll { slot in
-            guard isSettled(slot) else { return false }
-            process.report(number, .settled(slot: slot))
-            return true
-        }
-        releasing.removeAll { slot in
-            guard isSettled(slot) else { return false }
-            process.report(number, .released(slot: slot))
-            return true
-        }
+        let settled = settling.filter { isSettled($0) }
+        let released = releasing.filter { isSettled($0) }
+        settling.removeAll { settled.contains($0) }
+        releasing.removeAll { released.contains($0) }
+        for slot in settled { afterThis { [self] in process.report(number, .settled(slot: slot)) } }
+        for slot in released { afterThis { [self] in process.report(number, .released(slot: slot)) } }
         if settlesAll, delivery.count == 0, residency.isSettled(nil) {
             settlesAll = false
             process.report(number, .settledAll)
@@ -427,6 +423,7 @@ final class ShardProcess {
             held[Int(slot)] = copy
         case .replaced(let slot, _):
             let old = held[Int(slot)]
+            world.note("process # has job # replaced by job #", process.serial, old.job, copy.job)
             writeOutcome(of: slot)
             var successor = copy
             successor.noted = old.noted
@@ -434,7 +431,14 @@ final class ShardProcess {
             residency.replaced(slot, copy.place, resident ?? ResidentFacts())
             free(old)
             held[Int(slot)] = successor
-        case .obsolete, .deviceFull, .expired:
+        case .obsolete(let newer):
+            world.note(
+                "process # has job # superseded by job #", process.serial, copy.job, held[Int(newer)].job)
+            refuse(copy, resident)
+        case .deviceFull:
+            refuse(copy, resident, hasNoRoom: true)
+        case .expired:
+            world.note("process # finds job # expired", process.serial, copy.job)
             refuse(copy, resident)
         case .repeated(let slot, let isDurable):
             if let resident { residency.repeated(slot, copy.place, resident) }
@@ -446,13 +450,14 @@ final class ShardProcess {
     }
 
     /// Ends a push that has no slot.
-    func refuse(_ copy: Held, _ resident: ResidentFacts?) {
+    func refuse(_ copy: Held, _ resident: ResidentFacts?, hasNoRoom: Bool = false) {
+        if hasNoRoom { world.note("process # has no room for job # of its device", process.serial, copy.job) }
         var isStored = false
         if let resident, resident.storedDue != nil, hasStore {
             isStored = true
             if residency.ends(copy.place, resident, world.keys[copy.address]) != nil { ended(copy) }
         }
-        write(.outcomes, copy, isStored: isStored)
+        write(.outcomes, copy, isStored: isStored, isRefused: hasNoRoom)
         if copy.isRestored { residency.left(copy.place) }
         free(copy)
     }
@@ -490,7 +495,9 @@ final class ShardProcess {
             held[Int(slot)].isQueued = false
             waiting.removeAll { $0 == slot }
         case .requeue: break
-        case .finish(let slot, _, _, _):
+        case .finish(let slot, let kind, _, _):
+            world.note(
+                "process # ends job # as #", process.serial, held[Int(slot)].job, Int(kind.rawValue))
             writeOutcome(of: slot)
             release(slot)
         case .drop(let slot):
@@ -603,13 +610,14 @@ final class ShardProcess {
 
     // MARK: Producing
 
-    private func write(_ topic: KafkaModel.Topic, _ copy: Held, isStored: Bool) {
+    private func write(_ topic: KafkaModel.Topic, _ copy: Held, isStored: Bool, isRefused: Bool = false) {
         var word = FleetWord(
             slot: copy.slot, job: copy.job, token: topic == .outcomes ? copy.address : 0)
         word.isStored = isStored
         word.isOffsetDone = isStored && copy.isOffsetDone
         write(
-            Output(topic: topic, job: copy.job, word: word), slot: copy.slot, isJob: !word.isOffsetDone)
+            Output(topic: topic, job: copy.job, word: word, isRefused: isRefused), slot: copy.slot,
+            isJob: !word.isOffsetDone)
     }
 
     /// Says in the changelog what the store has under a key, or hasn't any more.
@@ -683,12 +691,18 @@ final class ShardProcess {
                 payload: world.change(change), key: change.key, isTombstone: change.isTombstone)
         } else {
             record = .init(
-                payload: world.output(of: output.job, by: process), key: world.jobs[output.job].token)
+                payload: world.output(of: output.job, by: process, isRefused: output.isRefused),
+                key: world.jobs[output.job].token)
             world.note(
                 "process # produces the outcome of job #, slot #", process.serial, output.job, Int(word.slot))
         }
         if case .put(_, let item, _) = output.change {
             world.note("process # produces the item of job #, shard #", process.serial, item.job, number)
+        }
+        if case .remove(let key, _) = output.change {
+            world.note(
+                "process # produces the removal of offset # under token #", process.serial, Int(key.offset),
+                key.token)
         }
         let answer = process.produce(
             record, to: output.topic, output.job, word, changelogPartition: output.partition)

@@ -54,6 +54,8 @@ final class WorkerProcess {
     private var incarnations: [Int: Int] = [:]
     /// Partitions whose log went back, as the machine has noticed since the last record was polled.
     private var hasGoneBack: Set<Int> = []
+    /// Nanoseconds at which the process noticed that a partition's log had gone back.
+    private var noticedAt: [Int: UInt64] = [:]
 
     private enum DiskTask {
         case open(PartitionRestore.Attempt)
@@ -79,6 +81,11 @@ final class WorkerProcess {
 
     /// The last record of a partition that was polled in this assignment is of the log of this number.
     func hasSeen(_ incarnation: Int, _ partition: Int) -> Bool { incarnations[partition] == incarnation }
+
+    /// Neither the assignment nor a record has shown that the log was made anew at a time.
+    func mayMiss(_ partition: Int, madeAnewAt time: UInt64) -> Bool {
+        assigned(partition) <= time && noticedAt[partition] ?? 0 < time
+    }
 
     /// Nanoseconds at which the partition was assigned last; `UInt64.max`: it never was.
     func assigned(_ partition: Int) -> UInt64 { assignedAt[Int32(partition)] ?? .max }
@@ -737,6 +744,7 @@ final class WorkerProcess {
                 isLost ? 1 : 0)
         case .logWentBack(let partition, _, _):
             hasGoneBack.insert(Int(partition))
+            noticedAt[Int(partition)] = world.now
             world.coverage.reached(.logWentBack)
             world.note("process # sees that partition # went back", serial, Int(partition))
         case .invariantBroken(let text): world.broken(.sound, "process \(serial): \(text)")
