@@ -83,7 +83,7 @@ import Testing
 
     @Test func aFreezeWaitsForNoRecordOfAPartitionThatHasEnded() {
         let harness = open()
-        harness.answers = [.queueFull]
+        harness.answers = [.queueFull, .queueFull]
         harness.write(0, partition: 3)
         harness.freeze(1)
         harness.write(1, partition: 4)
