@@ -1,4 +1,5 @@
 import DeliveryCore
+import EventLoop
 import SluiceModel
 
 /// The pushes of the store's measurements: each can be made again from its number.
@@ -7,7 +8,9 @@ struct StoreJobs: ~Copyable {
     static let itemsPerDevice = 10
     /// In which all of them become due.
     static let window: Int64 = 3_600_000
-    static let firstDue: Int64 = 1_800_000_000_000
+    /// In 20 days, at the beginning of a day.
+    static let firstDue = (wallClockMilliseconds() / day + 20) * day
+    private static let day: Int64 = 86_400_000
 
     let items: Int
     let partitions: Int

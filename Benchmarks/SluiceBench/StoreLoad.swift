@@ -70,7 +70,7 @@ struct StoreLoad: ~Copyable {
     /// Says of all devices that they are offline.
     mutating func putOffline() throws {
         let state = DeviceState(
-            presence: 1, learnedMilliseconds: StoreJobs.firstDue - 2 * StoreJobs.window,
+            presence: 1, learnedMilliseconds: wallClockMilliseconds() - StoreJobs.window,
             expiryMilliseconds: StoreJobs.firstDue)
         for first in stride(from: 0, to: jobs.devices, by: Self.batch) {
             var batch = store.makeBatch()

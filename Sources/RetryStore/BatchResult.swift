@@ -71,10 +71,24 @@ struct DeviceLoader: ~Copyable {
 
     private mutating func load(_ request: BatchStorage.Load) throws(RetryStoreError) {
         let partition = request.partition
+        let first = items.count
+        if request.hasItems { try loadItems(request) }
+        let token = arena.count
+        let state = try partition.devices.withValue(of: DeviceKeyBytes(request.device)) {
+            DeviceStateBytes.withToken($0) { arena.append($0) }
+            return DeviceStateBytes.read($0)
+        }
+        loads.append(
+            LoadedDevice(
+                partition: partition.number, device: request.device, state: state ?? nil,
+                token: token..<arena.count, items: first..<items.count))
+    }
+
+    private mutating func loadItems(_ request: BatchStorage.Load) throws(RetryStoreError) {
+        let partition = request.partition
         // A cursor costs more than a seek, so all of a batch's loads of a partition share one.
         let iterator = iterators[partition.number] ?? StoreIterator(partition.items, .prefix)
         iterators[partition.number] = iterator
-        let first = items.count
         iterator.seek(DeviceKeyBytes(request.device))
         while iterator.isValid {
             guard let key = ItemKeyBytes(iterator.key)?.key else { throw damage(partition, "a key") }
@@ -88,15 +102,6 @@ struct DeviceLoader: ~Copyable {
             iterator.next()
         }
         try iterator.check()
-        let token = arena.count
-        let state = try partition.devices.withValue(of: DeviceKeyBytes(request.device)) {
-            DeviceStateBytes.withToken($0) { arena.append($0) }
-            return DeviceStateBytes.read($0)
-        }
-        loads.append(
-            LoadedDevice(
-                partition: partition.number, device: request.device, state: state ?? nil,
-                token: token..<arena.count, items: first..<items.count))
     }
 
     private func damage(_ partition: StorePartition, _ what: String) -> RetryStoreError {

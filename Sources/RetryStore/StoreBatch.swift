@@ -135,10 +135,10 @@ public struct StoreBatch: ~Copyable, Sendable {
         storage.bytes += DeviceKeyBytes.count
     }
 
-    /// Asks for all items of a device in a partition, and for what is known of it there. The load sees all changes of
-    /// this batch and of those that were submitted before.
-    public mutating func load(_ partition: StorePartition, _ device: DeviceKey) {
-        storage.loads.append(BatchStorage.Load(partition: partition, device: device))
+    /// Asks for what is known of a device in a partition, and for all its items there. The load sees all changes of this
+    /// batch and of those that were submitted before.
+    public mutating func load(_ partition: StorePartition, _ device: DeviceKey, withItems: Bool = true) {
+        storage.loads.append(BatchStorage.Load(partition: partition, device: device, hasItems: withItems))
     }
 }
 
@@ -149,6 +149,7 @@ final class BatchStorage: @unchecked Sendable {
     struct Load {
         var partition: StorePartition
         var device: DeviceKey
+        var hasItems: Bool
     }
 
     /// Freed in deinit.

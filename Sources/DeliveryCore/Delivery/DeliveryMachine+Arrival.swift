@@ -209,6 +209,9 @@ extension DeliveryMachine {
         switch progress.wait {
         case .held where wake == 0 || wake > now.wallMilliseconds || isReportedOffline(slot):
             if mustHold(slot) { return hold(slot, until: wake, at: now) }
+            if limits.storeIsDurable, isOnline(devices.entries[Int(items[Int(slot)].device)].key) {
+                return returns(slot)
+            }
         case .held: items[Int(slot)].flags.insert(.ignoresPresence)
         case .none, .retrying, .confirming, .parked: break
         }

@@ -193,11 +193,16 @@ extension DeliveryMachine {
                 items[Int(slot)].notBefore = max(items[Int(slot)].notBefore, moment)
                 place(slot, at: now)
             } else {
-                setState(slot, .returning)
-                returning[returningList(of: slot)].append(slot, items)
+                returns(slot)
             }
         }
         return held.count
+    }
+
+    /// Has an item that is in no list wait for its turn.
+    mutating func returns(_ slot: UInt32) {
+        setState(slot, .returning)
+        returning[returningList(of: slot)].append(slot, items)
     }
 
     // MARK: The token

@@ -177,6 +177,13 @@ extension DeliveryMachine {
         return devices.entries[Int(entry)].presence != Self.noSlot
     }
 
+    /// The device has reported that it is online, and nothing newer.
+    public func isOnline(_ device: DeviceKey) -> Bool {
+        guard let entry = devices.find(device) else { return false }
+        let presence = devices.entries[Int(entry)].presence
+        return presence != Self.noSlot && presences[presence].presence == .online
+    }
+
     /// The item of a record is in memory, and for this device.
     func holds(_ place: RecordPlace, of device: DeviceKey) -> Bool {
         guard let entry = devices.find(device) else { return false }

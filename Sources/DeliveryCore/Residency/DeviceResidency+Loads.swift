@@ -31,8 +31,13 @@ extension DeviceResidency {
     }
 
     /// The store is asked to keep a device's presence, which a load that is under way may not see.
-    public mutating func keeps(presenceOf device: DeviceKey) {
-        if !loads.isEmpty, loads[device] != nil { loads[device]!.keepsPresence = true }
+    /// - Returns: what to keep: a device whose items wait for their turn in the store is awaited.
+    public mutating func keep(_ known: KnownPresence) -> KnownPresence {
+        guard !loads.isEmpty, let load = loads[known.device] else { return known }
+        loads[known.device]!.keepsPresence = true
+        var known = known
+        if load.isPutOff, known.presence == .online { known.isAwaited = true }
+        return known
     }
 
     /// The presence that a load has found, and that has expired, is the last one that the store was asked to keep.
@@ -45,7 +50,7 @@ extension DeviceResidency {
     /// - Returns: true when more may follow as soon as others have had their turn.
     public mutating func askForLoads(at now: UInt64, _ delivery: borrowing DeliveryMachine) -> Bool {
         guard evicted.scansUnderWay == 0, now >= noLoadsBefore else { return false }
-        let mayBeMore = lineUpAwaited()
+        let mayBeMore = lineUpTurns(delivery)
         var idle = 0
         while loadsUnderWay < limits.loads, idle < limits.idle, let device = nextInLine() {
             if !askFor(device, delivery) { idle += 1 }
@@ -53,18 +58,40 @@ extension DeviceResidency {
         return idle == limits.idle || mayBeMore
     }
 
-    /// Puts devices in line that are online and whose items were on their way out. True when more are to be looked at.
-    private mutating func lineUpAwaited() -> Bool {
+    /// Puts devices in line whose turn it is, as few items are on their way to devices. True when more are to be looked at.
+    private mutating func lineUpTurns(_ delivery: borrowing DeliveryMachine) -> Bool {
+        guard turns.count > 0 else { return false }
         var looks = 0
-        while line.count < limits.loads, looks < Self.awaitedPerTurn, let (device, slot) = awaited.popLast() {
+        var room = limits.returns - delivery.milestones[.returning]
+        while room > 0, line.count < limits.loads, looks < Self.turnsLookedAt,
+            let (device, slot) = turns.popFirst()
+        {
             looks += 1
             guard evicted.contains(device), loads[device] == nil else { continue }
             standInLine(device, .partition(slot))
+            room -= 1
         }
-        return looks == Self.awaitedPerTurn
+        return looks == Self.turnsLookedAt
     }
 
-    private static let awaitedPerTurn = 4096
+    private static let turnsLookedAt = 4096
+
+    /// What waits for a device are reports that it is online, and others were back before whose items have their turn
+    /// first: the device's items stay in the store, all of which the reports' partition has.
+    private func isToBePutOff(
+        _ device: DeviceKey, _ load: DeviceLoad, _ delivery: borrowing DeliveryMachine
+    ) -> Bool {
+        guard case .partition(let slot) = load.look, !load.waiting.isEmpty, load.dependents.isEmpty,
+            turns.count > 0 || delivery.milestones[.returning] >= limits.returns
+        else { return false }
+        var isElsewhere = false
+        evicted.forEachPartition(of: device) { if $0 != slot { isElsewhere = true } }
+        guard !isElsewhere, isBegun(slot), !self[slot].isEnding else { return false }
+        return load.waiting.allSatisfy { event in
+            guard case .record(let record) = event else { return false }
+            return record.isReturn && record.place.partitionSlot == slot
+        }
+    }
 
     /// The next device for which there is room. One that was short of it holds up all behind it, lest they take its room.
     private mutating func nextInLine() -> DeviceKey? {
@@ -91,7 +118,8 @@ extension DeviceResidency {
     private mutating func askFor(_ device: DeviceKey, _ delivery: borrowing DeliveryMachine) -> Bool {
         guard var load = loads[device], load.state == .queued else { return true }
         var slots: [UInt16] = []
-        evicted.forEachPartition(of: device) { slots.append($0) }
+        load.isPutOff = isToBePutOff(device, load, delivery)
+        if !load.isPutOff { evicted.forEachPartition(of: device) { slots.append($0) } }
         if limits.hasStore, !delivery.knowsPresence(of: device) {
             switch load.look {
             case .nowhere: break
@@ -102,12 +130,15 @@ extension DeviceResidency {
         }
         for slot in slots where isBegun(slot) && !self[slot].isEnding {
             requests.loads.append(
-                RequestedLoad(device: device, partitionSlot: slot, assignment: self[slot].assignment))
-            ask(.load(device, slot))
+                RequestedLoad(
+                    device: device, partitionSlot: slot, assignment: self[slot].assignment,
+                    isOfPresence: load.isPutOff))
+            ask(.load(device, slot, withItems: !load.isPutOff))
             load.awaited += 1
         }
         loadsUnderWay += load.awaited
-        load.reserved = load.awaited == 0 ? 0 : min(max(load.needs, limits.itemsPerLoad), limits.room)
+        load.reserved =
+            load.awaited == 0 || load.isPutOff ? 0 : min(max(load.needs, limits.itemsPerLoad), limits.room)
         reserved += load.reserved
         load.state = .loading
         load.needsReload = false
@@ -140,6 +171,7 @@ extension DeviceResidency {
             return false
         }
         current!.firstWaiting = firstWaiting(requested.device, slot, through: current!.last)
+        if requested.isOfPresence { current!.isAllHere = false }
         return true
     }
 

@@ -53,11 +53,13 @@ package struct DeviceLoad {
     var needs = 0
     /// It has more items than there is room for: what waits goes on with those that are here.
     var isPartial = false
+    /// Its items stay in the store until it is their turn: reports that the device is online go on without them.
+    var isPutOff = false
     /// Devices whose first event needs this one as well.
     var dependents: [DeviceKey] = []
 
     /// All of the device is in memory.
-    var isWhole: Bool { state == .loaded && !isPartial }
+    var isWhole: Bool { state == .loaded && !isPartial && !isPutOff }
 
     init(look: PresenceLook) { self.look = look }
 }
@@ -267,6 +269,7 @@ extension DeviceResidency {
             return goOn()
         }
         if load.isPartial { return resumePart(device) }
+        if load.isPutOff { return resumePutOff(device, delivery) }
         guard let event = load.waiting.first else {
             if !load.skipped.isEmpty {
                 queueAgain(device)
@@ -317,6 +320,30 @@ extension DeviceResidency {
         loads[device]!.state = .queued
         loads[device]!.needs = limits.room
         shortLine.append(device)
+        return goOn()
+    }
+
+    /// Reports that the device is online go on, all else needs its items. When nothing waits any more, the device has its
+    /// turn after those that were back before.
+    private mutating func resumePutOff(
+        _ device: DeviceKey, _ delivery: borrowing DeliveryMachine
+    ) -> ResidencyAction? {
+        guard let load = loads[device] else { return goOn() }
+        if let event = load.waiting.first {
+            guard case .record(let record) = event, record.isReturn else {
+                queueAgain(device)
+                return goOn()
+            }
+            loads[device]!.waiting.removeFirst()
+            milestones.putOff += 1
+            return .proceed(record.handle)
+        }
+        guard load.dependents.isEmpty else {
+            queueAgain(device)
+            return goOn()
+        }
+        loads[device] = nil
+        if case .partition(let slot) = load.look, delivery.isOnline(device) { awaitTurn(device, slot) }
         return goOn()
     }
 

@@ -41,8 +41,8 @@ public struct DeviceResidency: ~Copyable {
     /// Devices whose first event waits for a slot of the delivery machine.
     var awaitingSlot = DeviceLine()
     var earlierDevices = 0
-    /// Devices that are online and whose items were on their way out, before the line.
-    var awaited: [(device: DeviceKey, slot: UInt16)] = []
+    /// Devices that are online and whose items wait for their turn in the store.
+    var turns = TurnLine()
 
     // What the store has.
     /// By slot of the delivery machine.
@@ -256,9 +256,18 @@ public struct DeviceResidency: ~Copyable {
 
     /// The device is online, and items that the store has as held were on their way out: they are loaded without a report.
     /// Before ``scanned(_:)``.
-    public mutating func awaited(_ device: DeviceKey, _ slot: UInt16) {
-        if isBegun(slot) { awaited.append((device, slot)) }
+    public mutating func awaited(_ device: DeviceKey, _ slot: UInt16) { awaitTurn(device, slot) }
+
+    /// Items of the device are to come to memory after those of devices that were back before.
+    mutating func awaitTurn(_ device: DeviceKey, _ slot: UInt16) {
+        if isBegun(slot), !self[slot].isEnding { turns.append(device, slot) }
     }
+
+    /// The device's items stay in the store until it is their turn; what waits for it goes on without them.
+    public func isPutOff(_ device: DeviceKey) -> Bool { !loads.isEmpty && loads[device]?.isPutOff ?? false }
+
+    /// Devices that are online and whose items wait for their turn in the store.
+    public var devicesAwaitingTurn: Int { turns.count }
 
     /// All that the store has of a partition was told by ``found(_:offset:_:)``.
     public mutating func scanned(_ slot: UInt16) { evicted.endScan(slot) }
@@ -269,7 +278,7 @@ public struct DeviceResidency: ~Copyable {
         partitions[Int(slot)].isBegun = false
         partitions[Int(slot)].earlierFrom = .max
         evicted.removeAll(partition: slot)
-        awaited.removeAll { $0.slot == slot }
+        turns.removeAll(slot)
         giveBackChanges(slot)
         marked = marked.filter { $0.key.partitionSlot != slot }
         marks.removeAll { $0.partitionSlot == slot }
@@ -342,5 +351,43 @@ struct DeviceLine {
         guard head == devices.count || head >= 1024 && 2 * head >= devices.count else { return }
         devices.removeFirst(head)
         head = 0
+    }
+}
+
+/// Devices in the order in which they were back, each once in a partition.
+struct TurnLine {
+    private struct Entry: Hashable {
+        var device: DeviceKey
+        var slot: UInt16
+    }
+
+    private var entries: [Entry] = []
+    private var head = 0
+    private var members: Set<Entry> = []
+
+    var count: Int { entries.count - head }
+
+    mutating func append(_ device: DeviceKey, _ slot: UInt16) {
+        let entry = Entry(device: device, slot: slot)
+        if members.insert(entry).inserted { entries.append(entry) }
+    }
+
+    mutating func popFirst() -> (device: DeviceKey, slot: UInt16)? {
+        guard head < entries.count else { return nil }
+        let entry = entries[head]
+        members.remove(entry)
+        head += 1
+        if head == entries.count || head >= 1024 && 2 * head >= entries.count {
+            entries.removeFirst(head)
+            head = 0
+        }
+        return (entry.device, entry.slot)
+    }
+
+    mutating func removeAll(_ slot: UInt16) {
+        entries.removeFirst(head)
+        head = 0
+        entries.removeAll { $0.slot == slot }
+        members = members.filter { $0.slot != slot }
     }
 }

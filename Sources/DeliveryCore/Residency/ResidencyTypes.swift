@@ -20,10 +20,13 @@ public struct ResidencyLimits: Sendable {
     public var pastChanges: Int
     /// Devices that stand in line of themselves, as they have items of an earlier log.
     public var earlierDevices: Int
+    /// Items in memory on their way to devices that are back, before further devices wait for their turn in the store.
+    public var returns: Int
 
     public init(
         hasStore: Bool, capacity: Int, loads: Int = 256, restored: Int = 8192, room: Int = 16_384,
-        itemsPerLoad: Int = 128, idle: Int = 1024, pastChanges: Int = 4096, earlierDevices: Int = 65_536
+        itemsPerLoad: Int = 128, idle: Int = 1024, pastChanges: Int = 4096, earlierDevices: Int = 65_536,
+        returns: Int = 1024
     ) {
         self.hasStore = hasStore
         self.capacity = max(1, capacity)
@@ -34,6 +37,7 @@ public struct ResidencyLimits: Sendable {
         self.idle = max(1, idle)
         self.pastChanges = max(1, pastChanges)
         self.earlierDevices = max(1, earlierDevices)
+        self.returns = max(1, returns)
     }
 }
 
@@ -59,18 +63,21 @@ public struct DeferredRecord: Equatable, Sendable {
     /// For what is known of the device, where the record has to know that.
     public var look: PresenceLook
     public var isPush: Bool
+    /// It reports that the device is online, and nothing else.
+    public var isReturn: Bool
     /// The device of the new token of a token change, where it is another and this shard's.
     public var otherDevice: DeviceKey?
 
     public init(
         handle: UInt32 = 0, device: DeviceKey, place: RecordPlace, look: PresenceLook, isPush: Bool,
-        otherDevice: DeviceKey? = nil
+        isReturn: Bool = false, otherDevice: DeviceKey? = nil
     ) {
         self.handle = handle
         self.device = device
         self.place = place
         self.look = look
         self.isPush = isPush
+        self.isReturn = isReturn
         self.otherDevice = otherDevice
     }
 }
@@ -123,8 +130,8 @@ public enum ResidencyAction: Equatable, Sendable {
     case leaveInStore(UInt32)
     /// Let go of what has waited under the handle: its partition goes away.
     case letGo(UInt32)
-    /// Have the store look for a device's items and presence in a partition; part of the next batch.
-    case load(DeviceKey, UInt16)
+    /// Have the store look for a device's presence in a partition, and for its items; part of the next batch.
+    case load(DeviceKey, UInt16, withItems: Bool)
     /// Have the store forget a mark; part of the next batch.
     case removeMark(RecordPlace)
     /// Tell the intake that an item has left the store. The device is that of its outcome.
@@ -203,6 +210,8 @@ public struct RequestedLoad: BitwiseCopyable, Sendable {
     public var partitionSlot: UInt16
     /// Of the assignment during which it was asked for.
     var assignment: UInt32
+    /// Items stay in the store: the device's presence alone is looked for.
+    public var isOfPresence = false
 }
 
 /// A key that an item isn't under any more, as its device has a new token.
@@ -233,6 +242,8 @@ public struct ResidencyMilestones: Equatable, Sendable {
     public var awaitedSlot = 0
     /// Items that came from another shard and stayed in the store.
     public var leftInStore = 0
+    /// Reports of devices that are back whose items stayed in the store until their turn.
+    public var putOff = 0
     /// Newer items that a load left in the store as an older push waits.
     public var skipped = 0
     /// Items whose records are still to be read.

@@ -246,6 +246,11 @@ extension Shard {
             return cancel(device, .notificationKey(plan.hasher.notification(id)), origin)
         case .online:
             count = machine.online(device, occurred: time, partition: partition, at: now)
+            if residency.isPutOff(device) {
+                // How many these are isn't known.
+                act(context)
+                return (.applied, nil)
+            }
         case .offline:
             count = machine.offline(device, occurred: time, partition: partition, at: now)
         case .unregistered:

@@ -29,6 +29,7 @@ extension Shard {
             device: incoming.device, place: incoming.place,
             look: control.detail.concernsPresence ? .partition(incoming.partitionSlot) : .nowhere,
             isPush: false)
+        if case .online = control.detail { record.isReturn = true }
         record.otherDevice = otherDevice(of: control, incoming)
         guard residency.mustDefer(record, machine) else { return false }
         record.handle = waiting.keep(.record(incoming))
@@ -110,9 +111,9 @@ extension Shard {
         case .leaveInStore(let handle):
             if let departure = takeDeparture(handle) { leaveOut(departure.job) }
         case .letGo(let handle): letGo(handle)
-        case .load(let device, let slot):
+        case .load(let device, let slot, let withItems):
             guard let storage, let handle = storage.handle(slot) else { return }
-            storage.write { $0.load(handle, device) }
+            storage.write { $0.load(handle, device, withItems: withItems) }
             storage.counters.loads += 1
         case .removeMark(let place): removeMark(place)
         case .removed(let place, let device):

@@ -143,8 +143,7 @@ extension Shard {
     /// In the partition that brought it, and in those of the device's items: after a new token they can be others.
     func keepPresence(_ number: UInt32, _ context: ActionContext) {
         guard let storage else { return }
-        let known = machine.presence(number, at: now)
-        residency.keeps(presenceOf: known.device)
+        let known = residency.keep(machine.presence(number, at: now))
         let state = DeviceState(
             presence: known.presence.rawValue, isAwaited: known.isAwaited,
             learnedMilliseconds: known.learned.milliseconds, learnedOffset: known.learned.offset,

@@ -50,7 +50,10 @@ extension World {
             .done(
                 batch,
                 loaded: batch.loads.map {
-                    (store.entries($0.partition, $0.token), store.presence($0.partition, $0.token))
+                    (
+                        $0.hasItems ? store.entries($0.partition, $0.token) : [],
+                        store.presence($0.partition, $0.token)
+                    )
                 }))
         if worker.storeWaitsUntil > 0, worker.batches.first == nil {
             worker.storeWaitsUntil = 0

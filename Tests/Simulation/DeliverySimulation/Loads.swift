@@ -17,7 +17,8 @@ extension World {
             : [.online, .offline, .receipt].contains(record.kind)
         var deferred = DeferredRecord(
             device: tokens[record.token].key, place: place,
-            look: needsPresence ? .partition(place.partitionSlot) : .nowhere, isPush: record.kind == .push)
+            look: needsPresence ? .partition(place.partitionSlot) : .nowhere, isPush: record.kind == .push,
+            isReturn: record.kind == .online)
         if record.kind == .tokenChanged, self.shard(of: record.subject) == shard.number,
             record.subject != record.token
         {
@@ -119,9 +120,11 @@ extension World {
             case .departure(let departure): gone(departure, worker, shard)
             case nil: broken(.sound, "what is let go doesn't wait")
             }
-        case .load(let device, let slot):
+        case .load(let device, let slot, let withItems):
             shard.store.batch.loads.append(
-                .init(token: tokenByKey[device.low]!, partition: worker.partitionBySlot[Int(slot)]))
+                .init(
+                    token: tokenByKey[device.low]!, partition: worker.partitionBySlot[Int(slot)],
+                    hasItems: withItems))
         case .removeMark(let place):
             let partition = worker.partitionBySlot[Int(place.partitionSlot)]
             write(

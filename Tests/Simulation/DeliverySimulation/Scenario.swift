@@ -121,7 +121,7 @@ struct Scenario {
         ResidencyLimits(
             hasStore: limits.storeIsDurable, capacity: limits.capacity, loads: mostLoads,
             restored: mostRestored, room: max(1, restoredRoom), itemsPerLoad: itemsPerLoad, idle: 4,
-            pastChanges: 4)
+            pastChanges: 4, returns: .max)
     }
 
     private static func limits(_ draw: inout Draw, tokens: Int) -> DeliveryLimits {

@@ -112,7 +112,7 @@ extension World {
     }
 
     func keepPresence(_ number: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
-        let known = shard.machine.presence(number, at: now(worker))
+        let known = shard.store.residency.keep(shard.machine.presence(number, at: now(worker)))
         var slots = [known.partition]
         shard.machine.forEachPartition(ofPresence: number) { if !slots.contains($0) { slots.append($0) } }
         for slot in slots {

@@ -210,6 +210,7 @@ struct StoreBatch {
     struct Load {
         var token: Int
         var partition: Int
+        var hasItems: Bool
     }
 
     var shard: Int

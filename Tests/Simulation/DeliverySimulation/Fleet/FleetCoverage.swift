@@ -165,7 +165,7 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
     // Devices whose items are in the store.
     case takeIn, proceed, refuse, takeOver, leaveInStore, letGo, load, removeMark, removed
     case deferred, waitedForTwo, reloaded, shortOfRoom, partial, awaitedSlot, leftInStore, skipped, future,
-        stale
+        stale, putOff
     // The delivery machine.
     case retried, repeated, dropped, evicted, departed, stored, offsetDone, requeued, moveNoted, readdressed,
         alert, recovered, presenceKept, presenceExpired, presenceForgotten, topicParked, topicResumed,

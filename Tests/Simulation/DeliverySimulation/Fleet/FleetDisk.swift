@@ -228,7 +228,7 @@ final class FleetDisk {
 /// Batch that a shard hands to the store.
 struct FleetBatch {
     var writes: [(part: FleetPart, change: FleetChange)] = []
-    var loads: [(part: FleetPart, token: Int)] = []
+    var loads: [(part: FleetPart, token: Int, withItems: Bool)] = []
     /// Items that go to other shards, which the store has under their new tokens.
     var departures: [ShardProcess.Departure] = []
     /// Loads that the residency hears of when the batch is done.

@@ -196,7 +196,7 @@ extension FleetExpectation {
             [
                 .relieved, .dueHanded, .removedFromStore, .proceed, .refuse, .takeOver, .letGo, .load,
                 .removeMark, .removed, .deferred, .waitedForTwo, .reloaded, .shortOfRoom, .partial,
-                .awaitedSlot, .skipped, .future, .stale, .repeated, .evicted, .departed, .offsetDone,
+                .awaitedSlot, .skipped, .putOff, .future, .stale, .repeated, .evicted, .departed, .offsetDone,
                 .moveNoted, .readdressed, .presenceKept, .presenceExpired,
                 .presenceForgotten, .confirmed,
             ]

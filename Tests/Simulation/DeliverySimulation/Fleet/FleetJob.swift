@@ -158,7 +158,7 @@ struct FleetScenario {
             hasStore: mode.hasStore, capacity: limits.capacity, loads: draw.spread(1...64), restored: room,
             room: draw.chance(200) ? room : 2 * room, itemsPerLoad: min(limits.pendingPerDevice, room),
             idle: 16,
-            pastChanges: draw.spread(2...64))
+            pastChanges: draw.spread(2...64), returns: draw.chance(500) ? draw.spread(1...8) : 64)
         keep(to: bounds)
     }
 

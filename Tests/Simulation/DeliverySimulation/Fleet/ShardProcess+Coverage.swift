@@ -150,6 +150,7 @@ extension ShardProcess {
         coverage.reached(.awaitedSlot, times: own.awaitedSlot)
         coverage.reached(.leftInStore, times: own.leftInStore)
         coverage.reached(.skipped, times: own.skipped)
+        coverage.reached(.putOff, times: own.putOff)
         coverage.reached(.future, times: own.future)
         coverage.reached(.stale, times: own.stale)
         coverage.reached(.retried, times: delivery.milestones.retried)

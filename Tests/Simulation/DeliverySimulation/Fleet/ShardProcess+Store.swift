@@ -56,7 +56,8 @@ extension ShardProcess {
         }
         var deferred = DeferredRecord(
             device: world.keys[job.token], place: record.place,
-            look: needsPresence ? .partition(record.slot) : .nowhere, isPush: job.kind == .push)
+            look: needsPresence ? .partition(record.slot) : .nowhere, isPush: job.kind == .push,
+            isReturn: job.kind == .online)
         if job.kind == .tokenChanged, job.subject != job.token, shard(of: job.subject) == number {
             deferred.otherDevice = world.keys[job.subject]
         }
@@ -112,11 +113,11 @@ extension ShardProcess {
         case .takeOver(let handle): if let departure = departure(handle) { takeOver(departure) }
         case .leaveInStore(let handle): if let departure = departure(handle) { leaveOut(departure.held) }
         case .letGo(let handle): letGo(handle)
-        case .load(let device, let slot):
+        case .load(let device, let slot, let withItems):
             guard let part = stored[slot]?.part, let token = world.token(of: device) else {
                 return world.broken(.sound, "a load of a partition that has gone")
             }
-            batch.loads.append((part, token))
+            batch.loads.append((part, token, withItems))
         case .removeMark(let place):
             guard let part = stored[place.partitionSlot]?.part else { break }
             batch.writes.append((part, .unmark(offset: place.offset)))
@@ -211,8 +212,7 @@ extension ShardProcess {
 
     func keepPresence(_ number: UInt32) {
         guard hasStore else { return }
-        let known = delivery.presence(number, at: now)
-        residency.keeps(presenceOf: known.device)
+        let known = residency.keep(delivery.presence(number, at: now))
         var slots = [known.partition]
         delivery.forEachPartition(ofPresence: number) { if !slots.contains($0) { slots.append($0) } }
         for slot in slots {

@@ -558,8 +558,8 @@ final class WorkerProcess {
     private func perform(_ batch: FleetBatch, _ shard: Int) {
         let number = disk.beginBatch()
         for (part, change) in batch.writes { part.perform(change, batch: number, world.keys) }
-        let loaded = batch.loads.map { part, token in
-            FleetLoaded(presence: part.presences[token], items: part.items(of: token))
+        let loaded = batch.loads.map { part, token, withItems in
+            FleetLoaded(presence: part.presences[token], items: withItems ? part.items(of: token) : [])
         }
         for departure in batch.departures {
             handOver(
