@@ -1,6 +1,5 @@
 import ArgumentParser
 import EventLoop
-import Foundation
 import Gateway
 import Glibc
 import Kafka
@@ -53,7 +52,6 @@ struct ReturnCommand: ParsableCommand {
         var load = Load(topic: topic, jobs: jobs, partitions: partitions)
         let from = MonotonicTime.read()
         var most = 0
-        var printed = 0
         while true {
             let elapsed = Double(MonotonicTime.read().nanoseconds(since: from)) / 1e9
             let part = min(1, elapsed / Double(seconds))
@@ -62,13 +60,6 @@ struct ReturnCommand: ParsableCommand {
             most = max(most, residentBytes())
             guard elapsed < Double(seconds) else { break }
             usleep(2000)
-            if Int(elapsed) > printed {
-                printed = Int(elapsed)
-                let s = worker.snapshot()
-                FileHandle.standardError.write(
-                    "t \(printed) finished \(s.intake.finished - before) outst \(s.outstanding) bytes \(s.bytesInFlight) resident \(s.shards.residentItems) loads \(s.shards.store.loads) puts \(s.shards.store.puts) rem \(s.shards.store.removals) acc \(s.shards.count(of: .accepted)) states \(s.shards.states) queued \(worker.store!.queuedBytes)\n"
-                        .data(using: .utf8)!)
-            }
         }
         try producer.flush(timeoutMilliseconds: 10_000)
         // The last records get as long as the others had.
