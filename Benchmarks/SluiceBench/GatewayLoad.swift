@@ -73,6 +73,8 @@ struct GatewayLoad {
                 quietLooks = store.statistics().backgroundWork == 0 ? quietLooks + 1 : 0
                 usleep(100_000)
             }
+            // A start brings items of an earlier log to memory, and the log is empty here.
+            while worker.store != nil, worker.snapshot().shards.residentItems > 0 { usleep(100_000) }
             let before = worker.snapshot().shards.store.puts
             let watched = Self.now()
             if watchSeconds > 0 { sleep(UInt32(watchSeconds)) }

@@ -481,8 +481,102 @@ struct DeliveryEvictionTests {
             }
         }
         #expect(order == (0..<12).map { "\($0)" }, "one each second, in their order")
-        let due = (30..<60).map { harness.stored["\($0)"]!.wakeMilliseconds }
-        #expect(zip(due, due.dropFirst()).allSatisfy { $1 - $0 == 1000 })
+        #expect(harness.machine.milestones[.returning] == 11 && harness.machine.milestones[.held] == 37)
+    }
+
+    @Test func whatFindsReturnsFullLeavesMemoryAndAwaitsItsTurn() {
+        var harness = held((0..<6).map { "\($0)" }) {
+            $0.returnsPerSecond = 1
+            $0.returnBurst = 1
+            $0.returning = 2
+        }
+        harness.online()
+        #expect(harness.machine.milestones[.returning] == 2)
+        #expect(harness.machine.milestones[.held] == 4)
+        let known = harness.others.compactMap {
+            if case .keepPresence(let number) = $0 {
+                harness.machine.presence(number, at: harness.now)
+            } else {
+                nil
+            }
+        }
+        #expect(known.last?.isAwaited == true)
+        for _ in 0..<12 {
+            harness.pass(milliseconds: 1000)
+            while !harness.queue.isEmpty, let slot = harness.begin() { harness.accept(slot) }
+        }
+        #expect(harness.machine.milestones.pending == 0, "those in memory have their turn there")
+    }
+
+    @Test func itemsOfADeviceThatIsOnlineComeBackAtTheirRate() {
+        var harness = held((0..<5).map { "\($0)" }) {
+            $0.returnsPerSecond = 1
+            $0.returnBurst = 1
+            $0.returning = 2
+        }
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended.count == 5, "all have left memory")
+        harness.online()
+        for number in 0..<5 {
+            restore("\(number)", &harness, offset: Int64(number), delivery: .holdWhileOffline)
+        }
+        #expect(harness.machine.milestones[.returning] == 2)
+        #expect(harness.machine.milestones[.held] == 3)
+        harness.others = []
+        harness.pass(milliseconds: 1)
+        #expect(harness.others.isEmpty, "a device leaves memory with all of its items")
+        harness.offline()
+        harness.online()
+        #expect(harness.machine.milestones[.returning] == 2)
+    }
+
+    @Test func aDeviceThatFindsReturnsFullAwaitsItsTurn() {
+        var harness = held((0..<6).map { "\($0)" }) {
+            $0.returnsPerSecond = 1
+            $0.returnBurst = 1
+            $0.returning = 2
+        }
+        harness.offline("e")
+        harness.push("b", device: "e") { $0.delivery = .holdWhileOffline }
+        harness.allStored()
+        harness.online()
+        harness.online("e")
+        #expect(harness.state("b") == .held)
+        harness.others = []
+        let slot = harness.names.first { $0.value == "b" }!.key
+        harness.pass(milliseconds: 1000)
+        #expect(harness.others.contains(.awaitsTurn(slot)))
+        #expect(harness.ended == ["b evicted"])
+        #expect(harness.machine.milestones[.returning] == 2, "those of the first device")
+    }
+
+    @Test func whatExpiresBeforeItsTurnGoesOutAtOnce() {
+        var harness = held(["a"]) {
+            $0.returnsPerSecond = 1
+            $0.returnBurst = 1
+            $0.returning = 1
+        }
+        harness.push("b") {
+            $0.delivery = .holdWhileOffline
+            $0.expirationMilliseconds = $0.createdMilliseconds + 15_000
+        }
+        harness.allStored()
+        harness.pass(milliseconds: 1000)
+        #expect(harness.ended.sorted() == ["a evicted", "b evicted"])
+        harness.pass(milliseconds: 7000)
+        harness.online()
+        restore("a", &harness, offset: 0, delivery: .holdWhileOffline)
+        #expect(harness.state("a") == .returning)
+        var progress = harness.stored["b"]!
+        (progress.isStored, progress.isOffsetDone) = (true, true)
+        progress.expiryMilliseconds = harness.now.wallMilliseconds + 7_000
+        let facts = harness.facts("b") {
+            $0.delivery = .holdWhileOffline
+            $0.offset = 1
+            $0.expirationMilliseconds = $0.createdMilliseconds + 7_000
+        }
+        harness.note(harness.machine.restore(facts, progress, at: harness.now), "b")
+        #expect(harness.waiting == ["b"])
     }
 
     // MARK: More than one wait

@@ -321,6 +321,8 @@ private struct RandomLife: ~Copyable {
                     fail("slot \(slot) leaves for a store that doesn't have it")
                 }
                 release(slot)
+            case .awaitsTurn(let slot):
+                if pushes[slot] == nil { fail("slot \(slot) awaits its turn, and is free") }
             case .keepPresence(let number):
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
                 if !machine.knowsPresence(of: machine.presence(number, at: now).device) {

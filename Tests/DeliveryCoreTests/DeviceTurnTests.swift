@@ -13,14 +13,15 @@ import Testing
         var asked: [ResidencyAction] = []
         private var offset: Int64 = 100
 
-        init(devices: Int, returns: Int = 1) {
+        init(devices: Int, returns: Int = 1, restored: Int = 64) {
             var limits = DeliveryLimits(capacity: 64, knownDevices: 64)
             limits.storeIsDurable = true
             limits.returnsPerSecond = 1
             limits.returnBurst = 1
             delivery = DeliveryMachine(limits: limits, seed: 1)
             residency = DeviceResidency(
-                limits: ResidencyLimits(hasStore: true, capacity: 64, itemsPerLoad: 1, returns: returns))
+                limits: ResidencyLimits(
+                    hasStore: true, capacity: 64, restored: restored, itemsPerLoad: 1, returns: returns))
             residency.begin(0, readThrough: 99)
             residency.begin(1, readThrough: 99)
             for number in 0..<devices { residency.found(Self.device(number), offset: Int64(number), 0) }
@@ -28,7 +29,9 @@ import Testing
             residency.scanned(1)
         }
 
-        static func device(_ number: Int) -> DeviceKey { DeviceKey(high: UInt64(number), low: UInt64(number)) }
+        static func device(_ number: Int) -> DeviceKey {
+            DeviceKey(high: UInt64(number), low: UInt64(number))
+        }
 
         /// A record whose handle is its offset.
         func report(_ number: Int, isReturn: Bool = true, isPush: Bool = false) -> UInt32 {
@@ -83,10 +86,13 @@ import Testing
                     if let presence {
                         _ = delivery.restore(
                             KnownPresence(
-                                device: load.device, presence: presence, learned: ReportTime.none, partition: 0),
+                                device: load.device, presence: presence, learned: ReportTime.none,
+                                partition: 0),
                             at: now)
                     }
-                    if !load.isOfPresence, let place = residency.judge(offset: Int64(number), delivery).restore {
+                    if !load.isOfPresence,
+                        let place = residency.judge(offset: Int64(number), delivery).restore
+                    {
                         items += 1
                         var facts = PushFacts(
                             device: load.device, collapseKey: 0, notificationKey: UInt64(number), topic: 0,
@@ -132,7 +138,8 @@ import Testing
         #expect(bed.load() == 0)
         #expect(bed.next() == .proceed(report))
         _ = bed.delivery.online(
-            bed.device(1), occurred: ReportTime(milliseconds: bed.now.wallMilliseconds, offset: 7), partition: 0,
+            bed.device(1), occurred: ReportTime(milliseconds: bed.now.wallMilliseconds, offset: 7),
+            partition: 0,
             at: bed.now)
         let kept = bed.drain()
         #expect(kept.count == 1 && kept.allSatisfy { $0.isAwaited }, "a take-over brings the items")
@@ -171,6 +178,45 @@ import Testing
         #expect(bed.ask() == [.load(bed.device(1), 0, withItems: true)])
         #expect(bed.load() == 1)
         #expect(bed.ask() == [.proceed(report), .proceed(push)])
+    }
+
+    @Test func aReportPutsOffNoItemThatIsDue() {
+        let bed = crowded(devices: 3)
+        bed.residency.due(bed.device(1), 0)
+        let report = bed.report(1)
+        #expect(bed.ask() == [.load(bed.device(1), 0, withItems: true)])
+        #expect(bed.load() == 1)
+        #expect(bed.ask() == [.proceed(report)])
+
+        let other = bed.report(2)
+        #expect(bed.ask() == [.load(bed.device(2), 0, withItems: false)])
+        bed.residency.due(bed.device(2), 0)
+        #expect(bed.load() == 0)
+        #expect(bed.ask() == [.load(bed.device(2), 0, withItems: true)], "due since the load was asked for")
+        #expect(bed.load() == 1)
+        #expect(bed.ask() == [.proceed(other)])
+    }
+
+    @Test func aDeviceWithoutItemsIsNotPutOff() {
+        let bed = crowded(devices: 1)
+        let report = bed.report(5)
+        #expect(bed.ask() == [.load(bed.device(5), 0, withItems: true)])
+        _ = bed.load(presence: nil)
+        #expect(bed.ask() == [.proceed(report)])
+        #expect(bed.awaitingTurn == 0)
+    }
+
+    @Test func aPresenceIsLoadedWithoutRoomForItems() {
+        let bed = Bed(devices: 4, returns: 1, restored: 1)
+        let first = bed.report(0)
+        #expect(bed.ask() == [.load(bed.device(0), 0, withItems: true)])
+        #expect(bed.load() == 1)
+        #expect(bed.ask() == [.proceed(first)])
+        bed.online(0)
+        _ = bed.report(1)
+        #expect(bed.ask() == [.load(bed.device(1), 0, withItems: false)])
+        _ = bed.report(2, isReturn: false, isPush: true)
+        #expect(bed.ask().isEmpty, "there is no room")
     }
 
     @Test func itemsOfAnotherPartitionAreBroughtAtOnce() {

@@ -41,6 +41,8 @@ public enum DeliveryAction: Equatable, Sendable {
     /// Pushes of the topic wait for what no clock ends: those that the store has need not come back before
     /// ``resumed(topic:)``. Only where the store is durable.
     case parked(topic: UInt16)
+    /// The item's device is online, and the item leaves memory by the next action: it comes back when it is its turn.
+    case awaitsTurn(UInt32)
     /// All pushes of the topic come back that the store has as parked.
     case resumed(topic: UInt16)
     /// A few pushes of a stopped topic come back that the store has as parked: to find out whether APNs takes them.

@@ -21,6 +21,8 @@ public struct DeliveryLimits: Sendable {
     /// flood the connections.
     public var returnsPerSecond: Int
     public var returnBurst: Int
+    /// Items that wait in memory for that, where the store is durable and brings the others when it is their turn.
+    public var returning: Int
     /// What has to wait longer goes to the store, in milliseconds.
     public var storeAfterMilliseconds: Int64
     /// The store answers when an item is durable, and its offset counts as complete then. Otherwise the store only
@@ -36,7 +38,7 @@ public struct DeliveryLimits: Sendable {
         defaultLifeMilliseconds: Int64 = 24 * 3_600_000, retry: RetryBackoff = RetryBackoff(),
         confirm: ExponentialBackoff = .confirm, returnsPerSecond: Int = 1000, returnBurst: Int = 100,
         storeAfterMilliseconds: Int64 = 30_000, storeIsDurable: Bool = false,
-        residentMilliseconds: Int64 = 10_000
+        residentMilliseconds: Int64 = 10_000, returning: Int = 2048
     ) {
         self.capacity = max(1, min(capacity, 1 << 30))
         self.pendingPerDevice = max(1, min(pendingPerDevice, 1024))
@@ -51,5 +53,6 @@ public struct DeliveryLimits: Sendable {
         self.storeAfterMilliseconds = max(0, storeAfterMilliseconds)
         self.storeIsDurable = storeIsDurable
         self.residentMilliseconds = max(0, residentMilliseconds)
+        self.returning = max(1, returning)
     }
 }

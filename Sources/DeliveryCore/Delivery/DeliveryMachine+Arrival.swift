@@ -209,8 +209,8 @@ extension DeliveryMachine {
         switch progress.wait {
         case .held where wake == 0 || wake > now.wallMilliseconds || isReportedOffline(slot):
             if mustHold(slot) { return hold(slot, until: wake, at: now) }
-            if limits.storeIsDurable, isOnline(devices.entries[Int(items[Int(slot)].device)].key) {
-                return returns(slot)
+            if limits.storeIsDurable, isOnline(items[Int(slot)].device), !expiresBeforeReturn(slot, at: now) {
+                return areReturnsFull ? hold(slot, until: wake, at: now) : returns(slot)
             }
         case .held: items[Int(slot)].flags.insert(.ignoresPresence)
         case .none, .retrying, .confirming, .parked: break

@@ -188,6 +188,8 @@ extension DeliveryMachine {
             return (one.created, one.order) < (other.created, other.order)
         }
         for slot in held {
+            // The sweep finds what to do with it.
+            if areReturnsFull, isEvictable(slot, at: now) { continue }
             withdraw(slot)
             if let moment = reserveReturn(at: now) {
                 items[Int(slot)].notBefore = max(items[Int(slot)].notBefore, moment)

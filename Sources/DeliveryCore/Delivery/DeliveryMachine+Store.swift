@@ -156,9 +156,11 @@ extension DeliveryMachine {
         let key = entry.pointee.key
         // What moves there later has to meet them.
         guard moves.isEmpty || !moves.values.contains(where: { $0.device == key }) else { return }
+        let isOnline = isOnline(device)
         slot = entry.pointee.first
         while slot != Self.noSlot {
             let next = items[Int(slot)].next
+            if isOnline, items[Int(slot)].state == .held { actions.append(.awaitsTurn(slot)) }
             withdraw(slot)
             if openCircuits > 0 { probeLeft(slot) }
             unlink(slot)
@@ -179,8 +181,11 @@ extension DeliveryMachine {
 
     /// The device has reported that it is online, and nothing newer.
     public func isOnline(_ device: DeviceKey) -> Bool {
-        guard let entry = devices.find(device) else { return false }
-        let presence = devices.entries[Int(entry)].presence
+        devices.find(device).map { isOnline($0) } ?? false
+    }
+
+    func isOnline(_ device: UInt32) -> Bool {
+        let presence = devices.entries[Int(device)].presence
         return presence != Self.noSlot && presences[presence].presence == .online
     }
 
@@ -217,7 +222,8 @@ extension DeliveryMachine {
         while slot != Self.noSlot {
             if items[Int(slot)].flags.contains(.stored) {
                 switch items[Int(slot)].state {
-                case .waiting, .returning, .crowded, .retrying, .coalescing, .blocked, .inFlight: return true
+                case .waiting, .returning, .crowded, .retrying, .coalescing, .blocked, .inFlight, .held:
+                    return true
                 default: break
                 }
             }

@@ -80,6 +80,29 @@ extension DeliveryMachine {
         return returnsReserved
     }
 
+    /// Items that the store has wait there until others have returned.
+    var areReturnsFull: Bool {
+        guard limits.storeIsDurable else { return false }
+        return returningCount >= limits.returning
+            || UInt64(returningCount) * returnInterval > Self.returnsListed
+    }
+
+    /// An item that expires before the lists have had their turn doesn't wait for that.
+    func expiresBeforeReturn(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+        lastMoment(slot) - now.wallMilliseconds < Int64(Self.returnsListed / 1_000_000)
+    }
+
+    /// A held item, whose device was online when there was no room for its return, has its turn, or waits in the store for
+    /// that. True when it does the former.
+    private mutating func returnsNow(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+        guard limits.storeIsDurable, isOnline(items[Int(slot)].device) else { return false }
+        let isLast = expiresBeforeReturn(slot, at: now)
+        guard isLast || !areReturnsFull else { return false }
+        withdraw(slot)
+        if isLast { place(slot, at: now) } else { returns(slot) }
+        return true
+    }
+
     private mutating func returnItems(at now: DeliveryTime) {
         while returningCount > 0, nextReturn <= now.monotonicNanoseconds {
             let slot = returning[returning[0].count > 0 ? 0 : 1].first
@@ -128,6 +151,7 @@ extension DeliveryMachine {
             return place(slot, at: now)
         }
         if item.pointee.flags.contains(.storeAgain) { return storeAgain(slot) }
+        if item.pointee.state == .held, returnsNow(slot, at: now) { return }
         if item.pointee.flags.contains(.offsetDone), isEvictable(slot, at: now) {
             evict(item.pointee.device, at: now)
         }

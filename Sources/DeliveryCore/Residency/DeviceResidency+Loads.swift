@@ -52,7 +52,7 @@ extension DeviceResidency {
         guard evicted.scansUnderWay == 0, now >= noLoadsBefore else { return false }
         let mayBeMore = lineUpTurns(delivery)
         var idle = 0
-        while loadsUnderWay < limits.loads, idle < limits.idle, let device = nextInLine() {
+        while loadsUnderWay < limits.loads, idle < limits.idle, let device = nextInLine(delivery) {
             if !askFor(device, delivery) { idle += 1 }
         }
         return idle == limits.idle || mayBeMore
@@ -62,7 +62,8 @@ extension DeviceResidency {
     private mutating func lineUpTurns(_ delivery: borrowing DeliveryMachine) -> Bool {
         guard turns.count > 0 else { return false }
         var looks = 0
-        var room = limits.returns - delivery.milestones[.returning]
+        // Of a device that is on its way it isn't known how many items it has.
+        var room = limits.returns - delivery.milestones[.returning] - loadsUnderWay
         while room > 0, line.count < limits.loads, looks < Self.turnsLookedAt,
             let (device, slot) = turns.popFirst()
         {
@@ -82,6 +83,7 @@ extension DeviceResidency {
         _ device: DeviceKey, _ load: DeviceLoad, _ delivery: borrowing DeliveryMachine
     ) -> Bool {
         guard case .partition(let slot) = load.look, !load.waiting.isEmpty, load.dependents.isEmpty,
+            !load.needsItems, evicted.contains(device),
             turns.count > 0 || delivery.milestones[.returning] >= limits.returns
         else { return false }
         var isElsewhere = false
@@ -94,7 +96,7 @@ extension DeviceResidency {
     }
 
     /// The next device for which there is room. One that was short of it holds up all behind it, lest they take its room.
-    private mutating func nextInLine() -> DeviceKey? {
+    private mutating func nextInLine(_ delivery: borrowing DeliveryMachine) -> DeviceKey? {
         while let device = shortLine.first {
             guard let load = loads[device], load.state == .queued else {
                 shortLine.removeFirst()
@@ -104,7 +106,11 @@ extension DeviceResidency {
             shortLine.removeFirst()
             return device
         }
-        guard restored.count < limits.restored, let device = line.first, hasRoom(for: limits.itemsPerLoad)
+        guard let device = line.first else { return nil }
+        // A presence needs no room.
+        guard
+            restored.count < limits.restored && hasRoom(for: limits.itemsPerLoad)
+                || loads[device].map({ isToBePutOff(device, $0, delivery) }) ?? false
         else { return nil }
         line.removeFirst()
         return device
@@ -119,7 +125,10 @@ extension DeviceResidency {
         guard var load = loads[device], load.state == .queued else { return true }
         var slots: [UInt16] = []
         load.isPutOff = isToBePutOff(device, load, delivery)
-        if !load.isPutOff { evicted.forEachPartition(of: device) { slots.append($0) } }
+        if !load.isPutOff {
+            load.needsItems = false
+            evicted.forEachPartition(of: device) { slots.append($0) }
+        }
         if limits.hasStore, !delivery.knowsPresence(of: device) {
             switch load.look {
             case .nowhere: break
@@ -259,6 +268,7 @@ extension DeviceResidency {
         if load.isPartial { milestones.partial += 1 }
         if load.leftOut > 0, !load.isPartial {
             loads[ended.device]!.needs = load.found
+            loads[ended.device]!.needsItems = true
             loads[ended.device]!.state = .queued
             shortLine.append(ended.device)
         } else if load.needsReload {

@@ -55,6 +55,8 @@ package struct DeviceLoad {
     var isPartial = false
     /// Its items stay in the store until it is their turn: reports that the device is online go on without them.
     var isPutOff = false
+    /// The device stands in line for its items as well, and not only for what waits.
+    var needsItems = false
     /// Devices whose first event needs this one as well.
     var dependents: [DeviceKey] = []
 
@@ -141,7 +143,7 @@ extension DeviceResidency {
     ) {
         milestones.deferred += 1
         guard let load = loads[device] else {
-            standInLine(device, look)
+            standInLine(device, look, needsItems: false)
             loads[device]!.waiting.append(event)
             return
         }
@@ -151,17 +153,20 @@ extension DeviceResidency {
         switch load.state {
         case .queued: break
         case .loading: if union != load.look { loads[device]!.needsReload = true }
-        case .loaded, .awaitsSlot: if mustLoad(device, look, delivery) { reload(device) }
+        case .loaded, .awaitsSlot: if mustLoad(device, look, delivery) { reload(device, needsItems: false) }
         }
     }
 
-    mutating func standInLine(_ device: DeviceKey, _ look: PresenceLook) {
+    /// - Parameter needsItems: false: what will wait for the device may be all that it is loaded for.
+    mutating func standInLine(_ device: DeviceKey, _ look: PresenceLook, needsItems: Bool = true) {
         loads[device] = DeviceLoad(look: look)
+        loads[device]!.needsItems = needsItems
         line.append(device)
     }
 
     /// What is in memory of a device isn't all of it any more.
-    mutating func reload(_ device: DeviceKey) {
+    mutating func reload(_ device: DeviceKey, needsItems: Bool = true) {
+        if needsItems { loads[device]?.needsItems = true }
         switch loads[device]?.state {
         case .loading, .awaitsSlot: loads[device]!.needsReload = true
         case .loaded: queueAgain(device)
@@ -169,8 +174,9 @@ extension DeviceResidency {
         }
     }
 
-    mutating func queueAgain(_ device: DeviceKey) {
+    mutating func queueAgain(_ device: DeviceKey, needsItems: Bool = false) {
         milestones.reloaded += 1
+        if needsItems { loads[device]!.needsItems = true }
         loads[device]!.state = .queued
         line.append(device)
     }
@@ -272,7 +278,7 @@ extension DeviceResidency {
         if load.isPutOff { return resumePutOff(device, delivery) }
         guard let event = load.waiting.first else {
             if !load.skipped.isEmpty {
-                queueAgain(device)
+                queueAgain(device, needsItems: true)
                 return goOn()
             }
             if resumeDependents(device) { return nil }
@@ -284,7 +290,7 @@ extension DeviceResidency {
         case .record(let record):
             if let other = record.otherDevice, waits(device, for: other, delivery) { return goOn() }
             if let skipped = load.skipped[record.place.partitionSlot], skipped <= record.place.offset {
-                queueAgain(device)
+                queueAgain(device, needsItems: true)
                 return goOn()
             }
             loads[device]!.waiting.removeFirst()
@@ -318,6 +324,7 @@ extension DeviceResidency {
             return record.isPush ? .refuse(record.handle) : .proceed(record.handle)
         }
         loads[device]!.state = .queued
+        loads[device]!.needsItems = true
         loads[device]!.needs = limits.room
         shortLine.append(device)
         return goOn()
@@ -331,15 +338,15 @@ extension DeviceResidency {
         guard let load = loads[device] else { return goOn() }
         if let event = load.waiting.first {
             guard case .record(let record) = event, record.isReturn else {
-                queueAgain(device)
+                queueAgain(device, needsItems: true)
                 return goOn()
             }
             loads[device]!.waiting.removeFirst()
             milestones.putOff += 1
             return .proceed(record.handle)
         }
-        guard load.dependents.isEmpty else {
-            queueAgain(device)
+        guard load.dependents.isEmpty, !load.needsItems else {
+            queueAgain(device, needsItems: true)
             return goOn()
         }
         loads[device] = nil

@@ -260,7 +260,7 @@ public struct DeviceResidency: ~Copyable {
 
     /// Items of the device are to come to memory after those of devices that were back before.
     mutating func awaitTurn(_ device: DeviceKey, _ slot: UInt16) {
-        if isBegun(slot), !self[slot].isEnding { turns.append(device, slot) }
+        if isBegun(slot), !self[slot].isEnding { turns.append(device, slot, self[slot].assignment) }
     }
 
     /// The device's items stay in the store until it is their turn; what waits for it goes on without them.
@@ -356,38 +356,51 @@ struct DeviceLine {
 
 /// Devices in the order in which they were back, each once in a partition.
 struct TurnLine {
-    private struct Entry: Hashable {
+    private struct Entry {
         var device: DeviceKey
         var slot: UInt16
+        /// Of the slot's assignment.
+        var assignment: UInt32
     }
 
+    /// Those of partitions that have gone included.
     private var entries: [Entry] = []
     private var head = 0
-    private var members: Set<Entry> = []
+    /// By slot: its assignment, and the devices that stand in the line for that.
+    private var members: [UInt16: (assignment: UInt32, devices: Set<DeviceKey>)] = [:]
+    /// Devices of partitions that are here.
+    private(set) var count = 0
 
-    var count: Int { entries.count - head }
-
-    mutating func append(_ device: DeviceKey, _ slot: UInt16) {
-        let entry = Entry(device: device, slot: slot)
-        if members.insert(entry).inserted { entries.append(entry) }
+    mutating func append(_ device: DeviceKey, _ slot: UInt16, _ assignment: UInt32) {
+        if members[slot]?.assignment != assignment {
+            removeAll(slot)
+            members[slot] = (assignment, [])
+        }
+        guard members[slot]!.devices.insert(device).inserted else { return }
+        count += 1
+        entries.append(Entry(device: device, slot: slot, assignment: assignment))
     }
 
     mutating func popFirst() -> (device: DeviceKey, slot: UInt16)? {
-        guard head < entries.count else { return nil }
-        let entry = entries[head]
-        members.remove(entry)
-        head += 1
-        if head == entries.count || head >= 1024 && 2 * head >= entries.count {
-            entries.removeFirst(head)
-            head = 0
+        while head < entries.count {
+            let entry = entries[head]
+            head += 1
+            if head == entries.count || head >= 1024 && 2 * head >= entries.count {
+                entries.removeFirst(head)
+                head = 0
+            }
+            guard members[entry.slot]?.assignment == entry.assignment,
+                members[entry.slot]!.devices.remove(entry.device) != nil
+            else { continue }
+            count -= 1
+            return (entry.device, entry.slot)
         }
-        return (entry.device, entry.slot)
+        return nil
     }
 
+    /// The slot's partition goes away. Its entries leave the line when they are the first.
     mutating func removeAll(_ slot: UInt16) {
-        entries.removeFirst(head)
-        head = 0
-        entries.removeAll { $0.slot == slot }
-        members = members.filter { $0.slot != slot }
+        count -= members.removeValue(forKey: slot)?.devices.count ?? 0
+        if count == 0 { (entries, head) = ([], 0) }
     }
 }

@@ -92,6 +92,12 @@ public struct FetchedOffset: Sendable, Equatable {
     /// End of the partition's log, one above its last offset; nil: it isn't known, or wasn't asked for.
     public var logEnd: Int64?
 
+    /// The topic was made anew since the commit.
+    var isOfEarlierLog: Bool {
+        guard let offset, let logEnd else { return false }
+        return offset > logEnd
+    }
+
     public init(partition: Int32, offset: Int64?, metadata: String = "", logEnd: Int64? = nil) {
         self.partition = partition
         self.offset = offset

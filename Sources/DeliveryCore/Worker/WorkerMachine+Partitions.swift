@@ -77,7 +77,11 @@ extension WorkerMachine {
 
     private mutating func read(_ offsets: [FetchedOffset]) {
         guard !offsets.isEmpty else { return }
-        act(.assign(offsets.map { PartitionBegin(partition: $0.partition, offset: $0.offset) }))
+        act(
+            .assign(
+                offsets.map {
+                    PartitionBegin(partition: $0.partition, offset: $0.isOfEarlierLog ? 0 : $0.offset)
+                }))
         for offset in offsets {
             if let position = restore.handOver(offset.partition) {
                 changelogEnds[offset.partition] = position
@@ -100,9 +104,9 @@ extension WorkerMachine {
             act(.requestAll(.abandon(slots: [partitions[place].slot], isLost: true)))
             remove(place)
         }
-        if let committed = offset.offset, let end = offset.logEnd, committed > end {
-            // The topic was made anew since the commit; its records come from the beginning.
-            note(.logWentBack(offset.partition, from: committed, to: 0))
+        if offset.isOfEarlierLog {
+            // Records come from the beginning, wherever the new log ends by then.
+            note(.logWentBack(offset.partition, from: offset.offset ?? 0, to: 0))
             begin(
                 PartitionLifecycle(
                     partition: offset.partition, restartingAt: 0, spanLimit: settings.spanLimit,

@@ -69,6 +69,8 @@ extension Shard {
             case .drop(let slot): drop(slot)
             case .store(let slot, let version): put(slot, version: version)
             case .evict(let slot): evict(slot)
+            case .awaitsTurn(let slot):
+                residency.awaited(jobs[slot].pointee.device, jobs[slot].pointee.partitionSlot)
             case .keepPresence(let number): keepPresence(number, context)
             case .noteMove(let slot): noteMove(slot, context)
             case .readdress(let slot): readdress(slot, context)

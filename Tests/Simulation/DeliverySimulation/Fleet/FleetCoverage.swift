@@ -169,6 +169,6 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
     // The delivery machine.
     case retried, repeated, dropped, evicted, departed, stored, offsetDone, requeued, moveNoted, readdressed,
         alert, recovered, presenceKept, presenceExpired, presenceForgotten, topicParked, topicResumed,
-        probeWanted
+        probeWanted, awaitsTurn
     case accepted, confirmed, rejected, expired, superseded, cancelled, undeliverable
 }

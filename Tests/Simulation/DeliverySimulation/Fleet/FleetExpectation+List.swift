@@ -198,7 +198,7 @@ extension FleetExpectation {
                 .removeMark, .removed, .deferred, .waitedForTwo, .reloaded, .shortOfRoom, .partial,
                 .awaitedSlot, .skipped, .putOff, .future, .stale, .repeated, .evicted, .departed, .offsetDone,
                 .moveNoted, .readdressed, .presenceKept, .presenceExpired,
-                .presenceForgotten, .confirmed,
+                .presenceForgotten, .awaitsTurn, .confirmed,
             ]
         ),
         (

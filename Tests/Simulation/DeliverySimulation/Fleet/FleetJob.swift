@@ -55,8 +55,8 @@ struct FleetOutput {
     var process: Int
     /// The outcome says that the job's device has no room for it.
     var isRefused = false
-    /// The process was a member of the group when the producer was asked.
-    var isMembers = true
+    /// When the producer was asked, the group had gone on without the process, which could still take itself for a member.
+    var isZombies = false
 }
 
 /// Choices of one seed's world.
@@ -153,6 +153,7 @@ struct FleetScenario {
             // Slots are fewer than records and items can be: whatever finds none waits.
             limits.capacity = max(8, maximumInFlight - 30 - draw.below(20))
         }
+        if draw.chance(300) { limits.returning = draw.among(1...8) }
         let room = draw.chance(200) ? draw.among(2...12) : draw.spread(16...200)
         residency = ResidencyLimits(
             hasStore: mode.hasStore, capacity: limits.capacity, loads: draw.spread(1...64), restored: room,

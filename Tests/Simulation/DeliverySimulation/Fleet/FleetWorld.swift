@@ -302,7 +302,7 @@ final class FleetWorld {
             FleetOutput(
                 job: job, producedAt: first?.producedAt ?? now, process: process.serial,
                 isRefused: isRefused || first?.isRefused ?? false,
-                isMembers: first?.isMembers ?? kafka.isMember(process.client)))
+                isZombies: first?.isZombies ?? (!kafka.isMember(process.client) && now < process.permit)))
         return outputs.count - 1
     }
 
@@ -693,9 +693,12 @@ final class FleetWorld {
     private func auditEnd() {
         for (number, job) in jobs.enumerated() where !job.isExempt && job.outcomes == 0 {
             // The store of a worker that hasn't got the partition any more has it.
-            if (scenario.sharesNothing || job.isBeforeNewLog) && isKept(number, of: job.partition) {
-                continue
-            }
+            let isMissed =
+                job.isBeforeNewLog
+                && living.contains {
+                    $0.owns(job.partition) && $0.mayMiss(job.partition, madeAnewAt: jobsMadeAnewAt)
+                }
+            if scenario.sharesNothing || isMissed, isKept(number, of: job.partition) { continue }
             return broken(.nothingLost, "job \(number) of partition \(job.partition) has no outcome")
         }
         // A transaction that is open hides what the changelog forgets.

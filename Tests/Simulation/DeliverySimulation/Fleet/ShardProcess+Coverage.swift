@@ -78,6 +78,7 @@ extension ShardProcess {
         case .alert: world.coverage.reached(.alert)
         case .recovered: world.coverage.reached(.recovered)
         case .keepPresence: world.coverage.reached(.presenceKept)
+        case .awaitsTurn: world.coverage.reached(.awaitsTurn)
         case .parked: world.coverage.reached(.topicParked)
         case .resumed: world.coverage.reached(.topicResumed)
         case .probeWanted: world.coverage.reached(.probeWanted)

@@ -510,6 +510,8 @@ final class ShardProcess {
             world.note("process # has job # leave memory", process.serial, held[Int(slot)].job)
             residency.evict(slot, world.keys[held[Int(slot)].address], held[Int(slot)].slot)
             release(slot)
+        case .awaitsTurn(let slot):
+            residency.awaited(world.keys[held[Int(slot)].address], held[Int(slot)].slot)
         case .keepPresence(let number): keepPresence(number)
         case .noteMove(let slot):
             guard context.newToken >= 0 else { break }
