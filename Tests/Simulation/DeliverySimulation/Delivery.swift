@@ -310,7 +310,10 @@ extension World {
         case .store(let slot, let version): requestStore(slot, version, worker, shard)
         case .offsetDone(let slot, let offset): offsetDone(slot, offset, worker)
         case .evict(let slot): evict(slot, worker, shard)
-        case .awaitsTurn: broken(.sound, "returns are never full here")
+        case .awaitsTurn(let slot):
+            let copy = shard.copies[Int(slot)]
+            shard.store.residency.awaited(
+                tokens[copy.address].key, UInt16(worker.partitions[copy.partition].slot))
         case .keepPresence(let number):
             remember(shard.machine.presence(number, at: now(worker)), shard)
             keepPresence(number, worker, shard)
