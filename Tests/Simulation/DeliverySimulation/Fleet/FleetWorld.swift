@@ -590,7 +590,8 @@ final class FleetWorld {
             if quiet == 4 { return auditEnd() }
             readSince = isAllRead ? min(readSince, now) : .max
             // With little room, what comes back waits for what is in memory already.
-            let patience: UInt64 = scenario.residency.room < 100 ? 150_000_000_000 : 60_000_000_000
+            let patience: UInt64 =
+                scenario.residency.room < 100 ? 150_000_000_000 : 15_000_000_000 + timeOfReturns
             if now > readSince, now - readSince > patience { checkHeld() }
         }
         if auditor.violation == nil {
@@ -609,6 +610,12 @@ final class FleetWorld {
         }
     }
 
+    /// Nanoseconds in which all that the stores have could return, one after the other.
+    private var timeOfReturns: UInt64 {
+        let items = disks.reduce(0) { $0 + $1.parts.values.reduce(0) { $0 + $1.items.count } }
+        return UInt64(items) * 1_000_000_000 / UInt64(scenario.limits.returnsPerSecond)
+    }
+
     /// All reports of devices were heard a while ago: what was held for devices that are online isn't any more. Nor does
     /// anything wait with its topic, as APNs takes the pushes of all.
     private func checkHeld() {
@@ -616,7 +623,7 @@ final class FleetWorld {
             guard let owner = living.first(where: { $0.owns(partition) }),
                 let part = disks[owner.host].parts[Int32(partition)]
             else { continue }
-            for (key, item) in part.items where item.due > trueMilliseconds + 20_000 {
+            for (key, item) in part.items where item.due > trueMilliseconds + 12_000 {
                 // A device with more items than there is room for gets them in parts, and holds up others meanwhile.
                 guard
                     item.progress.wait != .parked || owner.shards.contains(where: { $0.has(item.job) })
