@@ -154,6 +154,7 @@ struct FleetScenario {
             limits.capacity = max(8, maximumInFlight - 30 - draw.below(20))
         }
         if draw.chance(300) { limits.returning = draw.among(1...8) }
+        if draw.chance(200) { (limits.returnsPerSecond, limits.returnBurst) = (draw.among(1...5), 1) }
         let room = draw.chance(200) ? draw.among(2...12) : draw.spread(16...200)
         residency = ResidencyLimits(
             hasStore: mode.hasStore, capacity: limits.capacity, loads: draw.spread(1...64), restored: room,

@@ -592,7 +592,11 @@ final class FleetWorld {
             // With little room, what comes back waits for what is in memory already.
             let patience: UInt64 =
                 scenario.residency.room < 100 ? 150_000_000_000 : 15_000_000_000 + timeOfReturns
-            if now > readSince, now - readSince > patience { checkHeld() }
+            if now > readSince, now - readSince > patience { checkHeld(isLong: true) }
+            // However slow returns are: nobody stands in line, and still something is held.
+            if now > readSince, now - readSince > 5_000_000_000 {
+                checkHeld(isLong: false)
+            }
         }
         if auditor.violation == nil {
             broken(.progress, "the world is healthy, and something doesn't end: \(unfinished)")
@@ -618,15 +622,18 @@ final class FleetWorld {
 
     /// All reports of devices were heard a while ago: what was held for devices that are online isn't any more. Nor does
     /// anything wait with its topic, as APNs takes the pushes of all.
-    private func checkHeld() {
+    /// - Parameter isLong: false: processes alone that have nothing in memory and nothing on its way there.
+    private func checkHeld(isLong: Bool) {
         for partition in 0..<kafka.partitionCount(.jobs) {
             guard let owner = living.first(where: { $0.owns(partition) }),
+                isLong || owner.isIdle && !owner.returnsItems,
                 let part = disks[owner.host].parts[Int32(partition)]
             else { continue }
             for (key, item) in part.items where item.due > trueMilliseconds + 12_000 {
                 // A device with more items than there is room for gets them in parts, and holds up others meanwhile.
                 guard
-                    item.progress.wait != .parked || owner.shards.contains(where: { $0.has(item.job) })
+                    !isLong || item.progress.wait != .parked
+                        || owner.shards.contains(where: { $0.has(item.job) })
                         || Int(scenario.limits.pendingPerDevice) > scenario.residency.room / 2
                 else {
                     return broken(
