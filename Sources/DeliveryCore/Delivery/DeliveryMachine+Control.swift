@@ -189,14 +189,9 @@ extension DeliveryMachine {
         }
         for slot in held {
             // The sweep finds what to do with it.
-            if areReturnsFull, isEvictable(slot, at: now) { continue }
+            if areReturnsFull { continue }
             withdraw(slot)
-            if let moment = reserveReturn(at: now) {
-                items[Int(slot)].notBefore = max(items[Int(slot)].notBefore, moment)
-                place(slot, at: now)
-            } else {
-                returns(slot)
-            }
+            returns(slot)
         }
         return held.count
     }

@@ -70,16 +70,6 @@ extension DeliveryMachine {
     /// How long the lists may be, by the time that they take at their rate, in nanoseconds.
     private static let returnsListed: UInt64 = 10_000_000_000
 
-    /// A moment of its own for a return, when the lists have enough for now: the item can wait in the store then. Nil
-    /// while they have room.
-    mutating func reserveReturn(at now: DeliveryTime) -> UInt64? {
-        let listed = max(returnSchedule, now.monotonicNanoseconds) + UInt64(returningCount) * returnInterval
-        let end = max(listed, returnsReserved)
-        guard limits.storeIsDurable, end > now.monotonicNanoseconds + Self.returnsListed else { return nil }
-        returnsReserved = end + returnInterval
-        return returnsReserved
-    }
-
     /// Items that the store has wait there until others have returned.
     var areReturnsFull: Bool {
         guard limits.storeIsDurable else { return false }

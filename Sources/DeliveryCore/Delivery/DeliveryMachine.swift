@@ -57,8 +57,6 @@ public struct DeliveryMachine: ~Copyable {
     var returning = InlineArray<2, ItemList>(repeating: ItemList())
     /// When the next return would be on time, if returns came at their rate.
     var returnSchedule: UInt64 = 0
-    /// When the last of the returns comes that have a moment of their own, as there are too many for the lists.
-    var returnsReserved: UInt64 = 0
     /// New tokens of items with ``DeliveryItem/Flags/moves``.
     var moves: [UInt32: Move] = [:]
     /// Partitions that go away: what fails isn't tried again here.

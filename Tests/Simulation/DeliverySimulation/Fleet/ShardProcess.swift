@@ -515,6 +515,7 @@ final class ShardProcess {
             residency.evict(slot, world.keys[held[Int(slot)].address], held[Int(slot)].slot)
             release(slot)
         case .awaitsTurn(let slot):
+            world.note("process # has job # await its turn", process.serial, held[Int(slot)].job)
             residency.awaited(world.keys[held[Int(slot)].address], held[Int(slot)].slot)
         case .keepPresence(let number): keepPresence(number)
         case .noteMove(let slot):
