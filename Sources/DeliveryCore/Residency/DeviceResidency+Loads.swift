@@ -10,6 +10,9 @@ struct CurrentLoad {
     var firstWaiting: Int64?
     /// All that the partition has of the device is in memory.
     var isAllHere = true
+    /// An item has found no slot. Those after it, which are newer, stay in the store with it: one that has expired would end,
+    /// and the older one would be sent after it.
+    var hasFoundNoSlot = false
 }
 
 /// Loads: which devices are asked for, and what becomes of what is found.
@@ -221,7 +224,7 @@ extension DeviceResidency {
         }
         if isHere, restored.contains(place) { return verdict }
         loads[load.device]!.found += 1
-        guard restored.count < limits.room else {
+        guard restored.count < limits.room, !load.hasFoundNoSlot else {
             leftOut()
             return verdict
         }
@@ -233,6 +236,7 @@ extension DeviceResidency {
     /// moment that is returned, by the monotonic clock.
     public mutating func foundNoSlot(at now: UInt64) -> UInt64 {
         leftOut()
+        current?.hasFoundNoSlot = true
         noLoadsBefore = now + 100_000_000
         return noLoadsBefore
     }

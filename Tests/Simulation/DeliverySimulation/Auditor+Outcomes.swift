@@ -240,11 +240,6 @@ extension World {
         }
         switch state {
         case .coalescing, .retrying:
-            // One of many returns that has a moment of its own.
-            if scenario.limits.storeIsDurable, jobs[copy.job].facts.delivery != .accept {
-                if state == .coalescing, copy.waitsUntil < shard.lastAdvance { counts[.reservedReturn] += 1 }
-                return
-            }
             if copy.waitsUntil < shard.lastAdvance, !shard.wasBusy[copy.address] {
                 broken(
                     .progress,
@@ -263,7 +258,16 @@ extension World {
                 broken(.progress, "push \(copy.job) waits for its receipt for too long")
             }
         case .held:
-            if !shard.isOffline[copy.address], !shard.isPresumable[copy.address] {
+            guard !shard.isOffline[copy.address], !shard.isPresumable[copy.address] else {
+                shard.copies[slot].heldOnlineSince = 0
+                return
+            }
+            // Others return first; then the sweep finds it within a second.
+            if scenario.limits.storeIsDurable, shard.machine.milestones[.returning] > 0 {
+                shard.copies[slot].heldOnlineSince = 0
+            } else if copy.heldOnlineSince == 0, scenario.limits.storeIsDurable {
+                shard.copies[slot].heldOnlineSince = monotonic
+            } else if shard.lastAdvance >= copy.heldOnlineSince + 2_200_000_000 {
                 broken(
                     .progress,
                     "push \(copy.job) is held, and nobody said that token \(copy.address) is offline")

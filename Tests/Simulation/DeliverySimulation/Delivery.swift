@@ -312,6 +312,7 @@ extension World {
         case .evict(let slot): evict(slot, worker, shard)
         case .awaitsTurn(let slot):
             let copy = shard.copies[Int(slot)]
+            counts[.awaitedTurn] += 1
             shard.store.residency.awaited(
                 tokens[copy.address].key, UInt16(worker.partitions[copy.partition].slot))
         case .keepPresence(let number):

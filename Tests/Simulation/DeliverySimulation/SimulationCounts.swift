@@ -22,7 +22,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
     case presenceKept, presenceRestored, dueFound, dueAhead, parkedFound, scanned
     case completionWaits, completedAfterRemoval, moveDeferred, markedOffset, completedByMark,
-        reservedReturn
+        awaitedTurn
     // Actions.
     case requeue, drop, noteMove, readdress, depart, alert, alertOfTokens, recovered, tooLate
     // Faults and time.

@@ -107,6 +107,8 @@ struct Copy {
     var retrySteps = -1
     /// Since when it was seen to be past its expiration; 0 while it isn't.
     var overdueSince: UInt64 = 0
+    /// Nanoseconds since when it is held though its device is online and no other returns; 0: it isn't.
+    var heldOnlineSince: UInt64 = 0
     var hasMoved = false
     /// The stop of its topic during which it was begun, -1 when there was none.
     var probe = -1
