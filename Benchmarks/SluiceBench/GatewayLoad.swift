@@ -63,18 +63,13 @@ struct GatewayLoad {
         worker.start()
         var watchedPuts = 0.0
         if isSettled {
-            while worker.snapshot().assignedPartitions == 0 { usleep(1000) }
-            // The shards hear of their partitions a moment later.
-            sleep(1)
-            while worker.snapshot().shards.store.scansUnderWay > 0 { usleep(1000) }
-            // What an opening after a crash leaves to flush and to compact isn't idleness.
+            worker.waitUntilSettled(partitions: 1)
+            // An opening after a crash leaves work for flushes and compactions.
             var quietLooks = 0
             while let store = worker.store, quietLooks < 10 {
                 quietLooks = store.statistics().backgroundWork == 0 ? quietLooks + 1 : 0
                 usleep(100_000)
             }
-            // A start brings items of an earlier log to memory, and the log is empty here.
-            while worker.store != nil, worker.snapshot().shards.residentItems > 0 { usleep(100_000) }
             let before = worker.snapshot().shards.store.puts
             let watched = Self.now()
             if watchSeconds > 0 { sleep(UInt32(watchSeconds)) }

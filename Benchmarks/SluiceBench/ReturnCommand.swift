@@ -38,11 +38,7 @@ struct ReturnCommand: ParsableCommand {
         worker.start()
         let hasher = worker.store?.hasher ?? IdentityHasher(key0: 1, key1: 2)
         let jobs = StoreJobs(items: items, partitions: partitions, hasher: hasher, itemsPerDevice: 1)
-        while worker.snapshot().assignedPartitions < partitions { usleep(1000) }
-        sleep(1)
-        while worker.snapshot().shards.store.scansUnderWay > 0 { usleep(1000) }
-        // A start brings items of an earlier log to memory, and the log is empty here.
-        while worker.snapshot().shards.residentItems > 0 { usleep(100_000) }
+        worker.waitUntilSettled(partitions: partitions)
 
         var properties = KafkaProperties(bootstrapServers: surroundings.bootstrapServers)
         properties["linger.ms"] = "20"

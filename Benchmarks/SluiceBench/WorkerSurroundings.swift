@@ -1,5 +1,6 @@
 import ArgumentParser
 import Gateway
+import Glibc
 
 /// What a worker needs around it: Kafka, with the topics of their default names, and the APNs simulator.
 struct WorkerSurroundings: ParsableArguments {
@@ -23,5 +24,17 @@ struct WorkerSurroundings: ParsableArguments {
             apps: (0..<4).map {
                 .init(name: "app\($0)", topics: ["com.example.app\($0)"], credential: "team")
             })
+    }
+}
+
+extension Worker {
+    /// Waits until so many partitions are assigned, and until the store is quiet: its scans have ended, and no item of it is
+    /// in memory. A start loads items of an earlier log, and all of a filled store are, because the log is empty.
+    func waitUntilSettled(partitions: Int) {
+        while snapshot().assignedPartitions < partitions { usleep(1000) }
+        // The shards hear of their partitions a moment later.
+        sleep(1)
+        while snapshot().shards.store.scansUnderWay > 0 { usleep(1000) }
+        while store != nil, snapshot().shards.residentItems > 0 { usleep(100_000) }
     }
 }

@@ -23,6 +23,15 @@ struct DeliveryEvictionTests {
         return harness
     }
 
+    /// Presences that the store was asked to keep, as they are by now.
+    private func keptPresences(_ harness: borrowing DeliveryHarness) -> [KnownPresence] {
+        var kept: [KnownPresence] = []
+        for case .keepPresence(let number) in harness.others {
+            kept.append(harness.machine.presence(number, at: harness.now))
+        }
+        return kept
+    }
+
     /// Takes a push back from the store, as it was kept last.
     @discardableResult
     private func restore(
@@ -381,13 +390,7 @@ struct DeliveryEvictionTests {
 
     @Test func presencesAreKept() {
         let harness = held()
-        let kept = harness.others.compactMap {
-            if case .keepPresence(let number) = $0 {
-                harness.machine.presence(number, at: harness.now)
-            } else {
-                nil
-            }
-        }
+        let kept = keptPresences(harness)
         let device = DeliveryHarness.device("d")
         let expected = KnownPresence(
             device: device, presence: .offline, learned: .at(harness.now.wallMilliseconds),
@@ -416,22 +419,10 @@ struct DeliveryEvictionTests {
         var harness = held()
         harness.online()
         harness.pass(milliseconds: 1)
-        let leaving = harness.others.compactMap {
-            if case .keepPresence(let number) = $0 {
-                harness.machine.presence(number, at: harness.now)
-            } else {
-                nil
-            }
-        }
+        let leaving = keptPresences(harness)
         #expect(leaving.last?.presence == .online && leaving.last?.isAwaited == true)
         harness.accept(harness.begin()!)
-        let sent = harness.others.compactMap {
-            if case .keepPresence(let number) = $0 {
-                harness.machine.presence(number, at: harness.now)
-            } else {
-                nil
-            }
-        }
+        let sent = keptPresences(harness)
         #expect(sent.last?.isAwaited == false)
     }
 
@@ -493,13 +484,7 @@ struct DeliveryEvictionTests {
         harness.online()
         #expect(harness.machine.milestones[.returning] == 2)
         #expect(harness.machine.milestones[.held] == 4)
-        let known = harness.others.compactMap {
-            if case .keepPresence(let number) = $0 {
-                harness.machine.presence(number, at: harness.now)
-            } else {
-                nil
-            }
-        }
+        let known = keptPresences(harness)
         #expect(known.last?.isAwaited == true)
         for _ in 0..<12 {
             harness.pass(milliseconds: 1000)

@@ -187,9 +187,8 @@ extension DeliveryMachine {
             let (one, other) = (items[Int(one)], items[Int(other)])
             return (one.created, one.order) < (other.created, other.order)
         }
-        for slot in held {
-            // The sweep finds what to do with it.
-            if areReturnsFull { continue }
+        // The others stay held until the next sweep, see ``returnsNow(_:at:)``.
+        for slot in held where !areReturnsFull {
             withdraw(slot)
             returns(slot)
         }

@@ -70,20 +70,20 @@ extension DeliveryMachine {
     /// How long the lists may be, by the time that they take at their rate, in nanoseconds.
     private static let returnsListed: UInt64 = 10_000_000_000
 
-    /// Items that the store has wait there until others have returned.
+    /// No further item returns for now: held ones wait in the store. Never so without a durable store.
     var areReturnsFull: Bool {
         guard limits.storeIsDurable else { return false }
         return returningCount >= limits.returning
             || UInt64(returningCount) * returnInterval > Self.returnsListed
     }
 
-    /// An item that expires before the lists have had their turn doesn't wait for that.
+    /// The item expires within ten seconds, in which full lists may not reach it: it is sent without waiting in them.
     func expiresBeforeReturn(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         lastMoment(slot) - now.wallMilliseconds < Int64(Self.returnsListed / 1_000_000)
     }
 
-    /// A held item, whose device was online when there was no room for its return, has its turn, or waits in the store for
-    /// that. True when it does the former.
+    /// Has a held item return whose device is online, if there is room by now or it is about to expire.
+    /// - Returns: false when the item stays held.
     private mutating func returnsNow(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         guard limits.storeIsDurable, isOnline(items[Int(slot)].device) else { return false }
         let isLast = expiresBeforeReturn(slot, at: now)

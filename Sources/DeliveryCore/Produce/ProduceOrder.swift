@@ -93,7 +93,7 @@ public struct ProduceOrder: ~Copyable {
     /// Nothing is produced until the next transaction begins.
     public var isFrozen: Bool { phase == .frozen }
 
-    /// A record that is written now, or the last one that was, waits for the next transaction.
+    /// Records written last wait for the next transaction. True also while frozen, whether or not any was written.
     public var writesForNext: Bool {
         phase == .frozen || phase == .freezing && front &+ UInt64(records.count) > freezeEnd
     }

@@ -10,8 +10,8 @@ struct CurrentLoad {
     var firstWaiting: Int64?
     /// All that the partition has of the device is in memory.
     var isAllHere = true
-    /// An item has found no slot. Those after it, which are newer, stay in the store with it: one that has expired would end,
-    /// and the older one would be sent after it.
+    /// An item has found no slot. Newer items stay in the store with it, because a newer one that has expired would end, and
+    /// the older one would be sent afterwards.
     var hasFoundNoSlot = false
 }
 
@@ -61,11 +61,11 @@ extension DeviceResidency {
         return idle == limits.idle || mayBeMore
     }
 
-    /// Puts devices in line whose turn it is, as few items are on their way to devices. True when more are to be looked at.
+    /// Puts devices in line for their loads while few items are returning. True when more devices are to be looked at.
     private mutating func lineUpTurns(_ delivery: borrowing DeliveryMachine) -> Bool {
         guard turns.count > 0 else { return false }
         var looks = 0
-        // Of a device that is on its way it isn't known how many items it has.
+        // A load under way brings at least one item, and isn't counted as returning yet.
         var room = limits.returns - delivery.milestones[.returning] - loadsUnderWay
         while room > 0, line.count < limits.loads, looks < Self.turnsLookedAt,
             let (device, slot) = turns.popFirst()
@@ -80,14 +80,14 @@ extension DeviceResidency {
 
     private static let turnsLookedAt = 4096
 
-    /// What waits for a device are reports that it is online, and others were back before whose items have their turn
-    /// first: the device's items stay in the store, all of which the reports' partition has.
+    /// True when the device's items can stay in the store: other devices' items have their turn first, and nothing waits for
+    /// this device but reports that it is online. All of its items are in the partition of these reports.
     private func isToBePutOff(
         _ device: DeviceKey, _ load: DeviceLoad, _ delivery: borrowing DeliveryMachine
     ) -> Bool {
-        guard case .partition(let slot) = load.look, !load.waiting.isEmpty, load.dependents.isEmpty,
-            !load.needsItems, evicted.contains(device),
-            turns.count > 0 || delivery.milestones[.returning] >= limits.returns
+        guard turns.count > 0 || delivery.milestones[.returning] >= limits.returns,
+            case .partition(let slot) = load.look, !load.waiting.isEmpty, load.dependents.isEmpty,
+            !load.needsItems, evicted.contains(device)
         else { return false }
         var isElsewhere = false
         evicted.forEachPartition(of: device) { if $0 != slot { isElsewhere = true } }

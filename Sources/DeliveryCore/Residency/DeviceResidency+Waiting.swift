@@ -350,7 +350,7 @@ extension DeviceResidency {
             return goOn()
         }
         loads[device] = nil
-        if case .partition(let slot) = load.look, delivery.isOnline(device) { awaitTurn(device, slot) }
+        if case .partition(let slot) = load.look, delivery.isOnline(device) { awaited(device, slot) }
         return goOn()
     }
 

@@ -254,12 +254,9 @@ public struct DeviceResidency: ~Copyable {
         standInLine(device, .partition(slot))
     }
 
-    /// The device is online, and items that the store has as held were on their way out: they are loaded without a report.
-    /// Before ``scanned(_:)``.
-    public mutating func awaited(_ device: DeviceKey, _ slot: UInt16) { awaitTurn(device, slot) }
-
-    /// Items of the device are to come to memory after those of devices that were back before.
-    mutating func awaitTurn(_ device: DeviceKey, _ slot: UInt16) {
+    /// The device is online, and the store has items of it as held. They are loaded without a report, after those of devices
+    /// that were back before.
+    public mutating func awaited(_ device: DeviceKey, _ slot: UInt16) {
         if isBegun(slot), !self[slot].isEnding { turns.append(device, slot, self[slot].assignment) }
     }
 
@@ -355,20 +352,19 @@ struct DeviceLine {
 }
 
 /// Devices in the order in which they were back, each once in a partition.
-struct TurnLine {
-    private struct Entry {
+struct TurnLine: ~Copyable {
+    private struct Entry: BitwiseCopyable {
         var device: DeviceKey
         var slot: UInt16
-        /// Of the slot's assignment.
+        /// Number of the slot's assignment to its partition.
         var assignment: UInt32
     }
 
-    /// Those of partitions that have gone included.
-    private var entries: [Entry] = []
-    private var head = 0
-    /// By slot: its assignment, and the devices that stand in the line for that.
+    /// Includes entries of partitions that have gone.
+    private var entries = RingQueue<Entry>(capacity: 16)
+    /// By slot: its assignment, and the devices that stand in the line for that assignment.
     private var members: [UInt16: (assignment: UInt32, devices: Set<DeviceKey>)] = [:]
-    /// Devices of partitions that are here.
+    /// Devices in the line, without those of partitions that have gone.
     private(set) var count = 0
 
     mutating func append(_ device: DeviceKey, _ slot: UInt16, _ assignment: UInt32) {
@@ -382,13 +378,7 @@ struct TurnLine {
     }
 
     mutating func popFirst() -> (device: DeviceKey, slot: UInt16)? {
-        while head < entries.count {
-            let entry = entries[head]
-            head += 1
-            if head == entries.count || head >= 1024 && 2 * head >= entries.count {
-                entries.removeFirst(head)
-                head = 0
-            }
+        while let entry = entries.popFirst() {
             guard members[entry.slot]?.assignment == entry.assignment,
                 members[entry.slot]!.devices.remove(entry.device) != nil
             else { continue }
@@ -398,9 +388,9 @@ struct TurnLine {
         return nil
     }
 
-    /// The slot's partition goes away. Its entries leave the line when they are the first.
+    /// The slot's partition goes away. An entry of it is dropped when it comes to the front.
     mutating func removeAll(_ slot: UInt16) {
         count -= members.removeValue(forKey: slot)?.devices.count ?? 0
-        if count == 0 { (entries, head) = ([], 0) }
+        if count == 0 { entries = RingQueue(capacity: 16) }
     }
 }

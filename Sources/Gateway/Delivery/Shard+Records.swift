@@ -235,7 +235,7 @@ extension Shard {
         let occurred = control.occurredMilliseconds
         let time = ReportTime(milliseconds: occurred, offset: origin.offset)
         var context = ActionContext(deviceToken: control.address)
-        let count: Int
+        let count: Int?
         switch control.detail {
         case .cancelCollapseIdentifier(let identifier):
             // A topic that no push has named has nothing pending.
@@ -245,12 +245,9 @@ extension Shard {
         case .cancelNotification(let id):
             return cancel(device, .notificationKey(plan.hasher.notification(id)), origin)
         case .online:
-            count = machine.online(device, occurred: time, partition: partition, at: now)
-            if residency.isPutOff(device) {
-                // How many these are isn't known.
-                act(context)
-                return (.applied, nil)
-            }
+            let released = machine.online(device, occurred: time, partition: partition, at: now)
+            // The store may have more of them.
+            count = residency.isPutOff(device) ? nil : released
         case .offline:
             count = machine.offline(device, occurred: time, partition: partition, at: now)
         case .unregistered:
@@ -274,7 +271,7 @@ extension Shard {
             remember(token, of: device, occurredMilliseconds: occurred, origin)
             moveOn(plan.hasher.device(token), after: occurred)
         }
-        return (.applied, UInt32(clamping: count))
+        return (.applied, count.map { UInt32(clamping: $0) })
     }
 
     private func cancel(

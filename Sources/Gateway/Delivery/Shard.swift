@@ -241,8 +241,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     func report(_ report: ShardReport) { port.report(plan.index, report) }
 
-    /// Reports when all that was written so far is in Kafka's log before what other workers produce from then on: with
-    /// transactions once it is committed.
+    /// Reports once all records written so far are produced, with transactions once they are committed. What another worker
+    /// produces after the report comes after them in Kafka's log.
     func reportAfterWritten(_ report: ShardReport) { outcomes.afterThis { [self] in self.report(report) } }
 
     /// A partition begins under a slot that an earlier one may have had.

@@ -74,7 +74,7 @@ final class ShardProducer: TimerHandler {
     /// Changes are committed together with outcomes and offsets.
     var isTransactional: Bool { order.isTransactional }
 
-    /// A record that is written now, or the last one that was, waits for the next transaction.
+    /// Records written last wait for the next transaction. True also while frozen, whether or not any was written.
     var writesForNext: Bool { order.writesForNext }
 
     /// Records that the open transaction has, kept for an abort.

@@ -278,7 +278,7 @@ final class FleetAuditor {
         world.counts.repeatedOutcomes += 1
         if world.scenario.mode == .transactions {
             world.broken(.oneOutcome, "job \(output.job) has \(job.outcomes) outcomes")
-        } else if world.scenario.mode == .none, output.isZombies {
+        } else if world.scenario.mode == .none, output.isOfZombie {
             // The group has gone on without the process, which couldn't know, and nothing fences what it produces.
         } else if world.scenario.mode == .none, job.committedAt > 0, job.committedAt < output.producedAt {
             world.broken(.oneOutcome, "job \(output.job) gets an outcome again though it is committed")

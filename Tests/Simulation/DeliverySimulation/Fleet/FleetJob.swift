@@ -55,8 +55,8 @@ struct FleetOutput {
     var process: Int
     /// The outcome says that the job's device has no room for it.
     var isRefused = false
-    /// When the producer was asked, the group had gone on without the process, which could still take itself for a member.
-    var isZombies = false
+    /// The group had gone on without the process when the producer was asked, and the process couldn't know.
+    var isOfZombie = false
 }
 
 /// Choices of one seed's world.

@@ -302,7 +302,7 @@ final class FleetWorld {
             FleetOutput(
                 job: job, producedAt: first?.producedAt ?? now, process: process.serial,
                 isRefused: isRefused || first?.isRefused ?? false,
-                isZombies: first?.isZombies ?? (!kafka.isMember(process.client) && now < process.permit)))
+                isOfZombie: first?.isOfZombie ?? (!kafka.isMember(process.client) && now < process.permit)))
         return outputs.count - 1
     }
 
@@ -593,10 +593,7 @@ final class FleetWorld {
             let patience: UInt64 =
                 scenario.residency.room < 100 ? 150_000_000_000 : 15_000_000_000 + timeOfReturns
             if now > readSince, now - readSince > patience { checkHeld(isLong: true) }
-            // However slow returns are: nobody stands in line, and still something is held.
-            if now > readSince, now - readSince > 5_000_000_000 {
-                checkHeld(isLong: false)
-            }
+            if now > readSince, now - readSince > 5_000_000_000 { checkHeld(isLong: false) }
         }
         if auditor.violation == nil {
             broken(.progress, "the world is healthy, and something doesn't end: \(unfinished)")
@@ -622,11 +619,11 @@ final class FleetWorld {
 
     /// All reports of devices were heard a while ago: what was held for devices that are online isn't any more. Nor does
     /// anything wait with its topic, as APNs takes the pushes of all.
-    /// - Parameter isLong: false: processes alone that have nothing in memory and nothing on its way there.
+    /// - Parameter isLong: false: only processes are checked that have nothing in memory, and no device in line for its turn.
     private func checkHeld(isLong: Bool) {
         for partition in 0..<kafka.partitionCount(.jobs) {
             guard let owner = living.first(where: { $0.owns(partition) }),
-                isLong || owner.isIdle && !owner.returnsItems,
+                isLong || owner.isIdle && !owner.hasTurns,
                 let part = disks[owner.host].parts[Int32(partition)]
             else { continue }
             for (key, item) in part.items where item.due > trueMilliseconds + 12_000 {

@@ -67,9 +67,7 @@ final class ShardProcess {
     var now: DeliveryTime { process.time }
     var hasStore: Bool { world.scenario.mode.hasStore }
     var hasChangelog: Bool { world.scenario.mode.hasChangelog }
-    var returnsItems: Bool {
-        delivery.milestones[.returning] > 0 || residency.devicesAwaitingTurn > 0 || !residency.isIdle
-    }
+    var hasTurns: Bool { residency.devicesAwaitingTurn > 0 }
 
     private var isPermitted: Bool { world.now < process.permit }
 

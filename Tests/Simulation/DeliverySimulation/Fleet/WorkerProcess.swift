@@ -95,8 +95,8 @@ final class WorkerProcess {
         (assignedAt[Int32(partition)] ?? world.now) + 4 * FleetScenario.expiryInterval > world.now
     }
 
-    /// Items are on their way to devices that are back, or wait for their turn.
-    var returnsItems: Bool { shards.contains { $0.returnsItems } }
+    /// Devices that are back wait for their turn.
+    var hasTurns: Bool { shards.contains { $0.hasTurns } }
 
     func knowsPresence(of token: Int) -> Bool {
         shards.contains { $0.delivery.knowsPresence(of: world.keys[token]) }
