@@ -15,6 +15,7 @@ enum StoreDocument {
             "estimated-items": statistics.estimatedItems,
             "resident-items": totals.residentItems,
             "devices-in-store": totals.coldDevices,
+            "devices-awaiting-turn": totals.devicesAwaitingTurn,
             "failing": intake.isStoreFailing,
             "queued-bytes": statistics.queuedBytes,
             "disk-bytes": statistics.diskBytes,

@@ -162,6 +162,10 @@ enum WorkerMetrics {
             "store_resident_items", "Items in memory that came from the store.", totals.residentItems)
         metrics.gauge(
             "store_devices", "Devices that may have items in the store alone.", totals.coldDevices)
+        metrics.gauge(
+            "store_devices_awaiting_turn",
+            "Devices that are online, and whose items wait in the store for room in memory.",
+            totals.devicesAwaitingTurn)
         metrics.gauge("store_disk_bytes", "Bytes on disk, without the log.", store.diskBytes)
         metrics.gauge("store_memtable_bytes", "Bytes not written out yet.", store.memtableBytes)
         metrics.gauge("store_cache_bytes", "Bytes of blocks in memory.", store.cacheBytes)

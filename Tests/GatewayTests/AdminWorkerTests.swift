@@ -69,6 +69,7 @@ struct AdminWorkerTests {
         #expect(counts.json["estimated-items"] as? Int == 40)
         #expect(counts.json["devices-in-store"] as? Int == 20)
         #expect(counts.json["resident-items"] as? Int == 0)
+        #expect(counts.json["devices-awaiting-turn"] as? Int == 0)
         #expect(counts.json["failing"] as? Bool == false)
         #expect((counts.json["counters"] as? [String: Int])?["puts"] == 40)
         #expect((counts.json["partitions"] as? [[String: Int]])?.count == WorkerBed.partitions)

@@ -18,7 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import schemata
-from schemata import fail
+from schemata import fail, short
 
 MODES = (None, "none", "local", "changelog", "transactions")
 
@@ -258,11 +258,6 @@ def mistakes_of(file, text):
     return list(found.values())
 
 
-def short(text):
-    text = re.sub(r"\s+", " ", re.sub(r"//.*", "", text)).strip()
-    return text if len(text) <= 90 else text[:87] + "..."
-
-
 def render(text, mistakes):
     """The file with its mistakes; they are nested or apart. `/*<N*/` and `/*N>*/` mark where each is."""
     def part(begin, end, inner):
@@ -386,12 +381,8 @@ def main():
         return None
 
     def test(number):
-        status, output, errors = schemata.run(
-            [copy.tests, "--testing-library", "swift-testing", "--filter", "DeliveryCoreTests"], number,
-            arguments.test_seconds)
-        if status == 0:
-            return None
-        return "tests: " + ("they don't end" if status is None else first_failure(output + errors))
+        what = copy.run_tests(number, arguments.test_seconds)
+        return f"tests: {what}" if what else None
 
     what = simulate(0)
     if what:
@@ -405,11 +396,7 @@ def main():
         left = [number for number, mistake in chosen.items() if mistake.verdict is None]
         simulated = len(chosen) - len(left)
         if left and not arguments.no_tests:
-            # `@testable` in a release build, in which the tests take a tenth of the time.
-            done = copy.build("-c", "release", "--build-tests", "-Xswiftc", "-enable-testing", captures=True)
-            if done.returncode != 0:
-                print(done.stdout[-4000:])
-                fail("the unit tests do not compile")
+            copy.build_tests()
             what = test(0)
             if what:
                 fail(f"without a mistake: {what}")
@@ -443,14 +430,6 @@ def by_kind(mistakes):
 
 def counted(mistakes):
     return ", ".join(f"{kind} {len(ones)}" for kind, ones in sorted(by_kind(mistakes).items()))
-
-
-def first_failure(output):
-    """What the unit tests say first."""
-    for line in output.splitlines():
-        if "Fatal error" in line or "recorded an issue" in line:
-            return short(line)
-    return "they fail"
 
 
 main()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Shows that the simulation can fail: each deliberate mistake of mutations.json must break a promise within a bounded
-number of seeds, and the unchanged core none.
+number of seeds, and the unchanged core none. The core's unit tests are to catch the mistakes that the list leaves to them
+("by": "tests"), because the simulated worlds never need, or hardly ever reach, what the mistake breaks.
 
 All mutations are compiled into one copy of DeliveryCore, which takes the number of the active one from SLUICE_MUTATION.
 """
@@ -91,6 +92,11 @@ def main():
         print(f"{number:3} {mutation['name']}: {what or 'NOT CAUGHT'} ({after})", flush=True)
         return what is not None
 
+    def judge_by_tests(number):
+        what = copy.run_tests(number, arguments.seconds)
+        print(f"{number:3} {mutations[number - 1]['name']}: {what or 'NOT CAUGHT'} (unit tests)", flush=True)
+        return what is not None
+
     with ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
         if arguments.only is None and arguments.first == 1:
             modes = (None, *MODES)
@@ -102,10 +108,17 @@ def main():
                 flush=True)
         numbers = [
             number for number in range(arguments.first, len(mutations) + 1) if arguments.only in (None, number)]
-        caught = list(pool.map(judge, numbers))
+        left = [number for number in numbers if mutations[number - 1].get("by") == "tests"]
+        caught = list(pool.map(judge, [number for number in numbers if number not in left]))
+        if left:
+            copy.build_tests()
+            what = copy.run_tests(0, arguments.seconds)
+            if what:
+                fail(f"the unit tests, without a mutation: {what}")
+            caught += pool.map(judge_by_tests, left)
     if not all(caught):
         fail(f"{caught.count(False)} of {len(caught)} mutations were not caught")
-    print(f"{len(caught)} mutations caught")
+    print(f"{len(caught)} mutations caught, {len(left)} of them by the unit tests")
 
 
 main()

@@ -329,6 +329,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             snapshot.store.scansUnderWay = residency.scansUnderWay
             snapshot.coldDevices = residency.evictedDevices
             snapshot.residentItems = residency.restoredItems
+            snapshot.devicesAwaitingTurn = residency.devicesAwaitingTurn
         }
         snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
         snapshot.take(lanes.map(\.pool.totals))

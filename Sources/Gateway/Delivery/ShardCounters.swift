@@ -50,6 +50,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var coldDevices = 0
     /// Items in memory that came from the store.
     public var residentItems = 0
+    /// Devices that are online and whose items wait in the store for room in memory.
+    public var devicesAwaitingTurn = 0
 
     public init() {}
 
@@ -118,6 +120,7 @@ public struct ShardCounters: Sendable, Equatable {
         sum.store = left.store + right.store
         sum.coldDevices += right.coldDevices
         sum.residentItems += right.residentItems
+        sum.devicesAwaitingTurn += right.devicesAwaitingTurn
         return sum
     }
 }
