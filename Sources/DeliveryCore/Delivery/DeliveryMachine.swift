@@ -69,6 +69,7 @@ public struct DeliveryMachine: ~Copyable {
     private var expectedCursor = 0
     /// Room for the slots of one device.
     var scratch: [UInt32] = []
+    private let inPlace = InPlace()
 
     struct Move {
         var device: DeviceKey

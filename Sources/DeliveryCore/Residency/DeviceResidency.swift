@@ -81,6 +81,7 @@ public struct DeviceResidency: ~Copyable {
     public internal(set) var milestones = ResidencyMilestones()
     private var actions: [ResidencyAction] = []
     private var actionHead = 0
+    private let inPlace = InPlace()
 
     struct Partition {
         var isBegun = false

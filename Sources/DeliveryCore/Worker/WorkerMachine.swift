@@ -141,6 +141,7 @@ public struct WorkerMachine: ~Copyable {
     }
     private var actions: [WorkerAction] = []
     private var firstAction = 0
+    private let inPlace = InPlace()
 
     /// Nanoseconds between two commits under load, at least.
     static let leastCommitInterval: UInt64 = 20_000_000
