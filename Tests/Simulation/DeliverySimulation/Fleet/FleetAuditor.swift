@@ -4,7 +4,9 @@ import SluiceModel
 /// An observer outside of the workers. It knows what was appended to the jobs topic, what left the workers for APNs, and
 /// what readers of committed records see; and checks what Sluice promises (design §5).
 final class FleetAuditor {
-    var violation: FleetViolation?
+    var violation: FleetViolation? { didSet { isBroken = violation != nil } }
+    /// A promise is broken.
+    private(set) var isBroken = false
     private var feedRead = 0
     private var commitsRead = 0
     /// By partition: jobs by their offsets, of the present log.
@@ -175,7 +177,7 @@ final class FleetAuditor {
         for (partition, state) in unsettled {
             let left = state.processes.filter { serial in
                 let process = world.processes[serial]
-                return !process.isDead && process.end == nil
+                return !process.isDead && !process.hasEnded
                     && world.kafka.owned(process.client).contains(partition) && !process.hasSeen(1, partition)
             }
             if !left.isEmpty || !world.processes.contains(where: { $0.hasSeen(1, partition) }) {
@@ -242,7 +244,7 @@ final class FleetAuditor {
 
     func follow(_ world: FleetWorld, _ jobs: inout [FleetJob]) {
         if !unsettled.isEmpty { settle(world) }
-        while feedRead < world.kafka.feed.count, violation == nil {
+        while feedRead < world.kafka.feed.count, !isBroken {
             let record = world.kafka.feed[feedRead]
             feedRead += 1
             if record.topic == .changelog {
@@ -251,7 +253,7 @@ final class FleetAuditor {
             guard record.topic == .outcomes || record.topic == .deadLetters else { continue }
             saw(world.outputs[record.payload], world, &jobs)
         }
-        while commitsRead < world.kafka.commits.count, violation == nil {
+        while commitsRead < world.kafka.commits.count, !isBroken {
             saw(world.kafka.commits[commitsRead], world, &jobs)
             commitsRead += 1
         }

@@ -172,3 +172,15 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
         probeWanted, awaitsTurn
     case accepted, confirmed, rejected, expired, superseded, cancelled, undeliverable
 }
+
+extension SIMD8<Int32> {
+    /// Comparison of all at once. That of the library takes them one by one.
+    @inline(__always)
+    static func != (one: Self, other: Self) -> Bool {
+        let (one, other) = (
+            unsafeBitCast(one, to: SIMD4<UInt64>.self), unsafeBitCast(other, to: SIMD4<UInt64>.self)
+        )
+        let different = one ^ other
+        return different[0] | different[1] | different[2] | different[3] != 0
+    }
+}

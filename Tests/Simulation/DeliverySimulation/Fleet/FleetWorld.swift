@@ -111,8 +111,8 @@ final class FleetWorld {
     /// - Returns: the first broken promise; nil when all are kept.
     func run() -> FleetViolation? {
         for host in hosts.indices { start(host) }
-        while counts.events < events, auditor.violation == nil { step() }
-        if auditor.violation == nil { heal() }
+        while counts.events < events, !auditor.isBroken { step() }
+        if !auditor.isBroken { heal() }
         for process in processes {
             for shard in process.shards { shard.addMilestones(to: &coverage) }
         }
@@ -120,7 +120,7 @@ final class FleetWorld {
     }
 
     func broken(_ promise: Promise, _ what: @autoclosure () -> String) {
-        guard auditor.violation == nil else { return }
+        guard !auditor.isBroken else { return }
         auditor.violation = FleetViolation(
             seed: seed, mode: scenario.mode, promise: promise, what: what(), events: counts.events,
             trace: trace.lines)
@@ -173,13 +173,13 @@ final class FleetWorld {
                 }
                 attend(host)
             }
-        } while now < end && auditor.violation == nil
+        } while now < end && !auditor.isBroken
     }
 
     /// Starts what is to be started, and wakes what is to be woken.
     private func attend(_ host: Int) {
         if let process = hosts[host].process {
-            if let end = process.end {
+            if process.hasEnded, let end = process.end {
                 counts.ends += 1
                 if end.isClean { counts.cleanEnds += 1 }
                 hosts[host].process = nil
@@ -579,7 +579,7 @@ final class FleetWorld {
         let last = now + 40_000_000_000_000
         var quiet = 0
         var readSince = UInt64.max
-        while auditor.violation == nil, now < limit {
+        while !auditor.isBroken, now < limit {
             pass(500_000_000)
             audit()
             if counts.outcomes > outcomes {
@@ -595,7 +595,7 @@ final class FleetWorld {
             if now > readSince, now - readSince > patience { checkHeld(isLong: true) }
             if now > readSince, now - readSince > 5_000_000_000 { checkHeld(isLong: false) }
         }
-        if auditor.violation == nil {
+        if !auditor.isBroken {
             broken(.progress, "the world is healthy, and something doesn't end: \(unfinished)")
         }
     }
@@ -714,7 +714,7 @@ final class FleetWorld {
         }
         // A transaction that is open hides what the changelog forgets.
         var passes = 0
-        while passes < 40, auditor.violation == nil, hasPresencesLeft {
+        while passes < 40, !auditor.isBroken, hasPresencesLeft {
             pass(500_000_000)
             audit()
             passes += 1

@@ -26,7 +26,8 @@ final class WorkerProcess {
     private(set) var isStopped = false
     private(set) var isDead = false
     /// The worker has ended by itself.
-    private(set) var end: WorkerEnd?
+    private(set) var end: WorkerEnd? { didSet { hasEnded = true } }
+    private(set) var hasEnded = false
     /// Watermarks of the partitions that it had when it ended clean.
     private var lastWatermarks: [Int32: Int64] = [:]
     private var endedAt = UInt64.max
@@ -130,7 +131,7 @@ final class WorkerProcess {
     }
 
     var kafka: KafkaModel { world.kafka }
-    var isRunning: Bool { !isStopped && !isDead && end == nil }
+    var isRunning: Bool { !isStopped && !isDead && !hasEnded }
     /// The worker's loop, the disk's, the shards' loops.
     var actors: Int { 2 + shards.count }
 
