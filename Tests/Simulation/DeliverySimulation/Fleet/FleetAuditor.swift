@@ -120,10 +120,11 @@ final class FleetAuditor {
             jobs[number].isExempt = true
         }
         // Nothing tells their items apart in the store.
-        for older in jobsBefore
-        where jobs[older].partition == job.partition && jobs[older].offset == job.offset
-            && world.device(of: jobs[older].token) == world.device(of: job.token)
-        {
+        for log in logsBefore where job.partition < log.count && Int(job.offset) < log[job.partition].count {
+            let older = Int(log[job.partition][Int(job.offset)])
+            guard older >= 0, world.device(of: jobs[older].token) == world.device(of: job.token) else {
+                continue
+            }
             (jobs[older].isExempt, jobs[older].sharesKey) = (true, true)
             (jobs[number].isExempt, jobs[number].sharesKey) = (true, true)
         }
@@ -131,8 +132,8 @@ final class FleetAuditor {
 
     // MARK: Logs that end
 
-    /// Jobs of the log before.
-    private var jobsBefore: [Int] = []
+    /// Jobs of the logs before, by partition and offset.
+    private var logsBefore: [[[Int32]]] = []
     /// By partition of a log that was made anew: processes that may not have noticed, and since when there are none.
     private var unsettled: [Int: (processes: Set<Int>, since: UInt64)] = [:]
     /// Partitions in which a process goes on as if nothing had happened.
@@ -160,7 +161,7 @@ final class FleetAuditor {
         {
             jobs[number].isExempt = true
         }
-        jobsBefore = Array(jobs.indices)
+        if !jobs.isEmpty { logsBefore.append(jobsAt) }
         for partition in jobsAt.indices {
             jobsAt[partition] = []
             let processes = world.living.filter { world.kafka.owned($0.client).contains(partition) }
@@ -353,7 +354,7 @@ final class FleetAuditor {
         guard jobsAt[partition][offset] >= 0 else { return }
         let change = jobs[Int(jobsAt[partition][offset])]
         guard change.kind == .tokenChanged, !change.isExempt, world.scenario.mode != .transactions,
-            jobsBefore.isEmpty,
+            logsBefore.isEmpty,
             let left = world.stranded(partition, change.token, before: Int64(offset), jobs)
         else { return }
         world.broken(

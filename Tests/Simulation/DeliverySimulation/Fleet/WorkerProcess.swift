@@ -257,7 +257,8 @@ final class WorkerProcess {
         act()
         guard room > 0 else { return }
         let count = kafka.poll(client, atMost: room) { record in take(record) }
-        if count > 0 { machine.polled() }
+        guard count > 0 else { return }
+        machine.polled()
         act()
     }
 
@@ -656,6 +657,7 @@ final class WorkerProcess {
     }
 
     private func readChangelog() {
+        guard !restores.isEmpty else { return }
         var index = 0
         while index < restores.count {
             if !read(&restores[index]) { index += 1 } else { restores.remove(at: index) }

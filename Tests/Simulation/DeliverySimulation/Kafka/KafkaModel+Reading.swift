@@ -110,6 +110,10 @@ extension KafkaModel {
         _ client: Client, _ place: Int, _ most: Int, _ body: (borrowing ReadRecord) -> Void
     ) -> Int {
         guard !client.readings[place].isPaused else { return 0 }
+        guard client.readings[place].position < client.readings[place].limit else {
+            if !client.readings[place].isFetching { fetch(client, place) }
+            return 0
+        }
         var reading = client.readings[place]
         let log = logs[place]
         var count = 0
