@@ -127,21 +127,24 @@ public final class Worker: Sendable {
             let capacity = delivery.maxInFlight + 1024 + (store == nil ? 0 : ShardStore.room)
             var random = SystemRandomNumberGenerator()
             let hasher = store?.hasher ?? IdentityHasher(key0: random.next(), key1: random.next())
+            let mode: StoreMode =
+                store == nil
+                ? .none : changelog == nil ? .local : transactional == nil ? .changelog : .transactions
+            let parts = ShardProducer.Parts(
+                producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
+                isTransactional: transactional != nil, permit: permit, fail: { port.fail($0, $1) })
             shards = try (0..<delivery.shards).map { index in
                 let plan = ShardPlan(
-                    index: index, shards: delivery.shards, limits: try planner.limits(capacity: capacity),
+                    index: index, shards: delivery.shards, mode: mode,
+                    limits: try planner.limits(capacity: capacity),
                     hasher: hasher, sourceTopic: configuration.kafka.topics.jobs, lanes: lanes,
                     routes: routes, appLimits: planner.appLimits(),
                     appNames: configuration.apps.map(\.name), coalesceWindows: planner.coalesceWindows(),
                     collapsesRepeats: configuration.apps.map {
                         $0.missingCollapseIdentifier == .apnsID
                     })
-                let writer = ShardProducer(
-                    producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
-                    isTransactional: transactional != nil, permit: permit, logger: logger
-                ) { port.fail($0, $1) }
                 return try Shard(
-                    plan: plan, outcomes: writer, bytesInFlight: bytesInFlight, permit: permit, store: store,
+                    plan: plan, producer: parts, bytesInFlight: bytesInFlight, permit: permit, store: store,
                     port: port, peers: peers, logger: logger)
             }
             let stopped = stopped
@@ -152,9 +155,6 @@ public final class Worker: Sendable {
                     properties: properties.changelogReader, logger: logger,
                     extend: { properties.extendChangelog(logger: logger) }, news: { news in port.take(news) })
             }
-            let mode: StoreMode =
-                store == nil
-                ? .none : changelog == nil ? .local : transactional == nil ? .changelog : .transactions
             intake = try Intake(
                 settings: .init(
                     mode: mode, shards: delivery.shards, maximumInFlight: delivery.maxInFlight,

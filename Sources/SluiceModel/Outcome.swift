@@ -1,5 +1,5 @@
 /// How a job ended: exactly one per job. A `cancel` that withdrew something ends as ``cancelled`` itself.
-public enum OutcomeKind: UInt8, CaseIterable, Sendable {
+public enum OutcomeKind: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     /// APNs answered 200.
     case accepted
     /// The device reported the notification's arrival.
@@ -38,7 +38,7 @@ public enum OutcomeKind: UInt8, CaseIterable, Sendable {
 }
 
 /// Why Sluice itself ended a job: the `cause` of an outcome.
-public enum OutcomeCause: UInt8, CaseIterable, Sendable {
+public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     /// The job asks for something that this version can't do.
     case notSupported
     /// As many attempts as configured, or as expiration 0 allows, and none was accepted.

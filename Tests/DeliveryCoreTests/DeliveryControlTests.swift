@@ -248,11 +248,11 @@ struct DeliveryControlTests {
         harness.drain()
         harness.accept(slot)
         #expect(harness.waiting == ["a"])
-        #expect(harness.others == [.noteMove(slot), .readdress(slot)])
+        #expect(harness.others == [.noteMove(slot), .readdress(slot, second)])
         #expect(
             harness.machine.tokenChanged(second, to: third, isElsewhere: false, at: harness.now) == 1)
         harness.drain()
-        #expect(harness.others == [.noteMove(slot), .readdress(slot), .readdress(slot)])
+        #expect(harness.others == [.noteMove(slot), .readdress(slot, second), .readdress(slot, third)])
         #expect(
             harness.machine.cancel(third, .notificationKey(DeliveryHarness.key("a")), at: harness.now)
                 .cancelled == 1)

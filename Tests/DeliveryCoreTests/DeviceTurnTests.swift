@@ -104,7 +104,7 @@ import Testing
                         progress.isOffsetDone = true
                         if case .placed(let slot) = delivery.restore(facts, progress, at: now) {
                             residency.placed(
-                                slot, place, ResidentFacts(restoredFrom: load.device, due: .max))
+                                slot, place, ResidentFacts(restoredFrom: load.device, due: .max), load.device)
                         }
                     }
                 }

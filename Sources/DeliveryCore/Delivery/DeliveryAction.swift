@@ -29,8 +29,9 @@ public enum DeliveryAction: Equatable, Sendable {
     case keepPresence(UInt32)
     /// Its device has a new token while it is in flight or right behind: remember the token for a later `readdress`.
     case noteMove(UInt32)
-    /// The job is for the new token of its device from here on: the one of the event, or the one that was noted.
-    case readdress(UInt32)
+    /// The job is for the new token of its device from here on, which is this device: the token of the event, or the one that
+    /// was noted.
+    case readdress(UInt32, DeviceKey)
     /// The new token of its device belongs to another shard: ``DeliveryMachine/export(_:)`` it, release the slot, and
     /// adopt it there.
     case depart(UInt32)

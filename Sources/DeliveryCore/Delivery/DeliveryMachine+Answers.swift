@@ -186,6 +186,17 @@ extension DeliveryMachine {
         place(slot, at: now, atFront: true)
     }
 
+    /// Ends what is in flight and must not be sent twice, because the worker ends and no answer will be heard: Kafka would
+    /// bring the record again. O(slots).
+    public mutating func giveUpUnanswered(at now: DeliveryTime) {
+        for slot in 0..<UInt32(highWater)
+        where items[Int(slot)].state == .inFlight
+            && !items[Int(slot)].flags.isDisjoint(with: [.isOnce, .avoidsDuplicates])
+        {
+            giveUp(slot, .undeliverable, .answerLost, at: now)
+        }
+    }
+
     /// Ends an item in flight whatever may still come for it: it can't be sent at all, or the owner ends.
     public mutating func giveUp(
         _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, at now: DeliveryTime

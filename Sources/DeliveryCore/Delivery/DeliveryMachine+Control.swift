@@ -274,7 +274,7 @@ extension DeliveryMachine {
         let device = devices.findOrInsert(move.device)
         let (pending, flying) = find(item.pointee.identity, in: device)
         link(slot, to: device)
-        actions.append(.readdress(slot))
+        actions.append(.readdress(slot, move.device))
         keepPresence(with: slot)
         for other in [flying, pending]
         where other != Self.noSlot && item.pointee.isOlder(than: items[Int(other)]) {

@@ -135,6 +135,14 @@ public struct DeliveryMachine: ~Copyable {
     /// The offset of an item that has a slot is complete, as the store has it.
     public func isOffsetDone(_ slot: UInt32) -> Bool { items[Int(slot)].flags.contains(.offsetDone) }
 
+    /// The record of an item that has a slot.
+    public func place(_ slot: UInt32) -> RecordPlace {
+        RecordPlace(partitionSlot: items[Int(slot)].partition, offset: items[Int(slot)].offset)
+    }
+
+    /// The device of an item that hasn't ended.
+    public func device(_ slot: UInt32) -> DeviceKey { devices.entries[Int(items[Int(slot)].device)].key }
+
     /// What is known of an item.
     public func info(_ slot: UInt32) -> ItemInfo {
         let item = items + Int(slot)

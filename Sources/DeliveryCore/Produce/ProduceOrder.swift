@@ -40,6 +40,7 @@ public struct ProduceOrder: ~Copyable {
     public static let mostWaiting = 20_000
 
     public let isTransactional: Bool
+    private let inPlace = InPlace()
     private var phase: Phase
     /// Number of the transaction that was thawed last; 0: none was.
     private var opened: UInt64 = 0

@@ -7,7 +7,9 @@ extension DeviceResidency {
     // MARK: Slots
 
     /// An item has got a slot, with what the store has of it.
-    public mutating func placed(_ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts) {
+    public mutating func placed(
+        _ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
+    ) {
         var new: Resident.Flags = []
         if facts.storedDue != nil { new.insert(.stored) }
         if facts.isRestored { new.insert(.restored) }
@@ -15,7 +17,8 @@ extension DeviceResidency {
         if facts.isMarked { new.insert(.marked) }
         flags[Int(slot)] = new
         guard new != [] else { return }
-        var resident = Resident(place: place, assignment: self[place.partitionSlot].assignment)
+        var resident = Resident(
+            place: place, device: device, assignment: self[place.partitionSlot].assignment)
         resident.storedUnder = facts.storedUnder
         resident.storedDue = facts.storedDue ?? 0
         residents[Int(slot)] = resident
@@ -24,21 +27,25 @@ extension DeviceResidency {
 
     /// An item has taken the place of an older one, whose end was told before. It takes over a new token that the older one
     /// waits for: if the store has it, the token change waits for it instead.
-    public mutating func replaced(_ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts) {
+    public mutating func replaced(
+        _ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
+    ) {
         let isNoted = flags[Int(slot)].contains(.noted)
         let change = isNoted ? residents[Int(slot)].change : place
         if isNoted, facts.storedDue != nil { flags[Int(slot)].remove(.noted) }
         left(slot)
-        placed(slot, place, facts)
+        placed(slot, place, facts, device)
         guard isNoted, facts.storedDue != nil else { return }
         flags[Int(slot)].insert(.noted)
         residents[Int(slot)].change = change
     }
 
     /// The item that came was in this slot already: at its end it has to leave the store as well.
-    public mutating func repeated(_ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts) {
+    public mutating func repeated(
+        _ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
+    ) {
         guard let due = facts.storedDue, !flags[Int(slot)].contains(.stored) else { return }
-        begin(slot, place)
+        begin(slot, place, device)
         flags[Int(slot)].insert(.stored)
         residents[Int(slot)].storedUnder = facts.storedUnder
         residents[Int(slot)].storedDue = due
@@ -84,10 +91,17 @@ extension DeviceResidency {
     public mutating func left(_ place: RecordPlace) { restored.remove(place) }
 
     /// The item leaves memory; the store has it. Its device's events go on when it is here again.
-    public mutating func evict(_ slot: UInt32, _ device: DeviceKey, _ partitionSlot: UInt16) {
+    public mutating func evict(_ slot: UInt32) {
+        let resident = residents[Int(slot)]
         left(slot)
-        evicted.insert(device, partitionSlot)
-        reload(device)
+        evicted.insert(resident.device, resident.place.partitionSlot)
+        reload(resident.device)
+    }
+
+    /// The device of an item that the store has is online, and the item leaves memory next: it comes back when it is its
+    /// turn.
+    public mutating func awaitsTurn(_ slot: UInt32) {
+        awaited(residents[Int(slot)].device, residents[Int(slot)].place.partitionSlot)
     }
 
     /// Of a partition that has gone nobody removes an item, and its slot may be another's.
@@ -96,9 +110,10 @@ extension DeviceResidency {
         return partition.isBegun && partition.assignment == resident.assignment
     }
 
-    private mutating func begin(_ slot: UInt32, _ place: RecordPlace) {
+    private mutating func begin(_ slot: UInt32, _ place: RecordPlace, _ device: DeviceKey) {
         guard flags[Int(slot)] == [] else { return }
-        residents[Int(slot)] = Resident(place: place, assignment: self[place.partitionSlot].assignment)
+        residents[Int(slot)] = Resident(
+            place: place, device: device, assignment: self[place.partitionSlot].assignment)
     }
 
     // MARK: Puts
@@ -119,7 +134,7 @@ extension DeviceResidency {
     public mutating func put(
         _ slot: UInt32, _ place: RecordPlace, _ device: DeviceKey, due: Int64
     ) -> StoreWrite {
-        begin(slot, place)
+        begin(slot, place, device)
         var write = StoreWrite(replacesDue: nil, leaves: nil, marks: false)
         let resident = residents[Int(slot)]
         if hasLeft(slot, device) {
@@ -130,6 +145,7 @@ extension DeviceResidency {
         } else if isStored(slot) {
             write.replacesDue = resident.storedDue
         }
+        residents[Int(slot)].device = device
         residents[Int(slot)].storedUnder = device
         residents[Int(slot)].storedDue = due
         flags[Int(slot)].insert(.stored)
@@ -149,8 +165,9 @@ extension DeviceResidency {
     }
 
     /// An item's device has another token than its record names.
-    public mutating func moved(_ slot: UInt32, _ place: RecordPlace) {
-        begin(slot, place)
+    public mutating func moved(_ slot: UInt32, _ place: RecordPlace, to device: DeviceKey) {
+        begin(slot, place, device)
+        residents[Int(slot)].device = device
         flags[Int(slot)].insert(.moved)
         movedOn(slot)
     }
@@ -174,24 +191,24 @@ extension DeviceResidency {
 
     // MARK: Ends
 
-    /// The item in a slot has ended, with an outcome for this device. The key under which the store has it, until the
-    /// outcome is safe; nil: the store hasn't got it.
-    public mutating func ends(_ slot: UInt32, _ device: DeviceKey) -> StoredKey? {
+    /// The item in a slot has ended, with an outcome for its device. Nil: the store hasn't got it. Otherwise the item that
+    /// the store has until the outcome is safe, and its key there.
+    public mutating func ends(_ slot: UInt32) -> (item: EndedItem, key: StoredKey)? {
         guard isStored(slot) else { return nil }
         let resident = residents[Int(slot)]
         let key = StoredKey(device: resident.storedUnder, due: resident.storedDue)
-        if isCurrent(resident) { ended.insert(resident.place, key, device) }
-        return key
+        if isCurrent(resident) { ended.insert(resident.place, key, resident.device) }
+        return (EndedItem(device: resident.device.low, place: resident.place), key)
     }
 
     /// The same of an item without a slot.
     public mutating func ends(
         _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
-    ) -> StoredKey? {
+    ) -> (item: EndedItem, key: StoredKey)? {
         guard let due = facts.storedDue else { return nil }
         let key = StoredKey(device: facts.storedUnder, due: due)
         if isBegun(place.partitionSlot) { ended.insert(place, key, device) }
-        return key
+        return (EndedItem(device: device.low, place: place), key)
     }
 
     /// An item of a record's place has ended, for whatever device, and is still in the store. For observers.

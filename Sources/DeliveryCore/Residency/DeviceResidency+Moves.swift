@@ -118,9 +118,10 @@ extension DeviceResidency {
     /// Remembers what a device's token was changed to; the oldest gives way. The number under which the owner keeps the new
     /// token; nil: a later change is known.
     public mutating func remember(
-        _ device: DeviceKey, occurredMilliseconds: Int64, origin: RecordOrigin
+        _ device: DeviceKey, to new: DeviceKey, occurredMilliseconds: Int64, origin: RecordOrigin
     ) -> Int? {
-        var change = PastChange(number: 0, occurredMilliseconds: occurredMilliseconds, origin: origin)
+        var change = PastChange(
+            number: 0, to: new, occurredMilliseconds: occurredMilliseconds, origin: origin)
         if let known = pastChanges[device] {
             guard known.occurredMilliseconds <= occurredMilliseconds else { return nil }
             change.number = known.number

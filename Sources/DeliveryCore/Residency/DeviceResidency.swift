@@ -108,6 +108,8 @@ public struct DeviceResidency: ~Copyable {
         }
 
         var place: RecordPlace
+        /// That of its present token.
+        var device: DeviceKey
         /// Of the partition's assignment.
         var assignment: UInt32
         var storedUnder = DeviceKey(high: 0, low: 0)

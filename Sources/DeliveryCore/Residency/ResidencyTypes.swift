@@ -178,7 +178,7 @@ public struct StoredKey: Equatable, BitwiseCopyable, Sendable {
 }
 
 /// How an item is written.
-public struct StoreWrite: Equatable, Sendable {
+public struct StoreWrite: Equatable, BitwiseCopyable, Sendable {
     /// The store has it for this moment under the same device; nil: it doesn't.
     public var replacesDue: Int64?
     /// It was under this key, which the same batch removes; nil: it wasn't under another.
@@ -224,6 +224,8 @@ struct StaleKey: Hashable, BitwiseCopyable, Sendable {
 public struct PastChange: Equatable, BitwiseCopyable, Sendable {
     /// The owner keeps the new token under this number, below ``ResidencyLimits/pastChanges``.
     public var number: Int
+    /// The device of the new token.
+    public var to: DeviceKey
     public var occurredMilliseconds: Int64
     public var origin: RecordOrigin
 }

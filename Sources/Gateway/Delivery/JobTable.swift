@@ -1,5 +1,4 @@
 import APNS
-import DeliveryCore
 import Kafka
 import RetryStore
 import SluiceModel
@@ -22,27 +21,11 @@ struct Job {
     var heldBytes: Int
     var lane: UInt16
     var app: UInt16
-    var partitionSlot: UInt16
     /// APNs' last answer, other than 200; 0 without one.
     var lastStatus: UInt16 = 0
     var lastReason = Reason.absent
-    var device: DeviceKey
-    /// Under which device token, where there is a changelog and it isn't the job's present one.
+    /// Under which device token the changelog has it, where that isn't the job's present one.
     var storedToken: [UInt8]?
-    /// Its offset is complete, as the store has it.
-    var isOffsetDone = false
-    /// It came from the store.
-    var isRestored = false
-    /// Its record was of an earlier log of the topic, which was made anew since.
-    var isOfEarlierLog = false
-
-    var place: RecordPlace {
-        let place = RecordPlace(partitionSlot: partitionSlot, offset: offset)
-        return isOfEarlierLog ? place.inEarlierLog : place
-    }
-
-    /// As the store's and the changelog's item, once it has ended.
-    var ended: EndedItem { EndedItem(device: device.low, place: place) }
 
     /// Its key in the changelog.
     func writeChangelogKey(to writer: inout ByteWriter) {

@@ -14,9 +14,9 @@ final class Lane {
     private let tokens: ProviderTokenSource?
     private(set) var tokenGeneration: UInt64 = 0
     /// Answers other than 200 by ``Reason/rawValue``.
-    var reasons = [Int](repeating: 0, count: Reason.allCases.count)
-    /// Since when its pool has had no connection.
-    var downSince: MonotonicTime?
+    private(set) var reasons = [Int](repeating: 0, count: Reason.allCases.count)
+    /// Since when its pool has had no connection; nil: it has one.
+    private(set) var downSince: MonotonicTime?
     private var tokenFailureLogged = false
     private var lastClockWarning: MonotonicTime?
 
@@ -68,6 +68,14 @@ final class Lane {
         logger.error(
             "APNs says that a young provider token has expired: compare this machine's clock with the true time",
             metadata: ["credential": "\(name)", "renewed-in-seconds": "\(seconds)"])
+    }
+
+    /// Counts an answer other than 200.
+    func count(_ reason: Reason) { reasons[Int(reason.rawValue)] += 1 }
+
+    /// Notes whether the pool has a connection.
+    func watchConnections(at now: MonotonicTime) {
+        downSince = pool.openConnections > 0 ? nil : downSince ?? now
     }
 
     func tooManyTokenUpdates() {

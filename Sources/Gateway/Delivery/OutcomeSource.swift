@@ -1,3 +1,4 @@
+import DeliveryCore
 import Kafka
 
 /// Which record an outcome is for, packed into the producer's opaque word: the delivery report brings it back.
@@ -21,17 +22,11 @@ struct OutcomeSource {
         offset = record.offset
     }
 
-    init(job: UnsafeMutablePointer<Job>) {
-        partitionSlot = job.pointee.partitionSlot
-        offset = job.pointee.offset
-    }
-
-    /// Of an item that came from the store.
-    init(storedIn partitionSlot: UInt16, offset: Int64) {
-        self.partitionSlot = partitionSlot
-        self.offset = offset
-        isStored = true
-        isOffsetDone = true
+    init(_ facts: OutcomeFacts) {
+        partitionSlot = facts.place.partitionSlot
+        offset = facts.place.recordOffset
+        isStored = facts.isStored
+        isOffsetDone = facts.isOffsetDone
     }
 
     init(opaque: UInt) {

@@ -7,7 +7,7 @@ import Logging
 import SluiceModel
 import Synchronization
 
-/// What an event was about that the delivery machine's actions follow from.
+/// What the machine's actions follow from.
 struct ActionContext {
     /// APNs' answer, and to which slot.
     var verdict: ResponseVerdict?
@@ -16,42 +16,11 @@ struct ActionContext {
     var newToken: UnsafeRawBufferPointer?
     /// The device token of a device event.
     var deviceToken: UnsafeRawBufferPointer?
-    /// Whose item the store has.
-    var stored = DeliveryMachine.noSlot
-    /// The record of a token change that isn't complete yet.
-    var change: RecordPlace?
-    /// When the token was changed.
-    var movedAtMilliseconds: Int64?
 
     static var none: ActionContext { ActionContext() }
 }
 
-/// An item on its way to the shard of its device's new token.
-// Sendable: its job has memory of its own, and is handed over with it; the sender keeps nothing.
-struct Departure: @unchecked Sendable {
-    var job: Job
-    var facts: PushFacts
-    var progress: ItemProgress
-    /// What the store has of it.
-    var resident: ResidentFacts
-    /// When its token was changed; nil: some time before.
-    var movedAtMilliseconds: Int64?
-    /// Nil: it may be taken over at once.
-    var release: DepartureRelease?
-
-    var isReleased: Bool { release?.isReleased ?? true }
-}
-
-/// Says when a departure may be taken over: the changelog must not get what its new shard says of it before what the old
-/// one has said.
-final class DepartureRelease: Sendable {
-    private let value = Atomic<Bool>(false)
-
-    var isReleased: Bool { value.load(ordering: .acquiring) }
-    func release() { value.store(true, ordering: .releasing) }
-}
-
-/// What the delivery machine asks for, done.
+/// What the machine asks for, done.
 extension Shard {
     var now: DeliveryTime {
         DeliveryTime(wallMilliseconds: wallMilliseconds, monotonicNanoseconds: loop.now.nanoseconds)
@@ -59,22 +28,28 @@ extension Shard {
 
     /// Does all that the machine has to say. After every call to it.
     func act(_ context: ActionContext = .none) {
-        while let action = machine.nextAction() {
+        let now = now
+        while let action = machine.nextAction(at: now) {
             switch action {
-            case .finish(let slot, let kind, let cause, let successor):
-                finish(slot, kind, cause, successor: successor, context)
+            case .finish(let slot, let kind, let cause, let successor, let facts):
+                finish(slot, kind, cause, successor: successor, facts, context)
             case .enqueue(let slot, let atFront): enqueue(slot, atFront: atFront)
             case .dequeue(let slot): lanes[Int(jobs[slot].pointee.lane)].pool.scheduler.remove(slot: slot)
             case .requeue(let slot): requeue(slot)
-            case .drop(let slot): drop(slot)
-            case .store(let slot, let version): put(slot, version: version)
-            case .evict(let slot): evict(slot)
-            case .awaitsTurn(let slot):
-                residency.awaited(jobs[slot].pointee.device, jobs[slot].pointee.partitionSlot)
-            case .keepPresence(let number): keepPresence(number, context)
-            case .noteMove(let slot): noteMove(slot, context)
+            case .giveBack(let slot):
+                counters.abandoned += 1
+                free(jobs.remove(slot))
+            case .evict(let slot):
+                free(jobs.remove(slot))
+                askForTurnEnd()
+            case .gaveBack(let partitionSlot): report(.gaveBack(slot: partitionSlot))
+            case .giveBackChange(let handle): giveBackChange(handle)
+            case .keep(let slot): freedBytes += jobs[slot].pointee.moveToOwnMemory()
+            case .put(let slot): if let writing = machine.writing { write(slot, writing) }
+            case .keepPresence(let known, let slot, let item): keepPresence(known, in: slot, item, context)
+            case .noteMove(let slot): if let token = context.newToken { jobs[slot].pointee.note(token) }
             case .readdress(let slot): readdress(slot, context)
-            case .depart(let slot): depart(slot, context)
+            case .depart(let slot): if let item = machine.departing { depart(slot, item, context) }
             case .alert(_, let slot, let fault):
                 if fault == .tokens { counters.tokenStops += 1 }
                 warn(of: context.verdict, slot, fault)
@@ -84,9 +59,6 @@ extension Shard {
             case .parked(let topic): report(.topicParked(hash(of: topic)))
             case .resumed(let topic): report(.topicResumed(hash(of: topic)))
             case .probeWanted(let topic): report(.probeWanted(hash(of: topic)))
-            case .offsetDone(let partition, let offset):
-                jobs[context.stored].pointee.isOffsetDone = true
-                complete(partition, offset, isRepeated: false)
             }
         }
     }
@@ -121,14 +93,21 @@ extension Shard {
         outcomes.write(outcome, source: source)
     }
 
-    /// Writes the outcome of an item that has ended, and frees its slot.
+    /// Writes the outcome of a push that has ended.
+    func write(_ outcome: borrowing Outcome, of job: UnsafeMutablePointer<Job>, _ facts: OutcomeFacts) {
+        if facts.removal != .none {
+            remove(facts.removal, facts.place.partitionSlot) { job.pointee.writeChangelogKey(to: &$0) }
+        }
+        write(outcome, source: OutcomeSource(facts))
+    }
+
+    /// Writes the outcome of an item that has ended, and frees its job.
     private func finish(
         _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, successor: UInt32,
-        _ context: ActionContext
+        _ facts: OutcomeFacts, _ context: ActionContext
     ) {
-        let progress = machine.info(slot).progress
         let job = jobs[slot]
-        var outcome = outcome(of: job, kind, progress)
+        var outcome = outcome(of: job, kind, facts)
         outcome.cause = cause
         switch kind {
         case .accepted, .confirmed: outcome.apply(Self.accepted, registeredAtMilliseconds: nil)
@@ -139,8 +118,8 @@ extension Shard {
             explain(&outcome, job, concerns ? context.verdict : nil)
         default: break
         }
-        write(outcome, source: source(of: slot))
-        release(slot)
+        write(outcome, of: job, facts)
+        free(jobs.remove(slot))
     }
 
     /// What APNs had to say.
@@ -161,179 +140,24 @@ extension Shard {
         }
     }
 
-    func outcome(of job: UnsafeMutablePointer<Job>, _ kind: OutcomeKind, _ progress: ItemProgress) -> Outcome
-    {
+    func outcome(of job: UnsafeMutablePointer<Job>, _ kind: OutcomeKind, _ facts: OutcomeFacts) -> Outcome {
         var outcome = Outcome(
             kind, of: job.pointee.push, sourceTopic: sourceTopic, partition: job.pointee.partition,
             offset: job.pointee.offset, polledMilliseconds: job.pointee.polledMilliseconds,
             finishedMilliseconds: wallMilliseconds)
-        outcome.attempts = UInt32(progress.attempts)
-        if progress.firstSentMilliseconds > 0 {
-            outcome.firstSentMilliseconds = progress.firstSentMilliseconds
-        }
+        outcome.attempts = UInt32(facts.attempts)
+        if facts.firstSentMilliseconds > 0 { outcome.firstSentMilliseconds = facts.firstSentMilliseconds }
         return outcome
-    }
-
-    /// Gives an item back to Kafka.
-    private func drop(_ slot: UInt32) {
-        counters.abandoned += 1
-        // What the store has the intake doesn't wait for.
-        if !jobs[slot].pointee.isOffsetDone {
-            giveBack(jobs[slot].pointee.partitionSlot)
-        }
-        residency.givenBack(slot)
-        release(slot)
-        for handle in residency.takeChangesGivenBack() { giveBackChange(handle) }
-    }
-
-    /// A job of a partition is the intake's to count off.
-    func giveBack(_ partitionSlot: UInt16) {
-        if isAbandoning { abandoned += 1 } else { gaveBack(partitionSlot) }
-    }
-
-    func release(_ slot: UInt32) {
-        residency.left(slot)
-        free(jobs.remove(slot))
-        machine.release(slot)
     }
 
     func free(_ job: consuming Job) {
         freedBytes += job.heldBytes
-        if !job.isRestored, job.isOffsetDone { news.freed[job.partitionSlot, default: 0] += 1 }
         job.release()
-    }
-
-    /// The offset of a record is complete as the store has it.
-    func complete(_ partitionSlot: UInt16, _ offset: Int64, isRepeated: Bool) {
-        let place = RecordPlace(partitionSlot: partitionSlot, offset: offset)
-        news.completed.append(ShardProgress.Completion(place: place, isRepeated: isRepeated))
-        askForTurnEnd()
     }
 
     func free(_ record: ConsumedRecord) {
         freedBytes += InFlightBytes.size(of: record)
         record.destroy()
-    }
-
-    // MARK: New tokens
-
-    private func readdress(_ slot: UInt32, _ context: ActionContext) {
-        let job = jobs[slot]
-        let noted = job.pointee.notedToken
-        job.pointee.notedToken = nil
-        guard let token = noted.map({ UnsafeRawBufferPointer($0) }) ?? context.newToken else {
-            preconditionFailure("slot \(slot) moves to no token")
-        }
-        if residency.isStored(slot), job.pointee.storedToken == nil, outcomes.hasChangelog {
-            job.pointee.storedToken = Array(job.pointee.push.deviceToken)
-        }
-        freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
-        job.pointee.device = plan.hasher.device(token)
-        residency.moved(slot, job.pointee.place)
-        noted?.deallocate()
-    }
-
-    private func depart(_ slot: UInt32, _ context: ActionContext) {
-        readdress(slot, context)
-        var mustMove = false
-        if let storage, residency.isStored(slot),
-            let handle = storage.handle(jobs[slot].pointee.partitionSlot)
-        {
-            // Here, and not by the shard that takes it over: that one may have to wait for the device first.
-            write(slot, to: handle, storage)
-            mustMove = true
-        }
-        let resident = residency.facts(slot)
-        let (facts, progress) = machine.export(slot)
-        let job = jobs.remove(slot)
-        residency.left(slot)
-        machine.release(slot)
-        let shard = shardIndex(of: job.device, shards: plan.shards)
-        var departure = Departure(
-            job: job, facts: facts, progress: progress, resident: resident,
-            movedAtMilliseconds: context.movedAtMilliseconds)
-        guard mustMove else { return peers.handOver(departure, to: shard) }
-        if outcomes.hasChangelog {
-            let release = DepartureRelease()
-            departure.release = release
-            outcomes.afterThis { [self, device = job.device] in
-                release.release()
-                peers.released(device, at: shard)
-            }
-        }
-        storage?.depart(departure)
-        askForTurnEnd()
-    }
-
-    /// Takes an item over whose device has a token of this shard now.
-    func adopt(_ departure: Departure) {
-        wallMilliseconds = wallClockMilliseconds()
-        guard !hasEnded, isHere(departure.job) else { return leaveOut(departure.job) }
-        // Older records first, of which the push could be the newer.
-        repeat { takeRecords() } while ring.count > 0
-        let handle = waiting.keep(.departure(departure))
-        switch residency.adopt(deferred(departure, handle), machine) {
-        case .deferred: askForTurnEnd()
-        case .takeOver:
-            _ = waiting.take(handle)
-            takeOver(departure)
-            follow()
-        case .leaveInStore:
-            _ = waiting.take(handle)
-            leaveOut(departure.job)
-        }
-    }
-
-    private func deferred(_ departure: Departure, _ handle: UInt32) -> DeferredDeparture {
-        DeferredDeparture(
-            handle: handle, device: departure.job.device, place: departure.job.place,
-            isReleased: departure.isReleased, isRestored: departure.job.isRestored)
-    }
-
-    /// Its partition is this worker's still.
-    private func isHere(_ job: Job) -> Bool {
-        storage.map { $0.handle(job.partitionSlot)?.number == job.partition } ?? true
-    }
-
-    /// Departures of this device may be taken over.
-    func goOn(_ device: DeviceKey) {
-        wallMilliseconds = wallClockMilliseconds()
-        for handle in residency.unreleased(of: device)
-        where waiting.departure(handle)?.isReleased == true { residency.release(handle, of: device) }
-        follow()
-        askForTurnEnd()
-    }
-
-    /// Takes an item over when all of its device is in memory.
-    func takeOver(_ departure: Departure) {
-        var job = departure.job
-        guard !hasEnded, isHere(job),
-            let route = routes.route(
-                of: job.push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
-        else {
-            if job.isRestored { residency.left(job.place) }
-            return leaveOut(job)
-        }
-        var facts = departure.facts
-        facts.topic = route.number
-        job.topic = route.topic
-        let device = job.device
-        let admission = machine.adopt(facts, departure.progress, at: now)
-        guard admission != .full else {
-            residency.deferUntilSlot(deferred(departure, waiting.keep(.departure(departure))))
-            return act()
-        }
-        settle(job, admission, departure.progress, departure.resident)
-        if let movedAt = departure.movedAtMilliseconds { moveOn(device, after: movedAt) }
-        askForTurnEnd()
-    }
-
-    /// Gives an item back that can't be taken over. The store has it under its new token and brings it when it is due, or
-    /// Kafka has it after a restart.
-    func leaveOut(_ job: consuming Job) {
-        counters.abandoned += 1
-        if !job.isOffsetDone { gaveBack(job.partitionSlot) }
-        free(job)
     }
 
     // MARK: Warnings

@@ -24,7 +24,7 @@ extension Shard {
             let expected: Bool
             switch reason {
             case .drained, .closed: expected = true
-            default: expected = isDraining
+            default: expected = machine.isDraining
             }
             logger.log(
                 level: expected ? .info : .warning, "connection closed",
@@ -91,7 +91,7 @@ extension Shard {
                 guard reason.scope == .topic else { break }
                 verdict = ResponseVerdict.classify(status: reason.reason.status, body: event.body)
             case .failed where event.processed == .no:
-                let other = machine.info(event.tag).topic
+                let other = machine.topic(event.tag)
                 if topic ?? other != other { return nil }
                 topic = other
             default: break

@@ -4,7 +4,7 @@ import HTTP2
 import Kafka
 import SluiceModel
 
-/// Records on their way in: decoded, checked, and handed to the delivery machine.
+/// Records on their way in: decoded, checked, and handed to the machine.
 extension Shard {
     /// Takes records from the ring.
     func takeRecords() {
@@ -21,13 +21,15 @@ extension Shard {
         askForTurnEnd()
     }
 
+    /// Takes all that is in the ring.
+    func takeAllRecords() { repeat { takeRecords() } while ring.count > 0 }
+
     /// Takes a few records from the ring and names their devices to the machine, whose memory is fetched while the
     /// records are decoded. Returns how many.
     private func announce() -> Int {
         var count = 0
         while count < announced.count, let incoming = ring.pop() {
             machine.expect(incoming.device)
-            residency.expect(incoming.device)
             announced.initializeElement(at: count, to: incoming)
             count += 1
         }
@@ -38,11 +40,8 @@ extension Shard {
     func take(_ incoming: IncomingRecord, isLoaded: Bool = false) {
         let record = incoming.record
         if !isLoaded {
-            if storage != nil {
-                guard residency.isBegun(incoming.partitionSlot) else {
-                    return residency.keepUntilBegun(waiting.keep(.record(incoming)), incoming.partitionSlot)
-                }
-                residency.hasRead(incoming.partitionSlot, through: record.offset)
+            if let handle = machine.arrives(incoming.place) {
+                return waiting.keep(.record(incoming), under: handle)
             }
             counters.records += 1
         }
@@ -64,24 +63,54 @@ extension Shard {
                 push.release()
                 return replayed(incoming)
             }
-            if !isLoaded, mustWait(push, incoming) { return push.release() }
+            if !isLoaded,
+                let handle = machine.mustWait(push: incoming.device, incoming.place, push.delivery)
+            {
+                waiting.keep(.record(incoming), under: handle)
+                askForTurnEnd()
+                return push.release()
+            }
             take(push, incoming, source)
         case .control(let control):
-            if !isLoaded, mustWait(control, incoming) { return control.release() }
+            if !isLoaded, let handle = mustWait(control, incoming) {
+                waiting.keep(.record(incoming), under: handle)
+                askForTurnEnd()
+                return control.release()
+            }
             take(control, incoming, source)
         }
     }
 
+    private func mustWait(_ control: ControlJob, _ incoming: IncomingRecord) -> UInt32? {
+        var isReturn = false
+        var new: DeviceKey?
+        switch control.detail {
+        case .online: isReturn = true
+        case .tokenChanged(let token): new = plan.hasher.device(token)
+        default: break
+        }
+        return machine.mustWait(
+            control: incoming.device, incoming.place, concernsPresence: control.detail.concernsPresence,
+            isReturn: isReturn, new: new)
+    }
+
     /// A record that was complete before takes no room any more.
     func replayed(_ incoming: IncomingRecord) {
-        news.freed[incoming.partitionSlot, default: 0] += 1
-        news.replayed.append(
-            RecordPlace(partitionSlot: incoming.partitionSlot, offset: incoming.record.offset))
+        machine.replayed(incoming.place)
         free(incoming.record)
         askForTurnEnd()
     }
 
     // MARK: Pushes
+
+    /// The record's item was moved before the worker crashed, or the store had it and it has ended meanwhile: the record is
+    /// complete.
+    func isDone(_ push: PushJob, _ incoming: IncomingRecord) -> Bool {
+        guard machine.isDone(incoming.place, incoming.device, push.apnsID) else { return false }
+        push.release()
+        free(incoming.record)
+        return true
+    }
 
     private func take(_ decoded: PushJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
@@ -96,24 +125,27 @@ extension Shard {
         let job = Job(
             push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
             partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
-            lane: route.lane, app: route.app, partitionSlot: source.partitionSlot, device: incoming.device)
-        let admission = machine.admit(facts(of: job, route), at: now)
-        guard admission != .full else {
-            waitForSlot(push, incoming)
+            lane: route.lane, app: route.app)
+        let settlement = machine.admit(facts(of: job, route, incoming.device, incoming.place), at: now)
+        if case .deferred(let handle) = settlement {
+            waiting.keep(.record(incoming), under: handle)
+            askForTurnEnd()
             return push.release()
         }
-        settle(job, admission)
+        settle(job, settlement)
     }
 
-    func facts(of job: Job, _ route: RouteTable.Route) -> PushFacts {
+    func facts(
+        of job: borrowing Job, _ route: RouteTable.Route, _ device: DeviceKey, _ place: RecordPlace
+    ) -> PushFacts {
         let push = job.push
         var expiration = Int64.max
         if case .at(let seconds) = push.expiration { expiration = Int64(seconds) * 1000 }
         return PushFacts(
-            device: job.device,
+            device: device,
             collapseKey: push.collapseIdentifier.map { plan.hasher.collapseIdentifier($0) } ?? 0,
             notificationKey: plan.hasher.notification(push.apnsID), topic: route.number, lane: job.lane,
-            partition: job.partitionSlot, offset: job.place.offset, expirationMilliseconds: expiration,
+            partition: place.partitionSlot, offset: place.offset, expirationMilliseconds: expiration,
             isOnce: push.expiration == .once, deliverAtMilliseconds: push.deliverAtMilliseconds ?? 0,
             createdMilliseconds: push.createdMilliseconds,
             registeredAtMilliseconds: push.registeredAtMilliseconds ?? .min,
@@ -122,39 +154,32 @@ extension Shard {
             delivery: push.delivery, duplicates: push.duplicates)
     }
 
-    /// Keeps a job where the machine says, or ends it. `progress` is of one that comes from the store or another shard, and
-    /// so is what the store has of it.
-    func settle(
-        _ job: consuming Job, _ admission: Admission, _ progress: ItemProgress = ItemProgress(),
-        _ resident: ResidentFacts? = nil
-    ) {
-        switch admission {
-        case .placed(let slot):
-            if let resident { residency.placed(slot, job.place, resident) }
-            jobs.insert(job, at: slot)
-        case .replaced(let slot, let replaced): replace(slot, replaced, with: job, resident)
-        case .obsolete(let slot):
-            refuse(job, .superseded, progress, supersededBy: jobs[slot].pointee.push.apnsID, resident)
-        case .deviceFull: refuse(job, .undeliverable, progress, cause: .deviceLimit, resident)
-        case .expired: refuse(job, .expired, progress, resident)
-        case .repeated(let slot, let isDurable):
-            // The slot's job completes the offset, unless it is complete because the store has it.
-            if let resident { residency.repeated(slot, job.place, resident) }
-            if isDurable, !job.isRestored { complete(job.partitionSlot, job.offset, isRepeated: true) }
+    /// Keeps a job where the machine says, or ends it.
+    func settle(_ job: consuming Job, _ settlement: Settlement) {
+        switch settlement {
+        case .placed(let slot): jobs.insert(job, at: slot)
+        case .replaced(let slot, let facts): replace(slot, facts, with: job)
+        case .refused(let kind, let cause, let newer, let facts):
+            withUnsafeMutablePointer(to: &job) { job in
+                var outcome = outcome(of: job, kind, facts)
+                outcome.cause = cause
+                if newer != DeliveryMachine.noSlot {
+                    outcome.supersededBy = jobs[newer].pointee.push.apnsID
+                }
+                write(outcome, of: job, facts)
+            }
             free(job)
-        case .full: leaveOut(job)
+        case .repeated, .leftOut, .deferred: free(job)
         }
         act()
     }
 
     /// Ends the job of a slot as superseded by another, which gets its place.
-    private func replace(
-        _ slot: UInt32, _ replaced: ReplacedPush, with successor: consuming Job, _ resident: ResidentFacts?
-    ) {
+    private func replace(_ slot: UInt32, _ facts: OutcomeFacts, with successor: consuming Job) {
         let old = jobs[slot]
-        var outcome = outcome(of: old, .superseded, replaced.progress)
+        var outcome = outcome(of: old, .superseded, facts)
         outcome.supersededBy = successor.push.apnsID
-        write(outcome, source: source(of: slot))
+        write(outcome, of: old, facts)
         // The actions that follow find the successor. Without a collapse identifier its topic can be of another lane,
         // where the slot does not wait.
         if old.pointee.lane != successor.lane {
@@ -163,24 +188,8 @@ extension Shard {
         // Of a token change that the machine still has to make for this slot.
         successor.notedToken = old.pointee.notedToken
         old.pointee.notedToken = nil
-        residency.replaced(slot, successor.place, resident ?? ResidentFacts())
         free(jobs.remove(slot))
         jobs.insert(successor, at: slot)
-    }
-
-    /// Ends a job that has no slot.
-    func refuse(
-        _ job: consuming Job, _ kind: OutcomeKind, _ progress: ItemProgress, cause: OutcomeCause? = nil,
-        supersededBy: APNSID? = nil, _ resident: ResidentFacts? = nil
-    ) {
-        withUnsafeMutablePointer(to: &job) { job in
-            var outcome = outcome(of: job, kind, progress)
-            outcome.cause = cause
-            outcome.supersededBy = supersededBy
-            write(outcome, source: source(of: job, resident))
-        }
-        if job.isRestored { residency.left(job.place) }
-        free(job)
     }
 
     /// Ends a push that has no route.
@@ -201,15 +210,17 @@ extension Shard {
 
     private func take(_ control: ControlJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
-        let (kind, count) = apply(
-            control, incoming.device,
-            origin: RecordOrigin(partition: incoming.partitionSlot, offset: record.offset))
-        guard !mustWait(incoming, count: count) else { return control.release() }
-        if incoming.isReplay {
+        let (kind, count) = apply(control, incoming.device, incoming.place)
+        switch machine.applied(incoming.place, isReplay: incoming.isReplay) {
+        case .outcome: end(control, incoming, kind, count, source)
+        case .replayed:
             control.release()
-            return replayed(incoming)
+            free(record)
+            askForTurnEnd()
+        case .waits(let handle):
+            waiting.keep(.change(incoming, count: count), under: handle)
+            control.release()
         }
-        end(control, incoming, kind, count, source)
     }
 
     /// Gives the outcome of a cancel or device event.
@@ -229,11 +240,9 @@ extension Shard {
 
     /// Does what a cancel or device event says. Returns the kind of its outcome, and how many items it concerned.
     private func apply(
-        _ control: ControlJob, _ device: DeviceKey, origin: RecordOrigin
+        _ control: ControlJob, _ device: DeviceKey, _ place: RecordPlace
     ) -> (OutcomeKind, UInt32?) {
-        let partition = origin.partition
         let occurred = control.occurredMilliseconds
-        let time = ReportTime(milliseconds: occurred, offset: origin.offset)
         var context = ActionContext(deviceToken: control.address)
         let count: Int?
         switch control.detail {
@@ -241,43 +250,36 @@ extension Shard {
             // A topic that no push has named has nothing pending.
             guard let topic = routes.number(of: control.topic) else { return (.notFound, nil) }
             return cancel(
-                device, .collapseKey(plan.hasher.collapseIdentifier(identifier), topic: topic), origin)
+                device, .collapseKey(plan.hasher.collapseIdentifier(identifier), topic: topic), place)
         case .cancelNotification(let id):
-            return cancel(device, .notificationKey(plan.hasher.notification(id)), origin)
-        case .online:
-            let released = machine.online(device, occurred: time, partition: partition, at: now)
-            // The store may have more of them.
-            count = residency.isPutOff(device) ? nil : released
-        case .offline:
-            count = machine.offline(device, occurred: time, partition: partition, at: now)
+            return cancel(device, .notificationKey(plan.hasher.notification(id)), place)
+        case .online: count = machine.online(device, occurredMilliseconds: occurred, place, at: now)
+        case .offline: count = machine.offline(device, occurredMilliseconds: occurred, place, at: now)
         case .unregistered:
-            count = machine.unregistered(device, occurredMilliseconds: occurred, origin: origin, at: now)
+            count = machine.unregistered(device, occurredMilliseconds: occurred, place, at: now)
         case .receipt(let id):
             count = machine.receipt(
-                device, notificationKey: plan.hasher.notification(id), occurred: time, partition: partition,
+                device, notificationKey: plan.hasher.notification(id), occurredMilliseconds: occurred, place,
                 at: now)
         case .tokenChanged(let token):
             context.newToken = token
-            context.change = RecordPlace(partitionSlot: partition, offset: origin.offset)
-            context.movedAtMilliseconds = occurred
             let new = plan.hasher.device(token)
-            count = machine.tokenChanged(
-                device, to: new, isElsewhere: shardIndex(of: new, shards: plan.shards) != plan.index,
-                origin: origin, at: now)
+            count = machine.tokenChanged(device, to: new, occurredMilliseconds: occurred, place, at: now)
+            act(context)
+            if let number = machine.remember(device, to: new, occurredMilliseconds: occurred, place) {
+                storage?.keepToken(token, number: number)
+            }
+            moveOn(new, after: occurred)
         case .broadcast: return (.undeliverable, nil)
         }
         act(context)
-        if case .tokenChanged(let token) = control.detail, storage != nil {
-            remember(token, of: device, occurredMilliseconds: occurred, origin)
-            moveOn(plan.hasher.device(token), after: occurred)
-        }
         return (.applied, count.map { UInt32(clamping: $0) })
     }
 
     private func cancel(
-        _ device: DeviceKey, _ target: CancelTarget, _ origin: RecordOrigin
+        _ device: DeviceKey, _ target: CancelTarget, _ place: RecordPlace
     ) -> (OutcomeKind, UInt32?) {
-        let result = machine.cancel(device, target, origin: origin, at: now)
+        let result = machine.cancel(device, target, place, at: now)
         act()
         if result.cancelled > 0 { return (.cancelled, UInt32(clamping: result.cancelled)) }
         return (result.tooLate > 0 ? .tooLate : .notFound, nil)
@@ -299,5 +301,15 @@ extension Shard {
             headers: UnsafeBufferPointer(start: headers.baseAddress, count: filled), topic: record.topicName,
             partition: record.partition, offset: record.offset,
             timestampMilliseconds: record.timestampMilliseconds)
+    }
+}
+
+extension ControlJob.Detail {
+    /// What it says about its device is compared with what is known.
+    var concernsPresence: Bool {
+        switch self {
+        case .online, .offline, .receipt: true
+        default: false
+        }
     }
 }

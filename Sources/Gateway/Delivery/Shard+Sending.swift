@@ -62,7 +62,7 @@ extension Shard {
         _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>,
         on connection: ClientConnection
     ) {
-        guard !hasEnded else { return }
+        guard !machine.hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
         var anyFailed = false
         for event in events where event.kind == .response { machine.expect(event.tag) }
@@ -114,7 +114,7 @@ extension Shard {
         job.pointee.lastStatus = verdict.status
         job.pointee.lastReason = verdict.reason
         let lane = lanes[Int(job.pointee.lane)]
-        lane.reasons[Int(verdict.reason.rawValue)] += 1
+        lane.count(verdict.reason)
         if verdict.reason == .tooManyProviderTokenUpdates { lane.tooManyTokenUpdates() }
         let mustWait = replaceIfNoGood(connection, after: verdict, in: lane.pool)
         if verdict.class == .authentication {

@@ -10,15 +10,9 @@ extension Shard {
     /// One pool of several that has no connection must not fill the worker with its jobs: they go to the store. When all are
     /// down, Kafka keeps the backlog.
     func checkStalls() {
-        guard storage != nil, lanes.count > 1, !hasEnded, loop.now >= nextStallCheck else { return }
+        guard storage != nil, lanes.count > 1, !machine.hasEnded, loop.now >= nextStallCheck else { return }
         nextStallCheck = loop.now + Self.stallCheck
-        for lane in lanes {
-            if lane.pool.openConnections > 0 {
-                lane.downSince = nil
-            } else if lane.downSince == nil {
-                lane.downSince = loop.now
-            }
-        }
+        for lane in lanes { lane.watchConnections(at: loop.now) }
         let someWork = lanes.contains { $0.downSince == nil }
         for lane in lanes {
             let isDown = lane.downSince.map { loop.now >= $0 + Self.stallAfter } ?? false

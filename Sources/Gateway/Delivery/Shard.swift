@@ -19,6 +19,8 @@ struct IncomingRecord: BitwiseCopyable {
     /// isn't complete; a push is done.
     var isReplay = false
 
+    var place: RecordPlace { RecordPlace(partitionSlot: partitionSlot, offset: record.offset) }
+
     var record: ConsumedRecord { ConsumedRecord(rawPointer: pointer) }
 }
 
@@ -26,6 +28,7 @@ struct IncomingRecord: BitwiseCopyable {
 struct ShardPlan: Sendable {
     var index: Int
     var shards: Int
+    var mode: StoreMode
     var limits: DeliveryLimits
     /// The same on all shards, as items go from one to another.
     var hasher: IdentityHasher
@@ -55,18 +58,16 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private(set) var wakeup: Wakeup!
 
     let plan: ShardPlan
-    let outcomes: ShardProducer
+    private(set) var outcomes: ShardProducer!
     let logger: Logger
     /// Bytes of records held by the worker; the shard takes off what it frees.
     private let bytesInFlight: InFlightBytes
 
     /// Nil: what waits for long waits in memory.
     private(set) var storage: ShardStore?
-    var machine: DeliveryMachine
-    /// Which devices are in memory, and what waits for others.
-    var residency: DeviceResidency
+    var machine: ShardMachine
     var waiting = WaitingEvents()
-    /// The residency's actions are being carried out.
+    /// Events that waited are being dealt with.
     var isFollowing = false
     var jobs: JobTable
     /// Name of the jobs' Kafka topic.
@@ -75,7 +76,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var headers: UnsafeMutableBufferPointer<RecordHeader>
     /// Room for the records that are announced together.
     let announced = UnsafeMutableBufferPointer<IncomingRecord>.allocate(capacity: 32)
-    var lanes: [Lane] = []
+    private(set) var lanes: [Lane] = []
     var routes: RouteTable
     var counters = ShardCounters()
     /// Wall clock, read once per batch of work.
@@ -84,36 +85,24 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private var turnEndAsked = false
     var nextStallCheck = MonotonicTime(nanoseconds: 0)
     private var machineTimer: TimerID?
+    private var machineTimerAt = UInt64.max
     private var nextInvariantCheck = MonotonicTime(nanoseconds: 0)
     private var nextInvariantLine = MonotonicTime(nanoseconds: 0)
     /// Slots up to this one were looked at.
     private var checkedSlots = 0
-    private var machineTimerAt = UInt64.max
-    /// Set while items are given back: how many those are.
-    private(set) var isAbandoning = false
-    var abandoned = 0
-    /// Set while the worker ends: nothing new is sent.
-    private(set) var isDraining = false
-    /// Who waits for everything of a partition to end.
-    var unsettled: [(partitionSlot: UInt16?, settled: @Sendable () -> Void)] = []
-    private let port: IntakePort
+    let port: IntakePort
     let peers: ShardPeers
     /// Of the intake; nothing is sent without it.
     private let permit: SendPermit
-    /// What the intake has to hear at the end of the turn.
-    var news = ShardProgress()
-    /// Answers that still come are nobody's.
-    private(set) var hasEnded = false
 
     /// Records taken from the ring in one turn, so that answers are not held up.
     static let recordsPerTurn = 2048
 
     init(
-        plan: ShardPlan, outcomes: ShardProducer, bytesInFlight: InFlightBytes, permit: SendPermit,
+        plan: ShardPlan, producer: ShardProducer.Parts, bytesInFlight: InFlightBytes, permit: SendPermit,
         store: RetryStore?, port: IntakePort, peers: ShardPeers, logger: Logger
     ) throws(SystemError) {
         self.plan = plan
-        self.outcomes = outcomes
         self.bytesInFlight = bytesInFlight
         self.permit = permit
         self.port = port
@@ -122,9 +111,11 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         loop = try EventLoop(name: "shard-\(plan.index)")
         ring = SingleProducerRing(capacity: plan.limits.capacity)
         jobs = JobTable(capacity: plan.limits.capacity)
-        residency = DeviceResidency(limits: ShardStore.limits(hasStore: store != nil, plan.limits))
-        machine = DeliveryMachine(
-            limits: plan.limits, seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index))
+        machine = ShardMachine(
+            .init(
+                index: plan.index, shards: plan.shards, mode: plan.mode, delivery: plan.limits,
+                residency: ShardStore.limits(hasStore: store != nil, plan.limits),
+                seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index)))
         let name = Array(plan.sourceTopic.utf8)
         let topic = UnsafeMutableRawBufferPointer.allocate(byteCount: name.count, alignment: 1)
         topic.copyBytes(from: name)
@@ -132,9 +123,10 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         headers = .allocate(capacity: 64)
         routes = RouteTable(apps: plan.routes)
         wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
-        outcomes.attach(
-            to: loop, resume: { [unowned self] in askForTurnEnd() },
-            report: { [unowned self] in report($0) })
+        outcomes = ShardProducer(
+            producer, loop: loop, logger: logger,
+            report: { [port, index = plan.index] in port.report(index, $0) },
+            resume: { [unowned self] in askForTurnEnd() })
         storage = store.map { ShardStore($0) { [unowned self] in askForTurnEnd() } }
     }
 
@@ -184,7 +176,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
         checkStalls()
-        if !isDraining, !outcomes.isBlocked, permit.isValid { sendAll() }
+        if machine.maySend, !outcomes.isBlocked, permit.isValid { sendAll() }
         submitToStore()
         tellSettled()
         if freedBytes != 0 {
@@ -195,7 +187,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     }
 
     private func armTimer() {
-        guard !hasEnded, let next = machine.nextWake(after: now) else { return }
+        guard let next = machine.nextWake(after: now) else { return }
         if let machineTimer {
             guard next < machineTimerAt else { return }
             loop.cancel(machineTimer)
@@ -207,7 +199,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     func timerFired(_ timer: TimerID) {
         machineTimer = nil
         machineTimerAt = .max
-        guard !hasEnded else { return }
+        guard !machine.hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
         machine.advance(to: now)
         act()
@@ -221,8 +213,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         nextInvariantCheck = loop.now + .seconds(1)
         let (next, found) = machine.checkInvariants(from: checkedSlots, slots: Self.slotsChecked)
         checkedSlots = next
-        let isSmall = residency.waitingDevices <= Self.slotsChecked
-        guard let problem = found ?? (isSmall ? residency.checkInvariants() : nil) else { return }
+        guard let problem = found else { return }
         counters.brokenInvariants += 1
         // A line a minute is enough.
         guard loop.now >= nextInvariantLine else { return }
@@ -234,102 +225,16 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     private static let slotsChecked = 256
 
-    // MARK: Giving back
-
-    /// A job that the intake counts has ended without an outcome of this worker.
-    func gaveBack(_ partitionSlot: UInt16) { report(.gaveBack(slot: partitionSlot)) }
-
-    func report(_ report: ShardReport) { port.report(plan.index, report) }
-
-    /// Reports once all records written so far are produced, with transactions once they are committed. What another worker
-    /// produces after the report comes after them in Kafka's log.
-    func reportAfterWritten(_ report: ShardReport) { outcomes.afterThis { [self] in self.report(report) } }
-
-    /// A partition begins under a slot that an earlier one may have had.
-    func begin(partitionSlot: UInt16) {
-        outcomes.begin(partitionSlot: partitionSlot)
-        machine.begin(partition: partitionSlot)
-    }
-
-    /// Gives the jobs of a partition back that are not in flight: Kafka has them still. Returns how many.
-    /// - Parameter isLost: another worker may have the partition already.
-    func abandon(partitionSlot: UInt16?, isLost: Bool = false) -> Int {
-        repeat { takeRecords() } while ring.count > 0
-        isAbandoning = true
-        abandoned = 0
-        machine.abandon(partition: partitionSlot, at: now)
-        act()
-        abandonWaiting(partitionSlot: partitionSlot)
-        if isLost, let partitionSlot { abandoned += outcomes.abandon(partitionSlot: partitionSlot) }
-        isAbandoning = false
-        askForTurnEnd()
-        return abandoned
-    }
-
-    /// Ends sending: waits for what is in flight only. Returns how many jobs were given back.
-    func drain() -> Int {
-        isDraining = true
-        return abandon(partitionSlot: nil)
-    }
-
-    /// Calls `settled` once, when nothing of a partition (nil: of all) is in flight any more, and nothing that has ended is
-    /// in the store: what the intake doesn't count.
-    func whenSettled(partitionSlot: UInt16?, _ settled: @escaping @Sendable () -> Void) {
-        unsettled.append((partitionSlot, settled))
-        askForTurnEnd()
-    }
-
-    private func tellSettled() {
-        guard !unsettled.isEmpty else { return }
-        let settled = unsettled.filter { isSettled($0.partitionSlot) }
-        guard !settled.isEmpty else { return }
-        unsettled.removeAll { isSettled($0.partitionSlot) }
-        for waiter in settled { waiter.settled() }
-    }
-
-    private func isSettled(_ partitionSlot: UInt16?) -> Bool {
-        guard let partitionSlot else { return machine.count == 0 && residency.isSettled(nil) }
-        return !machine.holds(partition: partitionSlot) && residency.isSettled(partitionSlot)
-    }
-
-    /// Closes all connections at once and gives up what is still on them, without an outcome.
-    func end() {
-        hasEnded = true
-        for lane in lanes { lane.pool.close() }
-        while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
-        wallMilliseconds = wallClockMilliseconds()
-        // What they wait for doesn't move here any more.
-        residency.giveBackChanges(nil)
-        follow()
-        for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) && machine.state(slot) == .inFlight {
-            // Kafka would bring it again, and APNs may have it.
-            guard
-                jobs[slot].pointee.push.duplicates == .avoid || jobs[slot].pointee.push.expiration == .once
-            else { continue }
-            machine.giveUp(slot, .undeliverable, .answerLost, at: now)
-            act()
-        }
-        // Last, as the end of one can be of concern to another.
-        for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) {
-            counters.abandoned += 1
-            free(jobs.remove(slot))
-        }
-        // A record that isn't destroyed keeps its Kafka client from closing.
-        abandonWaiting(partitionSlot: nil)
-        for handle in residency.takeAllHandles() { letGo(handle) }
-        outcomes.flushPending()
-    }
-
     /// Counters with the state of this moment.
     func snapshot() -> ShardCounters {
         var snapshot = counters
-        snapshot.take(machine.milestones)
+        snapshot.take(machine.deliveryMilestones)
         if let storage {
             snapshot.store = storage.counters
-            snapshot.store.scansUnderWay = residency.scansUnderWay
-            snapshot.coldDevices = residency.evictedDevices
-            snapshot.residentItems = residency.restoredItems
-            snapshot.devicesAwaitingTurn = residency.devicesAwaitingTurn
+            snapshot.store.scansUnderWay = machine.scansUnderWay
+            snapshot.coldDevices = machine.evictedDevices
+            snapshot.residentItems = machine.restoredItems
+            snapshot.devicesAwaitingTurn = machine.devicesAwaitingTurn
         }
         snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
         snapshot.take(lanes.map(\.pool.totals))

@@ -14,22 +14,20 @@ final class ShardProducer: TimerHandler {
     private let logger: Logger
     /// A produce call that can't succeed ends the worker: an outcome must not be lost.
     private let fail: @Sendable (String, KafkaError) -> Void
-    private unowned var loop: EventLoop!
+    private unowned let loop: EventLoop
     private var writer = ByteWriter()
     private var timer: TimerID?
 
     /// Without transactions, which fence a worker that was stopped for long, nothing is produced while it isn't sure to have
     /// its partitions still: what it has to say may be another's to say by now. Nil with transactions.
     private let permit: SendPermit?
-    /// Tells the intake of outcomes and changes that are not produced.
-    private var report: (ShardReport) -> Void = { _ in }
-    /// Called when a blocked writer has room again.
-    private var resume: () -> Void = {}
+    /// Tells the intake of outcomes and changes that are not produced, and of freezes.
+    private let report: (ShardReport) -> Void
+    /// Called when a blocked writer has room again, and when the next transaction has begun.
+    private let resume: () -> Void
 
     private var order: ProduceOrder
     private var kept = KeptRecords()
-    /// To be told when a freeze has come to its end.
-    private var whenFrozen: (@Sendable (UInt64, Int) -> Void)?
     /// Callers of `afterThis` that wait, by their tickets, which count from 0.
     private var waiters: [(ticket: UInt64, body: () -> Void)] = []
     private var nextTicket: UInt64 = 0
@@ -38,31 +36,34 @@ final class ShardProducer: TimerHandler {
     /// Name of the error for which dead letters went without their values last; empty: none did.
     private var omission = ""
 
-    init(
-        producer: KafkaProducer, outcomes: KafkaTopic, deadLetters: KafkaTopic, changelog: KafkaTopic? = nil,
-        isTransactional: Bool = false, permit: SendPermit, logger: Logger,
-        fail: @escaping @Sendable (String, KafkaError) -> Void
-    ) {
-        self.producer = producer
-        self.outcomes = outcomes
-        self.deadLetters = deadLetters
-        self.changelog = changelog
-        self.permit = isTransactional ? nil : permit
-        self.logger = logger
-        self.fail = fail
-        order = ProduceOrder(isTransactional: isTransactional)
+    /// Producer and topics, shared by all shards of a worker.
+    struct Parts: Sendable {
+        var producer: KafkaProducer
+        var outcomes: KafkaTopic
+        var deadLetters: KafkaTopic
+        /// Nil: there is no changelog.
+        var changelog: KafkaTopic?
+        var isTransactional: Bool
+        var permit: SendPermit
+        /// A produce call that can't succeed ends the worker: an outcome must not be lost.
+        var fail: @Sendable (String, KafkaError) -> Void
     }
 
-    /// - Parameters:
-    ///   - resume: called when a blocked writer has room again, and when the next transaction has begun.
-    ///   - report: called for each outcome or change that is not produced, as its partition has gone.
-    func attach(
-        to loop: EventLoop, resume: @escaping () -> Void,
-        report: @escaping (ShardReport) -> Void
+    init(
+        _ parts: Parts, loop: EventLoop, logger: Logger, report: @escaping (ShardReport) -> Void,
+        resume: @escaping () -> Void
     ) {
+        producer = parts.producer
+        outcomes = parts.outcomes
+        deadLetters = parts.deadLetters
+        changelog = parts.changelog
+        permit = parts.isTransactional ? nil : parts.permit
+        fail = parts.fail
         self.loop = loop
-        self.resume = resume
+        self.logger = logger
         self.report = report
+        self.resume = resume
+        order = ProduceOrder(isTransactional: parts.isTransactional)
     }
 
     /// The shard should send nothing.
@@ -70,9 +71,6 @@ final class ShardProducer: TimerHandler {
 
     /// What is stored goes to other replicas as well.
     var hasChangelog: Bool { changelog != nil }
-
-    /// Changes are committed together with outcomes and offsets.
-    var isTransactional: Bool { order.isTransactional }
 
     /// Records written last wait for the next transaction. True also while frozen, whether or not any was written.
     var writesForNext: Bool { order.writesForNext }
@@ -184,7 +182,7 @@ final class ShardProducer: TimerHandler {
             case .forget(let before): kept.forget(before: before)
             case .gaveBack(let partitionSlot, _):
                 report(.gaveBack(slot: partitionSlot))
-            case .frozen(let number, let produced): whenFrozen?(number, produced)
+            case .frozen(let number, let produced): report(.frozen(number: number, produced: produced))
             case .released(let ticket):
                 guard let index = waiters.firstIndex(where: { $0.ticket == ticket }) else { continue }
                 waiters.remove(at: index).body()
@@ -279,12 +277,11 @@ final class ShardProducer: TimerHandler {
     // MARK: Transactions
 
     /// The transaction of this number is about to end: nothing more is produced in it, as soon as all is that was written so
-    /// far. What belongs together is written in one turn, and so is in one transaction. Then `done` is called with the
-    /// transaction's number, and the number of records that this writer has produced in all transactions.
+    /// far. What belongs together is written in one turn, and so is in one transaction. ``ShardReport/frozen(number:produced:)``
+    /// follows.
     ///
     /// - Parameter atOnce: the transaction is about to be aborted: what isn't produced yet waits for the next one.
-    func freeze(_ number: UInt64, atOnce: Bool, _ done: @escaping @Sendable (UInt64, Int) -> Void) {
-        whenFrozen = done
+    func freeze(_ number: UInt64, atOnce: Bool) {
         order.freeze(number, atOnce: atOnce)
         carryOut()
     }

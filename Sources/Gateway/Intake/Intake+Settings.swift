@@ -21,7 +21,7 @@ extension Intake {
         var longestAbsence: Int64
 
         var machine: WorkerMachine.Settings {
-            var machine = WorkerMachine.Settings(
+            let machine = WorkerMachine.Settings(
                 mode: mode, shards: shards,
                 gate: .init(jobs: maximumInFlight, bytes: maximumBytes, partitionShare: partitionShare),
                 commitInterval: commitInterval.wholeNanoseconds,

@@ -1,141 +1,128 @@
 import DeliveryCore
 import EventLoop
 import Kafka
-import RetryStore
 import SluiceModel
+import Synchronization
 
-/// Items whose devices get new tokens while the store has them.
+/// An item on its way to the shard of its device's new token.
+// Sendable: its job has memory of its own, and is handed over with it; the sender keeps nothing.
+struct Departure: @unchecked Sendable {
+    var job: Job
+    var item: ItemDeparture
+    /// Nil: it may be taken over at once.
+    var release: DepartureRelease?
+
+    var isReleased: Bool { release?.isReleased ?? true }
+}
+
+/// Says when a departure may be taken over: the changelog must not get what its new shard says of it before what the old
+/// one has said.
+final class DepartureRelease: Sendable {
+    private let value = Atomic<Bool>(false)
+
+    var isReleased: Bool { value.load(ordering: .acquiring) }
+    func release() { value.store(true, ordering: .releasing) }
+}
+
+/// Items whose devices get new tokens.
 extension Shard {
-    // MARK: Marks
-
-    /// The record's item was moved before the worker crashed, or the store had it and it has ended meanwhile: the record is
-    /// complete.
-    func isDone(_ push: PushJob, _ incoming: IncomingRecord) -> Bool {
-        guard
-            residency.hasEnded(incoming.place, of: incoming.device)
-                || residency.isMarked(incoming.place, push.apnsID)
-        else {
-            return false
+    func readdress(_ slot: UInt32, _ context: ActionContext) {
+        let job = jobs[slot]
+        let noted = job.pointee.notedToken
+        job.pointee.notedToken = nil
+        guard let token = noted.map({ UnsafeRawBufferPointer($0) }) ?? context.newToken else {
+            preconditionFailure("slot \(slot) moves to no token")
         }
-        push.release()
-        complete(incoming.partitionSlot, incoming.record.offset, isRepeated: true)
-        free(incoming.record)
-        return true
+        if outcomes.hasChangelog, job.pointee.storedToken == nil {
+            job.pointee.storedToken = Array(job.pointee.push.deviceToken)
+        }
+        freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
+        noted?.deallocate()
     }
 
-    /// The store has an item under another token than its record names: whoever reads that again has to know. With
-    /// transactions as well, as the item's own offset may be committed later than the move.
-    func mark(_ job: UnsafeMutablePointer<Job>, in handle: StorePartition, _ storage: ShardStore) {
-        let mark = StoreMark(offset: job.pointee.offset, apnsID: job.pointee.push.apnsID)
-        storage.write { $0.put(handle, mark) }
-        guard outcomes.hasChangelog else { return }
-        storage.valueWriter.removeAll()
-        ChangelogKey.encode(mark, into: &storage.valueWriter)
-        changeMark(mark.offset, job.pointee.partitionSlot, handle, isThere: true, storage)
+    func depart(_ slot: UInt32, _ item: ItemDeparture, _ context: ActionContext) {
+        readdress(slot, context)
+        if let writing = item.writing { write(slot, writing) }
+        var departure = Departure(job: jobs.remove(slot), item: item)
+        let shard = machine.shard(of: item.facts.device)
+        guard item.writing != nil else { return peers.handOver(departure, to: shard) }
+        if outcomes.hasChangelog {
+            let release = DepartureRelease()
+            departure.release = release
+            outcomes.afterThis { [self, device = item.facts.device] in
+                release.release()
+                peers.released(device, at: shard)
+            }
+        }
+        storage?.depart(departure)
+        askForTurnEnd()
     }
 
-    /// Marks of records that are committed by now are of no more use.
-    func forgetMarks(_ storage: ShardStore) {
-        guard residency.mustForgetMarks(at: loop.now.nanoseconds) else { return }
-        storage.forEachCommitted { residency.committed($0, $1) }
-        residency.forgetMarks()
+    /// An item comes whose device has a token of this shard now.
+    func adopt(_ departure: Departure) {
+        wallMilliseconds = wallClockMilliseconds()
+        // Older records first, of which the push could be the newer.
+        if !machine.hasEnded { takeAllRecords() }
+        switch machine.arrives(departure.item, isReleased: departure.isReleased) {
+        case .deferred(let handle): waiting.keep(.departure(departure), under: handle)
+        case .takeOver:
+            takeOver(departure)
+            follow()
+        case .leftOut: leaveOut(departure.job)
+        }
+        askForTurnEnd()
     }
 
-    /// The partition's log began anew: its marks are of other records.
-    func forgetMarks(partitionSlot: UInt16) {
-        residency.forgetMarks(partitionSlot)
+    /// Departures of this device may be taken over.
+    func goOn(_ device: DeviceKey) {
+        wallMilliseconds = wallClockMilliseconds()
+        for handle in machine.unreleased(of: device)
+        where waiting.departure(handle)?.isReleased == true { machine.release(handle, of: device) }
         follow()
         askForTurnEnd()
     }
 
-    func removeMark(_ place: RecordPlace) {
-        guard let storage, let handle = storage.handle(place.partitionSlot) else { return }
-        storage.write { $0.removeMark(handle, offset: place.offset) }
-        if outcomes.hasChangelog {
-            changeMark(place.offset, place.partitionSlot, handle, isThere: false, storage)
+    /// Takes an item over when all of its device is in memory.
+    func takeOver(_ departure: Departure) {
+        var departure = departure
+        guard
+            let route = routes.route(
+                of: departure.job.push,
+                makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
+        else {
+            _ = machine.cannotTakeOver(departure.item)
+            return leaveOut(departure.job)
         }
-    }
-
-    private func changeMark(
-        _ offset: Int64, _ partitionSlot: UInt16, _ handle: StorePartition, isThere: Bool,
-        _ storage: ShardStore
-    ) {
-        storage.keyWriter.removeAll()
-        ChangelogKey.mark(offset: offset).encode(into: &storage.keyWriter)
-        change(handle, partitionSlot, value: isThere ? storage.valueWriter.bytes : nil, storage)
-    }
-
-    // MARK: Token changes in a row
-
-    /// Remembers what a device's token was changed to.
-    func remember(
-        _ token: UnsafeRawBufferPointer, of device: DeviceKey, occurredMilliseconds: Int64,
-        _ origin: RecordOrigin
-    ) {
-        guard let storage,
-            let number = residency.remember(
-                device, occurredMilliseconds: occurredMilliseconds, origin: origin)
-        else { return }
-        storage.keepToken(token, number: number)
-    }
-
-    /// What has come to a device by a token change goes on where the device's own token has been changed to after that:
-    /// the two events come through two partitions, the later one perhaps first.
-    func moveOn(_ device: DeviceKey, after occurredMilliseconds: Int64) {
-        guard let storage, let change = residency.change(of: device, after: occurredMilliseconds) else {
-            return
+        departure.item.facts.topic = route.number
+        departure.job.topic = route.topic
+        let settlement = machine.takeOver(departure.item, at: now)
+        switch settlement {
+        case .deferred(let handle):
+            waiting.keep(.departure(departure), under: handle)
+            return act()
+        case .leftOut: return leaveOut(departure.job)
+        default: break
         }
-        storage.pastToken(change.number).withUnsafeBytes { token in
-            var context = ActionContext(newToken: token)
-            context.movedAtMilliseconds = change.occurredMilliseconds
-            // Also where it is this shard: as a departure it waits until all of that device is in memory.
-            _ = machine.tokenChanged(
-                device, to: plan.hasher.device(token), isElsewhere: true, origin: change.origin, at: now)
-            act(context)
+        settle(departure.job, settlement)
+        if let movedAt = departure.item.movedAtMilliseconds {
+            moveOn(departure.item.facts.device, after: movedAt)
         }
+        askForTurnEnd()
     }
 
-    // MARK: Token changes that wait
-
-    /// An item in flight takes a new token over when it is tried again. When the store has it, it does so under the old
-    /// token until then: the token change isn't done before, and is read again after a crash.
-    func noteMove(_ slot: UInt32, _ context: ActionContext) {
-        guard let token = context.newToken else { return }
-        jobs[slot].pointee.note(token)
-        residency.noted(slot, by: storage == nil ? nil : context.change)
-    }
-
-    /// Whether the outcome of a token change has to wait for items; then `incoming` is kept.
-    func mustWait(_ incoming: IncomingRecord, count: UInt32?) -> Bool {
-        guard residency.mustWait(incoming.place) else { return false }
-        residency.keepChange(incoming.place, waiting.keep(.change(incoming, count: count)))
-        return true
-    }
-
-    /// Gives the outcomes of token changes that nothing holds up any more. When all of the turn is done: decoding doesn't
-    /// come in the way of what is being decoded.
-    func finishChanges() {
-        for handle in residency.takeChangesDone() {
-            guard case .change(let incoming, let count)? = waiting.take(handle) else { continue }
-            if incoming.isReplay {
-                replayed(incoming)
-                continue
-            }
-            guard
-                case .control(let control)? = try? decoder.decode(
-                    jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds)
-            else { preconditionFailure("a token change is no job any more") }
-            end(
-                control, incoming, .applied, count,
-                OutcomeSource(record: incoming.record, partitionSlot: incoming.partitionSlot))
-        }
-    }
-
-    /// A token change is given back to Kafka.
-    func giveBackChange(_ handle: UInt32) {
-        guard case .change(let incoming, _)? = waiting.take(handle) else { return }
+    /// Frees an item that can't be taken over. The store has it under its new token and brings it when it is due, or Kafka
+    /// has it after a restart.
+    func leaveOut(_ job: consuming Job) {
         counters.abandoned += 1
-        giveBack(incoming.partitionSlot)
-        free(incoming.record)
+        free(job)
+        act()
+    }
+
+    /// What has come to a device by a token change goes on where the device's own token has been changed to after that.
+    func moveOn(_ device: DeviceKey, after occurredMilliseconds: Int64) {
+        guard let storage,
+            let number = machine.moveOn(device, after: occurredMilliseconds, at: now)
+        else { return }
+        storage.pastToken(number).withUnsafeBytes { act(ActionContext(newToken: $0)) }
     }
 }

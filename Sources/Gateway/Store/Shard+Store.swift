@@ -1,3 +1,4 @@
+import APNS
 import DeliveryCore
 import EventLoop
 import Kafka
@@ -5,237 +6,170 @@ import Logging
 import RetryStore
 import SluiceModel
 
-/// What the delivery machine asks of the store, and what the store answers.
+/// What the machine asks of the store, and what the store answers.
 extension Shard {
     // MARK: Partitions
 
     /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
     /// - Parameter earlierFrom: items that the store has above that, from this offset on, are of an earlier log of the topic.
     func begin(
-        partitionSlot: UInt16, _ handle: StorePartition, readThrough: Int64, earlierFrom: Int64,
+        _ slot: UInt16, _ handle: StorePartition, readThrough: Int64, earlierFrom: Int64,
         _ committed: CommittedOffset, _ marks: [StoreMark]
     ) {
         guard let storage else { return }
-        outcomes.begin(partitionSlot: partitionSlot)
-        storage.begin(partitionSlot, handle, committed)
-        residency.begin(partitionSlot, readThrough: readThrough, earlierFrom: earlierFrom)
-        residency.committed(partitionSlot, committed.offset)
-        for mark in marks {
-            // All shards know them, and one has them forgotten.
-            residency.foundMark(
-                RecordPlace(partitionSlot: partitionSlot, offset: mark.offset), mark.apnsID,
-                forgets: plan.index == 0)
-        }
-        machine.begin(partition: partitionSlot)
+        outcomes.begin(partitionSlot: slot)
+        storage.begin(slot, handle, committed)
+        machine.begin(
+            slot, partition: handle.number, readThrough: readThrough, earlierFrom: earlierFrom,
+            committed: committed.offset, marks: marks.map { (offset: $0.offset, id: $0.apnsID) })
         wallMilliseconds = wallClockMilliseconds()
         follow()
         askForTurnEnd()
     }
 
+    /// The devices of these items have something in the store, as far as is known.
+    func found(_ slot: UInt16, _ keys: [ItemKey]) {
+        for key in keys { machine.found(key.device, offset: key.offset, slot) }
+    }
+
+    /// Items of these devices were on their way out.
+    func awaited(_ slot: UInt16, _ devices: [DeviceKey]) {
+        for device in devices { machine.awaited(device, slot) }
+    }
+
     /// All that the store has of a partition was told by `found`.
-    func scanned(_ partitionSlot: UInt16) {
-        residency.scanned(partitionSlot)
+    func scanned(_ slot: UInt16) {
+        machine.scanned(slot)
         askForTurnEnd()
-    }
-
-    /// Nothing more of a partition goes to the store, or comes from it.
-    func end(partitionSlot: UInt16) {
-        outcomes.end(partitionSlot: partitionSlot)
-        unsettled.removeAll { $0.partitionSlot == partitionSlot }
-        guard let storage else { return }
-        residency.end(partitionSlot)
-        follow()
-        storage.end(partitionSlot)
-        askForTurnEnd()
-    }
-
-    /// Lets go of what waits for devices to come from the store.
-    func abandonWaiting(partitionSlot: UInt16?) {
-        residency.abandon(partitionSlot)
-        follow()
     }
 
     // MARK: Puts
 
-    /// Has the store take what waits of a partition's records below `offset`, so that their offsets are complete.
-    func relieve(partitionSlot: UInt16, below offset: Int64) {
-        guard !hasEnded, storage?.handle(partitionSlot) != nil else { return }
-        // Records that are still in the ring may be among them.
-        takeRecords()
-        machine.relieve(partition: partitionSlot, below: offset, at: now)
-        act()
-    }
-
-    /// Has the store take an item as it is.
-    func put(_ slot: UInt32, version: UInt64) {
-        guard let storage else {
-            freedBytes += jobs[slot].pointee.moveToOwnMemory()
-            return
-        }
-        // It may have ended since, in the same call.
-        guard machine.state(slot).isLive else { return }
-        // A move can't be put off: the token change that it follows from is done.
-        guard residency.mayPut(slot, jobs[slot].pointee.device) else {
-            return machine.storeFailed(slot, version: version)
-        }
-        guard let handle = storage.handle(jobs[slot].pointee.partitionSlot) else { return }
-        write(slot, to: handle, storage)
-        residency.confirms(slot, version: version)
-        askForTurnEnd()
-    }
-
     /// Writes an item under its present token.
-    func write(_ slot: UInt32, to handle: StorePartition, _ storage: ShardStore) {
+    func write(_ slot: UInt32, _ writing: ItemWriting) {
+        let partitionSlot = writing.place.partitionSlot
+        guard let storage, let handle = storage.handle(partitionSlot) else { return }
         let job = jobs[slot]
-        let progress = machine.progressToStore(slot, at: now)
-        let key = ItemKey(device: job.pointee.device, offset: job.pointee.offset)
-        let due = progress.dueMilliseconds
-        let write = residency.put(slot, job.pointee.place, key.device, due: due)
+        let key = ItemKey(device: writing.device, offset: job.pointee.offset)
+        let (due, write) = (writing.progress.dueMilliseconds, writing.write)
         var oldKey: [UInt8]?
         if let left = write.leaves {
-            storage.write {
-                $0.remove(handle, ItemKey(device: left.device, offset: key.offset), due: left.due)
-            }
+            storage.leave(handle, ItemKey(device: left.device, offset: key.offset), due: left.due)
             if outcomes.hasChangelog {
-                job.pointee.writeChangelogKey(to: &storage.keyWriter)
-                oldKey = Array(storage.keyWriter.bytes)
+                oldKey = Array(storage.key { job.pointee.writeChangelogKey(to: &$0) })
             }
         }
         let stored = StoredPush(
-            push: job.pointee.push, progress: StoredPush.Progress(progress), partition: job.pointee.partition,
+            push: job.pointee.push, progress: StoredPush.Progress(writing.progress),
+            partition: job.pointee.partition,
             offset: key.offset, polledMilliseconds: job.pointee.polledMilliseconds)
         job.pointee.storedToken = nil
         if outcomes.hasChangelog {
-            storage.valueWriter.removeAll()
-            let push = ChangelogKey.encode(stored, due: due, into: &storage.valueWriter)
-            job.pointee.writeChangelogKey(to: &storage.keyWriter)
-            change(handle, job.pointee.partitionSlot, value: storage.valueWriter.bytes, storage)
-            storage.write {
-                $0.put(
-                    handle, key, due: due, replacingDue: write.replacesDue,
-                    value: UnsafeRawBufferPointer(rebasing: storage.valueWriter.bytes[push...]))
-            }
+            var start = 0
+            let value = storage.value { start = ChangelogKey.encode(stored, due: due, into: &$0) }
+            change(partitionSlot, handle, storage.key { job.pointee.writeChangelogKey(to: &$0) }, value)
+            storage.put(
+                handle, key, due: due, replacingDue: write.replacesDue,
+                value: UnsafeRawBufferPointer(rebasing: value[start...]))
         } else {
-            storage.write { $0.put(handle, key, due: due, replacingDue: write.replacesDue, stored) }
+            storage.put(handle, key, due: due, replacingDue: write.replacesDue, stored)
         }
-        if write.marks { mark(job, in: handle, storage) }
-        if let oldKey {
-            // Last: without transactions a crash may come between, and then the item is there twice rather than lost.
-            storage.keyWriter.removeAll()
-            oldKey.withUnsafeBytes { storage.keyWriter.append($0) }
-            change(handle, job.pointee.partitionSlot, value: nil, storage)
+        if write.marks {
+            mark(
+                StoreMark(offset: key.offset, apnsID: job.pointee.push.apnsID), partitionSlot, handle, storage
+            )
         }
-        storage.counters.puts += 1
+        // Last: without transactions a crash may come between, and then the item is there twice rather than lost.
+        oldKey?.withUnsafeBytes { change(partitionSlot, handle, $0, nil) }
+        askForTurnEnd()
     }
 
-    /// Tells the changelog of what the store has now under the key that was written, or (nil) hasn't any more.
-    func change(
-        _ handle: StorePartition, _ partitionSlot: UInt16, value: UnsafeRawBufferPointer?,
-        _ storage: ShardStore
+    /// Tells the changelog of what the store has now under a key, or (nil) hasn't any more.
+    private func change(
+        _ slot: UInt16, _ handle: StorePartition, _ key: UnsafeRawBufferPointer,
+        _ value: UnsafeRawBufferPointer?
     ) {
         outcomes.change(
-            handle.number, key: storage.keyWriter.bytes, value: value,
-            opaque: ChangeSource(shard: UInt16(plan.index), epoch: storage.epoch).opaque,
-            partitionSlot: partitionSlot)
-        storage.changed()
+            handle.number, key: key, value: value, opaque: ChangeSource(machine.changeEpoch).opaque,
+            partitionSlot: slot)
+        machine.changed()
     }
 
-    /// In the partition that brought it, and in those of the device's items: after a new token they can be others.
-    func keepPresence(_ number: UInt32, _ context: ActionContext) {
-        guard let storage else { return }
-        let known = residency.keep(machine.presence(number, at: now))
+    // MARK: Marks
+
+    /// The store has an item under another token than its record names: whoever reads that again has to know. With
+    /// transactions as well, as the item's own offset may be committed later than the move.
+    private func mark(
+        _ mark: StoreMark, _ slot: UInt16, _ handle: StorePartition, _ storage: ShardStore
+    ) {
+        storage.put(handle, mark)
+        guard outcomes.hasChangelog else { return }
+        let value = storage.value { ChangelogKey.encode(mark, into: &$0) }
+        let key = storage.key { ChangelogKey.mark(offset: mark.offset).encode(into: &$0) }
+        change(slot, handle, key, value)
+    }
+
+    func removeMark(_ place: RecordPlace) {
+        guard let storage, let handle = storage.handle(place.partitionSlot) else { return }
+        storage.removeMark(handle, offset: place.offset)
+        guard outcomes.hasChangelog else { return }
+        let key = storage.key { ChangelogKey.mark(offset: place.offset).encode(into: &$0) }
+        change(place.partitionSlot, handle, key, nil)
+    }
+
+    private func forgetMarks(_ storage: ShardStore) {
+        guard machine.mustForgetMarks(at: loop.now.nanoseconds) else { return }
+        storage.forEachCommitted { machine.committed($0, $1) }
+        machine.forgetMarks()
+    }
+
+    // MARK: Presences
+
+    /// - Parameter item: the slot of a push of the device, ``DeliveryMachine/noSlot`` when it has none here.
+    func keepPresence(_ known: KnownPresence, in slot: UInt16, _ item: UInt32, _ context: ActionContext) {
+        guard let storage, let handle = storage.handle(slot) else { return }
         let state = DeviceState(
             presence: known.presence.rawValue, isAwaited: known.isAwaited,
             learnedMilliseconds: known.learned.milliseconds, learnedOffset: known.learned.offset,
             expiryMilliseconds: known.expiryMilliseconds)
-        keep(state, of: known.device, in: known.partition, number, context, storage)
-        var last = known.partition
-        machine.forEachPartition(ofPresence: number) { partition in
-            guard partition != last else { return }
-            last = partition
-            keep(state, of: known.device, in: partition, number, context, storage)
-        }
         askForTurnEnd()
-    }
-
-    private func keep(
-        _ state: DeviceState, of device: DeviceKey, in partitionSlot: UInt16, _ number: UInt32,
-        _ context: ActionContext, _ storage: ShardStore
-    ) {
-        guard let handle = storage.handle(partitionSlot) else { return }
-        guard outcomes.hasChangelog, let token = token(ofPresence: number, context) else {
-            return storage.write { $0.put(handle, device: device, state) }
+        guard outcomes.hasChangelog, let token = token(ofPresence: item, context) else {
+            return storage.put(handle, known.device, state)
         }
-        storage.write { $0.put(handle, device: device, state, token: token) }
-        storage.keyWriter.removeAll()
-        ChangelogKey.device(deviceToken: token).encode(into: &storage.keyWriter)
-        storage.valueWriter.removeAll()
-        ChangelogKey.encode(state, into: &storage.valueWriter)
-        change(handle, partitionSlot, value: storage.valueWriter.bytes, storage)
-    }
-
-    /// Has the store and the changelog forget a presence that has expired.
-    func forgetPresence(_ load: RequestedLoad, token: UnsafeRawBufferPointer, _ storage: ShardStore) {
-        guard residency.mayForgetPresence(load), let handle = storage.handle(load.partitionSlot) else {
-            return
-        }
-        storage.write { $0.remove(handle, device: load.device) }
-        storage.counters.forgotten += 1
-        guard outcomes.hasChangelog, !token.isEmpty else { return }
-        storage.keyWriter.removeAll()
-        ChangelogKey.device(deviceToken: token).encode(into: &storage.keyWriter)
-        change(handle, load.partitionSlot, value: nil, storage)
+        storage.put(handle, known.device, state, token: token)
+        let key = storage.key { ChangelogKey.device(deviceToken: token).encode(into: &$0) }
+        change(slot, handle, key, storage.value { ChangelogKey.encode(state, into: &$0) })
     }
 
     /// Presences come from device events, from items whose receipts don't come, and with items that come to a device: then
     /// the event's token is the old one.
-    private func token(ofPresence number: UInt32, _ context: ActionContext) -> UnsafeRawBufferPointer? {
+    private func token(ofPresence item: UInt32, _ context: ActionContext) -> UnsafeRawBufferPointer? {
         if context.newToken == nil, let token = context.deviceToken { return token }
-        let slot = machine.item(ofPresence: number)
-        return slot == DeliveryMachine.noSlot ? nil : jobs[slot].pointee.push.deviceToken
+        return item == DeliveryMachine.noSlot ? nil : jobs[item].pointee.push.deviceToken
     }
 
-    /// The item leaves memory; the store has it.
-    func evict(_ slot: UInt32) {
-        residency.evict(slot, jobs[slot].pointee.device, jobs[slot].pointee.partitionSlot)
-        release(slot)
-        askForTurnEnd()
+    /// Has the store and the changelog forget a presence that has expired.
+    private func forgetPresence(
+        _ load: RequestedLoad, token: UnsafeRawBufferPointer, _ storage: ShardStore
+    ) {
+        guard let handle = storage.handle(load.partitionSlot) else { return }
+        storage.forget(handle, load.device)
+        guard outcomes.hasChangelog, !token.isEmpty else { return }
+        let key = storage.key { ChangelogKey.device(deviceToken: token).encode(into: &$0) }
+        change(load.partitionSlot, handle, key, nil)
     }
 
     // MARK: Ends
 
-    /// What an outcome of this slot's job is for. An item of the store is to be removed when the outcome is safe.
-    func source(of slot: UInt32) -> OutcomeSource {
-        let job = jobs[slot]
-        var source = OutcomeSource(job: job)
-        guard residency.isStored(slot), let storage else { return source }
-        source.isStored = true
-        source.isOffsetDone = job.pointee.isOffsetDone
-        if outcomes.hasChangelog { job.pointee.writeChangelogKey(to: &storage.keyWriter) }
-        if residency.ends(slot, job.pointee.device) != nil { end(job.pointee.ended, storage) }
-        return source
-    }
-
-    /// The same of a job without a slot.
-    func source(of job: UnsafeMutablePointer<Job>, _ facts: ResidentFacts?) -> OutcomeSource {
-        var source = OutcomeSource(job: job)
-        guard let facts, facts.storedDue != nil, let storage else { return source }
-        source.isStored = true
-        source.isOffsetDone = job.pointee.isOffsetDone
-        if outcomes.hasChangelog { job.pointee.writeChangelogKey(to: &storage.keyWriter) }
-        if residency.ends(job.pointee.place, facts, job.pointee.device) != nil {
-            end(job.pointee.ended, storage)
-        }
-        return source
-    }
-
-    /// An item of the store ends; where there is a changelog, its key was written.
-    func end(_ item: EndedItem, _ storage: ShardStore) {
-        if outcomes.isTransactional, let handle = storage.handle(item.place.partitionSlot) {
+    /// An item of the store ends: its key in the changelog is removed, or kept until it is.
+    func remove(_ removal: OutcomeFacts.Removal, _ slot: UInt16, _ writeKey: (inout ByteWriter) -> Void) {
+        guard let storage else { return }
+        switch removal {
+        case .none: break
+        case .now:
             // In one transaction with the outcome.
-            change(handle, item.place.partitionSlot, value: nil, storage)
-        } else if outcomes.hasChangelog {
-            storage.keepChangelogKey(of: item)
+            if let handle = storage.handle(slot) { change(slot, handle, storage.key(writeKey), nil) }
+        case .later(let item): storage.keepChangelogKey(of: item, storage.key(writeKey))
         }
     }
 
@@ -244,18 +178,11 @@ extension Shard {
         guard let storage else { return }
         for item in items {
             let slot = item.place.partitionSlot
-            guard let (found, key) = residency.remove(item), let handle = storage.handle(slot)
-            else { continue }
-            storage.write {
-                $0.remove(handle, ItemKey(device: key.device, offset: found.place.recordOffset), due: key.due)
-            }
-            storage.counters.removals += 1
-            guard let changelogKey = storage.takeChangelogKey(of: found) else { continue }
-            storage.keyWriter.removeAll()
-            changelogKey.withUnsafeBytes { storage.keyWriter.append($0) }
-            change(handle, slot, value: nil, storage)
+            guard let (found, key) = machine.remove(item), let handle = storage.handle(slot) else { continue }
+            storage.remove(
+                handle, ItemKey(device: key.device, offset: found.place.recordOffset), due: key.due)
+            storage.takeChangelogKey(of: found)?.withUnsafeBytes { change(slot, handle, $0, nil) }
         }
-        askForTurnEnd()
     }
 
     // MARK: Batches
@@ -266,56 +193,165 @@ extension Shard {
         follow()
         if let storage {
             forgetMarks(storage)
-            askForLoads(storage)
+            follow()
+            let mayBeMore = machine.askForLoads(at: loop.now.nanoseconds)
+            follow()
+            // What has gone on is sent, and the next ones follow, when others have had their turn.
+            if mayBeMore { wakeup.signal() }
         }
-        tellIntake()
+        for ready in machine.takeReports() { report(ready) }
+        if let news = machine.takeNews(holdsBack: outcomes.writesForNext) { report(.progress(news)) }
         if let storage { submitBatch(storage) }
     }
 
     private func submitBatch(_ storage: ShardStore) {
-        guard !storage.batch.isEmpty else { return }
+        guard storage.hasBatch else { return }
         let requests = ShardStore.Requests(
-            residency: residency.takeRequests(), departures: storage.takeDepartures())
+            residency: machine.takeRequests(), departures: storage.takeDepartures())
         let (peers, shards) = (peers, plan.shards)
         storage.store.submit(storage.takeBatch()) { [self] result in
             // On the store's thread: so another shard hears of an item before a load of its own can find it, and what it
             // asks for the item comes after what was asked here.
             for departure in requests.departures {
-                peers.handOver(departure, to: shardIndex(of: departure.job.device, shards: shards))
+                peers.handOver(
+                    departure, to: shardIndex(of: departure.item.facts.device, shards: shards))
             }
-            loop.execute { [self] in batchEnded(requests, result) }
+            loop.execute { [self] in batchEnded(requests.residency, result) }
         }
-    }
-
-    private func tellIntake() {
-        // What is complete because of a record that waits for the next transaction must not be committed in this one.
-        guard !news.isEmpty, !outcomes.writesForNext || hasEnded else { return }
-        report(.progress(exchange(&news, with: ShardProgress())))
     }
 
     /// A batch was done, or never will be: then the worker ends.
-    private func batchEnded(_ requests: ShardStore.Requests, _ result: BatchResult) {
-        guard let storage, !hasEnded, result.error == nil else { return }
+    private func batchEnded(_ requests: StoreRequests, _ result: BatchResult) {
+        guard let storage, !machine.hasEnded, result.error == nil else { return }
         wallMilliseconds = wallClockMilliseconds()
-        residency.done(requests.residency)
-        for put in requests.residency.puts {
-            machine.stored(put.slot, version: put.version, at: now)
-            act(ActionContext(stored: put.slot))
+        machine.done(requests)
+        for put in requests.puts {
+            machine.stored(put, at: now)
+            act()
         }
         follow()
-        for (load, loaded) in zip(requests.residency.loads, result.loads) {
-            take(load, loaded, result, storage)
-        }
+        for (load, loaded) in zip(requests.loads, result.loads) { take(load, loaded, result, storage) }
         askForTurnEnd()
     }
 
-    /// The store fails, or works again.
-    func storeFails(_ isFailing: Bool) { residency.storeFails(isFailing) }
+    // MARK: Loads
 
-    /// All that was asked of the store so far is on its way to it. Returns what was written since this was asked last.
-    func flushToStore() -> StoreFlush {
-        guard let storage else { return StoreFlush() }
-        submitToStore()
-        return storage.takeFlush(shard: plan.index)
+    /// Takes in what one load has brought.
+    private func take(
+        _ load: RequestedLoad, _ loaded: LoadedDevice, _ result: BatchResult, _ storage: ShardStore
+    ) {
+        let items = result.items[loaded.items]
+        if machine.beginLoad(load, last: items.last?.offset) {
+            restore(loaded, load, result, storage)
+            for item in items {
+                let verdict = machine.judge(offset: item.offset, load)
+                if let handle = verdict.completes, let incoming = waiting.takeRecord(handle) {
+                    free(incoming.record)
+                }
+                if let place = verdict.restore { restore(item, place, load, result.push(item), storage) }
+            }
+        }
+        machine.endLoad()
+        follow()
+    }
+
+    private func restore(
+        _ loaded: LoadedDevice, _ load: RequestedLoad, _ result: BatchResult, _ storage: ShardStore
+    ) {
+        guard let state = loaded.state, let presence = Presence(rawValue: state.presence) else { return }
+        let known = KnownPresence(
+            device: load.device, presence: presence,
+            learned: ReportTime(milliseconds: state.learnedMilliseconds, offset: state.learnedOffset),
+            partition: load.partitionSlot, expiryMilliseconds: state.expiryMilliseconds)
+        if machine.restore(known, load, at: now) {
+            forgetPresence(load, token: result.token(loaded), storage)
+        }
+        act()
+    }
+
+    /// Takes an item back.
+    private func restore(
+        _ item: LoadedItem, _ place: RecordPlace, _ load: RequestedLoad, _ bytes: UnsafeRawBufferPointer,
+        _ storage: ShardStore
+    ) {
+        let stored: StoredPush
+        do throws(StoredPushError) {
+            stored = try readItem(item, bytes)
+        } catch {
+            storage.count(.damaged)
+            logger.critical(
+                "an item of the store can't be read; it stays there",
+                metadata: metadata(of: item, load, storage, error))
+            return
+        }
+        storage.count(.loaded)
+        if let part = stored.unsendablePart {
+            storage.count(.unsendable)
+            logger.error(
+                """
+                an item of the store exceeds a limit of this version, which can't send it: it ends as undeliverable. Run the \
+                version that wrote it, or see why its producer needs that
+                """, metadata: metadata(of: item, load, storage, part.rawValue))
+            return refuse(stored, .notSendable, item, place, load)
+        }
+        let push = stored.push
+        guard
+            let route = routes.route(
+                of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
+        else {
+            // The item's app isn't configured any more.
+            return refuse(stored, .noCredential, item, place, load)
+        }
+        let job = Job(
+            push: push, record: nil, topic: route.topic, polledMilliseconds: stored.polledMilliseconds,
+            partition: stored.partition, offset: item.offset, heldBytes: Job.heldBytes(of: bytes.count),
+            lane: route.lane, app: route.app)
+        freedBytes -= job.heldBytes
+        let settlement = machine.restore(
+            facts(of: job, route, load.device, place), place, ItemProgress(stored.progress, due: item.due),
+            at: now)
+        if settlement == .leftOut {
+            loop.schedule(at: MonotonicTime(nanoseconds: machine.retryLoadsAt), handler: storage)
+        }
+        settle(job, settlement)
+    }
+
+    /// Reads a push whose offset fits into an outcome's source.
+    private func readItem(
+        _ item: LoadedItem, _ bytes: UnsafeRawBufferPointer
+    ) throws(StoredPushError) -> StoredPush {
+        guard OutcomeSource.offsets.contains(item.offset) else { throw .invalid(.offset) }
+        return try StoredPush.inOwnMemory(bytes)
+    }
+
+    private func metadata(
+        of item: LoadedItem, _ load: RequestedLoad, _ storage: ShardStore, _ problem: some Sendable
+    ) -> Logger.Metadata {
+        [
+            "directory": "\(storage.store.directory)",
+            "partition": "\(storage.handle(load.partitionSlot).map { "\($0.number)" } ?? "?")",
+            "offset": "\(item.offset)", "problem": "\(problem)",
+        ]
+    }
+
+    /// Ends an item that can't be sent.
+    private func refuse(
+        _ stored: StoredPush, _ cause: OutcomeCause, _ item: LoadedItem, _ place: RecordPlace,
+        _ load: RequestedLoad
+    ) {
+        let progress = ItemProgress(stored.progress, due: item.due)
+        let facts = machine.refuseRestored(place, load, progress)
+        var outcome = Outcome(
+            .undeliverable, of: stored.push, sourceTopic: sourceTopic, partition: stored.partition,
+            offset: item.offset, polledMilliseconds: stored.polledMilliseconds,
+            finishedMilliseconds: wallMilliseconds)
+        outcome.cause = cause
+        outcome.attempts = stored.progress.attempts
+        outcome.firstSentMilliseconds = stored.progress.firstSentMilliseconds
+        remove(facts.removal, load.partitionSlot) {
+            ChangelogKey.item(offset: item.offset, deviceToken: stored.push.deviceToken).encode(into: &$0)
+        }
+        write(outcome, source: OutcomeSource(facts))
+        stored.push.release()
     }
 }

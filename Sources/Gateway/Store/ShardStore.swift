@@ -3,7 +3,8 @@ import EventLoop
 import RetryStore
 import SluiceModel
 
-/// A shard's side of the store: handles of partitions, and what is asked for in a turn. ``DeviceResidency`` decides. Belongs to the shard's thread.
+/// A shard's side of the store: handles of partitions, and what is asked for in a turn. ``ShardMachine`` decides. Belongs to
+/// the shard's thread.
 final class ShardStore: TimerHandler {
     /// What a batch asks for, in its order.
     struct Requests {
@@ -18,7 +19,7 @@ final class ShardStore: TimerHandler {
     }
 
     let store: RetryStore
-    private(set) var batch: StoreBatch
+    private var batch: StoreBatch
     /// Items that go to other shards with the batch.
     private var departures: [Departure] = []
     /// By slot.
@@ -27,17 +28,10 @@ final class ShardStore: TimerHandler {
     private var changelogKeys: [EndedItem: [UInt8]] = [:]
     /// New tokens of past token changes, by their numbers.
     private var pastTokens: [[UInt8]] = []
-    /// Called when the line for loads is short.
-    private var whenShort: [@Sendable () -> Void] = []
-    /// Of the changelog: what was produced between two barriers, which those who wait for its acknowledgement go by.
-    private(set) var epoch: UInt32 = 0
-    private var produced = 0
-    var keyWriter = ByteWriter(minimumCapacity: 128)
-    var valueWriter = ByteWriter(minimumCapacity: 1024)
-    /// Something was written since the last barrier.
-    private var hasWritten = false
+    private var keyWriter = ByteWriter(minimumCapacity: 128)
+    private var valueWriter = ByteWriter(minimumCapacity: 1024)
     private let wake: () -> Void
-    var counters = StoreCounters()
+    private(set) var counters = StoreCounters()
 
     /// Items from the store in memory before no more are loaded, and at once.
     static let mostRestored = 8192
@@ -90,7 +84,23 @@ final class ShardStore: TimerHandler {
 
     // MARK: Bytes
 
-    func keepChangelogKey(of item: EndedItem) { changelogKeys[item] = Array(keyWriter.bytes) }
+    /// Encodes a key of the changelog. Valid until the next one.
+    func key(_ encode: (inout ByteWriter) -> Void) -> UnsafeRawBufferPointer {
+        keyWriter.removeAll()
+        encode(&keyWriter)
+        return keyWriter.bytes
+    }
+
+    /// Encodes a value of the changelog. Valid until the next one.
+    func value(_ encode: (inout ByteWriter) -> Void) -> UnsafeRawBufferPointer {
+        valueWriter.removeAll()
+        encode(&valueWriter)
+        return valueWriter.bytes
+    }
+
+    func keepChangelogKey(of item: EndedItem, _ key: UnsafeRawBufferPointer) {
+        changelogKeys[item] = Array(key)
+    }
 
     func takeChangelogKey(of item: EndedItem) -> [UInt8]? { changelogKeys.removeValue(forKey: item) }
 
@@ -101,67 +111,79 @@ final class ShardStore: TimerHandler {
 
     func pastToken(_ number: Int) -> [UInt8] { pastTokens.indices.contains(number) ? pastTokens[number] : [] }
 
-    // MARK: Requests
+    // MARK: The batch
 
-    func write(_ body: (inout StoreBatch) -> Void) { body(&batch) }
+    /// Has the store look for a device in a partition; not in one that has ended.
+    func load(_ slot: UInt16, _ device: DeviceKey, withItems: Bool) {
+        guard let handle = handle(slot) else { return }
+        batch.load(handle, device, withItems: withItems)
+        counters.loads += 1
+    }
+
+    func put(
+        _ handle: StorePartition, _ key: ItemKey, due: Int64, replacingDue: Int64?, _ push: StoredPush
+    ) {
+        batch.put(handle, key, due: due, replacingDue: replacingDue, push)
+        counters.puts += 1
+    }
+
+    /// - Parameter value: the bytes of a ``StoredPush``.
+    func put(
+        _ handle: StorePartition, _ key: ItemKey, due: Int64, replacingDue: Int64?,
+        value: UnsafeRawBufferPointer
+    ) {
+        batch.put(handle, key, due: due, replacingDue: replacingDue, value: value)
+        counters.puts += 1
+    }
+
+    /// An item has ended.
+    func remove(_ handle: StorePartition, _ key: ItemKey, due: Int64) {
+        batch.remove(handle, key, due: due)
+        counters.removals += 1
+    }
+
+    /// An item leaves a key for another one.
+    func leave(_ handle: StorePartition, _ key: ItemKey, due: Int64) { batch.remove(handle, key, due: due) }
+
+    func put(_ handle: StorePartition, _ mark: StoreMark) { batch.put(handle, mark) }
+
+    func removeMark(_ handle: StorePartition, offset: Int64) { batch.removeMark(handle, offset: offset) }
+
+    func put(_ handle: StorePartition, _ device: DeviceKey, _ state: DeviceState) {
+        batch.put(handle, device: device, state)
+    }
+
+    /// - Parameter token: the device's, for the changelog's key.
+    func put(
+        _ handle: StorePartition, _ device: DeviceKey, _ state: DeviceState, token: UnsafeRawBufferPointer
+    ) {
+        batch.put(handle, device: device, state, token: token)
+    }
+
+    func forget(_ handle: StorePartition, _ device: DeviceKey) {
+        batch.remove(handle, device: device)
+        counters.forgotten += 1
+    }
 
     func depart(_ departure: Departure) { departures.append(departure) }
 
-    /// A record was written to the changelog.
-    func changed() { produced += 1 }
-
-    func callWhenShort(_ body: @escaping @Sendable () -> Void) { whenShort.append(body) }
-
-    /// The line for loads is short.
-    func lineIsShort() {
-        guard !whenShort.isEmpty else { return }
-        for body in exchange(&whenShort, with: []) { body() }
-    }
+    /// Something is to be handed over to the store.
+    var hasBatch: Bool { !batch.isEmpty }
 
     /// Takes what has gathered for the store, with an empty batch in its place.
-    func takeBatch() -> StoreBatch {
-        hasWritten = true
-        return exchange(&batch, with: store.makeBatch())
-    }
+    func takeBatch() -> StoreBatch { exchange(&batch, with: store.makeBatch()) }
 
     func takeDepartures() -> [Departure] { exchange(&departures, with: []) }
 
-    /// What was written since this was asked last.
-    func takeFlush(shard: Int) -> StoreFlush {
-        var flush = StoreFlush()
-        flush.hasWritten = hasWritten
-        flush.source = ChangeSource(shard: UInt16(shard), epoch: epoch)
-        flush.produced = produced
-        hasWritten = false
-        epoch &+= 1
-        produced = 0
-        return flush
-    }
-}
+    /// What becomes of items that were found.
+    enum Found { case loaded, damaged, unsendable }
 
-/// Records and items that wait, under the handles by which ``DeviceResidency`` knows them.
-struct WaitingEvents {
-    enum Event {
-        case record(IncomingRecord)
-        case departure(Departure)
-        /// A token change whose outcome waits for items in flight; the number of items that it concerns.
-        case change(IncomingRecord, count: UInt32?)
-    }
-
-    private var events: [UInt32: Event] = [:]
-    private var nextHandle: UInt32 = 0
-
-    mutating func keep(_ event: Event) -> UInt32 {
-        nextHandle &+= 1
-        events[nextHandle] = event
-        return nextHandle
-    }
-
-    mutating func take(_ handle: UInt32) -> Event? { events.removeValue(forKey: handle) }
-
-    /// A departure that waits under a handle; nil: something else does.
-    func departure(_ handle: UInt32) -> Departure? {
-        if case .departure(let departure)? = events[handle] { departure } else { nil }
+    func count(_ found: Found) {
+        switch found {
+        case .loaded: counters.loaded += 1
+        case .damaged: counters.damaged += 1
+        case .unsendable: counters.unsendable += 1
+        }
     }
 }
 

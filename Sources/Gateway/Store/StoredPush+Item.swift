@@ -41,11 +41,8 @@ extension ItemProgress {
         firstSentMilliseconds = stored.firstSentMilliseconds ?? 0
         expiryMilliseconds = stored.expiryMilliseconds ?? .max
         wait = stored.wait
-        isAccepted = wait == .confirming
         wakeMilliseconds = stored.wakeMilliseconds ?? 0
         dueMilliseconds = due
         storeVersion = stored.storeVersion
-        isStored = true
-        isOffsetDone = true
     }
 }

@@ -123,7 +123,8 @@ extension World {
                 Int(jobs[copy.job].facts.coalesceWindowMilliseconds))
             // A record's push has nothing to be told of.
             if resident != ResidentFacts() {
-                shard.store.residency.placed(slot, place(copy, worker), resident)
+                shard.store.residency.placed(
+                    slot, place(copy, worker), resident, tokens[copy.address].key)
             }
             take(copy, into: slot, worker, shard)
             if isOver(copy, worker) {
@@ -147,7 +148,8 @@ extension World {
                 old, .superseded, nil, worker, isOffsetDone: replaced.progress.isOffsetDone,
                 isStored: ends(slot, worker, shard), replaced.progress)
             leave(slot, worker, shard)
-            shard.store.residency.replaced(slot, place(copy, worker), resident)
+            shard.store.residency.replaced(
+                slot, place(copy, worker), resident, tokens[copy.address].key)
             var copy = copy
             inherit(from: old, &copy)
             take(copy, into: slot, worker, shard)
@@ -319,7 +321,7 @@ extension World {
             remember(shard.machine.presence(number, at: now(worker)), shard)
             keepPresence(number, worker, shard)
         case .noteMove(let slot): noteMove(slot, worker, shard)
-        case .readdress(let slot):
+        case .readdress(let slot, _):
             counts[.readdress] += 1
             readdress(slot, worker, shard)
         case .depart(let slot): depart(slot, worker, shard)

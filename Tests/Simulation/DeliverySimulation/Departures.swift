@@ -7,7 +7,7 @@ extension World {
         counts[.depart] += 1
         let noted = shard.copies[Int(slot)].noted
         let new = noted >= 0 ? noted : cause.newToken
-        shard.store.residency.moved(slot, place(shard.copies[Int(slot)], worker))
+        shard.store.residency.moved(slot, place(shard.copies[Int(slot)], worker), to: tokens[new].key)
         if noted < 0 { jobs[shard.copies[Int(slot)].job].movedBy = cause.record }
         let old = shard.copies[Int(slot)]
         shard.copies[Int(slot)].address = new

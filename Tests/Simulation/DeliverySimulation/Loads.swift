@@ -264,7 +264,8 @@ extension World {
         if case .repeated(let slot, _) = admission {
             counts[.alreadyInMemory] += 1
             shard.repeated += 1
-            shard.store.residency.repeated(slot, place(copy, worker), resident)
+            shard.store.residency.repeated(
+                slot, place(copy, worker), resident, tokens[copy.address].key)
             if shard.copies[Int(slot)].key == nil { shard.copies[Int(slot)].key = copy.key }
         } else {
             admitted(admission, copy, resident, worker, shard, progress)

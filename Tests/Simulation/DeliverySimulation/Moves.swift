@@ -31,7 +31,7 @@ extension World {
         let new = copy.noted >= 0 ? copy.noted : cause.newToken
         note(worker, shard, "push # goes to token # instead", copy.job, new)
         if copy.noted < 0 { jobs[copy.job].movedBy = cause.record }
-        shard.store.residency.moved(slot, place(copy, worker))
+        shard.store.residency.moved(slot, place(copy, worker), to: tokens[new].key)
         checkMeets(copy, new, worker, shard)
         shard.pending[copy.address] -= 1
         shard.pending[new] += 1

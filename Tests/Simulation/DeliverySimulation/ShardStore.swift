@@ -133,8 +133,7 @@ extension World {
         store.see(copy, copy.partition)
         shard.evicted += 1
         leave(slot, worker, shard)
-        shard.store.residency.evict(
-            slot, tokens[copy.address].key, worker.partitions[copy.partition].slot)
+        shard.store.residency.evict(slot)
         shard.machine.release(slot)
     }
 
@@ -143,14 +142,14 @@ extension World {
     /// An item that may be in the store has ended: it is removed when its outcome is safe.
     func ends(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) -> Bool {
         let copy = shard.copies[Int(slot)]
-        let key = shard.store.residency.ends(slot, tokens[copy.address].key)
+        let key = shard.store.residency.ends(slot)?.key
         ended(copy, key, shard)
         return key != nil
     }
 
     /// The same of an item without a slot.
     func ends(_ copy: Copy, _ facts: ResidentFacts, _ worker: WorkerModel, _ shard: ShardModel) -> Bool {
-        let key = shard.store.residency.ends(place(copy, worker), facts, tokens[copy.address].key)
+        let key = shard.store.residency.ends(place(copy, worker), facts, tokens[copy.address].key)?.key
         ended(copy, key, shard)
         return key != nil
     }

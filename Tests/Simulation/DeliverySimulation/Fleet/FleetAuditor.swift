@@ -59,8 +59,13 @@ final class FleetAuditor {
     /// The changelog has the item of a job.
     func isInChangelog(_ job: Int) -> Bool { kept[job] ?? 0 > 0 }
 
-    func itemsInChangelog(_ partition: Int, _ jobs: [FleetJob]) -> Int {
-        partition < changelog.count ? changelog[partition].values.count { !jobs[$0.job].sharesKey } : 0
+    /// - Parameter missesNewLog: the partition's owner can't know that the log was made anew: items of the log before come back
+    ///   when the log has grown as far, or the partition is assigned again.
+    func itemsInChangelog(_ partition: Int, _ jobs: [FleetJob], missesNewLog: Bool) -> Int {
+        guard partition < changelog.count else { return 0 }
+        return changelog[partition].values.count {
+            !jobs[$0.job].sharesKey && !(missesNewLog && jobs[$0.job].isBeforeNewLog)
+        }
     }
 
     func changelogSummary(_ partition: Int) -> String {
@@ -270,7 +275,7 @@ final class FleetAuditor {
 
     private func saw(_ output: FleetOutput, _ world: FleetWorld, _ jobs: inout [FleetJob]) {
         jobs[output.job].outcomes += 1
-        if output.isRefused { jobs[output.job].isRefused = true }
+        jobs[output.job].isRefused = output.isRefused
         world.note("the outcome of job # is seen", output.job)
         world.counts.outcomes += 1
         let job = jobs[output.job]

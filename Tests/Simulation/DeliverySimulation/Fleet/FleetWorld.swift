@@ -297,6 +297,8 @@ final class FleetWorld {
     func output(
         of job: Int, by process: WorkerProcess, isRefused: Bool = false, isRepeated: Bool = false
     ) -> Int {
+        // Its outcome may become visible after the offset.
+        if isRefused { jobs[job].isRefused = true }
         let first = isRepeated ? outputs.last { $0.job == job && $0.process == process.serial } : nil
         outputs.append(
             FleetOutput(
@@ -333,12 +335,14 @@ final class FleetWorld {
 
     /// Items of a partition that its owner has to end.
     private func itemsLeft(_ partition: Int) -> Int {
-        // Without transactions, the changelog can get late what a worker has written that lost the partition.
-        if scenario.mode == .transactions { return auditor.itemsInChangelog(partition, jobs) }
         guard scenario.mode.hasStore else { return 0 }
         guard let owner = living.first(where: { $0.owns(partition) }) else { return 1 }
         // They come back when the log has grown as far, or the partition is assigned again.
         let missesNewLog = owner.mayMiss(partition, madeAnewAt: jobsMadeAnewAt)
+        // Without transactions, the changelog can get late what a worker has written that lost the partition.
+        if scenario.mode == .transactions {
+            return auditor.itemsInChangelog(partition, jobs, missesNewLog: missesNewLog)
+        }
         return disks[owner.host].parts[Int32(partition)]?.items.values.count {
             !jobs[$0.job].sharesKey && !(missesNewLog && jobs[$0.job].isBeforeNewLog)
         } ?? 0

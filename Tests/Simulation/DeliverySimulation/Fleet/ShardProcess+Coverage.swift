@@ -21,10 +21,10 @@ extension ShardProcess {
     @inline(__always)
     func observeItems(_ slot: UInt32 = DeliveryMachine.noSlot) {
         if slot != DeliveryMachine.noSlot { observeItem(slot) }
-        if delivery.stateMark != watch.itemMark {
-            for slot in 0..<UInt32(delivery.usedSlots) { observeItem(slot) }
+        if machine.delivery.stateMark != watch.itemMark {
+            for slot in 0..<UInt32(machine.delivery.usedSlots) { observeItem(slot) }
         }
-        let circuit = delivery.circuit(0).rawValue
+        let circuit = machine.delivery.circuit(0).rawValue
         if circuit != watch.circuit {
             world.coverage.moved(.circuit, from: watch.circuit, to: circuit)
             watch.circuit = circuit
@@ -33,7 +33,7 @@ extension ShardProcess {
 
     @inline(__always)
     private func observeItem(_ slot: UInt32) {
-        let state = delivery.state(slot).rawValue
+        let state = machine.delivery.state(slot).rawValue
         let old = watch.items[Int(slot)]
         guard state != old else { return }
         world.coverage.moved(.item, from: old, to: state)
@@ -45,44 +45,47 @@ extension ShardProcess {
     func observeRelease(_ slot: UInt32) { observeItem(slot) }
 
     /// - Parameter arrival: 0: from its record, 1: from the store, 2: from another shard.
-    func observe(_ admission: Admission, _ arrival: UInt8) {
+    func observe(_ settlement: Settlement, _ arrival: UInt8) {
         let to: UInt8
-        switch admission {
+        switch settlement {
         case .placed(let slot):
             observeItems(slot)
             to = 3
         case .replaced(let slot, _):
             observeItems(slot)
             to = 4
-        case .obsolete: to = 5
+        case .refused(.superseded, _, _, _): to = 5
         case .repeated: to = 6
-        case .deviceFull: to = 7
-        case .expired: to = 8
-        case .full: to = 9
+        case .refused(.undeliverable, _, _, _): to = 7
+        case .refused: to = 8
+        case .deferred, .leftOut: to = 9
         }
         world.coverage.moved(.admission, from: arrival, to: to)
     }
 
-    func count(_ action: DeliveryAction) {
+    func count(_ action: ShardAction) {
         switch action {
-        case .finish(_, let kind, _, _):
+        case .finish(let slot, let kind, _, _, _):
+            observeRelease(slot)
             if let milestone = Self.milestone(kind) { world.coverage.reached(milestone) }
-        case .drop: world.coverage.reached(.dropped)
-        case .evict: world.coverage.reached(.evicted)
+        case .giveBack(let slot):
+            observeRelease(slot)
+            world.coverage.reached(.dropped)
+        case .evict(let slot):
+            observeRelease(slot)
+            world.coverage.reached(.evicted)
         case .depart: world.coverage.reached(.departed)
-        case .store: world.coverage.reached(.stored)
-        case .offsetDone: world.coverage.reached(.offsetDone)
+        case .put, .keep: world.coverage.reached(.stored)
         case .requeue: world.coverage.reached(.requeued)
         case .noteMove: world.coverage.reached(.moveNoted)
         case .readdress: world.coverage.reached(.readdressed)
         case .alert: world.coverage.reached(.alert)
         case .recovered: world.coverage.reached(.recovered)
         case .keepPresence: world.coverage.reached(.presenceKept)
-        case .awaitsTurn: world.coverage.reached(.awaitsTurn)
         case .parked: world.coverage.reached(.topicParked)
         case .resumed: world.coverage.reached(.topicResumed)
         case .probeWanted: world.coverage.reached(.probeWanted)
-        case .enqueue, .dequeue: break
+        case .enqueue, .dequeue, .gaveBack, .giveBackChange: break
         }
     }
 
@@ -105,7 +108,7 @@ extension ShardProcess {
     /// To be called after each call of the residency.
     @inline(__always)
     func observeLoads() {
-        let mark = residency.loadMark
+        let mark = machine.residency.loadMark
         guard mark != watch.loadMark else { return }
         watch.loadMark = mark
         compareLoads()
@@ -113,14 +116,14 @@ extension ShardProcess {
 
     private func compareLoads() {
         var count = 0
-        residency.forEachLoad { device, state in
+        machine.residency.forEachLoad { device, state in
             count += 1
             let new = state.rawValue + 1
             let old = watch.loads.updateValue(new, forKey: device) ?? 0
             if old != new { world.coverage.moved(.load, from: old, to: new) }
         }
         guard watch.loads.count > count else { return }
-        for (device, old) in watch.loads where !residency.isLoading(device) {
+        for (device, old) in watch.loads where !machine.residency.isLoading(device) {
             world.coverage.moved(.load, from: old, to: 0)
             watch.loads[device] = nil
         }
@@ -142,7 +145,7 @@ extension ShardProcess {
 
     /// Adds what the machines have counted themselves, at the end of the world.
     func addMilestones(to coverage: inout FleetCoverage) {
-        let own = residency.milestones
+        let own = machine.residency.milestones
         coverage.reached(.deferred, times: own.deferred)
         coverage.reached(.waitedForTwo, times: own.waitedForTwo)
         coverage.reached(.reloaded, times: own.reloaded)
@@ -154,8 +157,10 @@ extension ShardProcess {
         coverage.reached(.putOff, times: own.putOff)
         coverage.reached(.future, times: own.future)
         coverage.reached(.stale, times: own.stale)
-        coverage.reached(.retried, times: delivery.milestones.retried)
-        coverage.reached(.repeated, times: delivery.milestones.repeated)
+        coverage.reached(.awaitsTurn, times: machine.milestones.awaitedTurn)
+        coverage.reached(.offsetDone, times: machine.milestones.offsetsDone)
+        coverage.reached(.retried, times: machine.delivery.milestones.retried)
+        coverage.reached(.repeated, times: machine.delivery.milestones.repeated)
     }
 
     // MARK: The order of records

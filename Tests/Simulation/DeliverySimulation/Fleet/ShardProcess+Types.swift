@@ -24,17 +24,9 @@ extension ShardProcess {
         var noted = -1
         /// The token under which the changelog has it; -1: that of ``address``.
         var storedToken = -1
-        var isOffsetDone = false
         var isRestored = false
         var isQueued = false
 
-        /// Its record was of an earlier log of the topic, which was made anew since.
-        var isOfEarlierLog = false
-
-        var place: RecordPlace {
-            let place = RecordPlace(partitionSlot: slot, offset: offset)
-            return isOfEarlierLog ? place.inEarlierLog : place
-        }
         var changelogKey: FleetItemKey {
             FleetItemKey(token: storedToken >= 0 ? storedToken : address, offset: offset)
         }
@@ -43,10 +35,7 @@ extension ShardProcess {
     /// An item on its way to the shard of its device's new token.
     struct Departure {
         var held: Held
-        var facts: PushFacts
-        var progress: ItemProgress
-        var resident: ResidentFacts
-        var movedAtMilliseconds: Int64?
+        var item: ItemDeparture
         /// Nil: it may be taken over at once.
         var release: Release?
 
@@ -69,17 +58,6 @@ extension ShardProcess {
         case batchEnded(FleetBatch, [FleetLoaded])
         case adopt(Departure)
         case released(DeviceKey)
-    }
-
-    /// Facts from which the delivery machine's actions follow.
-    struct Context {
-        /// The new token of a token change; -1: none.
-        var newToken = -1
-        /// The record of a token change that isn't complete yet.
-        var change: RecordPlace?
-        var movedAtMilliseconds: Int64?
-        /// The slot of the item that the store has.
-        var stored = DeliveryMachine.noSlot
     }
 
     /// Events that wait under a handle.

@@ -100,7 +100,7 @@ final class WorkerProcess {
     var hasTurns: Bool { shards.contains { $0.hasTurns } }
 
     func knowsPresence(of token: Int) -> Bool {
-        shards.contains { $0.delivery.knowsPresence(of: world.keys[token]) }
+        shards.contains { $0.machine.delivery.knowsPresence(of: world.keys[token]) }
     }
 
     private static let tick: UInt64 = 100_000_000
@@ -213,11 +213,7 @@ final class WorkerProcess {
         serveEvents()
         takeReports()
         if machine.phase == .running { poll() }
-        if hasReports || machine.phase > .running {
-            hasReports = false
-            machine.reportsPolled(unreported: kafka.queued(client), bytesHeld: bytesHeld, at: world.now)
-            act()
-        }
+        if hasReports || machine.phase > .running { reportsPolled() }
         readChangelog()
         if let wake = machine.wakeAt, wake <= world.now {
             machine.wake(at: world.now)
@@ -230,8 +226,15 @@ final class WorkerProcess {
         }
     }
 
+    private func reportsPolled() {
+        hasReports = false
+        machine.reportsPolled(unreported: kafka.queued(client), bytesHeld: bytesHeld, at: world.now)
+        act()
+    }
+
     private func tick() {
         nextTick = world.now + Self.tick
+        reportsPolled()
         machine.tick(at: time)
         act()
     }
@@ -570,7 +573,7 @@ final class WorkerProcess {
             handOver(
                 departure,
                 to: shardIndex(
-                    ofHash: world.keys[departure.held.address].low, shards: world.scenario.shards))
+                    ofHash: departure.item.facts.device.low, shards: world.scenario.shards))
         }
         shards[shard].send(.batchEnded(batch, loaded))
     }

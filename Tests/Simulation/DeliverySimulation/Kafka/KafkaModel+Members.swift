@@ -57,9 +57,11 @@ extension KafkaModel {
     }
 
     /// The network is so slow that the group can go on without the client, and the client can't know yet: its question for
-    /// its partitions is on its way for long.
+    /// its partitions is on its way for long, or its wish to join again.
     func isCutOff(_ id: ClientID) -> Bool {
-        clients[id].consumer.joinState == .syncing && now - clients[id].consumer.answeredAt > 1_000_000_000
+        let state = clients[id].consumer.joinState
+        return (state == .syncing || state == .joining)
+            && now - clients[id].consumer.answeredAt > 1_000_000_000
     }
 
     /// Partitions that the client has taken and not given back.

@@ -1,10 +1,4 @@
-/// What a shard has written since the barrier before.
-struct StoreFlush: Sendable {
-    var hasWritten = false
-    /// Records of the changelog, all of which have this in their opaque word.
-    var produced = 0
-    var source = ChangeSource(shard: 0, epoch: 0)
-}
+import DeliveryCore
 
 /// Who produced a record of the changelog, and between which barriers: rides in the producer's opaque word.
 struct ChangeSource: Hashable, Sendable {
@@ -15,9 +9,9 @@ struct ChangeSource: Hashable, Sendable {
     static let slot = UInt16.max
     private static let mark = UInt(slot) << 48
 
-    init(shard: UInt16, epoch: UInt32) {
-        self.shard = shard
-        self.epoch = epoch
+    init(_ epoch: ChangeEpoch) {
+        shard = epoch.shard
+        self.epoch = epoch.epoch
     }
 
     /// Nil for the word of an outcome.

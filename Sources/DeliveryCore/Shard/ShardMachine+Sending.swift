@@ -1,0 +1,74 @@
+import SluiceModel
+
+/// Turns of pushes, and answers.
+extension ShardMachine {
+    /// The push in this slot will soon have its turn, or its answer. Of no other effect than on time.
+    @inline(__always)
+    public mutating func expect(_ slot: UInt32) { delivery.expect(slot) }
+
+    /// A push has its turn. False: it isn't sent now.
+    public mutating func begin(_ slot: UInt32, at now: DeliveryTime) -> Bool { delivery.begin(slot, at: now) }
+
+    /// A push that has had its turn found no room on its connection.
+    public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) { delivery.notSent(slot, at: now) }
+
+    /// A push in flight can't be sent.
+    public mutating func giveUp(
+        _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, at now: DeliveryTime
+    ) {
+        delivery.giveUp(slot, kind, cause, at: now)
+    }
+
+    public func laneGate(_ lane: UInt16, at now: DeliveryTime) -> LaneGate {
+        delivery.laneGate(lane, at: now)
+    }
+
+    /// The one push was sent that a held lane lets pass.
+    public mutating func probed(_ lane: UInt16, at now: DeliveryTime) { delivery.probed(lane, at: now) }
+
+    public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) { delivery.accepted(slot, at: now) }
+
+    public mutating func answered(_ slot: UInt32, _ answer: AttemptAnswer, at now: DeliveryTime) {
+        delivery.answered(slot, answer, at: now)
+    }
+
+    /// No answer comes. `processed`: APNs may have the push.
+    public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
+        delivery.failed(slot, processed: processed, at: now)
+    }
+
+    /// A GOAWAY that blames the topic has ended the request.
+    public mutating func topicRefused(_ slot: UInt32, at now: DeliveryTime) {
+        delivery.topicRefused(slot, at: now)
+    }
+
+    /// Holds a device as an answer 429 with `Retry-After` does.
+    package mutating func pause(_ device: DeviceKey, retryAfterMilliseconds: Int64, at now: DeliveryTime) {
+        _ = delivery.pause(device, retryAfterMilliseconds: retryAfterMilliseconds, at: now)
+    }
+
+    /// The owner's number of the push's topic.
+    public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
+
+    public func isInFlight(_ slot: UInt32) -> Bool { delivery.state(slot) == .inFlight }
+
+    // MARK: Lanes
+
+    public func isStalled(_ lane: UInt16) -> Bool { delivery.isStalled(lane) }
+
+    /// The lane's pool has been without a connection for a while, and others have theirs.
+    public mutating func stall(lane: UInt16, at now: DeliveryTime) { delivery.stall(lane: lane, at: now) }
+
+    /// The lane's pool is well again, or no worse than all others.
+    public mutating func resume(lane: UInt16, at now: DeliveryTime) { delivery.resume(lane: lane, at: now) }
+
+    // MARK: Time
+
+    /// Does what is due.
+    public mutating func advance(to now: DeliveryTime) { delivery.advance(to: now) }
+
+    /// When ``advance(to:)`` is to be called, in nanoseconds of the monotonic clock; nil: an event has to come first.
+    public func nextWake(after now: DeliveryTime) -> UInt64? {
+        hasEnded ? nil : delivery.nextWake(after: now)
+    }
+}

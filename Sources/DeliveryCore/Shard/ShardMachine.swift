@@ -1,0 +1,425 @@
+import SluiceModel
+
+/// The decisions of one shard: what becomes of each record and each push, which devices are in memory, and what is asked of
+/// the store. It composes a ``DeliveryMachine`` and a ``DeviceResidency``, and passes facts and actions between them.
+///
+/// The shard keeps bytes by slot and by handle. After each call it does what ``nextAction()`` says until that is nil, and
+/// after what may let waiting events go on, what ``nextEvent()`` says:
+///
+///     record ── mustWait ── handle ──▶ nextEvent: proceed ─┐
+///                  └──── nil ──────────────────────────────┴▶ admit ──▶ Settlement, then nextAction
+///
+/// One owner, one thread. Nothing is allocated per push in steady state.
+public struct ShardMachine: ~Copyable {
+    public struct Settings: Sendable {
+        /// The shard's number among all shards of its worker.
+        public var index: Int
+        public var shards: Int
+        public var mode: StoreMode
+        public var delivery: DeliveryLimits
+        public var residency: ResidencyLimits
+        /// Of the jitter.
+        public var seed: UInt64
+
+        public init(
+            index: Int, shards: Int, mode: StoreMode, delivery: DeliveryLimits, residency: ResidencyLimits,
+            seed: UInt64
+        ) {
+            self.index = index
+            self.shards = shards
+            self.mode = mode
+            self.delivery = delivery
+            self.residency = residency
+            self.seed = seed
+        }
+    }
+
+    package enum Phase: UInt8, Sendable {
+        case running
+        /// Nothing new is sent.
+        case draining
+        /// Answers that still come are nobody's.
+        case ended
+    }
+
+    let settings: Settings
+    /// Read by observers alone.
+    package internal(set) var delivery: DeliveryMachine
+    /// Read by observers alone.
+    package internal(set) var residency: DeviceResidency
+    package private(set) var phase = Phase.running
+    /// Work that has ended since the intake heard last.
+    var news = ShardProgress()
+    /// Actions that follow from one of the delivery machine.
+    private var followers = ActionFollowers()
+    private var lastHandle: UInt32 = 0
+    /// Jobs given back by the abandonment that is under way; nil without one.
+    private var abandoned: Int?
+    /// Partitions that begin, by slot: their numbers in Kafka, `notBegun` otherwise.
+    var partitions: [Int32] = []
+    /// Slots of partitions whose settling is awaited, before and after their end.
+    private var settling: [UInt16] = []
+    private var releasing: [UInt16] = []
+    private var settlesAll = false
+    /// Reports that are due when the line for loads is short.
+    var whenShort: [ShardReport] = []
+    /// Changes of the store since the last flush.
+    private var hasWritten = false
+    private var produced = 0
+    private var epoch: UInt32 = 0
+    /// The record of the token change that is being applied; nil: none is, or it may not wait.
+    var change: RecordPlace?
+    /// Milliseconds since the epoch at which the token was changed that items move to; nil: unknown.
+    var movedAt: Int64?
+
+    /// Nanoseconds of the monotonic clock before which no load is asked for, as the last one found no slot; 0: none has.
+    public internal(set) var retryLoadsAt: UInt64 = 0
+    /// The item of the last ``ShardAction/put(_:)``.
+    public internal(set) var writing: ItemWriting?
+    /// The item of the last ``ShardAction/depart(_:)``.
+    public internal(set) var departing: ItemDeparture?
+    package internal(set) var milestones = ShardMilestones()
+
+    private static let notBegun = Int32.min
+
+    public init(_ settings: Settings) {
+        self.settings = settings
+        delivery = DeliveryMachine(limits: settings.delivery, seed: settings.seed)
+        residency = DeviceResidency(limits: settings.residency)
+    }
+
+    public var mode: StoreMode { settings.mode }
+    var hasStore: Bool { settings.mode.hasStore }
+
+    /// What waits for its turn may be sent.
+    public var maySend: Bool { phase == .running }
+    public var isDraining: Bool { phase != .running }
+    public var hasEnded: Bool { phase == .ended }
+    /// Pushes in memory.
+    public var count: Int { delivery.count }
+
+    mutating func newHandle() -> UInt32 {
+        lastHandle &+= 1
+        return lastHandle
+    }
+
+    // MARK: Actions
+
+    /// What is to be done next; nil when all is done. To be asked after every call.
+    public mutating func nextAction(at now: DeliveryTime) -> ShardAction? {
+        while true {
+            if let action = followers.popFirst() { return action }
+            guard let action = delivery.nextAction() else {
+                change = nil
+                movedAt = nil
+                return nil
+            }
+            if let action = follow(action, at: now) { return action }
+        }
+    }
+
+    /// Calls of the delivery machine's actions on the residency, and what is left to do for the shard.
+    @inline(__always)
+    private mutating func follow(_ action: DeliveryAction, at now: DeliveryTime) -> ShardAction? {
+        switch action {
+        case .enqueue(let slot, let atFront): return .enqueue(slot, atFront: atFront)
+        case .dequeue(let slot): return .dequeue(slot)
+        case .requeue(let slot): return .requeue(slot)
+        case .finish(let slot, let kind, let cause, let successor):
+            var facts = OutcomeFacts(delivery.place(slot), delivery.info(slot).progress)
+            if residency.isStored(slot), hasStore {
+                isEnding(&facts, delivery.isOffsetDone(slot), residency.ends(slot)?.item)
+            }
+            release(slot)
+            return .finish(slot, kind, cause, successor: successor, facts)
+        case .drop(let slot):
+            let partition = delivery.place(slot).partitionSlot
+            // What the store has the intake doesn't wait for.
+            if !delivery.isOffsetDone(slot) { giveBack(partition) }
+            residency.givenBack(slot)
+            release(slot)
+            for handle in residency.takeChangesGivenBack() { followers.append(.giveBackChange(handle)) }
+            return .giveBack(slot)
+        case .store(let slot, let version): return store(slot, version, at: now)
+        case .evict(let slot):
+            countFreed(slot)
+            residency.evict(slot)
+            delivery.release(slot)
+            return .evict(slot)
+        case .awaitsTurn(let slot):
+            milestones.awaitedTurn += 1
+            residency.awaitsTurn(slot)
+            return nil
+        case .keepPresence(let number):
+            keepPresence(number, at: now)
+            return nil
+        case .noteMove(let slot):
+            residency.noted(slot, by: hasStore ? change : nil)
+            return .noteMove(slot)
+        case .readdress(let slot, let device):
+            residency.moved(slot, delivery.place(slot), to: device)
+            return .readdress(slot)
+        case .depart(let slot): return depart(slot, at: now)
+        case .alert(let topic, let slot, let fault): return .alert(topic: topic, slot: slot, fault)
+        case .recovered(let topic): return .recovered(topic: topic)
+        case .parked(let topic): return .parked(topic: topic)
+        case .resumed(let topic): return .resumed(topic: topic)
+        case .probeWanted(let topic): return .probeWanted(topic: topic)
+        case .offsetDone(let partition, let offset):
+            milestones.offsetsDone += 1
+            complete(RecordPlace(partitionSlot: partition, offset: offset), isRepeated: false)
+            return nil
+        }
+    }
+
+    /// An item has ended that the store has: what the changelog and the delivery report have to know.
+    mutating func isEnding(_ facts: inout OutcomeFacts, _ isOffsetDone: Bool, _ ended: EndedItem?) {
+        facts.isStored = true
+        facts.isOffsetDone = isOffsetDone
+        guard let ended else { return }
+        switch mode {
+        case .none, .local: break
+        case .changelog: facts.removal = .later(ended)
+        // The partition has gone, and with it what could be removed.
+        case .transactions: if isBegun(ended.place.partitionSlot) { facts.removal = .now(ended) }
+        }
+    }
+
+    mutating func tellGaveBack(_ partitionSlot: UInt16) { followers.append(.gaveBack(partitionSlot)) }
+
+    /// The slot of an item that has ended, was given back or was evicted is free from here on.
+    private mutating func release(_ slot: UInt32) {
+        countFreed(slot)
+        residency.left(slot)
+        delivery.release(slot)
+    }
+
+    private mutating func countFreed(_ slot: UInt32) {
+        if delivery.isOffsetDone(slot), !residency.isRestored(slot) {
+            freed(delivery.place(slot).partitionSlot)
+        }
+    }
+
+    /// A job is gone whose offset was complete before.
+    mutating func freed(_ partitionSlot: UInt16) { news.freed[partitionSlot, default: 0] += 1 }
+
+    /// The same of an item without a slot.
+    mutating func freed(_ place: RecordPlace, _ isOffsetDone: Bool, _ resident: ResidentFacts) {
+        if isOffsetDone, !resident.isRestored { freed(place.partitionSlot) }
+    }
+
+    /// The offset of a record is complete, as the store has its item.
+    mutating func complete(_ place: RecordPlace, isRepeated: Bool) {
+        news.completed.append(ShardProgress.Completion(place: place, isRepeated: isRepeated))
+    }
+
+    /// A job of a partition is the intake's to count off.
+    mutating func giveBack(_ partitionSlot: UInt16) {
+        guard let count = abandoned else { return followers.append(.gaveBack(partitionSlot)) }
+        abandoned = count + 1
+    }
+
+    private mutating func keepPresence(_ number: UInt32, at now: DeliveryTime) {
+        guard hasStore else { return }
+        let known = residency.keep(delivery.presence(number, at: now))
+        let item = delivery.item(ofPresence: number)
+        var slots = [known.partition]
+        delivery.forEachPartition(ofPresence: number) { if !slots.contains($0) { slots.append($0) } }
+        for slot in slots where isBegun(slot) {
+            followers.append(.keepPresence(known, in: slot, item: item))
+        }
+    }
+
+    // MARK: Partitions
+
+    func isBegun(_ slot: UInt16) -> Bool {
+        Int(slot) < partitions.count && partitions[Int(slot)] != Self.notBegun
+    }
+
+    /// The partition of this number has the slot still.
+    func has(_ slot: UInt16, _ partition: Int32) -> Bool {
+        !hasStore || Int(slot) < partitions.count && partitions[Int(slot)] == partition
+    }
+
+    /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
+    /// - Parameters:
+    ///   - earlierFrom: items that the store has above that, from this offset on, are of an earlier log of the topic.
+    ///   - marks: records whose items the store has under other tokens.
+    public mutating func begin(
+        _ slot: UInt16, partition: Int32, readThrough: Int64 = -1, earlierFrom: Int64 = .max,
+        committed: Int64 = 0, marks: [(offset: Int64, id: APNSID)] = []
+    ) {
+        if hasStore {
+            while partitions.count <= Int(slot) { partitions.append(Self.notBegun) }
+            partitions[Int(slot)] = partition
+            residency.begin(slot, readThrough: readThrough, earlierFrom: earlierFrom)
+            residency.committed(slot, committed)
+            for mark in marks {
+                // All shards know them, and one has them forgotten.
+                residency.foundMark(
+                    RecordPlace(partitionSlot: slot, offset: mark.offset), mark.id,
+                    forgets: settings.index == 0)
+            }
+        }
+        delivery.begin(partition: slot)
+    }
+
+    /// Nothing more of a partition goes to the store, or comes from it.
+    public mutating func end(_ slot: UInt16) {
+        settling.removeAll { $0 == slot }
+        releasing.removeAll { $0 == slot }
+        guard hasStore else { return }
+        if Int(slot) < partitions.count { partitions[Int(slot)] = Self.notBegun }
+        residency.end(slot)
+    }
+
+    /// The jobs of a partition, or of all (nil), go back to Kafka but for those in flight. ``abandonWaiting(_:)`` follows.
+    public mutating func abandon(_ slot: UInt16?, at now: DeliveryTime) {
+        abandoned = 0
+        delivery.abandon(partition: slot, at: now)
+    }
+
+    /// The same of what waits for devices.
+    public mutating func abandonWaiting(_ slot: UInt16?) { residency.abandon(slot) }
+
+    /// Ends an abandonment, when all that followed from it is done. How many jobs were given back.
+    public mutating func abandonmentEnded() -> Int {
+        defer { abandoned = nil }
+        return abandoned ?? 0
+    }
+
+    /// ``takeSettled()`` reports once nothing of the partition is in flight or awaits its removal.
+    public mutating func settle(_ slot: UInt16) { settling.append(slot) }
+
+    /// The same of a partition that has ended.
+    public mutating func awaitRelease(_ slot: UInt16) { releasing.append(slot) }
+
+    /// Nothing new is sent from here on. An abandonment of all, and a report when all is settled, follow.
+    public mutating func drain() {
+        phase = .draining
+        settlesAll = true
+    }
+
+    /// Reports of what has settled. All but ``ShardReport/settledAll`` wait until what was written so far is produced.
+    public mutating func takeSettled() -> [ShardReport] {
+        guard !settling.isEmpty || !releasing.isEmpty || settlesAll else { return [] }
+        let settled = settling.filter { isSettled($0) }
+        let released = releasing.filter { isSettled($0) }
+        var reports: [ShardReport] =
+            settled.map { .settled(slot: $0) } + released.map { .released(slot: $0) }
+        settling.removeAll { settled.contains($0) }
+        releasing.removeAll { released.contains($0) }
+        if settlesAll, delivery.count == 0, residency.isSettled(nil) {
+            settlesAll = false
+            reports.append(.settledAll)
+        }
+        return reports
+    }
+
+    private func isSettled(_ slot: UInt16) -> Bool {
+        !delivery.holds(partition: slot) && residency.isSettled(slot)
+    }
+
+    // MARK: The end
+
+    /// The worker ends. What waits for items in flight is given back, because they don't move here any more.
+    /// ``giveUpUnanswered(at:)``, ``leaveAll()`` and ``abandonWaiting(_:)`` follow.
+    public mutating func finish() {
+        phase = .ended
+        residency.giveBackChanges(nil)
+    }
+
+    /// Ends what is in flight and must not be sent twice.
+    public mutating func giveUpUnanswered(at now: DeliveryTime) { delivery.giveUpUnanswered(at: now) }
+
+    /// All pushes in memory go without an outcome; the shard frees them.
+    public mutating func leaveAll() {
+        for slot in 0..<UInt32(delivery.usedSlots)
+        where delivery.state(slot).isLive { countFreed(slot) }
+    }
+
+    /// Handles of all that waits, which the shard frees with ``letGo(record:)`` and ``letGo(_:)``.
+    public mutating func takeAllHandles() -> [UInt32] { residency.takeAllHandles() }
+
+    // MARK: The intake
+
+    /// What the intake has to know of this turn; nil: nothing.
+    /// - Parameter holdsBack: records wait for the next transaction. What is complete because of one of them must not be
+    ///   committed in this one.
+    public mutating func takeNews(holdsBack: Bool) -> ShardProgress? {
+        guard !news.isEmpty, !holdsBack || hasEnded else { return nil }
+        let taken = news
+        news = ShardProgress()
+        return taken
+    }
+
+    /// A batch goes to the store: what it asks for.
+    public mutating func takeRequests() -> StoreRequests {
+        hasWritten = true
+        return residency.takeRequests()
+    }
+
+    /// The epoch that a record of the changelog carries which is produced now.
+    public var changeEpoch: ChangeEpoch { ChangeEpoch(shard: UInt16(settings.index), epoch: epoch) }
+
+    /// A record of the changelog was produced.
+    public mutating func changed() { produced += 1 }
+
+    /// All that was asked of the store so far is on its way to it.
+    public mutating func flushed() -> ShardFlush {
+        defer {
+            hasWritten = false
+            produced = 0
+            epoch &+= 1
+        }
+        return ShardFlush(hasWritten: hasWritten, produced: produced, epoch: changeEpoch)
+    }
+
+    // MARK: Observation
+
+    /// Looks for what can't be: at a part of the slots, and at what waits while few devices do.
+    /// - Returns: where to go on, and what was found; nil: nothing.
+    public func checkInvariants(from start: Int, slots: Int) -> (next: Int, problem: String?) {
+        let (next, problem) = delivery.checkInvariants(from: start, slots: slots)
+        let isSmall = residency.waitingDevices <= slots
+        return (next, problem ?? (isSmall ? residency.checkInvariants() : nil))
+    }
+
+    /// Looks at everything.
+    package func checkInvariants() -> String? { delivery.checkInvariants() ?? residency.checkInvariants() }
+
+    public var deliveryMilestones: DeliveryMilestones { delivery.milestones }
+    public var scansUnderWay: Int { residency.scansUnderWay }
+    /// Devices with items in the store alone.
+    public var evictedDevices: Int { residency.evictedDevices }
+    /// Items in memory that came from the store.
+    public var restoredItems: Int { residency.restoredItems }
+    /// Devices that are online and whose items wait for their turn in the store.
+    public var devicesAwaitingTurn: Int { residency.devicesAwaitingTurn }
+}
+
+/// How often what no action shows has happened.
+package struct ShardMilestones: Equatable, Sendable {
+    package var awaitedTurn = 0
+    package var offsetsDone = 0
+}
+
+/// Actions that follow from another, first come first served.
+private struct ActionFollowers {
+    private var actions: [ShardAction] = []
+    private var head = 0
+
+    mutating func append(_ action: ShardAction) { actions.append(action) }
+
+    @inline(__always)
+    mutating func popFirst() -> ShardAction? {
+        guard head < actions.count else { return nil }
+        head += 1
+        let action = actions[head - 1]
+        if head == actions.count {
+            actions.removeAll(keepingCapacity: true)
+            head = 0
+        }
+        return action
+    }
+}

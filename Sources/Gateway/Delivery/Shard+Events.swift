@@ -1,0 +1,120 @@
+import DeliveryCore
+import EventLoop
+import Kafka
+import SluiceModel
+
+/// Records and items that wait, under the handles by which ``ShardMachine`` knows them.
+struct WaitingEvents {
+    enum Event {
+        case record(IncomingRecord)
+        case departure(Departure)
+        /// A token change whose outcome waits for items in flight; the number of items that it concerns.
+        case change(IncomingRecord, count: UInt32?)
+    }
+
+    private var events: [UInt32: Event] = [:]
+
+    mutating func keep(_ event: Event, under handle: UInt32) { events[handle] = event }
+
+    mutating func take(_ handle: UInt32) -> Event? { events.removeValue(forKey: handle) }
+
+    mutating func takeRecord(_ handle: UInt32) -> IncomingRecord? {
+        if case .record(let incoming)? = take(handle) { incoming } else { nil }
+    }
+
+    mutating func takeDeparture(_ handle: UInt32) -> Departure? {
+        if case .departure(let departure)? = take(handle) { departure } else { nil }
+    }
+
+    /// A departure that waits under a handle; nil: something else does.
+    func departure(_ handle: UInt32) -> Departure? {
+        if case .departure(let departure)? = events[handle] { departure } else { nil }
+    }
+}
+
+/// What has waited goes on.
+extension Shard {
+    /// Deals with all events that may go on.
+    func follow() {
+        guard !isFollowing else { return }
+        isFollowing = true
+        while let action = machine.nextEvent() { perform(action) }
+        isFollowing = false
+        for handle in machine.takeChangesGivenBack() { giveBackChange(handle) }
+        act()
+    }
+
+    private func perform(_ action: ResidencyAction) {
+        switch action {
+        case .takeIn(let handle): if let incoming = waiting.takeRecord(handle) { take(incoming) }
+        case .proceed(let handle):
+            if let incoming = waiting.takeRecord(handle) { take(incoming, isLoaded: true) }
+        case .refuse(let handle): if let incoming = waiting.takeRecord(handle) { refuse(incoming) }
+        case .takeOver(let handle): if let departure = waiting.takeDeparture(handle) { takeOver(departure) }
+        case .leaveInStore(let handle):
+            guard let departure = waiting.takeDeparture(handle) else { return }
+            machine.leftOut(departure.item)
+            leaveOut(departure.job)
+        case .letGo(let handle): letGo(handle)
+        case .load(let device, let slot, let withItems): storage?.load(slot, device, withItems: withItems)
+        case .removeMark(let place): removeMark(place)
+        case .removed(let place, let device):
+            _ = storage?.takeChangelogKey(of: EndedItem(device: device.low, place: place))
+        }
+    }
+
+    /// An event that has waited is of a partition that goes away.
+    func letGo(_ handle: UInt32) {
+        counters.abandoned += 1
+        switch waiting.take(handle) {
+        case .record(let incoming)?, .change(let incoming, _)?:
+            // Also one that is read once more: the intake counts it.
+            machine.letGo(record: incoming.place)
+            free(incoming.record)
+        case .departure(let departure)?:
+            machine.letGo(departure.item)
+            free(departure.job)
+        case nil: break
+        }
+    }
+
+    /// A token change is given back to Kafka.
+    func giveBackChange(_ handle: UInt32) {
+        guard case .change(let incoming, _)? = waiting.take(handle) else { return }
+        counters.abandoned += 1
+        machine.letGo(record: incoming.place)
+        free(incoming.record)
+    }
+
+    /// Gives the outcomes of token changes that nothing holds up any more. When all of the turn is done: decoding doesn't
+    /// come in the way of what is being decoded.
+    func finishChanges() {
+        for handle in machine.takeChangesDone() {
+            guard case .change(let incoming, let count)? = waiting.take(handle) else { continue }
+            if incoming.isReplay {
+                replayed(incoming)
+                continue
+            }
+            guard
+                case .control(let control)? = try? decoder.decode(
+                    jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds)
+            else { preconditionFailure("a token change is no job any more") }
+            end(
+                control, incoming, .applied, count,
+                OutcomeSource(record: incoming.record, partitionSlot: incoming.partitionSlot))
+        }
+    }
+
+    /// Ends a push whose device has more items than there is room for.
+    private func refuse(_ incoming: IncomingRecord) {
+        guard
+            case .push(let push)? = try? decoder.decode(
+                jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds)
+        else { return take(incoming, isLoaded: true) }
+        guard !isDone(push, incoming) else { return }
+        refuse(
+            push, incoming.record,
+            OutcomeSource(record: incoming.record, partitionSlot: incoming.partitionSlot), .undeliverable,
+            cause: .deviceLimit)
+    }
+}

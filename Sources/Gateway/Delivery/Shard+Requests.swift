@@ -1,0 +1,131 @@
+import DeliveryCore
+import EventLoop
+import Kafka
+import SluiceModel
+
+/// Orders of the worker, and the ends that they bring.
+extension Shard {
+    /// Carries out an order of the worker. On the shard's thread.
+    func perform(_ request: ShardRequest) {
+        switch request {
+        case .begin(let slot, let partition, _, _, _): begin(slot, partition)
+        case .abandon(let slots, let isLost):
+            report(.abandoned(slots.map { SlotCount(slot: $0, count: abandon($0, isLost: isLost)) }))
+        case .settle(let slot): machine.settle(slot)
+        case .end(let slots): for slot in slots { end(slot) }
+        case .release(let slot): machine.awaitRelease(slot)
+        case .relieve(let slot, let offset): relieve(slot, below: offset)
+        case .due(let slot, let items, let readThrough):
+            // Older records first, of which an item could be the newer.
+            takeAllRecords()
+            machine.due(slot, items, readThrough: readThrough, report: .dueTaken(slot: slot))
+        case .parked(let slot, let items, let readThrough):
+            takeAllRecords()
+            machine.due(slot, items, readThrough: readThrough, report: .parkedTaken(slot: slot))
+        case .expired(let slot, let devices):
+            machine.expired(slot, devices, report: .expiredTaken(slot: slot))
+        case .remove(let items): remove(items)
+        case .forgetMarkers(let slot):
+            machine.forgetMarks(slot)
+            follow()
+        case .flush: report(.flushed(flushToStore()))
+        case .freeze(let number, let atOnce):
+            submitToStore()
+            outcomes.freeze(number, atOnce: atOnce)
+        case .thaw(let number, let repeating, let omitsValues):
+            outcomes.thaw(number, repeating: repeating, omitsValues: omitsValues)
+        case .storeFails(let isFailing): machine.storeFails(isFailing)
+        case .wake: break
+        case .pass(let number): report(.passed(number))
+        case .drain:
+            machine.drain()
+            report(.drained(abandon(nil, isLost: false)))
+        case .finish: finish()
+        }
+        askForTurnEnd()
+    }
+
+    func report(_ report: ShardReport) { port.report(plan.index, report) }
+
+    /// Reports what has settled. What another worker produces after the report comes after all that was written here so far.
+    func tellSettled() {
+        for settled in machine.takeSettled() {
+            guard settled != .settledAll else { return report(settled) }
+            outcomes.afterThis { [self] in report(settled) }
+        }
+    }
+
+    /// A partition begins under a slot that an earlier one may have had.
+    func begin(_ slot: UInt16, _ partition: Int32) {
+        outcomes.begin(partitionSlot: slot)
+        machine.begin(slot, partition: partition)
+    }
+
+    /// Nothing more of a partition goes to the store, or comes from it.
+    private func end(_ slot: UInt16) {
+        outcomes.end(partitionSlot: slot)
+        machine.end(slot)
+        follow()
+        storage?.end(slot)
+    }
+
+    /// Has the store take what waits of a partition's records below `offset`, so that their offsets are complete.
+    private func relieve(_ slot: UInt16, below offset: Int64) {
+        guard machine.mayRelieve(slot) else { return }
+        // Records that are still in the ring may be among them.
+        takeAllRecords()
+        machine.relieve(slot, below: offset, at: now)
+        act()
+    }
+
+    /// Gives the jobs of a partition back that are not in flight: Kafka has them still. Returns how many.
+    /// - Parameters:
+    ///   - slot: nil: of all partitions.
+    ///   - isLost: another worker may have the partition already.
+    private func abandon(_ slot: UInt16?, isLost: Bool) -> Int {
+        takeAllRecords()
+        machine.abandon(slot, at: now)
+        act()
+        machine.abandonWaiting(slot)
+        follow()
+        let count = machine.abandonmentEnded()
+        guard isLost, let slot else { return count }
+        return count + outcomes.abandon(partitionSlot: slot)
+    }
+
+    /// Closes all connections at once and gives up what is still on them, without an outcome.
+    private func finish() {
+        machine.finish()
+        for lane in lanes { lane.pool.close() }
+        while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
+        wallMilliseconds = wallClockMilliseconds()
+        follow()
+        machine.giveUpUnanswered(at: now)
+        act()
+        // Last, as the end of one can be of concern to another.
+        machine.leaveAll()
+        for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) {
+            counters.abandoned += 1
+            free(jobs.remove(slot))
+        }
+        // A record that isn't destroyed keeps its Kafka client from closing.
+        machine.abandonWaiting(nil)
+        follow()
+        for handle in machine.takeAllHandles() { letGo(handle) }
+        act()
+        outcomes.flushPending()
+        let flush = flushToStore()
+        let last = outcomes.end()
+        report(
+            .finished(
+                ShardEnding(
+                    flush: flush, produced: last.produced, changesLeft: last.changesLeft, isTorn: last.isTorn)
+            ))
+    }
+
+    /// All that was asked of the store so far is on its way to it.
+    private func flushToStore() -> ShardFlush {
+        if storage != nil { submitToStore() }
+        return machine.flushed()
+    }
+}
