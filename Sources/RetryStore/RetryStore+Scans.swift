@@ -73,16 +73,18 @@ extension RetryStore {
     /// are of such pushes or not. On the scan thread.
     /// - Parameters:
     ///   - topic: ``StoredPush/topicHash(_:)``; nil: any.
+    ///   - stopped: topics whose entries are read over when any topic is looked for.
     ///   - after: where the scan before ended; nil: from the beginning.
     ///   - limit: of entries that are found.
     public func scanParked(
-        _ partition: StorePartition, topic: UInt32?, after: DueCursor?, limit: Int,
+        _ partition: StorePartition, topic: UInt32?, without stopped: Set<UInt32> = [], after: DueCursor?,
+        limit: Int,
         completion: @escaping @Sendable (Result<ParkedScan, RetryStoreError>) -> Void
     ) {
         run(on: scanLoop, completion) { [self] () throws(RetryStoreError) in
             if isClosing.load(ordering: .relaxed) { throw .closed }
             return try partition.due.scanParked(
-                topic, after: after, limit: max(1, limit), keys: Self.keysPerIterator)
+                topic, without: stopped, after: after, limit: max(1, limit), keys: Self.keysPerIterator)
         }
     }
 
@@ -111,7 +113,7 @@ extension RetryStore {
 
 extension ColumnFamily {
     fileprivate func scanParked(
-        _ topic: UInt32?, after: DueCursor?, limit: Int, keys: Int
+        _ topic: UInt32?, without stopped: Set<UInt32>, after: DueCursor?, limit: Int, keys: Int
     ) throws(RetryStoreError) -> ParkedScan {
         let iterator = StoreIterator(self, .total, isOnce: true)
         seek(iterator, after: after)
@@ -119,7 +121,9 @@ extension ColumnFamily {
         var left = keys
         while iterator.isValid, left > 0, scan.entries.count < limit {
             let entry = try dueEntry(iterator)
-            if let parked = ParkedBytes(iterator.value)?.topic, topic == nil || parked == topic {
+            if let parked = ParkedBytes(iterator.value)?.topic,
+                topic.map({ $0 == parked }) ?? !stopped.contains(parked)
+            {
                 scan.entries.append(ParkedEntry(entry: entry, topic: parked))
             }
             scan.cursor = DueCursor(entry)

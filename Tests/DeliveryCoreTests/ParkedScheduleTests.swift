@@ -66,6 +66,26 @@ struct ParkedScheduleTests {
         #expect(schedule.isIdle)
     }
 
+    @Test func whatAllShardsHaveStoppedIsReadOver() {
+        var schedule = ParkedSchedule(shards: 2)
+        schedule.begin(3)
+        schedule.parked(7, shard: 0)
+        let look = schedule.next(at: 0)!
+        #expect(look.stopped.isEmpty, "the other shard sends it still")
+        found(&schedule, look, [entry(1, shard: 1)], isEnd: false)
+        schedule.parked(7, shard: 1)
+        schedule.parked(8, shard: 1)
+        schedule.taken(3)
+        let second = schedule.next(at: 0)!
+        #expect(second.topic == nil && second.after == item(1, shard: 1) && second.stopped == [7])
+        // What goes on meanwhile gets a look of its own.
+        schedule.resumed(7, shard: 0)
+        found(&schedule, second, [], isEnd: true)
+        let third = schedule.next(at: 0)!
+        #expect(third.topic == 7 && third.after == nil && third.stopped.isEmpty)
+        #expect(found(&schedule, third, [entry(1), entry(2, shard: 1)], isEnd: true) == [0: [1]])
+    }
+
     @Test func whatWaitedComesBackToTheShardThatGoesOn() {
         var schedule = begun()
         schedule.parked(7, shard: 0)

@@ -141,11 +141,14 @@ extension RetryStore {
     }
 
     func parked(
-        _ partition: StorePartition, topic: String? = nil, after: DueCursor? = nil, limit: Int = 1_000_000
+        _ partition: StorePartition, topic: String? = nil, without stopped: [String] = [],
+        after: DueCursor? = nil, limit: Int = 1_000_000
     ) throws -> ParkedScan {
         let awaited = Awaited<Result<ParkedScan, RetryStoreError>>()
         let topic = topic.map { Self.hash($0) }
-        scanParked(partition, topic: topic, after: after, limit: limit) { awaited.set($0) }
+        scanParked(
+            partition, topic: topic, without: Set(stopped.map { Self.hash($0) }), after: after, limit: limit
+        ) { awaited.set($0) }
         return try awaited.wait("a scan of parked items").get()
     }
 

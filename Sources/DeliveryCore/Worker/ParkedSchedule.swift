@@ -3,7 +3,7 @@
 ///
 /// A shard reports when it parks a topic, and when the topic's pushes go on. A topic of any number of pushes costs that entry
 /// alone while it is stopped. Looks begin when a topic resumes, when a shard wants a probe, and when a partition begins,
-/// because nobody knows then what the worker before has parked.
+/// because nobody knows then what the worker before has parked. Entries of topics that are stopped by then are read once.
 ///
 /// A single look is under way at a time, and none while shards haven't taken what the last one found: pushes that come back must
 /// not hold up what else is loaded.
@@ -13,6 +13,8 @@ public struct ParkedSchedule: Sendable {
         public var slot: UInt16
         /// Hash of the topic; nil: any.
         public var topic: UInt32?
+        /// Topics whose entries are read over, and don't count for the limit.
+        public var stopped: Set<UInt32>
         /// The last entry that was seen; nil: from the beginning.
         public var after: DueItem?
         /// Entries to find at most.
@@ -168,7 +170,8 @@ public struct ParkedSchedule: Sendable {
             partitions[index].wants[place].hasBegun = true
             let want = partitions[index].wants[place]
             let look = Look(
-                slot: partitions[index].slot, topic: want.topic, after: want.after,
+                slot: partitions[index].slot, topic: want.topic,
+                stopped: want.topic == nil ? stoppedEverywhere(want.shards) : [], after: want.after,
                 limit: want.isProbe ? Self.probeEntries : Self.mostEntries, want: want.number)
             looking = look
             return look
@@ -219,6 +222,12 @@ public struct ParkedSchedule: Sendable {
         let handed = parts.enumerated().filter { !$0.element.isEmpty }.map { ($0.offset, $0.element) }
         if !handed.isEmpty { untaken[look.slot] = handed.count }
         return handed
+    }
+
+    /// Topics that all of these shards have parked. Entries of them would be found and left, however many there are.
+    private func stoppedEverywhere(_ shards: Set<Int>) -> Set<UInt32> {
+        guard let first = shards.first else { return [] }
+        return shards.reduce(stopped[first]) { $0.intersection(stopped[$1]) }
     }
 
     /// A shard takes more.

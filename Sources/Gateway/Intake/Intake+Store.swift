@@ -138,7 +138,9 @@ extension Intake {
             }
         }
         let cursor = look.after.map { DueCursor(DueEntry($0)) }
-        store.scanParked(handle, topic: look.topic, after: cursor, limit: look.limit) { [self] result in
+        store.scanParked(
+            handle, topic: look.topic, without: look.stopped, after: cursor, limit: look.limit
+        ) { [self] result in
             loop.execute { [self] in
                 let scan = try? result.get()
                 let items = scan?.entries.map {

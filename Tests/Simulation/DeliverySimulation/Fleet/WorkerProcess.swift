@@ -618,10 +618,9 @@ final class WorkerProcess {
             .sorted { key($0) < key($1) }
         let read = entries.prefix(7)
         let found = read.compactMap { item -> ParkedSchedule.Entry? in
-            guard let topic = part.parkedTopic(of: item, world), look.topic == nil || topic == look.topic
-            else {
-                return nil
-            }
+            guard let topic = part.parkedTopic(of: item, world),
+                look.topic.map({ $0 == topic }) ?? !look.stopped.contains(topic)
+            else { return nil }
             return ParkedSchedule.Entry(item: item, topic: topic)
         }
         machine.foundParked(
