@@ -132,6 +132,37 @@ struct ParkedScheduleTests {
         #expect(schedule.next(at: 0)?.after == nil, "from the beginning again")
     }
 
+    @Test func aProbeNeedsOnePartition() {
+        var schedule = begun()
+        for slot in [UInt16(4), 5] {
+            schedule.begin(slot)
+            found(&schedule, schedule.next(at: 0)!, [], isEnd: true)
+        }
+        schedule.parked(7, shard: 0)
+        schedule.parked(7, shard: 1)
+        schedule.probeWanted(7, shard: 0)
+        schedule.probeWanted(7, shard: 1)
+        let look = schedule.next(at: 0)!
+        #expect(found(&schedule, look, [entry(1, shard: 1)], isEnd: false).isEmpty, "none of this shard")
+        let other = schedule.next(at: 0)!
+        #expect(other.slot != look.slot)
+        #expect(found(&schedule, other, [entry(2)], isEnd: false) == [0: [2]])
+        schedule.taken(other.slot)
+        let last = schedule.next(at: 0)!
+        #expect(found(&schedule, last, [entry(3), entry(4, shard: 1)], isEnd: false) == [1: [4]])
+        schedule.taken(last.slot)
+        #expect(schedule.isIdle, "the other partitions aren't looked through")
+
+        let slots = (0..<3).map { _ in
+            schedule.probeWanted(7, shard: 0)
+            let look = schedule.next(at: 0)!
+            found(&schedule, look, [entry(2)], isEnd: false)
+            schedule.taken(look.slot)
+            return look.slot
+        }
+        #expect(slots.sorted() == [3, 4, 5], "each time another one")
+    }
+
     @Test func aProbeDoesNotWaitBehindAReturn() {
         var schedule = begun()
         schedule.resumed(8, shard: 0)

@@ -4,6 +4,7 @@
 /// A shard reports when it parks a topic, and when the topic's pushes go on. A topic of any number of pushes costs that entry
 /// alone while it is stopped. Looks begin when a topic resumes, when a shard wants a probe, and when a partition begins,
 /// because nobody knows then what the worker before has parked. Entries of topics that are stopped by then are read once.
+/// A probe takes a few pushes of the first partition that has any, each time of another one.
 ///
 /// A single look is under way at a time, and none while shards haven't taken what the last one found: pushes that come back must
 /// not hold up what else is loaded.
@@ -126,8 +127,8 @@ public struct ParkedSchedule: Sendable {
     mutating func resumed(_ topic: UInt32, shard: Int) {
         guard stopped.indices.contains(shard) else { return }
         stopped[shard].remove(topic)
+        removeProbes(of: topic, [shard])
         for index in partitions.indices {
-            partitions[index].wants.removeAll { $0.isProbe && $0.topic == topic && $0.shards == [shard] }
             // A look that hasn't begun meets all that was parked by now.
             let place = partitions[index].wants.firstIndex {
                 !$0.hasBegun && !$0.isProbe && ($0.topic == topic || $0.topic == nil)
@@ -218,7 +219,11 @@ public struct ParkedSchedule: Sendable {
         if want.isProbe, let topic = want.topic {
             partitions[index].probed[topic] = isEnd && count < Self.probes ? nil : last
         }
-        if isEnd || want.isProbe && count > 0 { partitions[index].wants.remove(at: place) }
+        if want.isProbe, count > 0 {
+            removeProbes(of: want.topic, want.shards)
+        } else if isEnd {
+            partitions[index].wants.remove(at: place)
+        }
         let handed = parts.enumerated().filter { !$0.element.isEmpty }.map { ($0.offset, $0.element) }
         if !handed.isEmpty { untaken[look.slot] = handed.count }
         return handed
@@ -228,6 +233,13 @@ public struct ParkedSchedule: Sendable {
     private func stoppedEverywhere(_ shards: Set<Int>) -> Set<UInt32> {
         guard let first = shards.first else { return [] }
         return shards.reduce(stopped[first]) { $0.intersection(stopped[$1]) }
+    }
+
+    /// What a partition has brought is enough for a probe: the others aren't looked through for it.
+    private mutating func removeProbes(of topic: UInt32?, _ shards: Set<Int>) {
+        for index in partitions.indices {
+            partitions[index].wants.removeAll { $0.isProbe && $0.topic == topic && $0.shards == shards }
+        }
     }
 
     /// A shard takes more.
