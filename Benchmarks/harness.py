@@ -64,25 +64,25 @@ class Server:
         self.stop()
 
 
-def run(*command):
+def run(*command, timeout=CLIENT_TIMEOUT):
     """Runs a client; returns its output and the CPU seconds it used."""
     child = subprocess.Popen(
         pinned(CLIENT_CORE, *command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True)
-    timeout = threading.Timer(CLIENT_TIMEOUT, child.kill)
-    timeout.start()
+    timer = threading.Timer(timeout, child.kill)
+    timer.start()
     output = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
-    timeout.cancel()
+    timer.cancel()
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:
         sys.exit(f"{' '.join(command)} failed ({child.returncode}):\n{output}")
     return output, usage.ru_utime + usage.ru_stime
 
 
-def bench(subcommand, *arguments):
+def bench(subcommand, *arguments, timeout=CLIENT_TIMEOUT):
     """One measurement of ours: the JSON that it prints as its last line."""
-    output, _ = run(os.path.join(BUILD, "sluice-bench"), subcommand, *map(str, arguments))
+    output, _ = run(os.path.join(BUILD, "sluice-bench"), subcommand, *map(str, arguments), timeout=timeout)
     return json.loads(output.splitlines()[-1])
 
 

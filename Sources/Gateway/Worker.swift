@@ -43,6 +43,8 @@ public struct WorkerSnapshot: Sendable {
     public var assignedPartitions: Int
     /// What has to wait for long goes to a store.
     public var hasStore = false
+    /// The store is looked through for pushes that wait with their topics.
+    public var looksForParked = false
     /// Records of the changelog that are still to be restored before assigned partitions begin.
     public var restoring = 0
 }
@@ -266,7 +268,7 @@ public final class Worker: Sendable {
                 intake: intake.counters, shards: shardCounters, outstanding: intake.machine.outstanding,
                 bytesInFlight: bytes,
                 assignedPartitions: intake.machine.assignedPartitions, hasStore: intake.store != nil,
-                restoring: intake.remainingRecords)
+                looksForParked: intake.machine.looksForParked, restoring: intake.remainingRecords)
         }
         return snapshot ?? ended()
     }

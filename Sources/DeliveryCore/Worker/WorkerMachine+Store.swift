@@ -312,6 +312,8 @@ extension WorkerMachine {
     /// The store's last write failed.
     public var hasStoreFailed: Bool { isStoreFailing }
     public var isMembershipInDoubt: Bool { lease.isDoubtful && partitions.count > 0 }
+    /// The store is looked through for pushes that wait with their topics, or is to be.
+    public var looksForParked: Bool { !parked.isIdle }
     /// Partitions that were assigned and aren't read yet; nil: there are none.
     public var arriving: Int? { arrivals.isEmpty ? nil : arrivals.count }
     /// Partitions whose part of the store is being opened.
