@@ -163,6 +163,12 @@ struct KafkaSetup {
         .milliseconds(consumer["session.timeout.ms"].flatMap(Int.init) ?? 10_000)
     }
 
+    /// A revocation that takes longer than this is cut short. A member that doesn't join again within `max.poll.interval.ms`
+    /// loses all of its partitions, and hears of that by its next heartbeat only.
+    var longestRevocation: Duration {
+        .milliseconds((consumer["max.poll.interval.ms"].flatMap(Int.init) ?? 300_000) / 2)
+    }
+
     /// A partition that has no committed offset is read from its beginning.
     var readsFromBeginning: Bool {
         switch consumer["auto.offset.reset"] {

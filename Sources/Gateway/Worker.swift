@@ -163,7 +163,8 @@ public final class Worker: Sendable {
                     maximumBytes: delivery.maxInFlightBytes, commitInterval: delivery.commitInterval,
                     transactionInterval: configuration.store?.transactionInterval ?? .milliseconds(200),
                     drainDeadline: delivery.drainDeadline,
-                    revokeDeadline: min(delivery.drainDeadline, .seconds(10)),
+                    revokeDeadline: min(
+                        delivery.drainDeadline, .seconds(10), properties.longestRevocation),
                     partitionShare: delivery.partitionShare,
                     sessionTimeout: properties.sessionTimeout,
                     readsFromBeginning: properties.readsFromBeginning, longestAbsence: longestAbsence),

@@ -22,6 +22,14 @@ struct ConfigurationTests {
         #expect(configuration.credential(of: configuration.apps[0]) == key)
     }
 
+    @Test("a revocation ends long before the group takes the member for gone")
+    func revocation() {
+        var kafka = Configuration.Kafka(bootstrapServers: "localhost:9092")
+        #expect(KafkaSetup(kafka).longestRevocation == .seconds(150))
+        kafka.consumerProperties = [.init(name: "max.poll.interval.ms", value: "12000")]
+        #expect(KafkaSetup(kafka).longestRevocation == .seconds(6))
+    }
+
     @Test("a server's authority has an IPv6 address in brackets, and no port where it is the scheme's")
     func authority() {
         #expect(LanePlanner.authority(host: "::1", port: 2197) == "[::1]:2197")

@@ -167,14 +167,20 @@ extension ShardProcess {
         observeLoads()
         guard !isFollowing else { return }
         isFollowing = true
+        var goesOn = false
         while let action = machine.nextEvent() {
             observeLoads()
             count(action)
             perform(action)
+            goesOn = true
         }
-        observeLoads()
         isFollowing = false
-        for handle in machine.takeChangesGivenBack() { giveBackChange(handle) }
+        for handle in machine.takeChangesGivenBack() {
+            giveBackChange(handle)
+            goesOn = true
+        }
+        guard goesOn else { return }
+        observeLoads()
         act()
     }
 

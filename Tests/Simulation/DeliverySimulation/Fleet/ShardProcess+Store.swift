@@ -125,6 +125,7 @@ extension ShardProcess {
         follow()
         for (load, loaded) in zip(batch.requests.loads, loaded) { take(load, loaded) }
         // Requests of a partition that has ended are answered yet.
+        guard !loaded.isEmpty else { return }
         let restored = held.count { $0.isRestored && machine.residency.isBegun($0.slot) }
         if restored > world.scenario.residency.room {
             world.broken(.bounded, "process \(process.serial) has \(restored) items of the store")

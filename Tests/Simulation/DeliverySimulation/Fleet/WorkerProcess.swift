@@ -117,7 +117,7 @@ final class WorkerProcess {
             gate: .init(jobs: scenario.maximumInFlight, bytes: 1 << 30, partitionShare: 0.5),
             commitInterval: 200_000_000, transactionInterval: 50_000_000,
             drainDeadline: scenario.drainDeadline,
-            revokeDeadline: 10_000_000_000, sessionTimeout: scenario.session, readsFromBeginning: true,
+            revokeDeadline: min(10_000_000_000, scenario.rebalanceTimeout / 2), sessionTimeout: scenario.session, readsFromBeginning: true,
             highestOffset: 1 << 40)
         settings.spanLimit = scenario.spanLimit
         settings.metadataBytes = scenario.metadataBytes
