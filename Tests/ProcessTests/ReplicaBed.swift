@@ -135,6 +135,7 @@ final class ReplicaBed {
 
     private func take(_ partition: Int32, at time: Int64) {
         let isFirst = commits.allSatisfy { $0.offsets[Int(partition)] < 0 }
+        for replica in replicas.values { replica.leaving.remove(partition) }
         guard isDisturbed.remove(partition) != nil || (Self.commitsAreRefused && !isFirst) else { return }
         let committed = commits.last { $0.time < time }?.offsets[Int(partition)] ?? 0
         history.takeovers[partition, default: []].append(Takeover(time: time, committed: committed))
@@ -260,7 +261,7 @@ final class ReplicaBed {
         #expect(
             exit == .status(0) || (mayBeLate && exit == .status(75)),
             "\(replica.process.standardError.suffix(2_000))")
-        if exit != .status(0) { isDisturbed.formUnion(replica.owned) }
+        if exit != .status(0) { isDisturbed.formUnion(replica.owned.union(replica.leaving)) }
         keepLog(of: name)
         replicas[name] = nil
     }
@@ -272,7 +273,7 @@ final class ReplicaBed {
         replica.process.signal(SIGKILL)
         try #require(try replica.process.wait() == .signal(SIGKILL), "it ended by itself before")
         try poll()
-        isDisturbed.formUnion(replica.owned)
+        isDisturbed.formUnion(replica.owned.union(replica.leaving))
         keepLog(of: name)
         replicas[name] = nil
     }
@@ -283,7 +284,7 @@ final class ReplicaBed {
         try poll()
         replica.process.suspend()
         replica.isActive = false
-        isDisturbed.formUnion(replica.owned)
+        isDisturbed.formUnion(replica.owned.union(replica.leaving))
     }
 
     /// SIGCONT.

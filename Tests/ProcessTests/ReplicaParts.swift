@@ -17,6 +17,9 @@ final class Replica {
     /// It is expected to have partitions.
     var isActive = true
     var owned: Set<Int32> = []
+    /// Partitions that the worker gives up or has given up, until another worker has them. The log line is written when the
+    /// revocation begins, and its commit comes later.
+    var leaving: Set<Int32> = []
     /// Partitions that it had when it started over.
     var givenUp: Set<Int32> = []
     /// How often it has started over.
@@ -56,7 +59,9 @@ final class Replica {
         for line in new {
             switch line.message {
             case "partitions assigned": owned.formUnion(line.partitions)
-            case "partitions revoked": owned.subtract(line.partitions)
+            case "partitions revoked":
+                leaving.formUnion(owned.intersection(line.partitions))
+                owned.subtract(line.partitions)
             case "partitions lost":
                 // The group has gone on without it, on a machine that stalls for instance.
                 givenUp.formUnion(line.partitions)

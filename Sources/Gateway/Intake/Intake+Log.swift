@@ -153,6 +153,11 @@ extension Intake {
                 worker needs a store directory of its own), or Kafka has aborted a transaction that was open for longer \
                 than transaction.timeout.ms: \(error)
                 """
+        case .transactions where failure.fault?.name == "INVALID_TXN_STATE":
+            return """
+                Kafka has ended the open transaction already, for example while the process was stopped; its jobs are \
+                done again: \(error)
+                """
         case .transactions:
             return """
                 transactions have failed; where Kafka refuses them, the worker needs the rights to write and describe \

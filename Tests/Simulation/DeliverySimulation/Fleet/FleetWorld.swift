@@ -593,9 +593,10 @@ final class FleetWorld {
             quiet = isQuiet ? quiet + 1 : 0
             if quiet == 4 { return auditEnd() }
             readSince = isAllRead ? min(readSince, now) : .max
-            // With little room, what comes back waits for what is in memory already.
+            // With little room, what comes back waits for what is in memory already. A probe brings pushes of one partition:
+            // when none of them can be sent, the topic goes on with the next probe.
             let patience: UInt64 =
-                scenario.residency.room < 100 ? 150_000_000_000 : 15_000_000_000 + timeOfReturns
+                scenario.residency.room < 100 ? 150_000_000_000 : 30_000_000_000 + timeOfReturns
             if now > readSince, now - readSince > patience { checkHeld(isLong: true) }
             if now > readSince, now - readSince > 5_000_000_000 { checkHeld(isLong: false) }
         }
@@ -626,7 +627,8 @@ final class FleetWorld {
     /// - Parameter isLong: false: only processes are checked that have nothing in memory, and no device in line for its turn.
     private func checkHeld(isLong: Bool) {
         for partition in 0..<kafka.partitionCount(.jobs) {
-            guard let owner = living.first(where: { $0.owns(partition) }),
+            // Before the partition is read, the disk can have an old copy.
+            guard let owner = living.first(where: { $0.owns(partition) && $0.reads(partition) }),
                 isLong || owner.isIdle && !owner.hasTurns,
                 let part = disks[owner.host].parts[Int32(partition)]
             else { continue }

@@ -117,7 +117,8 @@ final class WorkerProcess {
             gate: .init(jobs: scenario.maximumInFlight, bytes: 1 << 30, partitionShare: 0.5),
             commitInterval: 200_000_000, transactionInterval: 50_000_000,
             drainDeadline: scenario.drainDeadline,
-            revokeDeadline: min(10_000_000_000, scenario.rebalanceTimeout / 2), sessionTimeout: scenario.session, readsFromBeginning: true,
+            revokeDeadline: min(10_000_000_000, scenario.rebalanceTimeout / 2),
+            sessionTimeout: scenario.session, readsFromBeginning: true,
             highestOffset: 1 << 40)
         settings.spanLimit = scenario.spanLimit
         settings.metadataBytes = scenario.metadataBytes
@@ -203,6 +204,9 @@ final class WorkerProcess {
         lastWatermarks[Int32(partition)] ?? 0 > offset && assignedAt[Int32(partition)] ?? .max <= start
             && endedAt <= end
     }
+
+    /// The partition was restored, and its records are taken.
+    func reads(_ partition: Int) -> Bool { machine.committable(ofPartition: Int32(partition)) != nil }
 
     /// The assignment of a slot is still the worker's.
     func owns(_ partition: Int) -> Bool { kafka.owned(client).contains(partition) }

@@ -1,0 +1,304 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+/// Scripts of what a shard is told, and what it has to do.
+@Suite struct ShardMachineTests {
+    /// A shard with a store, of partition 7 under slot 0, all of whose records up to 99 are read.
+    fileprivate struct Bed: ~Copyable {
+        var machine: ShardMachine
+        var now = DeliveryTime(wallMilliseconds: 1_700_000_000_000, monotonicNanoseconds: 1_000_000_000)
+
+        init(_ mode: StoreMode, index: Int = 0, shards: Int = 1) {
+            var limits = DeliveryLimits(capacity: 8, knownDevices: 8)
+            limits.storeIsDurable = mode.hasStore
+            machine = ShardMachine(
+                .init(
+                    index: index, shards: shards, mode: mode, delivery: limits,
+                    residency: ResidencyLimits(hasStore: mode.hasStore, capacity: 8, itemsPerLoad: 4),
+                    seed: 1))
+            machine.begin(0, partition: 7, readThrough: 99)
+            machine.scanned(0)
+        }
+
+        func facts(_ offset: Int64, _ adjust: (inout PushFacts) -> Void = { _ in }) -> PushFacts {
+            var facts = PushFacts(
+                device: ShardMachineTests.device, notificationKey: UInt64(offset), topic: 0, partition: 0,
+                offset: offset, createdMilliseconds: now.wallMilliseconds)
+            adjust(&facts)
+            return facts
+        }
+
+        mutating func actions() -> [ShardAction] {
+            var actions: [ShardAction] = []
+            while let action = machine.nextAction(at: now) { actions.append(action) }
+            return actions
+        }
+
+        mutating func events() -> [ResidencyAction] {
+            var events: [ResidencyAction] = []
+            while let event = machine.nextEvent() { events.append(event) }
+            return events
+        }
+
+        /// Has a push that is due in an hour written to the store, and told of it.
+        mutating func store(_ offset: Int64) -> (slot: UInt32, requests: StoreRequests) {
+            let later = now.wallMilliseconds + 3_600_000
+            let settlement = machine.admit(facts(offset) { $0.deliverAtMilliseconds = later }, at: now)
+            guard case .placed(let slot) = settlement else { return (.max, StoreRequests()) }
+            #expect(actions() == [.put(slot)])
+            let requests = machine.takeRequests()
+            machine.done(requests)
+            for put in requests.puts { machine.stored(put, at: now) }
+            return (slot, requests)
+        }
+    }
+
+    static let device = DeviceKey(high: 1, low: 1)
+    static let other = DeviceKey(high: 2, low: 1 << 32)
+
+    static func place(_ offset: Int64) -> RecordPlace { RecordPlace(partitionSlot: 0, offset: offset) }
+
+    @Test func aPushThatIsAcceptedEndsAndItsSlotIsFree() {
+        var bed = Bed(.none)
+        #expect(bed.machine.arrives(Self.place(100)) == nil)
+        #expect(bed.machine.mustWait(push: Self.device, Self.place(100), .accept) == nil)
+        #expect(bed.machine.admit(bed.facts(100), at: bed.now) == .placed(0))
+        #expect(bed.actions() == [.enqueue(0, atFront: false)])
+        let begins = bed.machine.begin(0, at: bed.now)
+        #expect(begins)
+        bed.machine.accepted(0, at: bed.now)
+        var facts = OutcomeFacts(Self.place(100), ItemProgress())
+        facts.attempts = 1
+        facts.firstSentMilliseconds = bed.now.wallMilliseconds
+        #expect(bed.actions() == [.finish(0, .accepted, nil, successor: DeliveryMachine.noSlot, facts)])
+        #expect(bed.machine.count == 0)
+        // Kafka's report of the outcome completes the offset.
+        #expect(bed.machine.takeNews(holdsBack: false) == nil)
+    }
+
+    @Test func aRecordWaitsUntilItsPartitionBegins() {
+        var bed = Bed(.local)
+        let handle = bed.machine.arrives(RecordPlace(partitionSlot: 3, offset: 0))
+        #expect(handle != nil)
+        #expect(bed.events().isEmpty == true)
+        bed.machine.begin(3, partition: 9, readThrough: -1)
+        #expect(bed.events() == [.takeIn(handle!)])
+    }
+
+    @Test func aStoredPushCompletesItsOffsetOnce() {
+        var bed = Bed(.local)
+        let slot = bed.store(100).slot
+        #expect(bed.actions().isEmpty == true)
+        #expect(
+            bed.machine.takeNews(holdsBack: false)?.completed
+                == [.init(place: Self.place(100), isRepeated: false)])
+        // The job takes no room any more when it is gone.
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        guard case .finish(slot, .cancelled, nil, _, let facts)? = bed.actions().first else {
+            Issue.record("the push has not ended")
+            return
+        }
+        #expect(facts.isStored && facts.isOffsetDone)
+        #expect(facts.removal == .none)
+        #expect(bed.machine.takeNews(holdsBack: false)?.freed == [0: 1])
+    }
+
+    @Test(arguments: [StoreMode.changelog, .transactions])
+    func theChangelogHearsOfAnEnd(_ mode: StoreMode) {
+        var bed = Bed(mode)
+        _ = bed.store(100)
+        _ = bed.actions()
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        guard case .finish(_, _, _, _, let facts)? = bed.actions().first else {
+            Issue.record("the push has not ended")
+            return
+        }
+        let item = EndedItem(device: Self.device.low, place: Self.place(100))
+        #expect(facts.removal == (mode == .transactions ? .now(item) : .later(item)))
+        #expect(bed.machine.remove(item)?.key.device == Self.device)
+    }
+
+    @Test func aPartitionThatHasGoneHasNothingToRemove() {
+        var bed = Bed(.transactions)
+        _ = bed.store(100)
+        _ = bed.actions()
+        bed.machine.end(0)
+        _ = bed.events()
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        guard case .finish(_, _, _, _, let facts)? = bed.actions().first else {
+            Issue.record("the push has not ended")
+            return
+        }
+        #expect(facts.isStored)
+        #expect(facts.removal == .none)
+    }
+
+    @Test func aPushOfADeviceWithItemsInTheStoreWaits() {
+        var bed = Bed(.local)
+        bed.machine.found(Self.device, offset: 50, 0)
+        let handle = bed.machine.mustWait(push: Self.device, Self.place(100), .accept)
+        #expect(handle != nil)
+        let mayBeMore = bed.machine.askForLoads(at: bed.now.monotonicNanoseconds)
+        #expect(!mayBeMore)
+        #expect(bed.events() == [.load(Self.device, 0, withItems: true)])
+        let load = bed.machine.takeRequests().loads[0]
+        let counts = bed.machine.beginLoad(load, last: 50)
+        #expect(counts)
+        let verdict = bed.machine.judge(offset: 50, load)
+        #expect(verdict.restore == Self.place(50))
+        var progress = ItemProgress()
+        progress.dueMilliseconds = bed.now.wallMilliseconds + 3_600_000
+        let facts = bed.facts(50) { $0.deliverAtMilliseconds = progress.dueMilliseconds }
+        #expect(bed.machine.restore(facts, Self.place(50), progress, at: bed.now) == .placed(0))
+        _ = bed.actions()
+        bed.machine.endLoad()
+        #expect(bed.events() == [.proceed(handle!)])
+        #expect(bed.machine.restoredItems == 1)
+    }
+
+    @Test func aPushThatFindsNoSlotWaitsForOne() {
+        var bed = Bed(.none)
+        for offset in 100..<108 {
+            #expect(bed.machine.admit(bed.facts(Int64(offset)), at: bed.now) == .placed(UInt32(offset - 100)))
+        }
+        guard case .deferred(let handle) = bed.machine.admit(bed.facts(108), at: bed.now) else {
+            Issue.record("there was a slot")
+            return
+        }
+        _ = bed.actions()
+        #expect(bed.events().isEmpty == true)
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(109), at: bed.now)
+        _ = bed.actions()
+        #expect(bed.events() == [.proceed(handle)])
+    }
+
+    @Test func anAbandonedPartitionGivesBackWhatIsNotInFlight() {
+        var bed = Bed(.none)
+        _ = bed.machine.admit(bed.facts(100), at: bed.now)
+        _ = bed.machine.admit(bed.facts(101), at: bed.now)
+        _ = bed.actions()
+        let begins = bed.machine.begin(0, at: bed.now)
+        #expect(begins)
+        bed.machine.settle(0)
+        bed.machine.abandon(0, at: bed.now)
+        #expect(bed.actions() == [.dequeue(1), .giveBack(1)])
+        bed.machine.abandonWaiting(0)
+        #expect(bed.machine.abandonmentEnded() == 1)
+        #expect(bed.machine.takeSettled().isEmpty == true)
+        // Its failure isn't tried again here.
+        bed.machine.failed(0, processed: false, at: bed.now)
+        #expect(bed.actions().contains(.gaveBack(0)) == true)
+        #expect(bed.machine.takeSettled() == [.settled(slot: 0)])
+        #expect(bed.machine.takeSettled().isEmpty == true)
+    }
+
+    @Test func aDrainedShardSendsNothingAndReportsOnce() {
+        var bed = Bed(.none)
+        #expect(bed.machine.maySend == true)
+        bed.machine.drain()
+        #expect(bed.machine.maySend == false)
+        #expect(bed.machine.takeSettled() == [.settledAll])
+        #expect(bed.machine.takeSettled().isEmpty == true)
+    }
+
+    @Test func aShardThatEndsGivesUpWhatMustNotBeSentTwice() {
+        var bed = Bed(.none)
+        _ = bed.machine.admit(bed.facts(100) { $0.duplicates = .avoid }, at: bed.now)
+        _ = bed.machine.admit(bed.facts(101), at: bed.now)
+        _ = bed.actions()
+        for slot: UInt32 in [0, 1] { #expect(bed.begins(slot) == true) }
+        bed.machine.finish()
+        #expect(bed.machine.hasEnded == true)
+        bed.machine.giveUpUnanswered(at: bed.now)
+        let ends = bed.actions().compactMap { action -> OutcomeCause? in
+            if case .finish(0, .undeliverable, let cause, _, _) = action { cause } else { nil }
+        }
+        #expect(ends == [.answerLost])
+    }
+
+    @Test func whatIsCompleteBecauseOfALaterTransactionIsHeldBack() {
+        var bed = Bed(.transactions)
+        _ = bed.store(100)
+        _ = bed.actions()
+        #expect(bed.machine.takeNews(holdsBack: true) == nil)
+        #expect(bed.machine.takeNews(holdsBack: false)?.completed.count == 1)
+    }
+
+    @Test func anItemDepartsWithItsPutAndIsTakenOver() {
+        var bed = Bed(.changelog, shards: 2)
+        _ = bed.store(100)
+        _ = bed.actions()
+        let moved = bed.machine.tokenChanged(
+            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
+        #expect(moved == 1)
+        #expect(bed.actions() == [.depart(0)])
+        guard let departure = bed.machine.departing else {
+            Issue.record("nothing departs")
+            return
+        }
+        #expect(departure.writing?.write.leaves?.device == Self.device)
+        #expect(departure.facts.device == Self.other)
+        #expect(departure.movedAtMilliseconds == 5)
+        #expect(bed.machine.count == 0)
+
+        var target = Bed(.changelog, index: 1, shards: 2)
+        #expect(target.machine.shard(of: Self.other) == 1)
+        // The look for what is known of the device comes first.
+        guard case .deferred(let handle) = target.machine.arrives(departure, isReleased: false) else {
+            Issue.record("it was not deferred")
+            return
+        }
+        #expect(target.machine.unreleased(of: Self.other) == [handle])
+        // The slot is another partition's by now.
+        target.machine.begin(0, partition: 8, readThrough: 10)
+        #expect(target.machine.takeOver(departure, at: target.now) == .leftOut)
+        #expect(target.machine.arrives(departure, isReleased: true) == .leftOut)
+    }
+
+    @Test func aTokenChangeWaitsForAnItemInFlightThatTheStoreHas() {
+        var bed = Bed(.local)
+        let (slot, _) = bed.store(100)
+        _ = bed.actions()
+        bed.now = DeliveryTime(
+            wallMilliseconds: bed.now.wallMilliseconds + 3_600_000,
+            monotonicNanoseconds: bed.now.monotonicNanoseconds + 3_600_000_000_000)
+        bed.machine.advance(to: bed.now)
+        #expect(bed.actions().contains(.enqueue(slot, atFront: false)) == true)
+        #expect(bed.begins(slot) == true)
+        _ = bed.machine.tokenChanged(
+            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
+        #expect(bed.actions() == [.noteMove(slot)])
+        guard case .waits(let handle) = bed.machine.applied(Self.place(101), isReplay: false) else {
+            Issue.record("the token change does not wait")
+            return
+        }
+        #expect(bed.machine.takeChangesDone().isEmpty == true)
+        bed.machine.accepted(slot, at: bed.now)
+        _ = bed.actions()
+        #expect(bed.machine.takeChangesDone() == [handle])
+    }
+
+    @Test func reportsOfDueItemsAreMadeAtOnceWhenTheShardHasEnded() {
+        var bed = Bed(.local)
+        bed.machine.finish()
+        bed.machine.due(0, [], readThrough: 99, report: .dueTaken(slot: 0))
+        #expect(bed.machine.takeReports() == [.dueTaken(slot: 0)])
+    }
+
+    @Test func aFlushNamesItsEpoch() {
+        var bed = Bed(.changelog)
+        let first = bed.machine.changeEpoch
+        bed.machine.changed()
+        bed.machine.changed()
+        _ = bed.machine.takeRequests()
+        #expect(bed.machine.flushed() == ShardFlush(hasWritten: true, produced: 2, epoch: first))
+        #expect(bed.machine.flushed().produced == 0)
+        #expect(bed.machine.changeEpoch.epoch == first.epoch + 2)
+    }
+}
+
+extension ShardMachineTests.Bed {
+    fileprivate mutating func begins(_ slot: UInt32) -> Bool { machine.begin(slot, at: now) }
+}
