@@ -257,6 +257,31 @@ import Testing
         #expect(target.machine.arrives(departure, isReleased: true) == .leftOut)
     }
 
+    @Test func anItemWhosePartitionHasEndedOnBothShardsIsLeftOut() {
+        var bed = Bed(.local, shards: 2)
+        _ = bed.store(100)
+        _ = bed.actions()
+        bed.machine.end(0)
+        _ = bed.machine.tokenChanged(
+            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
+        _ = bed.actions()
+        guard let departure = bed.machine.departing else {
+            Issue.record("nothing departs")
+            return
+        }
+        #expect((departure.writing == nil) == true)
+        var target = Bed(.local, index: 1, shards: 2)
+        target.machine.end(0)
+        #expect(target.machine.arrives(departure, isReleased: true) == .leftOut)
+    }
+
+    @Test func aDrainAfterTheEndChangesNothing() {
+        var bed = Bed(.none)
+        bed.machine.finish()
+        bed.machine.drain()
+        #expect(bed.machine.hasEnded == true)
+    }
+
     @Test func aTokenChangeWaitsForAnItemInFlightThatTheStoreHas() {
         var bed = Bed(.local)
         let (slot, _) = bed.store(100)

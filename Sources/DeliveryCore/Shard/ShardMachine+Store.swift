@@ -29,6 +29,9 @@ extension ShardMachine {
         return ItemWriting(place: place, device: device, progress: progress, write: write)
     }
 
+    /// The store has the push in this slot, or was asked to take it.
+    public func isStored(_ slot: UInt32) -> Bool { residency.isStored(slot) }
+
     /// Has the store take what waits of a partition's records below `offset`, so that their offsets are complete.
     public mutating func relieve(_ slot: UInt16, below offset: Int64, at now: DeliveryTime) {
         if mayRelieve(slot) { delivery.relieve(partition: slot, below: offset, at: now) }

@@ -51,7 +51,7 @@ public struct ShardMachine: ~Copyable {
     /// Work that has ended since the intake heard last.
     var news = ShardProgress()
     /// Actions that follow from one of the delivery machine.
-    private var followers = ActionFollowers()
+    private var followers = RingQueue<ShardAction>(capacity: 64)
     private var lastHandle: UInt32 = 0
     /// Jobs given back by the abandonment that is under way; nil without one.
     private var abandoned: Int?
@@ -238,7 +238,7 @@ public struct ShardMachine: ~Copyable {
 
     /// The partition of this number has the slot still.
     func has(_ slot: UInt16, _ partition: Int32) -> Bool {
-        !hasStore || Int(slot) < partitions.count && partitions[Int(slot)] == partition
+        !hasStore || isBegun(slot) && partitions[Int(slot)] == partition
     }
 
     /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
@@ -296,7 +296,7 @@ public struct ShardMachine: ~Copyable {
 
     /// Nothing new is sent from here on. An abandonment of all, and a report when all is settled, follow.
     public mutating func drain() {
-        phase = .draining
+        if phase == .running { phase = .draining }
         settlesAll = true
     }
 
@@ -402,24 +402,4 @@ public struct ShardMachine: ~Copyable {
 package struct ShardMilestones: Equatable, Sendable {
     package var awaitedTurn = 0
     package var offsetsDone = 0
-}
-
-/// Actions that follow from another, first come first served.
-private struct ActionFollowers {
-    private var actions: [ShardAction] = []
-    private var head = 0
-
-    mutating func append(_ action: ShardAction) { actions.append(action) }
-
-    @inline(__always)
-    mutating func popFirst() -> ShardAction? {
-        guard head < actions.count else { return nil }
-        head += 1
-        let action = actions[head - 1]
-        if head == actions.count {
-            actions.removeAll(keepingCapacity: true)
-            head = 0
-        }
-        return action
-    }
 }

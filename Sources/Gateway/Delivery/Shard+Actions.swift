@@ -48,7 +48,7 @@ extension Shard {
             case .put(let slot): if let writing = machine.writing { write(slot, writing) }
             case .keepPresence(let known, let slot, let item): keepPresence(known, in: slot, item, context)
             case .noteMove(let slot): if let token = context.newToken { jobs[slot].pointee.note(token) }
-            case .readdress(let slot): readdress(slot, context)
+            case .readdress(let slot): readdress(slot, isStored: machine.isStored(slot), context)
             case .depart(let slot): if let item = machine.departing { depart(slot, item, context) }
             case .alert(_, let slot, let fault):
                 if fault == .tokens { counters.tokenStops += 1 }

@@ -22,7 +22,10 @@ extension Shard {
     }
 
     /// Takes all that is in the ring.
-    func takeAllRecords() { repeat { takeRecords() } while ring.count > 0 }
+    func takeAllRecords() {
+        guard !machine.hasEnded else { return }
+        repeat { takeRecords() } while ring.count > 0
+    }
 
     /// Takes a few records from the ring and names their devices to the machine, whose memory is fetched while the
     /// records are decoded. Returns how many.

@@ -15,9 +15,15 @@ extension Intake {
     private func begin(
         _ slot: UInt16, _ partition: Int32, readThrough: Int64, earlierFrom: Int64, committed: Int64
     ) {
-        guard store != nil, let handle = handle(of: partition) else {
+        guard store != nil else {
             for shard in shards { shard.loop.execute { shard.begin(slot, partition) } }
             return
+        }
+        guard let handle = handle(of: partition) else {
+            // Its records wait, because the shards never hear that it begins.
+            return logger.critical(
+                "a partition begins without its part of the store: report it, and restart the worker",
+                metadata: ["partition": "\(partition)"])
         }
         let offset = CommittedOffset(committed)
         watch(slot, offset)

@@ -26,14 +26,15 @@ final class DepartureRelease: Sendable {
 
 /// Items whose devices get new tokens.
 extension Shard {
-    func readdress(_ slot: UInt32, _ context: ActionContext) {
+    /// - Parameter isStored: the store has the push, under its old token.
+    func readdress(_ slot: UInt32, isStored: Bool, _ context: ActionContext) {
         let job = jobs[slot]
         let noted = job.pointee.notedToken
         job.pointee.notedToken = nil
         guard let token = noted.map({ UnsafeRawBufferPointer($0) }) ?? context.newToken else {
             preconditionFailure("slot \(slot) moves to no token")
         }
-        if outcomes.hasChangelog, job.pointee.storedToken == nil {
+        if isStored, outcomes.hasChangelog, job.pointee.storedToken == nil {
             job.pointee.storedToken = Array(job.pointee.push.deviceToken)
         }
         freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
@@ -41,7 +42,7 @@ extension Shard {
     }
 
     func depart(_ slot: UInt32, _ item: ItemDeparture, _ context: ActionContext) {
-        readdress(slot, context)
+        readdress(slot, isStored: item.resident.storedDue != nil, context)
         if let writing = item.writing { write(slot, writing) }
         var departure = Departure(job: jobs.remove(slot), item: item)
         let shard = machine.shard(of: item.facts.device)
@@ -62,7 +63,7 @@ extension Shard {
     func adopt(_ departure: Departure) {
         wallMilliseconds = wallClockMilliseconds()
         // Older records first, of which the push could be the newer.
-        if !machine.hasEnded { takeAllRecords() }
+        takeAllRecords()
         switch machine.arrives(departure.item, isReleased: departure.isReleased) {
         case .deferred(let handle): waiting.keep(.departure(departure), under: handle)
         case .takeOver:

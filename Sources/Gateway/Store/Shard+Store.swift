@@ -133,7 +133,7 @@ extension Shard {
             learnedMilliseconds: known.learned.milliseconds, learnedOffset: known.learned.offset,
             expiryMilliseconds: known.expiryMilliseconds)
         askForTurnEnd()
-        guard outcomes.hasChangelog, let token = token(ofPresence: item, context) else {
+        guard outcomes.hasChangelog, let token = token(of: known.device, item, context) else {
             return storage.put(handle, known.device, state)
         }
         storage.put(handle, known.device, state, token: token)
@@ -141,10 +141,16 @@ extension Shard {
         change(slot, handle, key, storage.value { ChangelogKey.encode(state, into: &$0) })
     }
 
-    /// Presences come from device events, from items whose receipts don't come, and with items that come to a device: then
-    /// the event's token is the old one.
-    private func token(ofPresence item: UInt32, _ context: ActionContext) -> UnsafeRawBufferPointer? {
-        if context.newToken == nil, let token = context.deviceToken { return token }
+    /// Presences come from device events, from items whose receipts don't come, and with items that come to a device. Several
+    /// items can move by one event: those whose turn is still to come have the old token yet.
+    private func token(
+        of device: DeviceKey, _ item: UInt32, _ context: ActionContext
+    ) -> UnsafeRawBufferPointer? {
+        if let new = context.newToken {
+            if plan.hasher.device(new) == device { return new }
+        } else if let token = context.deviceToken {
+            return token
+        }
         return item == DeliveryMachine.noSlot ? nil : jobs[item].pointee.push.deviceToken
     }
 

@@ -170,11 +170,12 @@ extension ShardProcess {
 
     // MARK: New tokens
 
-    func readdress(_ slot: UInt32, _ newToken: Int) {
+    /// - Parameter isStored: the store has the push, under its old token.
+    func readdress(_ slot: UInt32, isStored: Bool, _ newToken: Int) {
         let copy = held[Int(slot)]
         let token = copy.noted >= 0 ? copy.noted : newToken
         guard token >= 0 else { return world.broken(.sound, "job \(copy.job) moves to no token") }
-        if copy.storedToken < 0 { held[Int(slot)].storedToken = copy.address }
+        if isStored, copy.storedToken < 0 { held[Int(slot)].storedToken = copy.address }
         held[Int(slot)].noted = -1
         held[Int(slot)].address = token
         world.note("job # of process # goes to token #", copy.job, process.serial, token)
@@ -185,7 +186,7 @@ extension ShardProcess {
         guard let item = machine.departing else {
             return world.broken(.sound, "slot \(slot) departs as nothing")
         }
-        readdress(slot, newToken)
+        readdress(slot, isStored: item.resident.storedDue != nil, newToken)
         if let writing = item.writing { write(slot, writing) }
         let copy = held[Int(slot)]
         held[Int(slot)] = Held()

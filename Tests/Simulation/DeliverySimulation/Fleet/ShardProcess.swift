@@ -290,7 +290,7 @@ final class ShardProcess {
         case .put(let slot): if let writing = machine.writing { write(slot, writing) }
         case .keepPresence(let known, let slot, _): keepPresence(known, in: slot)
         case .noteMove(let slot): if newToken >= 0 { held[Int(slot)].noted = newToken }
-        case .readdress(let slot): readdress(slot, newToken)
+        case .readdress(let slot): readdress(slot, isStored: machine.isStored(slot), newToken)
         case .depart(let slot): depart(slot, newToken)
         case .alert(let topic, _, _): world.note("process # stops topic #", process.serial, Int(topic))
         case .recovered(let topic): world.note("topic # of process # goes on", Int(topic), process.serial)
