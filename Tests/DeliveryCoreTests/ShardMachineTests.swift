@@ -156,6 +156,58 @@ import Testing
         bed.machine.endLoad()
         #expect(bed.events() == [.proceed(handle!)])
         #expect(bed.machine.restoredItems == 1)
+        // Its offset was complete when the store had it.
+        _ = bed.machine.cancel(Self.device, .notificationKey(50), Self.place(101), at: bed.now)
+        guard case .finish(_, .cancelled, nil, _, let outcome)? = bed.actions().first else {
+            Issue.record("the push has not ended")
+            return
+        }
+        #expect(outcome.isStored && outcome.isOffsetDone)
+        #expect(bed.machine.restoredItems == 0)
+    }
+
+    @Test func anItemWhosePlaceIsAnotherDevicesIsOfTheEarlierLog() {
+        var bed = Bed(.local)
+        bed.machine.found(Self.device, offset: 50, 0)
+        bed.machine.found(Self.other, offset: 50, 0)
+        _ = bed.machine.mustWait(push: Self.device, Self.place(100), .accept)
+        _ = bed.machine.mustWait(push: Self.other, Self.place(101), .accept)
+        _ = bed.machine.askForLoads(at: bed.now.monotonicNanoseconds)
+        _ = bed.events()
+        let loads = bed.machine.takeRequests().loads
+        #expect(loads.map(\.device) == [Self.device, Self.other])
+        var places: [RecordPlace?] = []
+        for load in loads {
+            _ = bed.machine.beginLoad(load, last: 50)
+            let place = bed.machine.judge(offset: 50, load).restore
+            places.append(place)
+            var progress = ItemProgress()
+            progress.dueMilliseconds = bed.now.wallMilliseconds + 3_600_000
+            let facts = bed.facts(50) {
+                $0.device = load.device
+                $0.deliverAtMilliseconds = progress.dueMilliseconds
+            }
+            if let place { _ = bed.machine.restore(facts, place, progress, at: bed.now) }
+            bed.machine.endLoad()
+        }
+        #expect(places == [Self.place(50), Self.place(50).inEarlierLog])
+    }
+
+    @Test func aRecordWhoseItemHasEndedAndIsStillStoredIsComplete() {
+        var bed = Bed(.local)
+        _ = bed.store(100)
+        _ = bed.actions()
+        let id = APNSID(high: 0, low: 100)
+        #expect(bed.machine.isDone(Self.place(100), Self.device, id) == false)
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        _ = bed.actions()
+        _ = bed.machine.takeNews(holdsBack: false)
+        #expect(bed.machine.isDone(Self.place(100), Self.device, id) == true)
+        #expect(
+            bed.machine.takeNews(holdsBack: false)?.completed
+                == [.init(place: Self.place(100), isRepeated: true)])
+        // Another device's record of that offset is another log's.
+        #expect(bed.machine.isDone(Self.place(100), Self.other, id) == false)
     }
 
     @Test func aPushThatFindsNoSlotWaitsForOne() {
