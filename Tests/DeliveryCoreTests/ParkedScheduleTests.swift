@@ -78,7 +78,7 @@ struct ParkedScheduleTests {
         schedule.taken(3)
         let second = schedule.next(at: 0)!
         #expect(second.topic == nil && second.after == item(1, shard: 1) && second.stopped == [7])
-        // What goes on meanwhile gets a look of its own.
+        // A topic that goes on meanwhile gets a look of its own.
         schedule.resumed(7, shard: 0)
         found(&schedule, second, [], isEnd: true)
         let third = schedule.next(at: 0)!

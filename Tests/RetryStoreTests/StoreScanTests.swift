@@ -179,7 +179,7 @@ import Testing
         let odd: [Int64] = (Int64(0)..<60).reversed().filter { $0 % 2 == 1 && $0 % 3 != 0 }
         #expect(seen == odd)
         #expect(try store.parked(partition, topic: "other.app").entries.isEmpty)
-        // What is read over doesn't count for the limit.
+        // Entries that are read over don't count for the limit.
         let others = try store.parked(partition, without: ["even.app"], limit: 20)
         #expect(others.entries.map(\.entry.key.offset) == odd)
         let none = try store.parked(partition, without: ["even.app", "odd.app"], limit: 1)

@@ -77,7 +77,7 @@ public struct OutcomeFacts: Equatable, BitwiseCopyable, Sendable {
     }
 }
 
-/// What becomes of a push that was handed to a ``ShardMachine``. The actions follow.
+/// Fate of a push that was handed to a ``ShardMachine``. The actions follow.
 public enum Settlement: Equatable, BitwiseCopyable, Sendable {
     /// Keep the push in this slot.
     case placed(UInt32)
@@ -94,7 +94,7 @@ public enum Settlement: Equatable, BitwiseCopyable, Sendable {
     case leftOut
 }
 
-/// What becomes of a cancel or device event that has had its effect.
+/// End of a cancel or device event that has had its effect.
 public enum ControlEnd: Equatable, Sendable {
     /// Write its outcome, and free it.
     case outcome
@@ -117,7 +117,7 @@ public struct ItemDeparture: Sendable {
     /// The device is that of the new token.
     public var facts: PushFacts
     public var progress: ItemProgress
-    /// What the store has of it.
+    /// Facts of the item in the store.
     public var resident: ResidentFacts
     /// When its token was changed; nil: some time before.
     public var movedAtMilliseconds: Int64?
@@ -129,7 +129,7 @@ public struct ItemDeparture: Sendable {
     public var place: RecordPlace { RecordPlace(partitionSlot: facts.partition, offset: facts.offset) }
 }
 
-/// What becomes of an item that came from another shard.
+/// Fate of an item that came from another shard.
 public enum DepartureVerdict: Equatable, Sendable {
     /// ``ShardMachine/takeOver(_:at:)`` it.
     case takeOver

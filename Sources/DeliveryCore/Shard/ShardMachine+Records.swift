@@ -4,7 +4,7 @@ import SluiceModel
 extension ShardMachine {
     // MARK: Before a record is decoded
 
-    /// A record of this device comes soon. Of no other effect than on time.
+    /// A record of this device comes soon. The call saves time, and has no other effect.
     @inline(__always)
     public mutating func expect(_ device: DeviceKey) {
         delivery.expect(device)
@@ -338,7 +338,7 @@ extension ShardMachine {
 
     // MARK: Waiting events
 
-    /// What goes on of the events that waited; nil: nothing for now. Not to be asked while such an event is being dealt with.
+    /// The next of the waiting events that may go on; nil: none may. Not to be asked while such an event is being dealt with.
     public mutating func nextEvent() -> ResidencyAction? {
         guard let action = residency.nextAction(delivery) else { return nil }
         if case .removed(let place, let device) = action {

@@ -2,7 +2,7 @@ import SluiceModel
 
 /// Turns of pushes, and answers.
 extension ShardMachine {
-    /// The push in this slot will soon have its turn, or its answer. Of no other effect than on time.
+    /// The push in this slot will soon have its turn, or its answer. The call saves time, and has no other effect.
     @inline(__always)
     public mutating func expect(_ slot: UInt32) { delivery.expect(slot) }
 

@@ -1,6 +1,6 @@
 import SluiceModel
 
-/// What is asked of the store, and what the store answers.
+/// Orders to the store, and the store's answers.
 extension ShardMachine {
     // MARK: Puts
 
@@ -113,8 +113,8 @@ extension ShardMachine {
             && isBegun(load.partitionSlot)
     }
 
-    /// What becomes of an item that the load has found. Items come in the order of their offsets. A record that waits no more
-    /// because of it is complete, and the shard frees it.
+    /// Judges an item that the load has found. Items come in the order of their offsets. A record that waits no more because
+    /// of the item is complete, and the shard frees it.
     public mutating func judge(offset: Int64, _ load: RequestedLoad) -> LoadedItemVerdict {
         let verdict = residency.judge(offset: offset, delivery)
         if verdict.completes != nil {

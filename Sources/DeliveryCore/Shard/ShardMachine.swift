@@ -9,7 +9,7 @@ import SluiceModel
 ///     record ── mustWait ── handle ──▶ nextEvent: proceed ─┐
 ///                  └──── nil ──────────────────────────────┴▶ admit ──▶ Settlement, then nextAction
 ///
-/// One owner, one thread. Nothing is allocated per push in steady state.
+/// The machine has one owner and one thread. Nothing is allocated per push in steady state.
 public struct ShardMachine: ~Copyable {
     public struct Settings: Sendable {
         /// The shard's number among all shards of its worker.
@@ -18,7 +18,7 @@ public struct ShardMachine: ~Copyable {
         public var mode: StoreMode
         public var delivery: DeliveryLimits
         public var residency: ResidencyLimits
-        /// Of the jitter.
+        /// Seed of the retries' jitter.
         public var seed: UInt64
 
         public init(
@@ -91,7 +91,7 @@ public struct ShardMachine: ~Copyable {
     public var mode: StoreMode { settings.mode }
     var hasStore: Bool { settings.mode.hasStore }
 
-    /// What waits for its turn may be sent.
+    /// Pushes that wait for their turn may be sent.
     public var maySend: Bool { phase == .running }
     public var isDraining: Bool { phase != .running }
     public var hasEnded: Bool { phase == .ended }
@@ -105,7 +105,7 @@ public struct ShardMachine: ~Copyable {
 
     // MARK: Actions
 
-    /// What is to be done next; nil when all is done. To be asked after every call.
+    /// The next order to the shard; nil when all is done. To be asked after every call.
     public mutating func nextAction(at now: DeliveryTime) -> ShardAction? {
         while true {
             if let action = followers.popFirst() { return action }
@@ -134,7 +134,7 @@ public struct ShardMachine: ~Copyable {
             return .finish(slot, kind, cause, successor: successor, facts)
         case .drop(let slot):
             let partition = delivery.place(slot).partitionSlot
-            // What the store has the intake doesn't wait for.
+            // The intake doesn't wait for items that the store has.
             if !delivery.isOffsetDone(slot) { giveBack(partition) }
             residency.givenBack(slot)
             release(slot)
@@ -322,7 +322,7 @@ public struct ShardMachine: ~Copyable {
 
     // MARK: The end
 
-    /// The worker ends. What waits for items in flight is given back, because they don't move here any more.
+    /// The worker ends. Token changes that wait for items in flight are given back, because these don't move here any more.
     /// ``giveUpUnanswered(at:)``, ``leaveAll()`` and ``abandonWaiting(_:)`` follow.
     public mutating func finish() {
         phase = .ended
@@ -343,9 +343,9 @@ public struct ShardMachine: ~Copyable {
 
     // MARK: The intake
 
-    /// What the intake has to know of this turn; nil: nothing.
-    /// - Parameter holdsBack: records wait for the next transaction. What is complete because of one of them must not be
-    ///   committed in this one.
+    /// Progress of this turn for the intake; nil: there is none.
+    /// - Parameter holdsBack: records wait for the next transaction. Offsets that are complete because of these records must
+    ///   not be committed in this one.
     public mutating func takeNews(holdsBack: Bool) -> ShardProgress? {
         guard !news.isEmpty, !holdsBack || hasEnded else { return nil }
         let taken = news

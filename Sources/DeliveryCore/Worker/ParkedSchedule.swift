@@ -235,7 +235,7 @@ public struct ParkedSchedule: Sendable {
         return shards.reduce(stopped[first]) { $0.intersection(stopped[$1]) }
     }
 
-    /// What a partition has brought is enough for a probe: the others aren't looked through for it.
+    /// A probe ends with what one partition has brought: the others aren't looked through for it.
     private mutating func removeProbes(of topic: UInt32?, _ shards: Set<Int>) {
         for index in partitions.indices {
             partitions[index].wants.removeAll { $0.isProbe && $0.topic == topic && $0.shards == shards }

@@ -7,7 +7,7 @@ import Logging
 import SluiceModel
 import Synchronization
 
-/// What the machine's actions follow from.
+/// Event that the machine's actions follow from.
 struct ActionContext {
     /// APNs' answer, and to which slot.
     var verdict: ResponseVerdict?
@@ -20,7 +20,7 @@ struct ActionContext {
     static var none: ActionContext { ActionContext() }
 }
 
-/// What the machine asks for, done.
+/// Carries out the machine's actions.
 extension Shard {
     var now: DeliveryTime {
         DeliveryTime(wallMilliseconds: wallMilliseconds, monotonicNanoseconds: loop.now.nanoseconds)

@@ -32,7 +32,7 @@ struct WaitingEvents {
     }
 }
 
-/// What has waited goes on.
+/// Goes on with what has waited.
 extension Shard {
     /// Deals with all events that may go on.
     func follow() {

@@ -308,7 +308,7 @@ extension Shard {
 }
 
 extension ControlJob.Detail {
-    /// What it says about its device is compared with what is known.
+    /// Its report of the device is compared with what is known.
     var concernsPresence: Bool {
         switch self {
         case .online, .offline, .receipt: true

@@ -47,7 +47,7 @@ extension Shard {
 
     func report(_ report: ShardReport) { port.report(plan.index, report) }
 
-    /// Reports what has settled. What another worker produces after the report comes after all that was written here so far.
+    /// Reports what has settled. Records that another worker produces after the report come after all that was written here.
     func tellSettled() {
         for settled in machine.takeSettled() {
             guard settled != .settledAll else { return report(settled) }

@@ -277,7 +277,7 @@ final class ShardProducer: TimerHandler {
     // MARK: Transactions
 
     /// The transaction of this number is about to end: nothing more is produced in it, as soon as all is that was written so
-    /// far. What belongs together is written in one turn, and so is in one transaction. ``ShardReport/frozen(number:produced:)``
+    /// far. Records that belong together are written in one turn, and so are in one transaction. ``ShardReport/frozen(number:produced:)``
     /// follows.
     ///
     /// - Parameter atOnce: the transaction is about to be aborted: what isn't produced yet waits for the next one.

@@ -119,7 +119,7 @@ extension Shard {
         act()
     }
 
-    /// What has come to a device by a token change goes on where the device's own token has been changed to after that.
+    /// Items that came to a device by a token change go on to the device's own later token.
     func moveOn(_ device: DeviceKey, after occurredMilliseconds: Int64) {
         guard let storage,
             let number = machine.moveOn(device, after: occurredMilliseconds, at: now)

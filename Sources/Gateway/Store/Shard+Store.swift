@@ -6,7 +6,7 @@ import Logging
 import RetryStore
 import SluiceModel
 
-/// What the machine asks of the store, and what the store answers.
+/// Carries out the machine's orders to the store, and reports the store's answers.
 extension Shard {
     // MARK: Partitions
 
@@ -202,7 +202,7 @@ extension Shard {
             follow()
             let mayBeMore = machine.askForLoads(at: loop.now.nanoseconds)
             follow()
-            // What has gone on is sent, and the next ones follow, when others have had their turn.
+            // Pushes that have gone on are sent, and the next ones follow, when others have had their turn.
             if mayBeMore { wakeup.signal() }
         }
         for ready in machine.takeReports() { report(ready) }

@@ -175,7 +175,7 @@ final class ShardStore: TimerHandler {
 
     func takeDepartures() -> [Departure] { exchange(&departures, with: []) }
 
-    /// What becomes of items that were found.
+    /// Fates of items that were found.
     enum Found { case loaded, damaged, unsendable }
 
     func count(_ found: Found) {

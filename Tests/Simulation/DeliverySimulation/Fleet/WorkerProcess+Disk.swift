@@ -53,7 +53,7 @@ extension WorkerProcess {
 
     func released(_ device: DeviceKey, at shard: Int) { shards[shard].send(.released(device)) }
 
-    /// One order to the disk is carried out, or fails.
+    /// Carries out an order to the disk, which may fail.
     func turnDisk() {
         if hearsOfFailure != disk.isFailing {
             hearsOfFailure = disk.isFailing
