@@ -10,7 +10,8 @@ extension FleetWorld {
 
     var isAllRead: Bool {
         (0..<kafka.partitionCount(.jobs)).allSatisfy {
-            max(0, kafka.committedOffset($0).offset) >= kafka.log(.jobs, $0).end
+            // Nothing is committed of a log whose records were all removed before they were read.
+            max(kafka.log(.jobs, $0).start, kafka.committedOffset($0).offset) >= kafka.log(.jobs, $0).end
         }
     }
 
