@@ -121,7 +121,7 @@ public struct ItemDeparture: Sendable {
     public var resident: ResidentFacts
     /// When its token was changed; nil: some time before.
     public var movedAtMilliseconds: Int64?
-    /// The kafka partition that ``PushFacts/partition`` stands for.
+    /// Kafka's number of the partition that ``PushFacts/partition`` stands for.
     public var partition: Int32
     /// The store has it: the old shard's batch writes it under its new token, and the item follows that batch.
     public var writing: ItemWriting?

@@ -26,11 +26,6 @@ extension ShardMachine {
         return handle
     }
 
-    /// All records of a partition up to an offset have been handed over.
-    public mutating func hasRead(_ slot: UInt16, through offset: Int64) {
-        residency.hasRead(slot, through: offset)
-    }
-
     /// A record that was complete before has had its effect once more, and takes no room from here on.
     public mutating func replayed(_ place: RecordPlace) {
         freed(place.partitionSlot)

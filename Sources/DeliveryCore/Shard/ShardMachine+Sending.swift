@@ -50,8 +50,6 @@ extension ShardMachine {
     /// The owner's number of the push's topic.
     public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
 
-    public func isInFlight(_ slot: UInt32) -> Bool { delivery.state(slot) == .inFlight }
-
     // MARK: Lanes
 
     public func isStalled(_ lane: UInt16) -> Bool { delivery.isStalled(lane) }
