@@ -278,7 +278,7 @@ import Testing
 
     // MARK: Arrivals
 
-    @Test func anAssignmentIsAnsweredAtOnceAndThePartitionIsReadWhenItsOffsetIsKnown() {
+    @Test func anAssignmentIsAnsweredAtOnceAndThePartitionIsReadWhenItsOffsetIsKnown() throws {
         let script = WorkerScript()
         let said = script.tell { $0.assigned([0], at: $1) }
         #expect(said.first == .assign([]))
@@ -293,6 +293,10 @@ import Testing
                 at: now)
         }
         #expect(read.first == .assign([PartitionBegin(partition: 0, offset: 5)]))
+        // Outcomes of the partition follow the log's line.
+        let noted = try #require(read.firstIndex(of: .note(.partitionsAssigned([0]))))
+        let begun = try #require(read.firstIndex { $0.request != nil })
+        #expect(noted < begun)
         #expect(script.read { $0.isAssigned })
         #expect(script.read { $0.arriving == nil })
     }

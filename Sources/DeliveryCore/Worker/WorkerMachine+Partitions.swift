@@ -82,6 +82,8 @@ extension WorkerMachine {
                 offsets.map {
                     PartitionBegin(partition: $0.partition, offset: $0.isOfEarlierLog ? 0 : $0.offset)
                 }))
+        // Noted before the shards begin: no outcome of the partitions is older than the log's line.
+        note(.partitionsAssigned(offsets.map(\.partition)))
         for offset in offsets {
             if let position = restore.handOver(offset.partition) {
                 changelogEnds[offset.partition] = position
@@ -91,7 +93,6 @@ extension WorkerMachine {
         if arrivals.isEmpty { isAssigned = true }
         if lease.isDoubtful { commitAllAgain() }
         followGate()
-        note(.partitionsAssigned(offsets.map(\.partition)))
     }
 
     private mutating func begin(_ offset: FetchedOffset) {
