@@ -590,6 +590,7 @@ final class FleetWorld {
                 outcomes = counts.outcomes
                 limit = min(last, max(limit, now + 1_000_000_000_000))
             }
+            produceAfterUnnoticedEnds()
             quiet = isQuiet ? quiet + 1 : 0
             if quiet == 4 { return auditEnd() }
             readSince = isAllRead ? min(readSince, now) : .max
@@ -602,6 +603,22 @@ final class FleetWorld {
         }
         if !auditor.isBroken {
             broken(.progress, "the world is healthy, and something doesn't end: \(unfinished)")
+        }
+    }
+
+    /// Produces a job where a log that was made anew ends at its reader's position. Its reader learns of the new log by that
+    /// job at the earliest, because fetches at the end of a log return no error.
+    private func produceAfterUnnoticedEnds() {
+        guard jobsMadeAnewAt > 0 else { return }
+        for partition in 0..<kafka.partitionCount(.jobs) {
+            let end = kafka.log(.jobs, partition).end
+            guard kafka.committedOffset(partition).offset < end,
+                let owner = living.first(where: { $0.owns(partition) }), !owner.hasSeen(1, partition),
+                kafka.position(owner.client, .jobs, partition) == end,
+                let token = (0..<usedTokens).first(where: { $0 % kafka.partitionCount(.jobs) == partition })
+            else { continue }
+            let number = jobs.count
+            append(job(number, .push, token, -1), number)
         }
     }
 
