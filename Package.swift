@@ -11,9 +11,9 @@ let strict: [SwiftSetting] = [
 let hot: [SwiftSetting] =
     strict + [.unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))]
 
-/// The directory below `.build` with a copy of the core that has deliberate mistakes; nil: the core as it is.
+/// Directory in `.build` with a copy of the machines that has deliberate mistakes; nil: the machines as they are.
 let mutations = Context.environment["SLUICE_MUTATIONS"]
-let deliveryCore = mutations.map { ".build/\($0)/DeliveryCore" } ?? "Sources/DeliveryCore"
+let machines = mutations.map { ".build/\($0)/Sources" } ?? "Sources"
 
 /// The modules of the gateway. Dependencies point downwards only; everything above the C libraries is
 /// pure: no socket, no clock, no file, no thread.
@@ -37,8 +37,11 @@ let package = Package(
         .target(name: "SluiceModel", dependencies: ["CSimdjson"], swiftSettings: hot),
         .systemLibrary(name: "CPrefetch"),
         .target(
-            name: "DeliveryCore", dependencies: ["CPrefetch", "SluiceModel"], path: deliveryCore,
-            swiftSettings: hot),
+            name: "StreamScheduling", dependencies: ["CPrefetch", "SluiceModel"],
+            path: "\(machines)/StreamScheduling", swiftSettings: hot),
+        .target(
+            name: "DeliveryCore", dependencies: ["CPrefetch", "SluiceModel", "StreamScheduling"],
+            path: "\(machines)/DeliveryCore", swiftSettings: hot),
 
         // C libraries.
         .systemLibrary(
@@ -53,11 +56,8 @@ let package = Package(
         // RocksDB's checksums with the processor's instruction.
         .target(name: "CChecksum"),
 
-        // What RocksDB's C interface lacks: many column families made or dropped at once.
-        .target(name: "CColumnFamilies", dependencies: ["CRocksDB"]),
-
-        // RocksDB's own log, on a disk that may be full.
-        .target(name: "CInfoLog", dependencies: ["CRocksDB"]),
+        // RocksDB's functions that its C interface lacks.
+        .target(name: "CRocksDBExtras", dependencies: ["CRocksDB"]),
 
         // RocksDB's memtables on huge pages.
         .target(name: "CMemtableMemory"),
@@ -67,7 +67,8 @@ let package = Package(
         // Effects.
         .target(name: "EventLoop", dependencies: ["CEpoll"], swiftSettings: hot),
         .target(
-            name: "HTTP2", dependencies: ["EventLoop", "CNghttp2", "COpenSSL", "DeliveryCore"],
+            name: "HTTP2",
+            dependencies: ["EventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling"],
             swiftSettings: hot),
         .target(
             name: "APNS", dependencies: ["HTTP2", "SluiceModel", "COpenSSL"],
@@ -76,22 +77,26 @@ let package = Package(
         .target(
             name: "RetryStore",
             dependencies: [
-                "CChecksum", "CColumnFamilies", "CInfoLog", "CMemtableMemory", "CRocksDB", "EventLoop",
+                "CChecksum", "CMemtableMemory", "CRocksDB", "CRocksDBExtras", "EventLoop",
                 "SluiceModel",
             ],
             swiftSettings: hot),
         .target(
+            name: "Configuration", dependencies: [.product(name: "Yams", package: "Yams")],
+            swiftSettings: strict),
+        .target(
             name: "Gateway",
             dependencies: [
-                "SluiceModel", "DeliveryCore", "EventLoop", "HTTP2", "APNS", "Kafka", "RetryStore",
+                "Configuration", "SluiceModel", "StreamScheduling", "DeliveryCore", "EventLoop", "HTTP2",
+                "APNS", "Kafka",
+                "RetryStore",
                 .product(name: "Logging", package: "swift-log"),
-                .product(name: "Yams", package: "Yams"),
             ],
             swiftSettings: hot),
         .target(
             name: "Admin",
             dependencies: [
-                "Gateway", "RetryStore", "SluiceModel", "DeliveryCore",
+                "Configuration", "Gateway", "RetryStore", "SluiceModel", "DeliveryCore",
                 .product(name: "FlyingSocks", package: "FlyingFox"),
             ],
             swiftSettings: strict),
@@ -102,8 +107,10 @@ let package = Package(
         .executableTarget(
             name: "sluice",
             dependencies: [
-                "Admin", "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore", "SluiceModel",
-                "DeliveryCore", "EventLoop", .product(name: "Logging", package: "swift-log"),
+                "Admin", "Configuration", "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore",
+                "SluiceModel",
+                "StreamScheduling", "DeliveryCore", "EventLoop",
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: strict),
@@ -113,8 +120,9 @@ let package = Package(
         .executableTarget(
             name: "sluice-bench",
             dependencies: [
-                "CAllocationCounter", "CNghttp2", "Gateway", "APNS", "HTTP2", "EventLoop", "Kafka",
-                "SluiceModel", "DeliveryCore", "RetryStore",
+                "CAllocationCounter", "CNghttp2", "Configuration", "Gateway", "APNS", "HTTP2", "EventLoop",
+                "Kafka",
+                "SluiceModel", "StreamScheduling", "DeliveryCore", "RetryStore",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
@@ -130,10 +138,13 @@ let package = Package(
             name: "SluiceModelTests", dependencies: ["SluiceModel", "TestSupport"],
             swiftSettings: strict),
         .testTarget(
-            name: "DeliveryCoreTests", dependencies: ["DeliveryCore", "TestSupport"],
+            name: "StreamSchedulingTests",
+            dependencies: ["SluiceModel", "StreamScheduling", "TestSupport"], swiftSettings: strict),
+        .testTarget(
+            name: "DeliveryCoreTests", dependencies: ["DeliveryCore", "StreamScheduling", "TestSupport"],
             swiftSettings: strict),
         .target(
-            name: "DeliverySimulation", dependencies: ["SluiceModel", "DeliveryCore"],
+            name: "DeliverySimulation", dependencies: ["SluiceModel", "StreamScheduling", "DeliveryCore"],
             path: "Tests/Simulation/DeliverySimulation", swiftSettings: hot),
         .executableTarget(
             name: "sluice-simulate",
@@ -169,8 +180,14 @@ let package = Package(
             name: "sluice-store-writer", dependencies: ["RetryStore", "EventLoop", "SluiceModel"],
             path: "Tests/StoreWriter", swiftSettings: strict),
         .testTarget(
+            name: "ConfigurationTests", dependencies: ["Configuration", "TestSupport"],
+            swiftSettings: strict),
+        .testTarget(
             name: "GatewayTests",
-            dependencies: ["Admin", "Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport", "sluice"],
+            dependencies: [
+                "Admin", "Configuration", "Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport",
+                "sluice",
+            ],
             swiftSettings: strict),
         .testTarget(
             name: "APNSSimulatorTests", dependencies: ["APNSSimulator", "TestSupport"],
@@ -189,9 +206,8 @@ let package = Package(
 // With a mutated core only its judges are built.
 if mutations != nil {
     let judges: Set = [
-        "CPrefetch", "CSimdjson", "SluiceModel", "DeliveryCore", "TestSupport", "DeliveryCoreTests",
-        "DeliverySimulation",
-        "sluice-simulate",
+        "CPrefetch", "CSimdjson", "SluiceModel", "StreamScheduling", "DeliveryCore", "TestSupport",
+        "StreamSchedulingTests", "DeliveryCoreTests", "DeliverySimulation", "sluice-simulate",
     ]
     package.targets.removeAll { !judges.contains($0.name) }
     package.products = []

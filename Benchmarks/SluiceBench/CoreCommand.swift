@@ -3,6 +3,7 @@ import CAllocationCounter
 import DeliveryCore
 import Gateway
 import SluiceModel
+import StreamScheduling
 
 /// The delivery machine by itself, and the tables around it.
 struct CoreCommand: ParsableCommand {

@@ -1,5 +1,6 @@
 import DeliveryCore
 import SluiceModel
+import StreamScheduling
 
 /// The jobs of one round, as they come out of the decoder: text of a device token and an `apns-id`. They are made
 /// before the round is timed, and read one behind the other as records of Kafka are.

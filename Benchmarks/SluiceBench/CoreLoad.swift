@@ -1,6 +1,7 @@
 import DeliveryCore
 import Glibc
 import SluiceModel
+import StreamScheduling
 
 /// The delivery machine and the stream scheduler driven as a shard drives them, without connections: answers come from
 /// rings, time is a counter.

@@ -4,6 +4,7 @@ import Glibc
 import Kafka
 import Logging
 import SluiceModel
+import StreamScheduling
 
 /// The whole gateway: a backlog of jobs is put into Kafka, then a worker in this process takes it to outcomes.
 struct GatewayLoad {

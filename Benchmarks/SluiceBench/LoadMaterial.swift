@@ -3,6 +3,7 @@ import DeliveryCore
 import Glibc
 import HTTP2
 import SluiceModel
+import StreamScheduling
 
 /// What is pushed: distinct device tokens and the headers of a real sender. Everything is made beforehand; a push only
 /// points to it. Used on the loop's thread.

@@ -2,6 +2,7 @@ import DeliveryCore
 import EventLoop
 import HTTP2
 import SluiceModel
+import StreamScheduling
 
 /// The pool and its scheduler as a load uses them: all that knows their interfaces is here.
 struct LoadPool {

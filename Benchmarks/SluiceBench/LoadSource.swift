@@ -1,5 +1,6 @@
 import DeliveryCore
 import SluiceModel
+import StreamScheduling
 
 /// One stream of pushes with one app and one priority. Slots of the scheduler are its own.
 struct LoadSource {

@@ -1,5 +1,6 @@
 import ArgumentParser
 import DeliveryCore
+import StreamScheduling
 
 struct OpenLoopCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -2,6 +2,7 @@ import CAllocationCounter
 import DeliveryCore
 import EventLoop
 import HTTP2
+import StreamScheduling
 
 /// Pushes through the connection layer: the scheduler, the pool, the frame layer and TLS, on one event loop, with
 /// nothing above. What is pushed when is said by its sources.

@@ -1,6 +1,7 @@
 import DeliveryCore
 import Glibc
 import SluiceModel
+import StreamScheduling
 
 /// The scheduler by itself in its steady state: every app has notifications waiting in every class, each connection
 /// has streams free, and for each notification that ends one is enqueued and one assigned.

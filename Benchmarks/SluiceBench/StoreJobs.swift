@@ -1,6 +1,7 @@
 import DeliveryCore
 import EventLoop
 import SluiceModel
+import StreamScheduling
 
 /// The pushes of the store's measurements: each can be made again from its number.
 struct StoreJobs: ~Copyable {

@@ -1,3 +1,4 @@
+import Configuration
 import FlyingSocks
 import Foundation
 import Gateway

@@ -1,3 +1,4 @@
+import StreamScheduling
 import Testing
 
 @testable import DeliveryCore

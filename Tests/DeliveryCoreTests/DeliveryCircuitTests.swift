@@ -1,4 +1,5 @@
 import SluiceModel
+import StreamScheduling
 import Testing
 
 @testable import DeliveryCore

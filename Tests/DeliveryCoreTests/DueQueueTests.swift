@@ -1,4 +1,5 @@
 import DeliveryCore
+import StreamScheduling
 import Testing
 
 @Suite struct DueQueueTests {

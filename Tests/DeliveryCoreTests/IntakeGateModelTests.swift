@@ -1,4 +1,5 @@
 import DeliveryCore
+import StreamScheduling
 import Testing
 
 /// The gate against lists of jobs that are counted anew at every step.

@@ -1,4 +1,5 @@
 import DeliveryCore
+import StreamScheduling
 import Testing
 
 /// Partitions that go from owner to owner: all that one commit says is complete stays complete.

@@ -1,4 +1,5 @@
 import DeliveryCore
+import StreamScheduling
 
 /// Several shards' ``ProduceOrder``s over a modelled producer with one transaction at a time, and a coordinator whose messages
 /// arrive late, twice, or in another order. Everything that can be seen from outside is checked as it happens.

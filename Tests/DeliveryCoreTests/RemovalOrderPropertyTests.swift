@@ -1,4 +1,5 @@
 import DeliveryCore
+import StreamScheduling
 import Testing
 
 /// The rules as they are told, looked up in all that has happened.

@@ -1,5 +1,6 @@
 import DeliveryCore
 import SluiceModel
+import StreamScheduling
 import Testing
 
 @Suite struct RetryBackoffTests {

@@ -1,4 +1,5 @@
 import APNSSimulator
+import Configuration
 import EventLoop
 import Foundation
 import Kafka

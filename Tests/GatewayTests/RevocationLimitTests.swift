@@ -1,4 +1,5 @@
 import APNSSimulator
+import Configuration
 import Gateway
 import SluiceModel
 import TestSupport

@@ -1,4 +1,5 @@
 import APNSSimulator
+import Configuration
 import HTTP2
 import Kafka
 import KafkaTestSupport

@@ -1,6 +1,6 @@
-import DeliveryCore
 import EventLoop
 import Glibc
+import StreamScheduling
 import Synchronization
 import TestSupport
 import Testing

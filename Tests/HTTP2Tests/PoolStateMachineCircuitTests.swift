@@ -1,4 +1,4 @@
-import DeliveryCore
+import StreamScheduling
 import Testing
 
 @testable import HTTP2

@@ -62,17 +62,6 @@ struct DemoAuditTests {
             })
     }
 
-    @Test("percentiles are exact")
-    func percentiles() {
-        var histogram = LatencyHistogram()
-        #expect(histogram.percentile(0.5) == nil)
-        for value in 1...1_000 { histogram.add(milliseconds: Int64(value)) }
-        #expect(histogram.percentile(0.5) == 500)
-        #expect(histogram.percentile(0.99) == 990)
-        #expect(histogram.percentile(0.999) == 999)
-        #expect(histogram.percentile(1) == 1_000)
-    }
-
     @Test("numbers for people")
     func numbers() {
         #expect(Numbers.grouped(1_234_567) == "1,234,567")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes mistakes in DeliveryCore mechanically, and counts which of them the simulation or the machines' unit tests notice.
+"""Makes mistakes in the pure machines mechanically, and counts which of them the simulation or the machines' unit tests notice.
 
 Kinds of mistakes: a comparison is flipped, `&&` and `||` or `min` and `max` are swapped, a condition is negated, a branch
 or a guard is removed, the statement of a call is removed, a whole number is one more or one less. A sample that depends
@@ -407,7 +407,7 @@ def main():
     survivors = [mistake for mistake in chosen.values() if mistake.verdict is None]
     print(f"\nsurvivors, {len(survivors)}:")
     for mistake in sorted(survivors, key=lambda one: (one.file, one.line)):
-        print(f"  Sources/DeliveryCore/{mistake.file}:{mistake.line}: {mistake.kind}, {mistake.change}")
+        print(f"  Sources/{mistake.file}:{mistake.line}: {mistake.kind}, {mistake.change}")
     tested = len(left) - len(survivors)
     print(f"\ngenerated {len(everything)}, sampled {len(chosen)}, did not compile {dropped}")
     print(f"caught by the simulation {share(simulated, chosen)}, by the unit tests {share(tested, chosen)}, "

@@ -3,7 +3,7 @@
 number of seeds, and the unchanged core none. The core's unit tests are to catch the mistakes that the list leaves to them
 ("by": "tests"), because the simulated worlds never need, or hardly ever reach, what the mistake breaks.
 
-All mutations are compiled into one copy of DeliveryCore, which takes the number of the active one from SLUICE_MUTATION.
+All mutations are compiled into one copy of the pure machines, which takes the number of the active one from SLUICE_MUTATION.
 """
 
 import argparse

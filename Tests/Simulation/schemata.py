@@ -1,4 +1,4 @@
-"""One copy of DeliveryCore that has many deliberate mistakes; SLUICE_MUTATION names the active one.
+"""One copy of the pure machines that has many deliberate mistakes; SLUICE_MUTATION names the active one.
 
 Shared by mutations.py and mechanical.py.
 """
@@ -10,7 +10,9 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SOURCES = os.path.join(ROOT, "Sources", "DeliveryCore")
+SOURCES = os.path.join(ROOT, "Sources")
+# The modules that are copied: `SLUICE_MUTATIONS` in Package.swift names the same.
+MODULES = ("StreamScheduling", "DeliveryCore")
 
 ACTIVE = """import Glibc
 
@@ -31,13 +33,14 @@ def short(text):
 
 
 def read_sources():
-    """The files of the core by their names below its directory."""
+    """The modules' files by their names below Sources."""
     files = {}
-    for directory, _, names in os.walk(SOURCES):
-        for name in names:
-            path = os.path.join(directory, name)
-            with open(path) as file:
-                files[os.path.relpath(path, SOURCES)] = file.read()
+    for module in MODULES:
+        for directory, _, names in os.walk(os.path.join(SOURCES, module)):
+            for name in names:
+                path = os.path.join(directory, name)
+                with open(path) as file:
+                    files[os.path.relpath(path, SOURCES)] = file.read()
     return files
 
 
@@ -60,19 +63,19 @@ def write_if_changed(path, text):
 
 
 class Copy:
-    """A copy of the core below .build/NAME, and what is built from it."""
+    """A copy of the modules in .build/NAME/Sources, and what is built from the copy."""
 
     def __init__(self, name, swift):
         self.name = name
         self.swift = swift
         self.build_path = os.path.join(ROOT, ".build", name)
-        self.path = os.path.join(self.build_path, "DeliveryCore")
+        self.path = os.path.join(self.build_path, "Sources")
         self.simulate = os.path.join(self.build_path, "release", "sluice-simulate")
         self.tests = os.path.join(self.build_path, "release", "sluicePackageTests.xctest")
 
     def write(self, files):
         """Files that stay as they are keep their time, for the build's sake."""
-        files = dict(files, **{"Mutation.swift": ACTIVE})
+        files = dict(files, **{f"{module}/Mutation.swift": ACTIVE for module in MODULES})
         for directory, _, names in os.walk(self.path):
             for name in names:
                 path = os.path.join(directory, name)
@@ -122,9 +125,9 @@ class Copy:
             fail("the unit tests do not compile")
 
     def run_tests(self, number, seconds):
-        """The core's unit tests: what they report first; None when they pass."""
+        """The modules' unit tests: what they report first; None when they pass."""
         status, output, errors = run(
-            [self.tests, "--testing-library", "swift-testing", "--filter", "DeliveryCoreTests"], number, seconds)
+            [self.tests, "--testing-library", "swift-testing", "--filter", "^(StreamScheduling|DeliveryCore)Tests"], number, seconds)
         if status == 0:
             return None
         if status is None:

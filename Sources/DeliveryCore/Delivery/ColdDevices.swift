@@ -1,4 +1,6 @@
+import CPrefetch
 import SluiceModel
+import StreamScheduling
 
 /// Which devices may have items in the store that aren't in memory, with the partitions of those items: a set of (device,
 /// partition) over eight bytes an entry.
@@ -95,7 +97,7 @@ public struct ColdDevices: ~Copyable {
     public func prefetch(_ device: DeviceKey) {
         let (segment, hash) = split(device)
         guard let words = segment.pointee.words else { return }
-        DeliveryCore.prefetch(words + Int(Self.home(hash, segment.pointee.places)))
+        sluice_prefetch(words + Int(Self.home(hash, segment.pointee.places)))
     }
 
     /// Whether the device may have items in the store alone, of whatever partition.

@@ -1,3 +1,5 @@
+import StreamScheduling
+
 /// Limits and policies of a ``DeliveryMachine``, fixed for its life.
 public struct DeliveryLimits: Sendable {
     /// Items at once, in whatever state; slots are numbered `0..<capacity`.

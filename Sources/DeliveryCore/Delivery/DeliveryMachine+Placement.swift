@@ -1,3 +1,4 @@
+import CPrefetch
 import SluiceModel
 
 extension DeliveryMachine {
@@ -113,7 +114,7 @@ extension DeliveryMachine {
         precondition(item.pointee.state == .waiting, "slot \(slot) is \(item.pointee.state), not waiting")
         let device = devices.entries + Int(item.pointee.device)
         // For the end of the attempt, at the latest.
-        prefetch(device)
+        sluice_prefetch(device)
         if lastMoment(slot) <= now.wallMilliseconds || isCrowded(slot)
             || (item.pointee.delivery != .accept && mustHold(slot))
             || (openCircuits > 0 && !circuitLets(slot)) || heldByServer(slot, at: now) != nil

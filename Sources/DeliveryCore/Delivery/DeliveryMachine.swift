@@ -1,4 +1,6 @@
+import CPrefetch
 import SluiceModel
+import StreamScheduling
 
 /// The decisions about every push between its Kafka record and its outcome (design §5, §6): it supersedes, orders,
 /// holds, schedules, expires and retries. Values in, values out: no I/O, no clock, no threads.
@@ -155,12 +157,12 @@ public struct DeliveryMachine: ~Copyable {
     @inline(__always)
     public mutating func expect(_ slot: UInt32) {
         guard Int(slot) < highWater else { return }
-        prefetch(items + Int(slot))
+        sluice_prefetch(items + Int(slot))
         // Where its device is can be told when the item is there.
         let earlier = expected[expectedCursor]
         expected[expectedCursor] = slot
         expectedCursor = (expectedCursor + 1) & 7
-        prefetch(devices.entries + Int(items[Int(earlier)].device))
+        sluice_prefetch(devices.entries + Int(items[Int(earlier)].device))
     }
 
     /// A push for this device will soon be handed in: what is known of it is fetched meanwhile. Of no other effect.
@@ -169,8 +171,8 @@ public struct DeliveryMachine: ~Copyable {
         guard let earlier = devices.expect(device) else { return }
         let first = devices.entries[Int(earlier)].first
         guard first != Self.noSlot else { return }
-        prefetch(items + Int(first))
-        prefetch(UnsafeRawPointer(items + Int(first)) + 64)
+        sluice_prefetch(items + Int(first))
+        sluice_prefetch(UnsafeRawPointer(items + Int(first)) + 64)
     }
 
     /// Where an item stands.
@@ -198,7 +200,7 @@ public struct DeliveryMachine: ~Copyable {
         milestones.left(.finished)
         items[Int(slot)].state = .free
         // The next push is written there.
-        prefetch(UnsafeRawPointer(items + Int(slot)) + 64)
+        sluice_prefetch(UnsafeRawPointer(items + Int(slot)) + 64)
         freeSlots[freeCount] = slot
         freeCount += 1
     }

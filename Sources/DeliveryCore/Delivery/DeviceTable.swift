@@ -1,4 +1,6 @@
+import CPrefetch
 import SluiceModel
+import StreamScheduling
 
 /// A device with items, or whose presence is known. 32 bytes.
 struct DeviceEntry: BitwiseCopyable {
@@ -77,8 +79,8 @@ struct DeviceTable: ~Copyable {
     @inline(__always)
     mutating func expect(_ key: DeviceKey) -> UInt32? {
         let hash = hash(key)
-        prefetch(index + home(hash))
-        if let entry = guess(expected[(expectedCursor + 4) & 7]) { prefetch(entries + Int(entry)) }
+        sluice_prefetch(index + home(hash))
+        if let entry = guess(expected[(expectedCursor + 4) & 7]) { sluice_prefetch(entries + Int(entry)) }
         let earliest = expected[expectedCursor]
         expected[expectedCursor] = hash
         expectedCursor = (expectedCursor + 1) & 7
@@ -136,7 +138,7 @@ struct DeviceTable: ~Copyable {
         let entry = entries + Int(device)
         guard !entry.pointee.isRetiring else { return }
         entry.pointee.isRetiring = true
-        prefetch(index + home(hash(entry.pointee.key)))
+        sluice_prefetch(index + home(hash(entry.pointee.key)))
         let old = retiring[cursor]
         retiring[cursor] = device
         cursor = cursor + 1 == retiring.count ? 0 : cursor + 1
@@ -169,13 +171,6 @@ struct DeviceTable: ~Copyable {
         firstFree = device
         count -= 1
     }
-}
-
-/// Memory that begins with a cache line, so that what is as long as a line, or a part of one, lies in one.
-func allocateLines<Element: BitwiseCopyable>(capacity: Int) -> UnsafeMutablePointer<Element> {
-    UnsafeMutableRawPointer.allocate(
-        byteCount: max(1, capacity) * MemoryLayout<Element>.stride, alignment: 128
-    ).bindMemory(to: Element.self, capacity: max(1, capacity))
 }
 
 /// What is known of where a device is.

@@ -1,3 +1,5 @@
+import StreamScheduling
+
 /// A server's wish to be left alone for a while (503 with `Retry-After`), of one lane.
 ///
 ///     none ── asked ──▶ urgent only ── asked again, for a later push of priority 10 ──▶ total

@@ -1,6 +1,6 @@
-import DeliveryCore
 import EventLoop
 import SluiceModel
+import StreamScheduling
 
 /// The connections to one server with one credential on one event loop, and the scheduler that places
 /// notifications on them. Which connections there are is decided by ``PoolStateMachine``; this carries it out.

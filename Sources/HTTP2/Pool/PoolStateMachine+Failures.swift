@@ -1,4 +1,4 @@
-import DeliveryCore
+import StreamScheduling
 
 /// Failures, the back-off that they bring, and the circuit.
 extension PoolStateMachine {

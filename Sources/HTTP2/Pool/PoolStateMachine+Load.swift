@@ -1,4 +1,4 @@
-import DeliveryCore
+import StreamScheduling
 
 /// What the pool does as load and time go on.
 extension PoolStateMachine {

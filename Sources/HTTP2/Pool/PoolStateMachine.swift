@@ -1,4 +1,4 @@
-import DeliveryCore
+import StreamScheduling
 
 /// Decides which connections a pool has: how many, when one more, when one less, when another one in its place, and
 /// whether to send at all. Without I/O and clock: events and times (nanoseconds of the monotonic clock) come in, the

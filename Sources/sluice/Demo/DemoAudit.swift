@@ -1,4 +1,5 @@
 import SluiceModel
+import StreamScheduling
 
 /// Holds every produced job against what came back for it.
 ///
@@ -35,8 +36,8 @@ struct DemoAudit {
     private(set) var accepted = 0
     private(set) var superseded = 0
     private(set) var retried = 0
-    /// Milliseconds from creation to outcome.
-    private(set) var latencies = LatencyHistogram()
+    /// Time from a job's creation to its outcome.
+    let latencies = LatencyHistogram()
     /// Documents that could not be read, or name a place that doesn't exist.
     private(set) var unreadable = 0
 
@@ -72,7 +73,9 @@ struct DemoAudit {
         if outcome.attempts > 1 { retried += 1 }
         if outcome.kind == .accepted { accepted += 1 }
         if outcome.kind == .superseded { superseded += 1 }
-        latencies.add(milliseconds: outcome.finishedMilliseconds - outcome.createdMilliseconds)
+        // The histogram's range ends at an hour.
+        let waited = min(max(outcome.finishedMilliseconds &- outcome.createdMilliseconds, 0), 3_600_000)
+        latencies.record(nanoseconds: UInt64(waited) * 1_000_000)
     }
 
     mutating func addDeadLetter(partition: Int32?, offset: Int64?, rule: String) {
@@ -103,29 +106,5 @@ struct DemoAudit {
             verdict[keyPath: count] += 1
         }
         return verdict
-    }
-}
-
-/// Counts whole milliseconds, exactly, up to ten minutes.
-struct LatencyHistogram {
-    private var counts: [Int] = []
-    private(set) var total = 0
-
-    mutating func add(milliseconds: Int64) {
-        let bucket = Int(min(max(milliseconds, 0), 600_000))
-        if bucket >= counts.count { counts += Array(repeating: 0, count: bucket + 1 - counts.count) }
-        counts[bucket] += 1
-        total += 1
-    }
-
-    /// The smallest latency that at least this share of all stays within; nil without any.
-    func percentile(_ share: Double) -> Int? {
-        guard total > 0 else { return nil }
-        var remaining = Int((share * Double(total)).rounded(.up))
-        for (milliseconds, count) in counts.enumerated() {
-            remaining -= count
-            if remaining <= 0 { return milliseconds }
-        }
-        return counts.count - 1
     }
 }

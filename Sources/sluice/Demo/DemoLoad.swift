@@ -1,6 +1,7 @@
 import DeliveryCore
 import Foundation
 import SluiceModel
+import StreamScheduling
 
 /// The demo's jobs: what a company with four apps might send on a busy evening. The same seed gives the same jobs.
 struct DemoLoad {

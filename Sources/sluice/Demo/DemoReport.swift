@@ -75,13 +75,14 @@ struct DemoReport {
         table.add(
             "coalesced", Numbers.grouped(audit.superseded),
             "jobs that a newer one replaced before they were sent")
-        func latency(_ share: Double) -> String {
-            audit.latencies.percentile(share).map { Numbers.milliseconds(Double($0)) } ?? "–"
+        func latency(_ percent: Double) -> String {
+            audit.latencies.count == 0
+                ? "–" : Numbers.milliseconds(Double(audit.latencies.percentile(percent)) / 1e6)
         }
         var lines = [""]
         lines += table.lines(indent: 2)
         lines.append(
-            "  latency       p50 \(latency(0.5)), p99 \(latency(0.99)), p99.9 \(latency(0.999))   from a job's creation to "
+            "  latency       p50 \(latency(50)), p99 \(latency(99)), p99.9 \(latency(99.9))   from a job's creation to "
                 + "its outcome")
         lines.append("")
         lines += counts("outcomes", audit.outcomesByHeadline)

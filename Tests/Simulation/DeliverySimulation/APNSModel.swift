@@ -1,5 +1,6 @@
 import DeliveryCore
 import SluiceModel
+import StreamScheduling
 
 /// What is wrong at the moment with APNs, Kafka and the store.
 struct Weather {

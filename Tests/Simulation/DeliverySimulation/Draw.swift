@@ -1,4 +1,5 @@
 import DeliveryCore
+import StreamScheduling
 
 /// The choices of a run, all from its seed.
 struct Draw {

@@ -1,4 +1,5 @@
 import DeliveryCore
+import StreamScheduling
 
 /// What one seed's world is like. Seeds differ widely, so that each limit bites in some and none in all.
 struct Scenario {

@@ -1,5 +1,6 @@
 import DeliveryCore
 import SluiceModel
+import StreamScheduling
 
 /// An outcome on its way to Kafka.
 struct PendingOutcome {

@@ -1,5 +1,6 @@
 import DeliveryCore
 import SluiceModel
+import StreamScheduling
 
 /// A record of the jobs topic, with what an observer outside of the workers has seen of it.
 struct FleetJob {

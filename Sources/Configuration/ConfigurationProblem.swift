@@ -1,0 +1,89 @@
+/// One thing that is wrong with a configuration.
+public struct ConfigurationProblem: Error, Sendable, Equatable, CustomStringConvertible {
+    /// Where the text stands that is wrong.
+    public enum Location: Sendable, Equatable, CustomStringConvertible {
+        /// Line and column count from 1; line 0 means the file as a whole.
+        case file(name: String, line: Int, column: Int)
+        case environment(variable: String)
+
+        public var description: String {
+            switch self {
+            case .file(let name, let line, let column):
+                line == 0 ? name : "\(name):\(line):\(column)"
+            case .environment(let variable): "environment variable \(variable)"
+            }
+        }
+    }
+
+    /// Path of the setting, such as `apns.port` or `apps[0].topics`; empty for the document as a whole.
+    public var key: String
+    public var location: Location
+    /// What is wrong and what is allowed.
+    public var message: String
+
+    public init(key: String, location: Location, message: String) {
+        self.key = key
+        self.location = location
+        self.message = message
+    }
+
+    public var description: String {
+        key.isEmpty ? "\(location): \(message)" : "\(location): \(key): \(message)"
+    }
+}
+
+/// Everything that is wrong with a configuration, in the order of the document.
+public struct ConfigurationError: Error, Sendable, Equatable, CustomStringConvertible {
+    public var problems: [ConfigurationProblem]
+
+    public init(problems: [ConfigurationProblem]) {
+        self.problems = problems
+    }
+
+    public var description: String {
+        problems.map(\.description).joined(separator: "\n")
+    }
+}
+
+/// "Did you mean …?" for names.
+enum Suggestion {
+    /// The candidate nearest to `name`, when it is near enough to be meant.
+    static func nearest(to name: String, among candidates: [String]) -> String? {
+        let allowed = max(1, name.count / 3)
+        var best: (candidate: String, distance: Int)?
+        for candidate in candidates {
+            let distance = editDistance(name, candidate)
+            if distance <= allowed, distance < best?.distance ?? Int.max {
+                best = (candidate, distance)
+            }
+        }
+        return best?.candidate
+    }
+
+    /// ` (did you mean x?)`, or nothing.
+    static func hint(for name: String, among candidates: [String]) -> String {
+        nearest(to: name, among: candidates).map { " (did you mean `\($0)`?)" } ?? ""
+    }
+
+    /// Insertions, deletions, substitutions and transpositions of neighbours that turn one into the other.
+    static func editDistance(_ first: String, _ second: String) -> Int {
+        let a = Array(first.utf8)
+        let b = Array(second.utf8)
+        if a.isEmpty || b.isEmpty { return max(a.count, b.count) }
+        var beforePrevious = [Int](repeating: 0, count: b.count + 1)
+        var previous = Array(0...b.count)
+        for i in 1...a.count {
+            var current = [i] + [Int](repeating: 0, count: b.count)
+            for j in 1...b.count {
+                let substitution = previous[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)
+                current[j] = min(previous[j] + 1, current[j - 1] + 1, substitution)
+                if i > 1, j > 1, a[i - 1] == b[j - 2], a[i - 2] == b[j - 1] {
+                    current[j] = min(current[j], beforePrevious[j - 2] + 1)
+                }
+            }
+            beforePrevious = previous
+            previous = current
+        }
+        return previous[b.count]
+    }
+}

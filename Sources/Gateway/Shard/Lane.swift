@@ -1,0 +1,94 @@
+import APNS
+import DeliveryCore
+import EventLoop
+import HTTP2
+import Logging
+import SluiceModel
+import StreamScheduling
+
+/// What one credential needs on one shard: its pool, its header encoder, its provider token.
+final class Lane {
+    let index: UInt16
+    let name: String
+    let pool: ConnectionPool
+    let encoder: PushRequestEncoder
+    private let tokens: ProviderTokenSource?
+    private(set) var tokenGeneration: UInt64 = 0
+    /// Answers other than 200 by ``Reason/rawValue``.
+    private(set) var reasons = [Int](repeating: 0, count: Reason.allCases.count)
+    /// Since when its pool has had no connection; nil: it has one.
+    private(set) var downSince: MonotonicTime?
+    private var tokenFailureLogged = false
+    private var lastClockWarning: MonotonicTime?
+
+    init(
+        index: UInt16, plan: LanePlan, notifications: NotificationTable, apps: Int, seed: UInt64,
+        loop: EventLoop,
+        delegate: any ConnectionPoolDelegate
+    ) {
+        self.index = index
+        name = plan.name
+        tokens = plan.tokens
+        let fields = StableFields()
+        encoder = PushRequestEncoder(fields: fields, authority: plan.authority)
+        var configuration = plan.pool
+        configuration.apps = apps
+        configuration.seed = seed
+        pool = ConnectionPool(
+            configuration: configuration, context: plan.context, fields: fields,
+            notifications: notifications, loop: loop, delegate: delegate)
+    }
+
+    /// Takes a new provider token over when there is one. False while there is none to send with.
+    func refreshToken(logger: Logger) -> Bool {
+        guard let tokens else { return true }
+        do throws(SigningKeyError) {
+            if let token = try tokens.renewed(since: tokenGeneration, at: .now()) {
+                tokenGeneration = token.generation
+                encoder.setAuthorization(token.authorization)
+                tokenFailureLogged = false
+            }
+        } catch {
+            if !tokenFailureLogged {
+                tokenFailureLogged = true
+                logger.error(
+                    "no provider token: nothing is sent with this credential",
+                    metadata: ["credential": "\(name)", "error": "\(error)"])
+            }
+        }
+        return tokenGeneration != 0
+    }
+
+    /// ExpiredProviderToken to a request with the token of `generation`: the source decides whether there may be a
+    /// new one. Every request may be answered so: said once a minute.
+    func tokenExpired(generation: UInt64, now: MonotonicTime, logger: Logger) {
+        guard let tokens, case .tooYoung(let seconds) = tokens.expired(generation: generation, at: .now())
+        else { return }
+        if let last = lastClockWarning, now.nanoseconds(since: last) <= 60_000_000_000 { return }
+        lastClockWarning = now
+        logger.error(
+            "APNs says that a young provider token has expired: compare this machine's clock with the true time",
+            metadata: ["credential": "\(name)", "renewed-in-seconds": "\(seconds)"])
+    }
+
+    /// Counts an answer other than 200.
+    func count(_ reason: Reason) { reasons[Int(reason.rawValue)] += 1 }
+
+    /// Notes whether the pool has a connection.
+    func watchConnections(at now: MonotonicTime) {
+        downSince = pool.openConnections > 0 ? nil : downSince ?? now
+    }
+
+    func tooManyTokenUpdates() {
+        tokens?.tooManyUpdates(at: .now())
+    }
+}
+
+/// A lane as it is made on each shard; shared by them.
+struct LanePlan: Sendable {
+    var name: String
+    var authority: String
+    var pool: ConnectionPool.Configuration
+    var context: TLSContext
+    var tokens: ProviderTokenSource?
+}

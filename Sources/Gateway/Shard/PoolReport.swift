@@ -1,0 +1,67 @@
+import DeliveryCore
+import HTTP2
+import SluiceModel
+import StreamScheduling
+
+/// What an operator wants to know of one pool: of one credential on one shard.
+public struct PoolReport: Sendable {
+    /// Latencies of one class, from the queue to the answer, since the start. Milliseconds.
+    public struct Latency: Sendable {
+        public var priority: Priority
+        public var count: UInt64
+        public var median: Double
+        public var percentile99: Double
+        public var maximum: Double
+
+        init(_ priority: Priority, _ histogram: LatencyHistogram) {
+            self.priority = priority
+            count = histogram.count
+            median = Double(histogram.percentile(50)) / 1e6
+            percentile99 = Double(histogram.percentile(99)) / 1e6
+            maximum = Double(histogram.max) / 1e6
+        }
+    }
+
+    /// One app's part in the pool.
+    public struct App: Sendable {
+        public var name: String
+        public var inFlight: Int
+        /// Waiting, by class.
+        public var depths: [(priority: Priority, depth: Int)]
+        /// Of the one that waits longest, in milliseconds; nil when none waits.
+        public var oldestAge: Double?
+
+        public var waiting: Int { depths.reduce(0) { $0 + $1.depth } }
+    }
+
+    public var credential: String
+    public var shard: Int
+    public var pool: PoolSnapshot
+    public var latencies: [Latency]
+    public var apps: [App]
+    /// Answers other than 200, by ``Reason/rawValue``.
+    public var reasons: [Int]
+}
+
+extension Shard {
+    /// The state of each pool at this moment. Loop's thread.
+    func poolReports() -> [PoolReport] {
+        let now = loop.now.nanoseconds
+        return lanes.enumerated().map { index, lane in
+            let numbers = Set(plan.routes.values.filter { Int($0.lane) == index }.map(\.app)).sorted()
+            return PoolReport(
+                credential: lane.name, shard: plan.index, pool: lane.pool.snapshot(),
+                latencies: Priority.allCases.map { PoolReport.Latency($0, lane.pool.latency($0)) },
+                apps: numbers.map { number in
+                    let app = UInt32(number)
+                    let ages = Priority.allCases.compactMap {
+                        lane.pool.scheduler.oldestAge(app: app, $0, now: now)
+                    }
+                    return PoolReport.App(
+                        name: plan.appNames[Int(number)], inFlight: lane.pool.scheduler.inFlight(app: app),
+                        depths: Priority.allCases.map { ($0, lane.pool.scheduler.depth(app: app, $0)) },
+                        oldestAge: ages.max().map { Double($0) / 1e6 })
+                }, reasons: lane.reasons)
+        }
+    }
+}

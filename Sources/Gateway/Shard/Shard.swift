@@ -1,0 +1,258 @@
+import APNS
+import DeliveryCore
+import EventLoop
+import HTTP2
+import Kafka
+import Logging
+import RetryStore
+import SluiceModel
+import StreamScheduling
+import Synchronization
+
+/// A record on its way from the intake to a shard.
+struct IncomingRecord: BitwiseCopyable {
+    /// Of a ``ConsumedRecord``, which the receiver owns.
+    var pointer: UnsafeMutableRawPointer
+    /// The hash of its key; of no meaning where it has none.
+    var device: DeviceKey
+    var partitionSlot: UInt16
+    /// It is complete, as a commit says. A cancel or device event has its effect once more, on what came before it and
+    /// isn't complete; a push is done.
+    var isReplay = false
+
+    var place: RecordPlace { RecordPlace(partitionSlot: partitionSlot, offset: record.offset) }
+
+    var record: ConsumedRecord { ConsumedRecord(rawPointer: pointer) }
+}
+
+/// What a shard is made from.
+struct ShardPlan: Sendable {
+    var index: Int
+    var shards: Int
+    var mode: StoreMode
+    var limits: DeliveryLimits
+    /// The same on all shards, as items go from one to another.
+    var hasher: IdentityHasher
+    /// Of the jobs' Kafka topic.
+    var sourceTopic: String
+    var lanes: [LanePlan]
+    var routes: [String: AppRoute]
+    /// By an app's number; what one shard's share is.
+    var appLimits: [AppLimits]
+    /// By an app's number.
+    var appNames: [String]
+    /// By an app's number, in milliseconds.
+    var coalesceWindows: [UInt32]
+    /// By an app's number: a push without collapse identifier gets its `apns-id` as one.
+    var collapsesRepeats: [Bool]
+}
+
+/// One event-loop thread of a worker: it owns the jobs of its devices from decoding to outcome, and the
+/// connections that carry them. It shares nothing with the other shards but the producer.
+// Sendable: everything but the ring, the wakeup, the loop and the producer, which are made for several threads,
+// is only touched on the loop's thread.
+final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchecked Sendable {
+    let loop: EventLoop
+    /// Records from the intake.
+    let ring: SingleProducerRing<IncomingRecord>
+    /// Signalled by the intake after it has filled the ring.
+    private(set) var wakeup: Wakeup!
+
+    let plan: ShardPlan
+    private(set) var outcomes: ShardProducer!
+    let logger: Logger
+    /// Bytes of records held by the worker; the shard takes off what it frees.
+    private let bytesInFlight: InFlightBytes
+
+    /// Nil: what waits for long waits in memory.
+    private(set) var storage: ShardStore?
+    var machine: ShardMachine
+    var waiting = WaitingEvents()
+    /// Events that waited are being dealt with.
+    var isFollowing = false
+    var jobs: JobTable
+    /// Name of the jobs' Kafka topic.
+    let sourceTopic: UnsafeRawBufferPointer
+    var decoder = JobDecoder()
+    var headers: UnsafeMutableBufferPointer<RecordHeader>
+    /// Room for the records that are announced together.
+    let announced = UnsafeMutableBufferPointer<IncomingRecord>.allocate(capacity: 32)
+    private(set) var lanes: [Lane] = []
+    var routes: RouteTable
+    var counters = ShardCounters()
+    /// Wall clock, read once per batch of work.
+    var wallMilliseconds: Int64 = 0
+    var freedBytes = 0
+    private var turnEndAsked = false
+    var nextStallCheck = MonotonicTime(nanoseconds: 0)
+    private var machineTimer: TimerID?
+    private var machineTimerAt = UInt64.max
+    private var nextInvariantCheck = MonotonicTime(nanoseconds: 0)
+    private var nextInvariantLine = MonotonicTime(nanoseconds: 0)
+    /// Slots up to this one were looked at.
+    private var checkedSlots = 0
+    let port: IntakePort
+    let peers: ShardPeers
+    /// Of the intake; nothing is sent without it.
+    private let permit: SendPermit
+
+    /// Records taken from the ring in one turn, so that answers are not held up.
+    static let recordsPerTurn = 2048
+
+    init(
+        plan: ShardPlan, producer: ShardProducer.Parts, bytesInFlight: InFlightBytes, permit: SendPermit,
+        store: RetryStore?, port: IntakePort, peers: ShardPeers, logger: Logger
+    ) throws(SystemError) {
+        self.plan = plan
+        self.bytesInFlight = bytesInFlight
+        self.permit = permit
+        self.port = port
+        self.peers = peers
+        self.logger = logger
+        loop = try EventLoop(name: "shard-\(plan.index)")
+        ring = SingleProducerRing(capacity: plan.limits.capacity)
+        jobs = JobTable(capacity: plan.limits.capacity)
+        machine = ShardMachine(
+            .init(
+                index: plan.index, shards: plan.shards, mode: plan.mode, delivery: plan.limits,
+                residency: ShardStore.limits(hasStore: store != nil, plan.limits),
+                seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index)))
+        let name = Array(plan.sourceTopic.utf8)
+        let topic = UnsafeMutableRawBufferPointer.allocate(byteCount: name.count, alignment: 1)
+        topic.copyBytes(from: name)
+        sourceTopic = UnsafeRawBufferPointer(topic)
+        headers = .allocate(capacity: 64)
+        routes = RouteTable(apps: plan.routes)
+        wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
+        outcomes = ShardProducer(
+            producer, loop: loop, logger: logger,
+            report: { [port, index = plan.index] in port.report(index, $0) },
+            resume: { [unowned self] in askForTurnEnd() })
+        storage = store.map { ShardStore($0) { [unowned self] in askForTurnEnd() } }
+    }
+
+    /// When the log was last told of wrong tokens; nil: never.
+    var lastTokenAlert: MonotonicTime?
+
+    deinit {
+        while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
+        headers.deallocate()
+        announced.deallocate()
+        sourceTopic.deallocate()
+    }
+
+    /// Starts the thread and begins to open connections.
+    func start() {
+        loop.start()
+        loop.execute { [self] in
+            let notifications = NotificationTable(capacity: plan.limits.capacity)
+            for (index, lanePlan) in plan.lanes.enumerated() {
+                let lane = Lane(
+                    index: UInt16(index), plan: lanePlan, notifications: notifications,
+                    apps: plan.appLimits.count, seed: UInt64(plan.index) << 32 | UInt64(index) + 1,
+                    loop: loop,
+                    delegate: self)
+                lanes.append(lane)
+            }
+            for route in Set(plan.routes.values) {
+                let limits = plan.appLimits[Int(route.app)]
+                let isSet = lanes[Int(route.lane)].pool.scheduler.setLimits(
+                    app: UInt32(route.app), limits, now: loop.now.nanoseconds)
+                precondition(isSet, "the configuration's checks let wrong limits pass")
+            }
+            for lane in lanes { lane.pool.start() }
+        }
+    }
+
+    // MARK: Turns
+
+    func askForTurnEnd() {
+        guard !turnEndAsked else { return }
+        turnEndAsked = true
+        loop.atTurnEnd(self)
+    }
+
+    func turnEnded() {
+        turnEndAsked = false
+        wallMilliseconds = wallClockMilliseconds()
+        outcomes.flushPending()
+        checkStalls()
+        if machine.maySend, !outcomes.isBlocked, permit.isValid { sendAll() }
+        submitToStore()
+        tellSettled()
+        if freedBytes != 0 {
+            bytesInFlight.subtract(freedBytes)
+            freedBytes = 0
+        }
+        armTimer()
+    }
+
+    private func armTimer() {
+        guard let next = machine.nextWake(after: now) else { return }
+        if let machineTimer {
+            guard next < machineTimerAt else { return }
+            loop.cancel(machineTimer)
+        }
+        machineTimerAt = next
+        machineTimer = loop.schedule(at: MonotonicTime(nanoseconds: next), handler: self)
+    }
+
+    func timerFired(_ timer: TimerID) {
+        machineTimer = nil
+        machineTimerAt = .max
+        guard !machine.hasEnded else { return }
+        wallMilliseconds = wallClockMilliseconds()
+        machine.advance(to: now)
+        act()
+        watchInvariants()
+        askForTurnEnd()
+    }
+
+    /// Once a second, of a part of the slots. The worker goes on, whatever is found: people have to know.
+    private func watchInvariants() {
+        guard loop.now >= nextInvariantCheck else { return }
+        nextInvariantCheck = loop.now + .seconds(1)
+        let (next, found) = machine.checkInvariants(from: checkedSlots, slots: Self.slotsChecked)
+        checkedSlots = next
+        guard let problem = found else { return }
+        counters.brokenInvariants += 1
+        // A line a minute is enough.
+        guard loop.now >= nextInvariantLine else { return }
+        nextInvariantLine = loop.now + .seconds(60)
+        logger.error(
+            "the worker is in a state that can't be: report it, and restart the worker when it suits",
+            metadata: ["shard": "\(plan.index)", "state": "\(problem)"])
+    }
+
+    private static let slotsChecked = 256
+
+    /// Counters with the state of this moment.
+    func snapshot() -> ShardCounters {
+        var snapshot = counters
+        snapshot.take(machine.deliveryMilestones)
+        if let storage {
+            snapshot.store = storage.counters
+            snapshot.store.scansUnderWay = machine.scansUnderWay
+            snapshot.coldDevices = machine.evictedDevices
+            snapshot.residentItems = machine.restoredItems
+            snapshot.devicesAwaitingTurn = machine.devicesAwaitingTurn
+        }
+        snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
+        snapshot.take(lanes.map(\.pool.totals))
+        return snapshot
+    }
+}
+
+/// Bytes of the records that a worker holds.
+final class InFlightBytes: Sendable {
+    private let value = Atomic<Int>(0)
+
+    var count: Int { value.load(ordering: .relaxed) }
+    func add(_ bytes: Int) { value.add(bytes, ordering: .relaxed) }
+    func subtract(_ bytes: Int) { value.subtract(bytes, ordering: .relaxed) }
+
+    /// What a record counts for: key, value, and a round sum for headers and bookkeeping.
+    static func size(of record: ConsumedRecord) -> Int {
+        (record.key?.count ?? 0) + (record.value?.count ?? 0) + 512
+    }
+}

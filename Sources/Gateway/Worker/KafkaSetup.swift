@@ -1,0 +1,190 @@
+import Configuration
+import Kafka
+import Logging
+
+/// The properties of the worker's Kafka clients, and the topics they need.
+struct KafkaSetup {
+    private let configuration: Configuration.Kafka
+    let consumer: KafkaProperties
+    let producer: KafkaProperties
+    private let admin: KafkaProperties
+
+    init(_ configuration: Configuration.Kafka) {
+        self.configuration = configuration
+        let common = KafkaProperties([
+            (name: "bootstrap.servers", value: configuration.bootstrapServers),
+            (name: "client.id", value: "sluice"),
+        ]).overridden(by: KafkaProperties(configuration.properties.map { ($0.name, $0.value) }))
+        var own = [
+            (name: "group.id", value: configuration.groupID),
+            // What librdkafka fetches ahead; its own default is 64 MiB.
+            (name: "queued.max.messages.kbytes", value: "16384"),
+            // For so long the partitions of a worker that has died stand still; librdkafka's own default is 45 s.
+            (name: "session.timeout.ms", value: "10000"),
+            // For so long at most the others don't know that one has left; librdkafka's own default is 3 s.
+            (name: "heartbeat.interval.ms", value: "500"),
+        ]
+        if let name = configuration.instanceID { own.append((name: "group.instance.id", value: name)) }
+        consumer = KafkaProperties(own).overridden(by: common)
+            .overridden(by: KafkaProperties(configuration.consumerProperties.map { ($0.name, $0.value) }))
+        producer = KafkaProperties([
+            (name: "linger.ms", value: "5"),
+            // For so long at most a producer doesn't know of new partitions of the changelog; librdkafka's own default is 5 min.
+            (name: "topic.metadata.refresh.interval.ms", value: "10000"),
+        ]).overridden(by: common)
+            .overridden(by: KafkaProperties(configuration.producerProperties.map { ($0.name, $0.value) }))
+        admin = common
+    }
+
+    /// Checks that Kafka answers and that the topics exist; makes those that are missing if it may. Blocks.
+    func prepareTopics(changelog: Bool = false, logger: Logger) throws(WorkerError) {
+        let topics = configuration.topics
+        let names = [topics.jobs, topics.outcomes, topics.deadLetters]
+        var missing: [String] = []
+        var problem: String?
+        do throws(KafkaError) {
+            let client = try KafkaAdmin(properties: admin)
+            for name in names where try client.partitionCount(of: name) == nil { missing.append(name) }
+            var lacksChangelog = false
+            if changelog { lacksChangelog = try client.partitionCount(of: topics.changelog) == nil }
+            if let create = configuration.createTopics, !missing.isEmpty || lacksChangelog {
+                logger.notice(
+                    "creating topics",
+                    metadata: [
+                        "topics":
+                            "\((missing + (lacksChangelog ? [topics.changelog] : [])).joined(separator: " "))"
+                    ])
+                if !missing.isEmpty {
+                    try client.createTopics(
+                        missing.map {
+                            NewTopic(
+                                $0, partitions: create.partitions, replicationFactor: create.replicationFactor
+                            )
+                        })
+                }
+                if lacksChangelog { try makeChangelog(client, create) }
+                missing = []
+            } else if lacksChangelog {
+                missing.append(topics.changelog)
+            }
+            if changelog, missing.isEmpty { problem = try changelogProblem(client, logger) }
+        } catch {
+            throw .kafka("Kafka at \(configuration.bootstrapServers): \(error)")
+        }
+        if let problem { throw .kafka(problem) }
+        guard missing.isEmpty else {
+            throw .kafka(
+                "Kafka at \(configuration.bootstrapServers) has no topic \(missing.joined(separator: ", ")): "
+                    + "create it, or let the worker do so with kafka.create-topics")
+        }
+    }
+
+    // MARK: The changelog
+
+    /// What it must be like, and why.
+    private static let requirements = [
+        TopicRequirement(
+            "cleanup.policy", .list(["compact"]),
+            reason: "with deletion, held pushes would be forgotten; without compaction it grows for ever"),
+        TopicRequirement(
+            "delete.retention.ms", .atLeast(3_600_000),
+            reason: "a worker that was away for longer would bring back what has ended"),
+    ]
+
+    private func makeChangelog(
+        _ client: KafkaAdmin, _ create: Configuration.Kafka.CreateTopics
+    ) throws(KafkaError) {
+        let partitions = try client.partitionCount(of: configuration.topics.jobs) ?? create.partitions
+        try client.createTopics([
+            NewTopic(
+                configuration.topics.changelog, partitions: partitions,
+                replicationFactor: create.replicationFactor,
+                configuration: [
+                    (name: "cleanup.policy", value: "compact"),
+                    // Much of it is soon obsolete: small segments are cleaned early.
+                    (name: "segment.bytes", value: "\(64 << 20)"),
+                    (name: "min.cleanable.dirty.ratio", value: "0.3"),
+                ])
+        ])
+    }
+
+    /// Gives the changelog as many partitions as the jobs topic has, after that has grown. Where the worker may not, the
+    /// new partitions alone wait for someone who does. Blocks.
+    func extendChangelog(logger: Logger) {
+        do throws(KafkaError) {
+            try extendChangelog(try KafkaAdmin(properties: admin), logger)
+        } catch {
+            logger.error("the changelog can't be extended", metadata: ["error": "\(error)"])
+        }
+    }
+
+    private func extendChangelog(_ client: KafkaAdmin, _ logger: Logger) throws(KafkaError) {
+        let topics = configuration.topics
+        guard let jobs = try client.partitionCount(of: topics.jobs),
+            let changelog = try client.partitionCount(of: topics.changelog), changelog < jobs
+        else { return }
+        let places: Logger.Metadata = [
+            "jobs": "\(topics.jobs)", "jobs-partitions": "\(jobs)", "changelog": "\(topics.changelog)",
+            "changelog-partitions": "\(changelog)",
+        ]
+        guard configuration.createTopics != nil else {
+            return logger.error(
+                "the changelog has fewer partitions than the jobs topic, and nothing of the others is sent: add partitions to the changelog, or let the worker do so with kafka.create-topics",
+                metadata: places)
+        }
+        try client.createPartitions(of: topics.changelog, total: jobs)
+        logger.notice("the changelog was extended", metadata: places)
+    }
+
+    private func changelogProblem(_ client: KafkaAdmin, _ logger: Logger) throws(KafkaError) -> String? {
+        let topics = configuration.topics
+        do throws(KafkaError) {
+            try extendChangelog(client, logger)
+        } catch {
+            logger.error("the changelog can't be extended", metadata: ["error": "\(error)"])
+        }
+        let counts = try client.coPartitioning(of: [topics.jobs, topics.changelog])
+        // A jobs topic that has grown costs the partitions that are new, and no others.
+        if let problem = counts.problem, !counts.hasGrown { return problem }
+        let found: TopicConfiguration?
+        do throws(KafkaError) {
+            found = try client.configurations(of: [topics.changelog])[0]
+        } catch {
+            logger.warning(
+                "the changelog's configuration can't be checked: it has to be compacted",
+                metadata: ["topic": "\(topics.changelog)", "error": "\(error)"])
+            return nil
+        }
+        let differences = found?.differences(from: Self.requirements) ?? []
+        return differences.isEmpty ? nil : differences.map(\.description).joined(separator: "; ")
+    }
+
+    /// After so long without a heartbeat the group gives a worker's partitions to others.
+    var sessionTimeout: Duration {
+        .milliseconds(consumer["session.timeout.ms"].flatMap(Int.init) ?? 10_000)
+    }
+
+    /// A revocation that takes longer than this is cut short. A member that doesn't join again within `max.poll.interval.ms`
+    /// loses all of its partitions, and hears of that by its next heartbeat only.
+    var longestRevocation: Duration {
+        .milliseconds((consumer["max.poll.interval.ms"].flatMap(Int.init) ?? 300_000) / 2)
+    }
+
+    /// A partition that has no committed offset is read from its beginning.
+    var readsFromBeginning: Bool {
+        switch consumer["auto.offset.reset"] {
+        case nil, "earliest", "smallest", "beginning": true
+        default: false
+        }
+    }
+
+    /// Of a reader that belongs to no group.
+    var changelogReader: KafkaProperties {
+        var properties = consumer
+        // The reader has its own, and they say nothing to it.
+        for name in ["auto.offset.reset", "queued.max.messages.kbytes", "group.instance.id"] {
+            properties[name] = nil
+        }
+        return properties
+    }
+}

@@ -1,0 +1,157 @@
+import APNS
+import Configuration
+import DeliveryCore
+import EventLoop
+import Foundation
+import HTTP2
+import SluiceModel
+import StreamScheduling
+
+/// Turns the configuration's credentials and apps into lanes, and checks files on the way.
+struct LanePlanner {
+    private let configuration: Configuration
+    private let permit: SendPermit?
+
+    /// - Parameter permit: of all pushes; nil where none are sent.
+    init(_ configuration: Configuration, permit: SendPermit? = nil) {
+        self.configuration = configuration
+        self.permit = permit
+    }
+
+    /// The lanes, and which of them an app's bundle identifiers take.
+    func plan() throws(WorkerError) -> (lanes: [LanePlan], routes: [String: AppRoute]) {
+        var lanes: [LanePlan] = []
+        var indexByCredential: [String: UInt16] = [:]
+        var routes: [String: AppRoute] = [:]
+        let sources = ProviderTokenSources()
+        for (number, app) in configuration.apps.enumerated() {
+            guard let credential = configuration.credential(of: app) else {
+                throw .credential("apps.\(app.name).credential: there is no credential “\(app.credential)”")
+            }
+            let index: UInt16
+            if let known = indexByCredential[credential.name] {
+                index = known
+            } else {
+                index = UInt16(lanes.count)
+                indexByCredential[credential.name] = index
+                lanes.append(try lane(for: credential, sources))
+            }
+            let route = AppRoute(lane: index, app: UInt16(number))
+            for topic in app.topics { routes[topic] = route }
+        }
+        return (lanes, routes)
+    }
+
+    /// By an app's number: what each shard may do, an even share of what the worker may. Devices are spread over the
+    /// shards by their tokens' hash, so an app's load is spread evenly too.
+    func appLimits() -> [AppLimits] {
+        let shards = configuration.delivery.shards
+        return configuration.apps.map { app in
+            // The configuration's checks leave one in flight for each shard at least; a smaller burst is rounded up to it.
+            // Without a burst of its own an app may catch up on a tenth of a second.
+            let burst = app.burst ?? Int((app.ratePerSecond ?? 0) / 10)
+            return AppLimits(
+                weight: app.weight, ratePerSecond: app.ratePerSecond.map { $0 / Double(shards) },
+                burst: max(1, burst / shards), maximumInFlight: app.maxInFlight.map { max(1, $0 / shards) })
+        }
+    }
+
+    private func lane(
+        for credential: Configuration.Credential, _ sources: ProviderTokenSources
+    ) throws(WorkerError) -> LanePlan {
+        let apns = configuration.apns
+        var options = ClientTLSOptions()
+        if let file = apns.caFile { options.trust = .authorities(.file(file)) }
+        options.minimumVersion = apns.tlsMinimum == .tls13 ? .tls13 : .tls12
+        var tokens: ProviderTokenSource?
+        do {
+            switch credential.kind {
+            case .token(let keyFile, let keyID, let teamID):
+                let key = try TokenCredential(
+                    keyID: KeyID(keyID), teamID: TeamID(teamID), key: SigningKey(path: keyFile))
+                tokens = try sources.source(for: key)
+            case .certificate(let certificateFile, let keyFile):
+                options.identity = TLSIdentity(
+                    certificateChain: .file(certificateFile), privateKey: .file(keyFile))
+            }
+            var pool = ConnectionPool.Configuration(host: apns.host, port: UInt16(apns.port))
+            pool.connections = credential.connections ?? apns.connections
+            pool.maximumConnections = max(
+                pool.connections, credential.maxConnections ?? apns.maxConnections)
+            pool.growthInterval = apns.growthInterval
+            pool.idleTimeout = apns.idleTimeout
+            pool.maximumAge = apns.maxConnectionAge
+            pool.connection.permit = permit
+            pool.connection.proxy = try proxy()
+            pool.connection.connectTimeout = apns.connectTimeout
+            pool.connection.requestTimeout = apns.requestTimeout
+            pool.progressTimeout = apns.progressTimeout
+            pool.connection.pingInterval = apns.pingInterval
+            pool.connection.session.waitsForAuthentication = tokens != nil
+            return LanePlan(
+                name: credential.name, authority: Self.authority(host: apns.host, port: apns.port),
+                pool: pool, context: try TLSContext.client(options), tokens: tokens)
+        } catch {
+            throw .credential("credentials.\(credential.name): \(error)")
+        }
+    }
+
+    /// The `:authority` of requests (RFC 9113 §8.3.1): an IPv6 address in brackets, the scheme's own port left out
+    /// (RFC 9110 §4.2.2, §7.2).
+    static func authority(host: String, port: Int) -> String {
+        let host = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
+        return port == 443 ? host : "\(host):\(port)"
+    }
+
+    private func proxy() throws(WorkerError) -> ProxyConfiguration? {
+        guard let proxy = configuration.apns.proxy else { return nil }
+        var password: String?
+        if let file = proxy.passwordFile {
+            do {
+                let text = try String(contentsOfFile: file, encoding: .utf8)
+                password = text.split(whereSeparator: \.isNewline).first.map(String.init)
+            } catch {
+                throw .credential(
+                    "apns.proxy.password-file: cannot read \(file); check that it exists and is readable")
+            }
+            guard password != nil else { throw .credential("apns.proxy.password-file: \(file) is empty") }
+        }
+        return ProxyConfiguration(
+            host: proxy.host, port: UInt16(proxy.port), user: proxy.user, password: password)
+    }
+
+    /// What one shard may hold, and how it retries. Rates and tables of the worker are shared out evenly.
+    func limits(capacity: Int) throws(WorkerError) -> DeliveryLimits {
+        let delivery = configuration.delivery
+        return DeliveryLimits(
+            capacity: capacity, pendingPerDevice: delivery.maxPendingPerDevice,
+            inFlightPerDevice: delivery.maxInFlightPerDevice,
+            knownDevices: max(1, delivery.knownDevices / delivery.shards),
+            maximumExpirationMilliseconds: Int64(delivery.maxExpiration / .milliseconds(1)),
+            defaultLifeMilliseconds: Int64(delivery.defaultTTL / .milliseconds(1)),
+            retry: try Self.retry(delivery.retry),
+            returnsPerSecond: max(1, delivery.returnRate / delivery.shards),
+            returnBurst: max(1, min(100, delivery.returnRate / delivery.shards)),
+            storeAfterMilliseconds: configuration.store.map { Int64($0.after / .milliseconds(1)) } ?? 30_000,
+            storeIsDurable: configuration.store != nil)
+    }
+
+    /// By an app's number, in milliseconds.
+    func coalesceWindows() -> [UInt32] {
+        configuration.apps.map { UInt32(clamping: Int64($0.coalesceWindow / .milliseconds(1))) }
+    }
+
+    static func retry(_ retry: Configuration.Delivery.Retry) throws(WorkerError) -> RetryBackoff {
+        do throws(RetryPolicyError) {
+            let initial = Int64(retry.initial / .milliseconds(1))
+            let maximum = Int64(retry.maximum / .milliseconds(1))
+            return RetryBackoff(
+                later: try ExponentialBackoff(
+                    baseMilliseconds: initial, capMilliseconds: maximum, multiplier: retry.multiplier),
+                maximumAttempts: UInt32(clamping: retry.maxAttempts ?? 0),
+                retryAfterLimitMilliseconds: Int64(retry.retryAfterLimit / .milliseconds(1)))
+        } catch {
+            throw .credential("delivery.retry: \(error)")
+        }
+    }
+}

@@ -1,0 +1,317 @@
+import APNS
+import Configuration
+import DeliveryCore
+import EventLoop
+import HTTP2
+import Kafka
+import Logging
+import RetryStore
+import SluiceModel
+import Synchronization
+
+/// Why a worker could not start: what, where, and what to do.
+public enum WorkerError: Error, Sendable, CustomStringConvertible {
+    /// A key, certificate or other file that the configuration names is not usable.
+    case credential(String)
+    /// Kafka could not be reached, or does not have what the worker needs.
+    case kafka(String)
+    /// The store can't be opened.
+    case store(String)
+    /// The system refused something, descriptors for instance.
+    case system(String)
+
+    public var description: String {
+        switch self {
+        case .credential(let text), .kafka(let text), .store(let text), .system(let text): text
+        }
+    }
+}
+
+/// How a worker ended.
+public struct WorkerResult: Sendable {
+    /// Nil after an orderly stop; else why the worker had to stop.
+    public var failure: WorkerFailure?
+    public var totals: WorkerSnapshot
+}
+
+/// What a worker has done and holds.
+public struct WorkerSnapshot: Sendable {
+    public var intake: IntakeCounters
+    public var shards: ShardCounters
+    /// Jobs taken from Kafka whose outcome is not yet there.
+    public var outstanding: Int
+    public var bytesInFlight: Int
+    public var assignedPartitions: Int
+    /// What has to wait for long goes to a store.
+    public var hasStore = false
+    /// The store is looked through for pushes that wait with their topics.
+    public var looksForParked = false
+    /// Records of the changelog that are still to be restored before assigned partitions begin.
+    public var restoring = 0
+}
+
+/// One gateway process: it consumes jobs, pushes them and produces their outcomes, until it is asked to stop.
+///
+/// ```
+/// let worker = try Worker(configuration: configuration, logger: logger)
+/// try worker.start()
+/// let result = worker.waitUntilStopped()   // requestStop() from a signal handler's thread
+/// ```
+public final class Worker: Sendable {
+    private let configuration: Configuration
+    private let logger: Logger
+    let intake: Intake
+    let shards: [Shard]
+    private let bytesInFlight: InFlightBytes
+    /// Nil: what waits for long waits in memory. Open until the worker's end.
+    package let store: RetryStore?
+    private let stopped = BlockingFlag()
+    private let failure: FailureBox
+    private let lastSnapshot = SnapshotBox()
+
+    private final class SnapshotBox: Sendable {
+        let snapshot = Mutex<WorkerSnapshot?>(nil)
+    }
+
+    private final class FailureBox: Sendable {
+        let failure = Mutex<WorkerFailure?>(nil)
+    }
+
+    /// Makes everything and checks it: keys, certificates, Kafka and its topics. Blocks for as long as Kafka takes to
+    /// answer, at most some ten seconds.
+    ///
+    /// - Parameter restarts: workers that have failed in this process before.
+    public convenience init(configuration: Configuration, logger: Logger, restarts: Int = 0) throws {
+        try self.init(
+            configuration: configuration, logger: logger, restarts: restarts,
+            longestAbsence: RestoreLimits.longestAbsence)
+    }
+
+    /// - Parameter longestAbsence: milliseconds after which a local copy of a partition is of no use.
+    init(configuration: Configuration, logger: Logger, restarts: Int = 0, longestAbsence: Int64) throws {
+        self.configuration = configuration
+        self.logger = logger
+        let failure = FailureBox()
+        let bytesInFlight = InFlightBytes()
+        self.failure = failure
+        self.bytesInFlight = bytesInFlight
+
+        let permit = SendPermit(until: MonotonicTime(nanoseconds: 0))
+        let planner = LanePlanner(configuration, permit: permit)
+        let (lanes, routes) = try planner.plan()
+        let properties = KafkaSetup(configuration.kafka)
+        try properties.prepareTopics(changelog: configuration.store?.hasChangelog == true, logger: logger)
+
+        let port = IntakePort()
+        let peers = ShardPeers()
+        do {
+            let log = logger
+            let events: @Sendable (KafkaProducerEvent) -> Void = { event in
+                Worker.log(event, log) { port.fail($0, $1) }
+            }
+            let store = try Self.openStore(configuration, logger: logger)
+            self.store = store
+            var transactional: TransactionalProducer?
+            if let store, configuration.store?.hasTransactions == true {
+                transactional = try TransactionalProducer(
+                    properties: properties.producer,
+                    transactionalID: "\(configuration.kafka.groupID)-\(store.identity)", events: events)
+            }
+            let producer =
+                try transactional?.producer ?? KafkaProducer(properties: properties.producer, events: events)
+            let outcomes = try producer.topic(configuration.kafka.topics.outcomes)
+            let deadLetters = try producer.topic(configuration.kafka.topics.deadLetters)
+            let changelog =
+                configuration.store?.hasChangelog == true
+                ? try producer.topic(configuration.kafka.topics.changelog) : nil
+            let delivery = configuration.delivery
+            // A shard may hold all jobs, and a batch of records is polled past the limit at most.
+            // With a store there are those that come back besides.
+            let capacity = delivery.maxInFlight + 1024 + (store == nil ? 0 : ShardStore.room)
+            var random = SystemRandomNumberGenerator()
+            let hasher = store?.hasher ?? IdentityHasher(key0: random.next(), key1: random.next())
+            let mode: StoreMode =
+                store == nil
+                ? .none : changelog == nil ? .local : transactional == nil ? .changelog : .transactions
+            let parts = ShardProducer.Parts(
+                producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
+                isTransactional: transactional != nil, permit: permit, fail: { port.fail($0, $1) })
+            shards = try (0..<delivery.shards).map { index in
+                let plan = ShardPlan(
+                    index: index, shards: delivery.shards, mode: mode,
+                    limits: try planner.limits(capacity: capacity),
+                    hasher: hasher, sourceTopic: configuration.kafka.topics.jobs, lanes: lanes,
+                    routes: routes, appLimits: planner.appLimits(),
+                    appNames: configuration.apps.map(\.name), coalesceWindows: planner.coalesceWindows(),
+                    collapsesRepeats: configuration.apps.map {
+                        $0.missingCollapseIdentifier == .apnsID
+                    })
+                return try Shard(
+                    plan: plan, producer: parts, bytesInFlight: bytesInFlight, permit: permit, store: store,
+                    port: port, peers: peers, logger: logger)
+            }
+            let stopped = stopped
+            var restorer: ChangelogRestorer?
+            if let store, changelog != nil {
+                restorer = try ChangelogRestorer(
+                    store: store, topic: configuration.kafka.topics.changelog,
+                    properties: properties.changelogReader, logger: logger,
+                    extend: { properties.extendChangelog(logger: logger) }, news: { news in port.take(news) })
+            }
+            intake = try Intake(
+                settings: .init(
+                    mode: mode, shards: delivery.shards, maximumInFlight: delivery.maxInFlight,
+                    maximumBytes: delivery.maxInFlightBytes, commitInterval: delivery.commitInterval,
+                    transactionInterval: configuration.store?.transactionInterval ?? .milliseconds(200),
+                    drainDeadline: delivery.drainDeadline,
+                    revokeDeadline: min(
+                        delivery.drainDeadline, .seconds(10), properties.longestRevocation),
+                    partitionShare: delivery.partitionShare,
+                    sessionTimeout: properties.sessionTimeout,
+                    readsFromBeginning: properties.readsFromBeginning, longestAbsence: longestAbsence),
+                parts: .init(
+                    consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
+                    deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer,
+                    transactional: transactional, shards: shards, bytesInFlight: bytesInFlight,
+                    permit: permit, hasher: hasher, store: store, restorer: restorer,
+                    loop: EventLoop(name: "kafka"), logger: logger, restarts: restarts)
+            ) { reason in
+                failure.failure.withLock { $0 = reason }
+                stopped.set()
+            }
+            port.connect(to: intake)
+            peers.connect(to: shards)
+        } catch let error as KafkaError {
+            throw WorkerError.kafka("\(error)")
+        } catch let error as SystemError {
+            throw WorkerError.system("\(error)")
+        }
+    }
+
+    /// Starts the threads. Once.
+    public func start() {
+        for shard in shards { shard.start() }
+        intake.start()
+        logger.info(
+            "worker started",
+            metadata: [
+                "shards": "\(shards.count)", "apps": "\(configuration.apps.count)",
+                "jobs-topic": "\(configuration.kafka.topics.jobs)", "group": "\(configuration.kafka.groupID)",
+                "apns": "\(configuration.apns.host):\(configuration.apns.port)",
+            ])
+    }
+
+    /// Asks for an orderly stop: what is in flight ends within the drain deadline, offsets are committed, the group
+    /// is left. Any thread; returns at once.
+    public func requestStop() {
+        intake.stopNote.note(at: .read())
+        intake.loop.execute { [intake] in intake.stop() }
+    }
+
+    /// Waits for the end, whoever asked for it, and ends the threads.
+    public func waitUntilStopped() -> WorkerResult {
+        stopped.wait()
+        let totals = snapshot()
+        lastSnapshot.snapshot.withLock { $0 = totals }
+        for shard in shards {
+            shard.loop.stop()
+            shard.loop.join()
+        }
+        intake.loop.stop()
+        intake.loop.join()
+        closeStore()
+        return WorkerResult(failure: failure.failure.withLock { $0 }, totals: totals)
+    }
+
+    private static func openStore(
+        _ configuration: Configuration, logger: Logger
+    ) throws(WorkerError) -> RetryStore? {
+        guard let store = configuration.store else { return nil }
+        var settings = RetryStore.Settings(
+            directory: store.directory, sourceTopic: configuration.kafka.topics.jobs)
+        settings.blockCacheBytes = store.cacheBytes
+        settings.memtableBytes = store.writeBufferBytes
+        settings.isCopy = store.hasChangelog
+        do throws(RetryStoreError) {
+            let opened = try RetryStore(settings)
+            for exposure in opened.exposures { logger.warning("\(exposure)") }
+            logger.info(
+                "store open",
+                metadata: [
+                    "directory": "\(store.directory)",
+                    "partitions": "\(opened.partitions.map { "\($0.number)" }.joined(separator: ","))",
+                ])
+            return opened
+        } catch {
+            throw .store("\(error)")
+        }
+    }
+
+    /// The threads have ended: nobody else has the store any more.
+    private func closeStore() {
+        intake.restorer?.close()
+        for shard in shards { shard.storage?.forgetPartitions() }
+        intake.forgetStores()
+        store?.close()
+    }
+
+    /// Counters and state of this moment, or of the end if that has come. Blocks for a turn of each loop; from any
+    /// thread but a loop's, after ``start()``.
+    public func snapshot() -> WorkerSnapshot {
+        var sum = ShardCounters()
+        for shard in shards {
+            guard let counters = shard.loop.runBlockingIfRunning({ shard.snapshot() }) else { return ended() }
+            sum = sum + counters
+        }
+        let bytes = bytesInFlight.count
+        let shardCounters = sum
+        let snapshot = intake.loop.runBlockingIfRunning { [intake] in
+            WorkerSnapshot(
+                intake: intake.counters, shards: shardCounters, outstanding: intake.machine.outstanding,
+                bytesInFlight: bytes,
+                assignedPartitions: intake.machine.assignedPartitions, hasStore: intake.store != nil,
+                looksForParked: intake.machine.looksForParked, restoring: intake.remainingRecords)
+        }
+        return snapshot ?? ended()
+    }
+
+    /// The state of all pools at this moment; empty after the end. Blocks for a turn of each loop; from any thread but
+    /// a loop's, after ``start()``.
+    public func poolReports() -> [PoolReport] {
+        shards.flatMap { shard in shard.loop.runBlockingIfRunning { shard.poolReports() } ?? [] }
+    }
+
+    /// The state of all assigned partitions at this moment, in their order; empty after the end. Blocks for a turn of
+    /// the Kafka loop; from any thread but a loop's, after ``start()``.
+    public func partitionReports() -> [PartitionReport] {
+        intake.loop.runBlockingIfRunning { [intake] in intake.partitionReports() } ?? []
+    }
+
+    /// The totals, which are taken before the loops end.
+    private func ended() -> WorkerSnapshot {
+        guard let totals = lastSnapshot.snapshot.withLock({ $0 }) else {
+            preconditionFailure("the loops of a worker end after its totals are taken")
+        }
+        return totals
+    }
+
+    private static func log(
+        _ event: KafkaProducerEvent, _ logger: Logger, fail: (String, KafkaError) -> Void
+    ) {
+        switch event {
+        case .error(let error):
+            if error.isFatal {
+                fail("the producer has failed: \(error)", error)
+            } else {
+                logger.warning("Kafka producer", metadata: ["error": "\(error)"])
+            }
+        case .log(let line):
+            logger.log(
+                level: line.level <= 3
+                    ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
+                "librdkafka producer",
+                metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
+        case .statistics: break
+        }
+    }
+}

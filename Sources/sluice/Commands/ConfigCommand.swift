@@ -1,0 +1,105 @@
+import ArgumentParser
+import Configuration
+import Foundation
+import Gateway
+
+struct ConfigCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "config",
+        abstract: "Check a configuration; list all settings.",
+        subcommands: [Check.self, Reference.self])
+
+    struct Check: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract:
+                "Check a configuration file together with the environment, without connecting anywhere.",
+            discussion: """
+                Reports every mistake at once, each with its place and its key, and exits with status 78 if there \
+                is any. Keys and certificates that the configuration names are loaded. SLUICE_ variables of the environment are \
+                applied as `sluice run` would apply them.
+                """)
+
+        @Argument(help: "A YAML or JSON file. Without one, everything comes from the environment.")
+        var file: String?
+
+        func run() throws {
+            let configuration = try loadConfiguration(file)
+            Terminal.output("\(file ?? "environment"): ok")
+            for line in summary(of: configuration) { Terminal.output(line) }
+        }
+
+        private func summary(of configuration: Configuration) -> [String] {
+            let kafka = configuration.kafka
+            let apns = configuration.apns
+            var table = TextTable()
+            table.add("kafka", "\(kafka.bootstrapServers), group \(kafka.groupID)")
+            table.add(
+                "topics", "\(kafka.topics.jobs) → \(kafka.topics.outcomes), \(kafka.topics.deadLetters)")
+            table.add(
+                "apns",
+                "\(apns.environment.rawValue), \(apns.host):\(apns.port), TLS \(apns.tlsMinimum.rawValue) or later"
+            )
+            for app in configuration.apps {
+                guard let credential = configuration.credential(of: app) else { continue }
+                let connections = credential.connections ?? apns.connections
+                table.add(
+                    "app \(app.name)",
+                    "\(app.topics.joined(separator: ", ")); \(describe(credential.kind)); "
+                        + "\(connections) connection\(connections == 1 ? "" : "s") in its pool")
+            }
+            return table.lines(indent: 2)
+        }
+
+        private func describe(_ kind: Configuration.Credential.Kind) -> String {
+            switch kind {
+            case .token(_, let keyID, let teamID): "key \(keyID) of team \(teamID)"
+            case .certificate(let certificateFile, _): "certificate \(certificateFile)"
+            }
+        }
+    }
+
+    struct Reference: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List all settings with type, default and the variable that overrides each.")
+
+        @Flag(help: "As a Markdown table.")
+        var markdown = false
+
+        func run() throws {
+            let settings = Configuration.reference()
+            if markdown {
+                Terminal.output("| setting | type | default | |")
+                Terminal.output("|---|---|---|---|")
+                for setting in settings {
+                    let kind = setting.kind.replacing("|", with: "\\|")
+                    let standard =
+                        setting.defaultValue.map { "`\($0)`" } ?? (setting.isRequired ? "**required**" : "")
+                    Terminal.output("| `\(setting.key)` | \(kind) | \(standard) | \(setting.help) |")
+                }
+                return
+            }
+            for setting in settings {
+                let standard =
+                    setting.defaultValue.map { ", default \($0)" } ?? (setting.isRequired ? ", required" : "")
+                Terminal.output("\(setting.key)  (\(setting.kind)\(standard))")
+                Terminal.output("    \(setting.help)")
+                Terminal.output("    \(setting.environmentVariable)")
+            }
+        }
+    }
+}
+
+/// The configuration, or exit status 78 with every mistake on standard error.
+func loadConfiguration(_ file: String?) throws -> Configuration {
+    do throws(ConfigurationError) {
+        let configuration = try Configuration.load(path: file)
+        let problems = configuration.checkUsable(name: file ?? "environment")
+        if !problems.isEmpty { throw ConfigurationError(problems: problems) }
+        return configuration
+    } catch {
+        for problem in error.problems { Terminal.error("sluice: \(problem)") }
+        let count = error.problems.count
+        throw CommandFailure(
+            .configuration, "the configuration has \(count == 1 ? "a mistake" : "\(count) mistakes")")
+    }
+}

@@ -1,0 +1,249 @@
+import Admin
+import ArgumentParser
+import Configuration
+import DeliveryCore
+import EventLoop
+import Foundation
+import Gateway
+import Logging
+import SluiceModel
+import Synchronization
+
+struct RunCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "run",
+        abstract: "Run a worker: take jobs from Kafka, push them, produce their outcomes.",
+        discussion: """
+            Any number of workers with the same kafka.group-id share the partitions of the jobs topic.
+
+            SIGTERM or SIGINT stops it cleanly: it takes no more jobs, what is in flight has delivery.drain-deadline to \
+            finish, outcomes are flushed, offsets committed, and the group is left. A second signal ends it at once; \
+            what was in flight is then done again by another worker.
+
+            When Kafka has locked the worker out, as a broker was away for long, say, it starts over in the same process: \
+            with new clients of Kafka and what is committed.
+
+            Logs go to standard error (log.level, log.format), never with device tokens, provider tokens or payloads.
+
+            The admin endpoint (admin.listen) answers /livez, /readyz, /metrics and /store over HTTP, from before Kafka is \
+            looked for until the worker has ended.
+
+            EXIT STATUS
+              0   stopped on request, nothing left in flight
+              69  Kafka can't be reached at the start, lacks a topic, or refuses something that a fresh start doesn't \
+            mend; or admin.listen is taken
+              70  the system refused something
+              75  stopped on request, and the drain deadline came first
+              78  the configuration is wrong, or a key or certificate it names is
+            """)
+
+    @Option(
+        name: [.short, .long],
+        help: ArgumentHelp(
+            "Configuration file, YAML or JSON; SLUICE_ variables override it. Without it everything comes from the "
+                + "environment.",
+            valueName: "path"))
+    var config: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Write `ready` to this file once the worker has partitions; it is removed at the end.",
+            valueName: "path"))
+    var readyFile: String?
+
+    @OptionGroup var lifetime: LifetimeOptions
+
+    func run() throws {
+        // Before a key is read.
+        ProcessMemory.setDumpable(false)
+        let callersMask = umask(0o077)
+        let configuration = try loadConfiguration(config)
+        let stop = StopSignals(watchesInput: lifetime.stopWithInput)
+        let logger = Logger(label: "sluice") { _ in LineLogHandler(configuration.log) }
+        protectSecrets(configuration, logger)
+        let refusedHosts = AdminCounter()
+        let endpoints = AdminEndpoints(refusedHosts: refusedHosts)
+        let admin = try startAdmin(configuration, endpoints, refusedHosts, logger)
+        defer { admin?.stop() }
+        let reporting = Reporting(
+            logger, configuration.metrics.statsInterval,
+            readyFile: readyFile.map { ReadyFile(path: $0, callersMask: callersMask) })
+        let supervisor = WorkerSupervisor(configuration: configuration, logger: logger) { worker in
+            endpoints.attach(AdminSource(worker))
+            reporting.begin(worker)
+        } ended: { result in
+            reporting.end()
+            endpoints.detach()
+            logger.notice("worker stopped", metadata: WorkerReporter.metadata(result.totals))
+        }
+        stop.onRequest {
+            // No snapshot may be under way when the worker ends.
+            reporting.end()
+            supervisor.requestStop()
+        }
+        let result: WorkerResult
+        do {
+            result = try supervisor.run()
+        } catch let error as WorkerError {
+            throw CommandFailure(error)
+        } catch {
+            throw CommandFailure(.internalError, "\(error)")
+        }
+        if let failure = result.failure { throw CommandFailure(.unavailable, failure.reason) }
+        if result.totals.outstanding > 0 {
+            throw CommandFailure(
+                .unfinished,
+                "the drain deadline came with \(result.totals.outstanding) jobs in flight; they will be done again"
+            )
+        }
+    }
+}
+
+/// Keeps memory from others, or not, and warns of files with secrets that others have rights to.
+private func protectSecrets(_ configuration: Configuration, _ logger: Logger) {
+    let mayBeDumped = configuration.process.dumpable == .on
+    if !ProcessMemory.setDumpable(mayBeDumped) || ProcessMemory.isDumpable != mayBeDumped {
+        logger.warning(
+            "the system refuses process.dumpable",
+            metadata: ["setting": "\(configuration.process.dumpable.rawValue)"])
+    }
+    for exposure in configuration.exposedFiles() { logger.warning("\(exposure)") }
+    logger.info(
+        "process", metadata: ["dumpable": "\(ProcessMemory.isDumpable ? "on" : "off")", "umask": "077"])
+}
+
+/// The admin endpoint, if there is to be one. It answers from now on.
+private func startAdmin(
+    _ configuration: Configuration, _ endpoints: AdminEndpoints, _ refusedHosts: AdminCounter,
+    _ logger: Logger
+) throws -> AdminServer? {
+    guard let address = configuration.admin.listen else { return nil }
+    let hosts = AllowedHosts(
+        listen: address, hostName: AllowedHosts.hostName, more: configuration.admin.allowedHosts)
+    do throws(AdminError) {
+        let server = try AdminServer(address, hosts: hosts, refusedHosts: refusedHosts)
+        server.start(endpoints.routes)
+        logger.info("admin endpoint", metadata: ["address": "http://\(server.address)"])
+        return server
+    } catch {
+        throw CommandFailure(.unavailable, "\(error)")
+    }
+}
+
+extension CommandFailure {
+    init(_ error: WorkerError) {
+        switch error {
+        case .credential(let text): self.init(.configuration, text)
+        case .kafka(let text), .store(let text): self.init(.unavailable, text)
+        case .system(let text): self.init(.internalError, text)
+        }
+    }
+}
+
+/// The report of the worker that runs at the moment, if one does.
+private final class Reporting: Sendable {
+    private let reporter = Mutex<WorkerReporter?>(nil)
+    private let logger: Logger
+    private let interval: Duration
+    private let readyFile: ReadyFile?
+
+    init(_ logger: Logger, _ interval: Duration, readyFile: ReadyFile?) {
+        self.logger = logger
+        self.interval = interval
+        self.readyFile = readyFile
+    }
+
+    func begin(_ worker: Worker) {
+        let new = WorkerReporter(worker: worker, logger: logger, interval: interval, readyFile: readyFile)
+        reporter.withLock { $0 = new }
+    }
+
+    func end() {
+        reporter.withLock { $0 }?.stop()
+        readyFile?.remove()
+    }
+}
+
+/// Logs a worker's counters now and then, and notices when it has partitions.
+final class WorkerReporter: Sendable {
+    private let isStopped = Mutex(false)
+
+    /// - Parameter interval: Time between two reports; zero means none.
+    init(worker: Worker, logger: Logger, interval: Duration, readyFile: ReadyFile?) {
+        let thread = Thread { [self] in
+            var nextReport = ContinuousClock.now + interval
+            var isReady = readyFile == nil
+            while true {
+                usleep(isReady ? 200_000 : 20_000)
+                let reports = interval > .zero && ContinuousClock.now >= nextReport
+                if isReady, !reports, !isStopped.withLock({ $0 }) { continue }
+                // Holding the lock keeps the worker from ending meanwhile.
+                let state = isStopped.withLock {
+                    $0
+                        ? nil
+                        : (
+                            worker.snapshot(), reports ? worker.partitionReports() : [],
+                            reports ? worker.poolReports() : []
+                        )
+                }
+                guard let (snapshot, partitions, pools) = state else { return }
+                if let readyFile, !isReady, snapshot.assignedPartitions > 0 {
+                    isReady = true
+                    try? readyFile.write("ready")
+                }
+                if reports {
+                    nextReport += interval
+                    logger.info("worker", metadata: WorkerReporter.metadata(snapshot, partitions))
+                    for partition in partitions { partition.log(to: logger) }
+                    for pool in pools { pool.log(to: logger) }
+                }
+            }
+        }
+        thread.name = "reporter"
+        thread.start()
+    }
+
+    /// Returns when no snapshot is under way any more.
+    func stop() { isStopped.withLock { $0 = true } }
+
+    static func metadata(_ snapshot: WorkerSnapshot, _ partitions: [PartitionReport] = []) -> Logger.Metadata
+    {
+        var metadata: Logger.Metadata = [
+            "partitions": "\(snapshot.assignedPartitions)",
+            "jobs": "\(snapshot.intake.records)",
+            "finished": "\(snapshot.intake.finished)",
+            "outstanding": "\(snapshot.outstanding)",
+            "bytes-in-flight": "\(snapshot.bytesInFlight)",
+            "pushes": "\(snapshot.shards.sent)",
+            "retries": "\(snapshot.shards.retried)",
+            "dead-letters": "\(snapshot.shards.deadLetters)",
+            "connections": "\(snapshot.shards.openConnections)",
+            "unaccounted": "\(snapshot.shards.unaccounted)",
+        ]
+        for state in ItemState.allCases where state.isLive && snapshot.shards.count(in: state) > 0 {
+            metadata["now-\(state)"] = "\(snapshot.shards.count(in: state))"
+        }
+        if let oldest = partitions.max(by: { $0.headOfLineAge < $1.headOfLineAge }),
+            oldest.headOfLineAge > .zero
+        {
+            metadata["head-of-line-ms"] = "\(oldest.headOfLineMilliseconds)"
+            metadata["head-of-line-partition"] = "\(oldest.partition)"
+        }
+        if snapshot.hasStore {
+            metadata["store-puts"] = "\(snapshot.shards.store.puts)"
+            metadata["store-removals"] = "\(snapshot.shards.store.removals)"
+            metadata["store-loaded"] = "\(snapshot.shards.store.loaded)"
+            metadata["devices-in-store"] = "\(snapshot.shards.coldDevices)"
+            if snapshot.restoring > 0 { metadata["restoring"] = "\(snapshot.restoring)" }
+            if snapshot.intake.storeFailures > 0 {
+                metadata["store-failures"] = "\(snapshot.intake.storeFailures)"
+            }
+        }
+        let paused = partitions.count { !$0.pauseReasons.isEmpty }
+        if paused > 0 { metadata["paused-partitions"] = "\(paused)" }
+        for kind in OutcomeKind.allCases where snapshot.shards.count(of: kind) > 0 {
+            metadata["\(kind.name)"] = "\(snapshot.shards.count(of: kind))"
+        }
+        return metadata
+    }
+}

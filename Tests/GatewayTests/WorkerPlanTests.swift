@@ -1,0 +1,23 @@
+import Configuration
+import Testing
+
+@testable import Gateway
+
+@Suite("Worker plan: what follows from a configuration")
+struct WorkerPlanTests {
+    @Test("a revocation ends long before the group takes the member for gone")
+    func revocation() {
+        var kafka = Configuration.Kafka(bootstrapServers: "localhost:9092")
+        #expect(KafkaSetup(kafka).longestRevocation == .seconds(150))
+        kafka.consumerProperties = [.init(name: "max.poll.interval.ms", value: "12000")]
+        #expect(KafkaSetup(kafka).longestRevocation == .seconds(6))
+    }
+
+    @Test("a server's authority has an IPv6 address in brackets, and no port where it is the scheme's")
+    func authority() {
+        #expect(LanePlanner.authority(host: "::1", port: 2197) == "[::1]:2197")
+        #expect(LanePlanner.authority(host: "fe80::2", port: 443) == "[fe80::2]")
+        #expect(LanePlanner.authority(host: "api.push.apple.com", port: 443) == "api.push.apple.com")
+        #expect(LanePlanner.authority(host: "127.0.0.1", port: 2197) == "127.0.0.1:2197")
+    }
+}

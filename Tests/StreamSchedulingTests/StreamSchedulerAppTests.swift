@@ -1,0 +1,323 @@
+import SluiceModel
+import Testing
+
+@testable import StreamScheduling
+
+/// Shares and limits of apps. Slots are numbered `app * 100 + index`.
+@Suite struct StreamSchedulerAppTests {
+    private static let second: UInt64 = 1_000_000_000
+
+    /// One connection with room for all.
+    private func scheduler(apps: Int = 8, floor: Int = 0) -> StreamScheduler {
+        var scheduler = StreamScheduler(
+            .init(connections: 1, apps: apps, floorPerMille: floor),
+            notifications: NotificationTable(capacity: 100 * apps))
+        room(&scheduler)
+        return scheduler
+    }
+
+    private func room(_ scheduler: inout StreamScheduler, _ streams: Int = 100_000) {
+        scheduler.connectionChanged(0, inFlight: 0, streamsFree: streams, windowFree: 1 << 40, state: .ready)
+    }
+
+    private func fill(
+        _ scheduler: inout StreamScheduler, app: UInt32, _ range: Range<UInt32>,
+        _ priority: Priority = .immediate, now: UInt64 = 0
+    ) {
+        for index in range {
+            scheduler.enqueue(slot: app * 100 + index, app: app, priority: priority, bytes: 1, now: now)
+        }
+    }
+
+    private func appsOf(_ assignments: [StreamScheduler.Assignment]) -> [UInt32] {
+        assignments.map { $0.slot / 100 }
+    }
+
+    // MARK: Shares
+
+    @Test func equalAppsTakeTurns() {
+        var scheduler = scheduler()
+        for app in [3, 1, 2] as [UInt32] { fill(&scheduler, app: app, 0..<3) }
+        #expect(drain(&scheduler).map(\.slot) == [300, 100, 200, 301, 101, 201, 302, 102, 202])
+    }
+
+    @Test func weightsAreLengthsOfTurns() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 1, .init(weight: 3), now: 0)
+        scheduler.setLimits(app: 2, .init(weight: 2), now: 0)
+        for app in UInt32(0)...2 { fill(&scheduler, app: app, 0..<12) }
+        #expect(appsOf(drain(&scheduler, limit: 12)) == [0, 1, 1, 1, 2, 2, 0, 1, 1, 1, 2, 2])
+        // A smaller weight ends a turn that has gone on for as long; a larger one counts from the next turn.
+        #expect(appsOf(drain(&scheduler, limit: 2)) == [0, 1])
+        scheduler.setLimits(app: 1, .init(weight: 1), now: 0)
+        scheduler.setLimits(app: 2, .init(weight: 1000), now: 0)
+        #expect(appsOf(drain(&scheduler, limit: 6)) == [1, 2, 2, 2, 2, 2])
+    }
+
+    @Test func anAppThatComesBackHasNoMoreThanOthers() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 0, .init(weight: 5), now: 0)
+        fill(&scheduler, app: 0, 0..<2)
+        fill(&scheduler, app: 1, 0..<9)
+        // Its turn ends with its last notification; the rest of the turn isn't kept.
+        #expect(appsOf(drain(&scheduler, limit: 3)) == [0, 0, 1])
+        fill(&scheduler, app: 0, 10..<20)
+        #expect(appsOf(drain(&scheduler, limit: 8)) == [1, 0, 0, 0, 0, 0, 1, 0])
+    }
+
+    @Test func atFrontIsBeforeTheAppsOwnOnly() {
+        var scheduler = scheduler()
+        fill(&scheduler, app: 0, 0..<2)
+        fill(&scheduler, app: 1, 0..<2)
+        scheduler.enqueue(slot: 150, app: 1, priority: .immediate, bytes: 1, now: 0, atFront: true)
+        #expect(drain(&scheduler).map(\.slot) == [0, 150, 1, 100, 101])
+    }
+
+    @Test func classesHaveTurnsOfTheirOwn() {
+        var scheduler = scheduler()
+        fill(&scheduler, app: 0, 0..<2, .immediate)
+        fill(&scheduler, app: 0, 10..<13, .powerAware)
+        fill(&scheduler, app: 1, 0..<2, .powerAware)
+        fill(&scheduler, app: 2, 0..<1, .lowPower)
+        #expect(drain(&scheduler).map(\.slot) == [0, 1, 10, 100, 11, 101, 12, 200])
+    }
+
+    // MARK: Concurrency
+
+    @Test func aCapParksUntilOneHasEnded() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 0, .init(maximumInFlight: 2), now: 0)
+        fill(&scheduler, app: 0, 0..<5)
+        fill(&scheduler, app: 0, 10..<12, .lowPower)
+        fill(&scheduler, app: 1, 0..<3)
+        #expect(drain(&scheduler).map(\.slot) == [0, 100, 1, 101, 102])
+        let seen = (scheduler.parkedApps, scheduler.inFlight(app: 0), scheduler.depth(app: 0, .immediate))
+        #expect(seen == (ParkedApps(capped: 1), 2, 3))
+        let eligible = scheduler.hasEligible
+        #expect(!eligible)
+        scheduler.ended(slot: 0, now: 5)
+        #expect(drain(&scheduler).map(\.slot) == [2])
+        // A withdrawn one gives its place back as well.
+        scheduler.withdrawn(slot: 2, now: 5)
+        scheduler.enqueue(slot: 2, app: 0, priority: .immediate, bytes: 1, now: 5, atFront: true)
+        #expect(drain(&scheduler).map(\.slot) == [2])
+        scheduler.setLimits(app: 0, .init(maximumInFlight: 4), now: 0)
+        #expect(drain(&scheduler).map(\.slot) == [3, 4])
+        // Below what is in flight: nothing until enough have ended.
+        scheduler.setLimits(app: 0, .init(maximumInFlight: 1), now: 0)
+        for slot in [1, 2, 3] as [UInt32] {
+            scheduler.ended(slot: slot, now: 5)
+            #expect(drain(&scheduler) == [])
+        }
+        scheduler.ended(slot: 4, now: 5)
+        #expect(drain(&scheduler).map(\.slot) == [10])
+        scheduler.setLimits(app: 0, .init(), now: 0)
+        #expect(drain(&scheduler).map(\.slot) == [11])
+        let problem = scheduler.checkInvariants()
+        #expect(problem == nil)
+    }
+
+    // MARK: Pace
+
+    @Test func aRateLetsTheBurstGoAndThenItsShare() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 10, burst: 3), now: 0)
+        fill(&scheduler, app: 0, 0..<20)
+        #expect(drain(&scheduler, now: 0).count == 3)
+        let (wake, parked) = (scheduler.nextWake, scheduler.parkedApps)
+        #expect(wake == 100_000_000)
+        #expect(parked == ParkedApps(paced: 1))
+        #expect(drain(&scheduler, now: 99_999_999) == [])
+        #expect(drain(&scheduler, now: 100_000_000).map(\.slot) == [3])
+        // The clock stands still: nothing more.
+        #expect(drain(&scheduler, now: 100_000_000) == [])
+        // Two and a half intervals later there are two, and the half isn't lost.
+        #expect(drain(&scheduler, now: 350_000_000).count == 2)
+        let next = scheduler.nextWake
+        #expect(next == 400_000_000)
+        // Far ahead: the burst, no more.
+        #expect(drain(&scheduler, now: .max / 2).count == 3)
+        // Back again: waits, and does no harm.
+        #expect(drain(&scheduler, now: 10 * Self.second) == [])
+        #expect(drain(&scheduler, now: .max - 1).count == 3)
+        let problem = scheduler.checkInvariants()
+        #expect(problem == nil)
+    }
+
+    @Test func aPacedAppHoldsNobodyUp() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 1), now: 0)
+        fill(&scheduler, app: 0, 0..<5)
+        fill(&scheduler, app: 1, 0..<3)
+        #expect(drain(&scheduler).map(\.slot) == [0, 100, 101, 102])
+        let none = scheduler.nextAge(.immediate, now: 7)
+        let all = scheduler.oldestAge(.immediate, now: 7)
+        #expect(none == nil && all == 7)
+    }
+
+    @Test func aWithdrawnNotificationGivesItsTokenBack() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 1), now: 0)
+        fill(&scheduler, app: 0, 0..<3)
+        #expect(drain(&scheduler, now: 5).map(\.slot) == [0])
+        scheduler.withdrawn(slot: 0, now: 5)
+        #expect(drain(&scheduler, now: 5).map(\.slot) == [1])
+        #expect(drain(&scheduler, now: 6) == [])
+        let problem = scheduler.checkInvariants()
+        #expect(problem == nil)
+    }
+
+    @Test func tokensGivenBackBringTheWakeForward() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 1, burst: 5), now: 0)
+        fill(&scheduler, app: 0, 0..<10)
+        #expect(drain(&scheduler).count == 5)
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 1, burst: 1), now: 0)
+        let before = scheduler.nextWake
+        scheduler.withdrawn(slot: 0, now: 0)
+        let after = scheduler.nextWake
+        #expect(before == 5 * Self.second && after == 4 * Self.second)
+        #expect(drain(&scheduler, now: 4 * Self.second).map(\.slot) == [5])
+    }
+
+    @Test func anAppThatSpentATokenAgainWakesAfterThoseBeforeIt() {
+        var scheduler = scheduler()
+        for app in UInt32(0)..<2 { scheduler.setLimits(app: app, .init(ratePerSecond: 1), now: 0) }
+        fill(&scheduler, app: 0, 0..<3)
+        #expect(drain(&scheduler, now: 0).map(\.slot) == [0])
+        fill(&scheduler, app: 1, 0..<2)
+        #expect(drain(&scheduler, now: Self.second / 5).map(\.slot) == [100])
+        scheduler.withdrawn(slot: 0, now: Self.second / 2)
+        #expect(drain(&scheduler, now: Self.second / 2).map(\.slot) == [1])
+        #expect(drain(&scheduler, now: 2 * Self.second).map(\.slot) == [101, 2])
+    }
+
+    @Test func aRateChangedKeepsWhatWasSpent() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 1, burst: 5), now: 0)
+        fill(&scheduler, app: 0, 0..<50)
+        #expect(drain(&scheduler, now: 0).count == 5)
+        // Nothing is left of the burst, so the first comes after a tenth of a second.
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 10, burst: 5), now: 0)
+        #expect(drain(&scheduler, now: 99_999_999) == [])
+        #expect(drain(&scheduler, now: 100_000_000).count == 1)
+        // A smaller burst: first what is spent beyond it comes back.
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 10, burst: 2), now: 100_000_000)
+        let wake = scheduler.nextWake
+        #expect(wake == 500_000_000)
+        scheduler.setLimits(app: 0, .init(), now: 100_000_000)
+        #expect(drain(&scheduler, now: 100_000_000).count == 44)
+        let (none, parked) = (scheduler.nextWake, scheduler.parkedApps)
+        #expect(none == nil)
+        #expect(parked == ParkedApps())
+    }
+
+    @Test func wakesComeInTheirOrder() {
+        var scheduler = scheduler()
+        for (app, rate) in [(0, 1.0), (1, 4.0), (2, 2.0)] {
+            scheduler.setLimits(app: UInt32(app), .init(ratePerSecond: rate), now: 0)
+            fill(&scheduler, app: UInt32(app), 0..<2)
+        }
+        #expect(drain(&scheduler).map(\.slot) == [0, 100, 200])
+        #expect(drain(&scheduler, now: Self.second).map(\.slot) == [101, 201, 1])
+    }
+
+    // MARK: Pause
+
+    @Test func aPausedAppWaits() {
+        var scheduler = scheduler()
+        fill(&scheduler, app: 0, 0..<2)
+        scheduler.setPaused(app: 0, true)
+        scheduler.setPaused(app: 1, true)
+        fill(&scheduler, app: 1, 0..<2)
+        fill(&scheduler, app: 2, 0..<1)
+        let parked = scheduler.parkedApps
+        #expect(parked == ParkedApps(paused: 2))
+        #expect(drain(&scheduler).map(\.slot) == [200])
+        scheduler.setPaused(app: 1, false)
+        scheduler.setPaused(app: 1, false)
+        #expect(drain(&scheduler).map(\.slot) == [100, 101])
+        scheduler.remove(slot: 0)
+        scheduler.remove(slot: 1)
+        let empty = scheduler.parkedApps
+        #expect(empty == ParkedApps())
+        let problem = scheduler.checkInvariants()
+        #expect(problem == nil)
+    }
+
+    @Test func everyReasonMustHaveGone() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 0, .init(ratePerSecond: 1, maximumInFlight: 1), now: 0)
+        fill(&scheduler, app: 0, 0..<3)
+        #expect(drain(&scheduler, now: 0).count == 1)
+        scheduler.setPaused(app: 0, true)
+        let parked = scheduler.parkedApps
+        #expect(parked == ParkedApps(capped: 1, paced: 1, paused: 1))
+        #expect(drain(&scheduler, now: Self.second) == [])
+        scheduler.ended(slot: 0, now: Self.second)
+        #expect(drain(&scheduler, now: Self.second) == [])
+        scheduler.setPaused(app: 0, false)
+        #expect(drain(&scheduler, now: Self.second).map(\.slot) == [1])
+    }
+
+    // MARK: Misuse and observation
+
+    @Test func limitsOutOfRangeAreRefused() {
+        var scheduler = scheduler(apps: 2)
+        let wrong: [AppLimits] = [
+            .init(weight: 0), .init(weight: 1001), .init(ratePerSecond: 0), .init(ratePerSecond: .nan),
+            .init(ratePerSecond: -1), .init(ratePerSecond: .infinity), .init(ratePerSecond: 1, burst: 0),
+            .init(maximumInFlight: 0),
+        ]
+        for limits in wrong {
+            let accepted = scheduler.setLimits(app: 0, limits, now: 0)
+            #expect(!accepted, "\(limits)")
+        }
+        let extremes: [AppLimits] = [
+            .init(weight: 1000, ratePerSecond: 1e9, burst: 1_000_000_000, maximumInFlight: .max),
+            .init(ratePerSecond: 1e-6, burst: 1_000_000_000), .init(ratePerSecond: 1e9),
+        ]
+        for limits in extremes {
+            let accepted = scheduler.setLimits(app: 0, limits, now: .max)
+            #expect(accepted, "\(limits)")
+        }
+        let unknown = (
+            scheduler.setLimits(app: 2, .init(), now: 0), scheduler.setPaused(app: 2, true),
+            scheduler.inFlight(app: 2), scheduler.depth(app: 2, .immediate)
+        )
+        #expect(unknown == (false, false, 0, 0))
+    }
+
+    @Test func agesByApp() {
+        var scheduler = scheduler()
+        fill(&scheduler, app: 0, 0..<1, now: 500)
+        fill(&scheduler, app: 1, 0..<1, now: 100)
+        let class10 = scheduler.oldestAge(.immediate, now: 1000)
+        let next = scheduler.nextAge(.immediate, now: 1000)
+        let byApp = (0...2).map { scheduler.oldestAge(app: $0, .immediate, now: 1000) }
+        let other = scheduler.oldestAge(.powerAware, now: 1000)
+        #expect(class10 == 900 && next == 500 && other == nil)
+        #expect(byApp == [500, 900, nil])
+    }
+
+    /// Tables grow with the apps that are used, and keep what they hold.
+    @Test func manyApps() {
+        let apps: UInt32 = 5000
+        var scheduler = StreamScheduler(
+            .init(connections: 1, apps: Int(apps), floorPerMille: 0),
+            notifications: NotificationTable(capacity: 2 * Int(apps)))
+        room(&scheduler)
+        for app in 0..<apps {
+            scheduler.setLimits(app: app, .init(ratePerSecond: 1), now: 0)
+            for slot in [app, app + apps] {
+                scheduler.enqueue(slot: slot, app: app, priority: .immediate, bytes: 1, now: 0)
+            }
+        }
+        #expect(drain(&scheduler).map(\.slot) == Array(0..<apps))
+        let parked = scheduler.parkedApps
+        #expect(parked == ParkedApps(paced: Int(apps)))
+        #expect(drain(&scheduler, now: Self.second).map(\.slot) == Array(apps..<2 * apps))
+        let problem = scheduler.checkInvariants()
+        #expect(problem == nil)
+    }
+}
