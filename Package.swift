@@ -15,6 +15,9 @@ let hot: [SwiftSetting] =
 let mutations = Context.environment["SLUICE_MUTATIONS"]
 let machines = mutations.map { ".build/\($0)/Sources" } ?? "Sources"
 
+/// Replacements of RocksDB's allocation and checksums, for programs whose store is their bottleneck.
+let tuning: Target.Dependency = .target(name: "CRocksDBTuning", condition: .when(traits: ["RocksDBTuning"]))
+
 /// The modules of the gateway. Dependencies point downwards only; everything above the C libraries is
 /// pure: no socket, no clock, no file, no thread.
 let package = Package(
@@ -22,6 +25,12 @@ let package = Package(
     products: [
         .executable(name: "sluice", targets: ["sluice"]),
         .executable(name: "sluice-bench", targets: ["sluice-bench"]),
+    ],
+    traits: [
+        .trait(
+            name: "RocksDBTuning",
+            description:
+                "Memtables on huge pages and CRC-32C by instruction, by replacing functions of the process")
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -53,14 +62,11 @@ let package = Package(
         .systemLibrary(
             name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
 
-        // RocksDB's checksums with the processor's instruction.
-        .target(name: "CChecksum"),
-
         // RocksDB's functions that its C interface lacks.
         .target(name: "CRocksDBExtras", dependencies: ["CRocksDB"]),
 
-        // RocksDB's memtables on huge pages.
-        .target(name: "CMemtableMemory"),
+        // Faster memory and checksums for RocksDB, which replace functions of the whole process: a trait, off by default.
+        .target(name: "CRocksDBTuning"),
 
         .systemLibrary(name: "CEpoll"),
 
@@ -77,8 +83,7 @@ let package = Package(
         .target(
             name: "RetryStore",
             dependencies: [
-                "CChecksum", "CMemtableMemory", "CRocksDB", "CRocksDBExtras", "EventLoop",
-                "SluiceModel",
+                "CRocksDB", "CRocksDBExtras", "EventLoop", "SluiceModel", tuning,
             ],
             swiftSettings: hot),
         .target(
@@ -137,6 +142,7 @@ let package = Package(
         .testTarget(
             name: "SluiceModelTests", dependencies: ["SluiceModel", "TestSupport"],
             swiftSettings: strict),
+        .testTarget(name: "RepositoryTests", swiftSettings: strict),
         .testTarget(
             name: "StreamSchedulingTests",
             dependencies: ["SluiceModel", "StreamScheduling", "TestSupport"], swiftSettings: strict),
@@ -172,8 +178,7 @@ let package = Package(
         .testTarget(
             name: "RetryStoreTests",
             dependencies: [
-                "RetryStore", "CChecksum", "CMemtableMemory", "CRocksDB", "SluiceModel", "TestSupport",
-                "sluice-store-writer",
+                "RetryStore", "CRocksDB", "SluiceModel", "TestSupport", "sluice-store-writer", tuning,
             ],
             swiftSettings: strict),
         .executableTarget(

@@ -119,7 +119,7 @@ struct CoreCommand: ParsableCommand {
                 var number = 0
                 while number < order.count {
                     let end = min(number + CoreLoad.batch, order.count)
-                    for device in order[number..<end] { load.expect(device) }
+                    for device in order[number..<end] { load.prefetch(device) }
                     for device in order[number..<end] {
                         identifier += 1
                         if case .replaced = load.update(device, collapseKey: 1, notificationKey: identifier) {

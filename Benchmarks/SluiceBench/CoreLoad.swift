@@ -127,12 +127,12 @@ struct CoreLoad: ~Copyable {
         let first = oldest[connection]
         for index in 0..<Self.batch {
             facts[index] = jobs.facts(job + index, offset: next(), createdMilliseconds: now.wallMilliseconds)
-            machine.expect(facts[index].device)
+            machine.prefetch(facts[index].device)
         }
         for index in first..<first + Self.batch {
             let slot = ring[index % Self.inFlightEach]
-            scheduler.expect(slot: slot)
-            machine.expect(slot)
+            scheduler.prefetch(slot: slot)
+            machine.prefetch(slot)
         }
         for index in 0..<Self.batch { admit(facts[index]) }
         for index in first..<first + Self.batch {
@@ -156,7 +156,7 @@ struct CoreLoad: ~Copyable {
     @inline(__always)
     private mutating func send(_ connection: Int, _ index: Int) {
         let next = scheduler.nextAssignment(now: now.monotonicNanoseconds)
-        if let upcoming = scheduler.upcoming { machine.expect(upcoming) }
+        if let upcoming = scheduler.upcoming { machine.prefetch(upcoming) }
         guard let next, Int(next.connection) == connection, machine.begin(next.slot, at: now) else {
             preconditionFailure("connection \(connection) has room, and nothing forbids the push")
         }
@@ -206,7 +206,7 @@ struct CoreLoad: ~Copyable {
 
     /// Pushes for this device come soon, in the same batch.
     @inline(__always)
-    mutating func expect(_ device: DeviceKey) { machine.expect(device) }
+    mutating func prefetch(_ device: DeviceKey) { machine.prefetch(device) }
 
     /// Takes in one push of a collapse identifier, and says what became of it.
     @inline(__always)

@@ -125,7 +125,7 @@ struct GatewayLoad {
             residentMegabytes: ProcessUsage.read().maximumResidentMegabytes,
             residentNowMegabytes: Double(resident) / 1e6, readySeconds: opened - opening,
             puts: counters.store.puts, watchedPutsPerHour: watchedPuts, loaded: counters.store.loaded,
-            devicesInStore: counters.coldDevices,
+            devicesInStore: counters.evictedDevices,
             rebuildJobsPerSecond: rebuild)
     }
 

@@ -36,7 +36,7 @@ extension AdminEndpoints {
 
     /// See ``Observation/counted(in:)``. Asks the loops only where copies may be among the store's partitions.
     private func counted(_ worker: SharedObservations, _ store: RetryStore) async throws -> Set<Int32>? {
-        guard store.isCopy else { return nil }
+        guard store.isChangelogBacked else { return nil }
         let observation = await worker.observe()
         guard observation.intake != nil else {
             throw NoAnswer(text: observation.missing(of: worker.source.loops).joined(separator: "; "))

@@ -74,7 +74,8 @@ public final class AdminEndpoints: Sendable {
         await withWorker { source, observation in
             guard let store = source.store else { return Self.noStore }
             return StoreDocument.response(
-                observation, store.statistics(of: observation.counted(in: store)), isCopy: store.isCopy)
+                observation, store.statistics(of: observation.counted(in: store)),
+                isChangelogBacked: store.isChangelogBacked)
         }
     }
 

@@ -66,7 +66,7 @@ public struct Observation: Sendable {
     /// Partitions whose part of the store counts: the worker's, as others are copies of the changelog. Nil: all count,
     /// as without a changelog nothing else has what the store has.
     func counted(in store: RetryStore) -> Set<Int32>? {
-        store.isCopy ? Set((intake?.partitions ?? []).map(\.partition)) : nil
+        store.isChangelogBacked ? Set((intake?.partitions ?? []).map(\.partition)) : nil
     }
 
     var totals: ShardCounters { shards.values.reduce(ShardCounters()) { $0 + $1 } }

@@ -4,7 +4,7 @@ import RetryStore
 /// What `/store` says: counts that cost nothing to read.
 enum StoreDocument {
     static func response(
-        _ observation: Observation, _ statistics: StoreStatistics, isCopy: Bool
+        _ observation: Observation, _ statistics: StoreStatistics, isChangelogBacked: Bool
     ) -> AdminResponse {
         let totals = observation.totals
         let intake = observation.intake ?? IntakeObservation()
@@ -14,7 +14,7 @@ enum StoreDocument {
             },
             "estimated-items": statistics.estimatedItems,
             "resident-items": totals.residentItems,
-            "devices-in-store": totals.coldDevices,
+            "devices-in-store": totals.evictedDevices,
             "devices-awaiting-turn": totals.devicesAwaitingTurn,
             "failing": intake.isStoreFailing,
             "queued-bytes": statistics.queuedBytes,
@@ -33,7 +33,7 @@ enum StoreDocument {
                 "failures": intake.counters.storeFailures,
             ],
         ]
-        if isCopy {
+        if isChangelogBacked {
             document["copies"] =
                 [
                     "partitions": statistics.copies.map { Int($0) }, "disk-bytes": statistics.copyDiskBytes,

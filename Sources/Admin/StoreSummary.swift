@@ -98,7 +98,7 @@ public struct StoreSummary: Sendable {
 
     /// For scripts.
     /// - Parameter copies: partitions that were left, of a closed store.
-    public func document(topic: String, partitions: [Int32], copies: [LeftCopy] = []) -> [String: Any] {
+    public func document(topic: String, partitions: [Int32], copies: [LocalCopy] = []) -> [String: Any] {
         var document: [String: Any] = [
             "topic": topic, "partitions": partitions.map { Int($0) }, "items": items, "push-bytes": bytes,
             "marks": marks, "unreadable": unreadable, "waits": waits, "app-topics": topics, "ages": ages,
@@ -120,13 +120,13 @@ public struct StoreSummary: Sendable {
     }
 
     /// Text for people about a copy that was left.
-    public func describe(_ copy: LeftCopy) -> String? {
+    public func describe(_ copy: LocalCopy) -> String? {
         copy.position.map {
             "partition \(copy.partition): a copy of the changelog up to offset \($0.offset), \(age(of: $0)) seconds old"
         }
     }
 
-    private func age(of position: ChangelogPosition) -> Int {
+    private func age(of position: ChangelogCheckpoint) -> Int {
         Int(max(0, now - position.reachedMilliseconds) / 1000)
     }
 }

@@ -161,7 +161,7 @@ enum WorkerMetrics {
         metrics.gauge(
             "store_resident_items", "Items in memory that came from the store.", totals.residentItems)
         metrics.gauge(
-            "store_devices", "Devices that may have items in the store alone.", totals.coldDevices)
+            "store_devices", "Devices that may have items in the store alone.", totals.evictedDevices)
         metrics.gauge(
             "store_devices_awaiting_turn",
             "Devices that are online, and whose items wait in the store for room in memory.",

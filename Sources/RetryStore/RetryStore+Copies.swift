@@ -13,20 +13,20 @@ extension RetryStore {
     /// - Parameters:
     ///   - kept: partitions that the worker has, or that are on their way to it.
     ///   - now: milliseconds since the epoch.
-    ///   - longestAbsence: see ``LeftCopy/isObsolete(at:longestAbsence:)``.
+    ///   - longestAbsence: see ``LocalCopy/isObsolete(at:longestAbsence:)``.
     ///   - count: most partitions to drop at once, as the store's thread does nothing else meanwhile.
     public func dropCopies(
         except kept: Set<Int32>, at now: Int64, longestAbsence: Int64, atMost count: Int,
         completion: @escaping @Sendable (Result<DroppedCopies, RetryStoreError>) -> Void
     ) {
-        precondition(isCopy, "there is no other copy of what the store has")
+        precondition(isChangelogBacked, "there is no other copy of what the store has")
         run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
             let meta = try metaFamily()
-            var copies: [LeftCopy] = []
+            var copies: [LocalCopy] = []
             for partition in partitions where !kept.contains(partition.number) {
                 copies.append(try meta.copy(of: partition.number))
             }
-            let obsolete = LeftCopy.obsolete(
+            let obsolete = LocalCopy.obsolete(
                 among: copies, kept: kept, at: now, longestAbsence: longestAbsence)
             let dropped = Array(obsolete.prefix(count))
             // Positions go first: an empty partition must never be found with a position.
@@ -47,9 +47,9 @@ extension RetryStore {
 
 extension ColumnFamily {
     /// Reads in the default column family how a partition's copy was left.
-    func copy(of partition: Int32) throws(RetryStoreError) -> LeftCopy {
-        LeftCopy(
+    func copy(of partition: Int32) throws(RetryStoreError) -> LocalCopy {
+        LocalCopy(
             partition: partition,
-            position: try PositionKey(partition).value(in: self).flatMap { ChangelogPosition($0) })
+            position: try PositionKey(partition).value(in: self).flatMap { ChangelogCheckpoint($0) })
     }
 }

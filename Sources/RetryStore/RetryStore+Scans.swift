@@ -215,9 +215,9 @@ extension StorePartition {
     func scanDue(after: DueCursor?, through: Int64, limit: Int) throws(RetryStoreError) -> DueScan {
         var scan = DueScan(entries: [], cursor: after, isEnd: true)
         // No entry has a time before the epoch.
-        guard through >= 0, !outlook.isQuiet(after: after, through: through) else { return scan }
+        guard through >= 0, !nextDueCache.isQuiet(after: after, through: through) else { return scan }
         // A little beyond the window, for what comes next; not all the way, as there may be many removed ones.
-        let (end, isEndless) = through.addingReportingOverflow(Self.outlook)
+        let (end, isEndless) = through.addingReportingOverflow(Self.nextDueCache)
         let iterator =
             if isEndless {
                 StoreIterator(due, .total)
@@ -238,7 +238,7 @@ extension StorePartition {
         try iterator.check()
         if let last = scan.entries.last { scan.cursor = DueCursor(last) }
         scan.isEnd = next.map { $0 > through } ?? true
-        outlook.found(after: scan.cursor, next: next ?? (isEndless ? .max : end))
+        nextDueCache.found(after: scan.cursor, next: next ?? (isEndless ? .max : end))
         if due.number("rocksdb.num-entries-active-mem-table") > Self.mostUnordered {
             // That it fails is for a write to tell.
             try? due.flush(waits: false)
@@ -247,7 +247,7 @@ extension StorePartition {
     }
 
     /// How far a scan looks beyond what it was asked for, in milliseconds.
-    private static let outlook: Int64 = 60_000
+    private static let nextDueCache: Int64 = 60_000
     /// Entries of the memtable, which a scan has to put in order: more than that are written out before the next one.
     private static let mostUnordered = 8192
 }

@@ -24,7 +24,7 @@ public final class RetryStore: Sendable {
 
         /// The changelog topic has everything that is here: nothing is logged, and a partition that was not closed in an
         /// orderly way is restored from there.
-        public var isCopy = false
+        public var isChangelogBacked = false
 
         /// Brings a file's data to the disk; for tests.
         var synchronize: @Sendable (Int32) -> Int32 = { fdatasync($0) }
@@ -44,8 +44,8 @@ public final class RetryStore: Sendable {
         let digits = String(hash, radix: 16)
         return String(repeating: "0", count: 16 - digits.count) + digits
     }
-    /// See ``Settings/isCopy``.
-    public let isCopy: Bool
+    /// See ``Settings/isChangelogBacked``.
+    public let isChangelogBacked: Bool
     /// Rights that others have to the directory and its files, for people; empty: none.
     public let exposures: [String]
 
@@ -60,10 +60,10 @@ public final class RetryStore: Sendable {
     let scanLoop: EventLoop
     private let pool = Mutex<[BatchStorage]>([])
     private let queued = Atomic<Int>(0)
-    let memory: MemtableBound
-    let line: StoreLine
+    let memory: WriteThrottle
+    let line: WriteQueue
     private let syncRequests = Mutex<[@Sendable (RetryStoreError?) -> Void]>([])
-    private let logFiles: Mutex<LogFiles>
+    private let logFiles: Mutex<WriteAheadLogSync>
     /// Why what the log has may not be on the disk even when it can be synced again; nil: it is then.
     private let syncFailure = Mutex<RetryStoreError?>(nil)
 
@@ -74,7 +74,7 @@ public final class RetryStore: Sendable {
     /// Opens the database, or makes one, with the partitions that it has. Blocks: after a crash the log is read again.
     public init(_ settings: Settings) throws(RetryStoreError) {
         directory = settings.directory
-        isCopy = settings.isCopy
+        isChangelogBacked = settings.isChangelogBacked
         let place = StoreDirectory(path: settings.directory)
         try place.prepare()
         exposures = try place.protect()
@@ -97,11 +97,11 @@ public final class RetryStore: Sendable {
             throw .io(directory: settings.directory, text: error.description)
         }
         let family = opened.metaFamily
-        let isLogged = !settings.isCopy
-        line = StoreLine(storeLoop) { () throws(RetryStoreError) in try family.probe(isLogged: isLogged) }
+        let isLogged = !settings.isChangelogBacked
+        line = WriteQueue(storeLoop) { () throws(RetryStoreError) in try family.probe(isLogged: isLogged) }
         self.opened = Mutex(opened)
-        memory = MemtableBound(limit: settings.memtableBytes)
-        logFiles = Mutex(LogFiles(directory: settings.directory, synchronize: settings.synchronize))
+        memory = WriteThrottle(limit: settings.memtableBytes)
+        logFiles = Mutex(WriteAheadLogSync(directory: settings.directory, synchronize: settings.synchronize))
         for loop in [storeLoop, syncLoop, scanLoop] { loop.start() }
         // RocksDB counts each comparison in a variable of the thread, for figures that nobody reads here.
         for loop in [storeLoop, scanLoop] { loop.execute { rocksdb_set_perf_level(Int32(rocksdb_disable)) } }
@@ -142,7 +142,7 @@ public final class RetryStore: Sendable {
             recycle(storage)
             completion(result)
         }
-        let step = StoreStep {
+        let step = IdempotentWrite {
             [self] () throws(RetryStoreError) in
             end(try apply(storage))
         } fail: {
@@ -156,7 +156,7 @@ public final class RetryStore: Sendable {
         guard let database = opened.withLock({ $0?.database }) else { throw .closed }
         if storage.changes > 0 {
             defer { storage.wereWritten() }
-            if isCopy {
+            if isChangelogBacked {
                 try database.writeUnlogged(storage.writes)
             } else {
                 try database.write(storage.writes)
@@ -237,7 +237,7 @@ public final class RetryStore: Sendable {
     /// out, which needs no log; nothing counts as synced, and nothing else is written, before that has succeeded.
     private func replaceLog(_ error: RetryStoreError) {
         syncFailure.withLock { $0 = error }
-        let step = StoreStep {
+        let step = IdempotentWrite {
             [self] () throws(RetryStoreError) in
             try opened.withLock { $0?.families ?? [] }.writeOut()
             syncFailure.withLock { $0 = nil }

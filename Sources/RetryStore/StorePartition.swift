@@ -10,7 +10,7 @@ public final class StorePartition: Sendable {
     let due: ColumnFamily
     /// DeviceKey → state.
     let devices: ColumnFamily
-    let outlook = DueOutlook()
+    let nextDueCache = NextDueCache()
 
     init(number: Int32, items: ColumnFamily, due: ColumnFamily, devices: ColumnFamily) {
         self.number = number

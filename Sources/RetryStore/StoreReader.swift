@@ -23,8 +23,8 @@ public struct StoreReader {
     public var partitions: [Int32] { opened.keys.sorted() }
 
     /// Copies of the changelog that were left in an orderly way, by partition.
-    public func leftCopies() throws(RetryStoreError) -> [LeftCopy] {
-        var copies: [LeftCopy] = []
+    public func leftCopies() throws(RetryStoreError) -> [LocalCopy] {
+        var copies: [LocalCopy] = []
         for partition in partitions {
             let copy = try meta.copy(of: partition)
             if copy.position != nil { copies.append(copy) }
@@ -73,7 +73,7 @@ public struct StoreReader {
     private func visitItems(_ iterator: StoreIterator, _ visit: (Item) -> Bool) throws(RetryStoreError) {
         while iterator.isValid {
             let value = iterator.value
-            if let key = ItemKeyBytes(iterator.key)?.key, !StoreMarkBytes.isKey(key),
+            if let key = ItemKeyBytes(iterator.key)?.key, !RelocationMarkerBytes.isKey(key),
                 let due = DueBytes(prefixOf: value)?.due
             {
                 let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
@@ -85,7 +85,7 @@ public struct StoreReader {
     }
 
     /// Visits the marks of a partition by offset until `visit` returns false.
-    public func visitMarks(of partition: Int32, _ visit: (StoreMark) -> Bool) throws(RetryStoreError) {
+    public func visitMarks(of partition: Int32, _ visit: (RelocationMarker) -> Bool) throws(RetryStoreError) {
         guard let partition = opened[partition] else { return }
         try partition.items.visitMarks { mark, _ in mark.map(visit) ?? true }
     }

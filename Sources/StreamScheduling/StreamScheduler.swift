@@ -170,7 +170,7 @@ public struct StreamScheduler: ~Copyable {
 
     /// The notification in this slot will soon have ended: its memory is fetched meanwhile. Of no other effect.
     @inline(__always)
-    public func expect(slot: UInt32) { sluice_prefetch(queues.nodes + Int(slot)) }
+    public func prefetch(slot: UInt32) { sluice_prefetch(queues.nodes + Int(slot)) }
 
     /// Books a turn, and fetches the node of what comes after it.
     @inline(__always)
@@ -178,7 +178,7 @@ public struct StreamScheduler: ~Copyable {
         queues.commit(turn, now: now)
         let queue = queues.queue(turn.app, Int(turn.level))
         first = queue.pointee.count > 0 ? queue.pointee.head : .max
-        if queue.pointee.count > 0 { expect(slot: first) }
+        if queue.pointee.count > 0 { prefetch(slot: first) }
     }
 
     /// An assigned notification was answered or has failed: its app may have another in flight, and the slot is idle.

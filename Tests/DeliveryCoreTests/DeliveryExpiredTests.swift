@@ -215,7 +215,7 @@ struct DeliveryExpiredTests {
         harness.push("old", collapse: "x")
         let new = harness.facts("new", collapse: "x") { $0.offset = 8 }
         let progress = kept(.confirming, expiry: harness.now.wallMilliseconds)
-        harness.note(harness.machine.adopt(new, progress, at: harness.now), "new")
+        harness.note(harness.machine.importItem(new, progress, at: harness.now), "new")
         #expect(harness.ended == ["old superseded by new", "new expired"])
         #expect(harness.machine.count == 0)
     }

@@ -99,7 +99,7 @@ struct DeliveryIdentityTests {
         let first = harness.begin()!
         let second = harness.begin()!
         #expect(harness.begin() == nil)
-        #expect(harness.state("2") == .crowded)
+        #expect(harness.state("2") == .deviceLimited)
         harness.accept(first)
         #expect(harness.waiting == ["3", "4", "2"])
         harness.accept(second)

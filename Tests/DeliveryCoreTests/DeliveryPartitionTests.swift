@@ -205,7 +205,7 @@ struct DeliveryPartitionTests {
             here.machine.release(slot)
             here.names[slot] = nil
             #expect(facts.device == new)
-            there.note(there.machine.adopt(facts, progress, at: there.now), name)
+            there.note(there.machine.importItem(facts, progress, at: there.now), name)
         }
         carry("a")
         #expect(there.state("a") == .scheduled)
@@ -218,7 +218,7 @@ struct DeliveryPartitionTests {
         #expect(there.machine.info(there.queue[1]).progress.failures == 1)
         #expect(here.machine.count == 0)
         #expect(here.machine.milestones.departed == 2)
-        #expect(there.machine.milestones.adopted == 2)
+        #expect(there.machine.milestones.imported == 2)
         #expect(here.machine.milestones.isBalanced && there.machine.milestones.isBalanced)
     }
 
@@ -229,13 +229,13 @@ struct DeliveryPartitionTests {
             $0.createdMilliseconds -= 10
         }
         harness.push("here", collapse: "x")
-        harness.note(harness.machine.adopt(old, ItemProgress(), at: harness.now), "old")
+        harness.note(harness.machine.importItem(old, ItemProgress(), at: harness.now), "old")
         #expect(harness.ended == ["old superseded by here"])
         let newer = harness.facts("newer", collapse: "x") {
             $0.partition = 1
             $0.createdMilliseconds += 10
         }
-        harness.note(harness.machine.adopt(newer, ItemProgress(), at: harness.now), "newer")
+        harness.note(harness.machine.importItem(newer, ItemProgress(), at: harness.now), "newer")
         #expect(harness.ended.last == "here superseded by newer")
         #expect(harness.waiting == ["newer"])
     }
@@ -244,7 +244,7 @@ struct DeliveryPartitionTests {
         var harness = DeliveryHarness()
         harness.machine.abandon(partition: 4, at: harness.now)
         let facts = harness.facts("a") { $0.partition = 4 }
-        harness.note(harness.machine.adopt(facts, ItemProgress(), at: harness.now), "a")
+        harness.note(harness.machine.importItem(facts, ItemProgress(), at: harness.now), "a")
         #expect(harness.ended == ["a dropped"])
     }
 }

@@ -133,7 +133,7 @@ private struct RandomLife: ~Copyable {
             progress.storeVersion = UInt64(below(100))
             let admission =
                 chance(50)
-                ? machine.restore(facts, progress, at: now) : machine.adopt(facts, progress, at: now)
+                ? machine.restore(facts, progress, at: now) : machine.importItem(facts, progress, at: now)
             take(admission, facts, expiry: progress.expiryMilliseconds)
         }
     }

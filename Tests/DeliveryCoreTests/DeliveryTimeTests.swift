@@ -6,7 +6,8 @@ import Testing
 struct DeliveryTimeTests {
     /// States in which a push waits for something, by what brings it there.
     static let waits: [ItemState] = [
-        .waiting, .blocked, .crowded, .coalescing, .retrying, .scheduled, .held, .returning, .confirming,
+        .waiting, .blocked, .deviceLimited, .coalescing, .retrying, .scheduled, .held, .returning,
+        .confirming,
         .parked,
     ]
 
@@ -19,7 +20,7 @@ struct DeliveryTimeTests {
         }
         let device = DeliveryHarness.device("d")
         let expiry = harness.now.wallMilliseconds + 60_000
-        if state == .blocked || state == .crowded {
+        if state == .blocked || state == .deviceLimited {
             harness.push("first", collapse: state == .blocked ? "x" : nil)
             harness.begin()
         }

@@ -120,7 +120,7 @@ import Testing
     }
 
     /// Brings the first device's item to memory, on its way out.
-    private func crowded(devices: Int) -> Bed {
+    private func deviceLimited(devices: Int) -> Bed {
         let bed = Bed(devices: devices)
         let first = bed.report(0)
         #expect(bed.ask() == [.load(bed.device(0), 0, withItems: true)])
@@ -132,7 +132,7 @@ import Testing
     }
 
     @Test func itemsOfADeviceThatIsBackStayInTheStoreWhileOthersReturn() {
-        let bed = crowded(devices: 2)
+        let bed = deviceLimited(devices: 2)
         let report = bed.report(1)
         #expect(bed.ask() == [.load(bed.device(1), 0, withItems: false)], "its presence alone")
         #expect(bed.load() == 0)
@@ -160,7 +160,7 @@ import Testing
     }
 
     @Test func whatComesAfterTheReportBringsTheItems() {
-        let bed = crowded(devices: 2)
+        let bed = deviceLimited(devices: 2)
         let report = bed.report(1)
         #expect(bed.ask() == [.load(bed.device(1), 0, withItems: false)])
         let push = bed.report(1, isReturn: false, isPush: true)
@@ -172,7 +172,7 @@ import Testing
     }
 
     @Test func aReportThatAPushWaitsWithBringsTheItems() {
-        let bed = crowded(devices: 2)
+        let bed = deviceLimited(devices: 2)
         let report = bed.report(1)
         let push = bed.report(1, isReturn: false, isPush: true)
         #expect(bed.ask() == [.load(bed.device(1), 0, withItems: true)])
@@ -181,7 +181,7 @@ import Testing
     }
 
     @Test func aReportPutsOffNoItemThatIsDue() {
-        let bed = crowded(devices: 3)
+        let bed = deviceLimited(devices: 3)
         bed.residency.due(bed.device(1), 0)
         let report = bed.report(1)
         #expect(bed.ask() == [.load(bed.device(1), 0, withItems: true)])
@@ -198,7 +198,7 @@ import Testing
     }
 
     @Test func aDeviceWithoutItemsIsNotPutOff() {
-        let bed = crowded(devices: 1)
+        let bed = deviceLimited(devices: 1)
         let report = bed.report(5)
         #expect(bed.ask() == [.load(bed.device(5), 0, withItems: true)])
         _ = bed.load(presence: nil)
@@ -220,7 +220,7 @@ import Testing
     }
 
     @Test func itemsOfAnotherPartitionAreBroughtAtOnce() {
-        let bed = crowded(devices: 2)
+        let bed = deviceLimited(devices: 2)
         bed.residency.found(bed.device(1), offset: 5, 1)
         _ = bed.report(1)
         let asked = bed.ask()
@@ -229,7 +229,7 @@ import Testing
     }
 
     @Test func aReportThatIsOlderThanWhatIsKnownAwaitsNoTurn() {
-        let bed = crowded(devices: 2)
+        let bed = deviceLimited(devices: 2)
         _ = bed.report(1)
         _ = bed.ask()
         #expect(bed.load() == 0)

@@ -286,27 +286,27 @@ import Testing
             Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
         #expect(moved == 1)
         #expect(bed.actions() == [.depart(0)])
-        guard let departure = bed.machine.departing else {
+        guard let migration = bed.machine.departing else {
             Issue.record("nothing departs")
             return
         }
-        #expect(departure.writing?.write.leaves?.device == Self.device)
-        #expect(departure.facts.device == Self.other)
-        #expect(departure.movedAtMilliseconds == 5)
+        #expect(migration.writing?.write.leaves?.device == Self.device)
+        #expect(migration.facts.device == Self.other)
+        #expect(migration.movedAtMilliseconds == 5)
         #expect(bed.machine.count == 0)
 
         var target = Bed(.changelog, index: 1, shards: 2)
         #expect(target.machine.shard(of: Self.other) == 1)
         // The look for what is known of the device comes first.
-        guard case .deferred(let handle) = target.machine.arrives(departure, isReleased: false) else {
+        guard case .deferred(let handle) = target.machine.arrives(migration, isReleased: false) else {
             Issue.record("it was not deferred")
             return
         }
         #expect(target.machine.unreleased(of: Self.other) == [handle])
         // The slot is another partition's by now.
         target.machine.begin(0, partition: 8, readThrough: 10)
-        #expect(target.machine.takeOver(departure, at: target.now) == .leftOut)
-        #expect(target.machine.arrives(departure, isReleased: true) == .leftOut)
+        #expect(target.machine.takeOver(migration, at: target.now) == .leftOut)
+        #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
     }
 
     @Test func anItemWhosePartitionHasEndedOnBothShardsIsLeftOut() {
@@ -317,14 +317,14 @@ import Testing
         _ = bed.machine.tokenChanged(
             Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
         _ = bed.actions()
-        guard let departure = bed.machine.departing else {
+        guard let migration = bed.machine.departing else {
             Issue.record("nothing departs")
             return
         }
-        #expect((departure.writing == nil) == true)
+        #expect((migration.writing == nil) == true)
         var target = Bed(.local, index: 1, shards: 2)
         target.machine.end(0)
-        #expect(target.machine.arrives(departure, isReleased: true) == .leftOut)
+        #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
     }
 
     @Test func aDrainAfterTheEndChangesNothing() {

@@ -22,7 +22,7 @@ import Testing
             kafka = try TestKafka([("changelog", partitions)])
             directory = try TemporaryDirectory("restore")
             var settings = RetryStore.Settings(directory: directory.file("store"), sourceTopic: "jobs")
-            settings.isCopy = true
+            settings.isChangelogBacked = true
             store = try RetryStore(settings)
         }
 
@@ -53,7 +53,7 @@ import Testing
         }
 
         func copy(_ partition: Int32) throws -> StorePartition {
-            let opened = Mutex<Result<[PartitionCopy], RetryStoreError>?>(nil)
+            let opened = Mutex<Result<[RestorablePartition], RetryStoreError>?>(nil)
             store.openCopies(partitions: [partition], reachedAfter: 0) { result in
                 opened.withLock { $0 = result }
             }

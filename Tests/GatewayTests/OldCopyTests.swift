@@ -24,10 +24,10 @@ struct OldCopyTests {
     }
 
     /// Leaves partitions with an item each, as an earlier worker would.
-    private func leave(_ copies: [LeftCopy], in bed: WorkerBed) throws {
+    private func leave(_ copies: [LocalCopy], in bed: WorkerBed) throws {
         var settings = RetryStore.Settings(
             directory: bed.directory.file("store"), sourceTopic: bed.kafka.topic("jobs"))
-        settings.isCopy = true
+        settings.isChangelogBacked = true
         let store = try RetryStore(settings)
         defer { store.close() }
         for copy in copies {
@@ -49,7 +49,7 @@ struct OldCopyTests {
 
     private func opened(
         _ partition: Int32, in store: RetryStore
-    ) -> () -> Result<[PartitionCopy], RetryStoreError>? {
+    ) -> () -> Result<[RestorablePartition], RetryStoreError>? {
         let result = SharedResult()
         store.openCopies(partitions: [partition], reachedAfter: 0) { opened in
             result.value.withLock { $0 = opened }
@@ -58,7 +58,7 @@ struct OldCopyTests {
     }
 
     private final class SharedResult: Sendable {
-        let value = Mutex<Result<[PartitionCopy], RetryStoreError>?>(nil)
+        let value = Mutex<Result<[RestorablePartition], RetryStoreError>?>(nil)
     }
 
     private func numbers(_ worker: Worker) -> [Int32] { worker.store?.partitions.map(\.number) ?? [] }
@@ -74,10 +74,10 @@ struct OldCopyTests {
     @Test func copiesThatAStartFindsGoAndDoNotCount() throws {
         let bed = try WorkerBed()
         let now = wallClockMilliseconds()
-        func copy(_ partition: Int32, age: Int64?) -> LeftCopy {
-            LeftCopy(
+        func copy(_ partition: Int32, age: Int64?) -> LocalCopy {
+            LocalCopy(
                 partition: partition,
-                position: age.map { ChangelogPosition(offset: 0, reachedMilliseconds: now - $0) })
+                position: age.map { ChangelogCheckpoint(offset: 0, reachedMilliseconds: now - $0) })
         }
         // Cases: left in disorder, lately, and long ago.
         try leave(
@@ -147,17 +147,17 @@ struct OldCopyTests {
             let counts = [first, second].map { $0.snapshot().assignedPartitions }
             return counts.reduce(0, +) == 3 && counts.allSatisfy { $0 > 0 }
                 && numbers(first).count == counts[0] && numbers(second).count == counts[1]
-                && first.snapshot().shards.coldDevices + second.snapshot().shards.coldDevices == 60
+                && first.snapshot().shards.evictedDevices + second.snapshot().shards.evictedDevices == 60
         }
         try eventually("no payload of other partitions is on the first one's disk") {
-            let own = first.snapshot().shards.coldDevices
+            let own = first.snapshot().shards.evictedDevices
             let directory = bed.directory.file("first")
             return devices.count { hasFile(with: "secret \($0)", in: directory) } <= own
         }
         #expect(bed.stop(second).failure == nil)
         try eventually("all is with the first one again") {
             first.snapshot().assignedPartitions == 3 && numbers(first) == [0, 1, 2]
-                && first.snapshot().shards.coldDevices == 60
+                && first.snapshot().shards.evictedDevices == 60
         }
         try bed.produce(try devices.map { try event("online", of: $0) })
         let outcomes = try eventually("all are sent") {

@@ -34,7 +34,7 @@ struct RestoreRoomTests {
         #expect(bed.stop(first).failure == nil)
 
         let second = try worker(bed, maxInFlight: 100)
-        try eventually("the store was looked through") { second.snapshot().shards.coldDevices == 20 }
+        try eventually("the store was looked through") { second.snapshot().shards.evictedDevices == 20 }
         try bed.produce(try devices.map { try event("online", of: $0) })
         var most = 0
         try eventually("as many are back as may be", timeout: .seconds(60)) {

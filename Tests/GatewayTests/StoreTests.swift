@@ -125,7 +125,7 @@ struct StoreTests {
 
         let second = try worker(bed, shards: 3)
         try eventually("APNs refuses the topic in the new worker, too") {
-            second.snapshot().shards.stops > 0 && second.snapshot().shards.coldDevices > 100
+            second.snapshot().shards.stops > 0 && second.snapshot().shards.evictedDevices > 100
         }
         // A push that was tried has an attempt more, and is written for that.
         let writes = second.snapshot().shards.store.puts

@@ -40,7 +40,7 @@ extension Worker {
     func waitUntilEvicted(devices: Int) throws {
         try eventually("all of \(devices) devices has left memory") {
             let shards = snapshot().shards
-            return shards.coldDevices == devices && shards.states.allSatisfy { $0 == 0 }
+            return shards.evictedDevices == devices && shards.states.allSatisfy { $0 == 0 }
         }
     }
 }

@@ -47,10 +47,10 @@ struct UnsendableTests {
         var push: [UInt8]
     }
 
-    private func open(_ bed: WorkerBed, _ directory: String, isCopy: Bool) throws -> RetryStore {
+    private func open(_ bed: WorkerBed, _ directory: String, isChangelogBacked: Bool) throws -> RetryStore {
         var settings = RetryStore.Settings(
             directory: bed.directory.file(directory), sourceTopic: bed.kafka.topic("jobs"))
-        settings.isCopy = isCopy
+        settings.isChangelogBacked = isChangelogBacked
         return try RetryStore(settings)
     }
 
@@ -102,7 +102,7 @@ struct UnsendableTests {
 
     /// Handles of the store must be gone when the worker opens it.
     private func poisonStore(_ bed: WorkerBed) throws {
-        let store = try open(bed, "store", isCopy: false)
+        let store = try open(bed, "store", isChangelogBacked: false)
         let entry = try #require(try entries(store).first)
         let poisoned = try entry.push.withUnsafeBytes { try poison($0) }
         let handle = try #require(store.partitions.first { $0.number == entry.partition })
@@ -137,7 +137,7 @@ struct UnsendableTests {
         let second = try worker(bed, "store", changelog: .off, log: log)
         try check(bed, second, log, outcomes: 1)
         #expect(log.messages.count(containing: "can't be read; it stays there") > 0)
-        let left = try open(bed, "store", isCopy: false)
+        let left = try open(bed, "store", isChangelogBacked: false)
         defer { left.close() }
         #expect(try entries(left).map(\.key.offset) == [-7])
         bed.simulator.stop()
@@ -153,7 +153,7 @@ struct UnsendableTests {
         try first.waitUntilEvicted(devices: 1)
         #expect(bed.stop(first).failure == nil)
 
-        let store = try open(bed, "first", isCopy: true)
+        let store = try open(bed, "first", isChangelogBacked: true)
         let entry = try #require(try entries(store).first)
         store.close()
         var key = ByteWriter()

@@ -15,9 +15,10 @@ struct WorkerPlanTests {
 
     @Test("a server's authority has an IPv6 address in brackets, and no port where it is the scheme's")
     func authority() {
-        #expect(LanePlanner.authority(host: "::1", port: 2197) == "[::1]:2197")
-        #expect(LanePlanner.authority(host: "fe80::2", port: 443) == "[fe80::2]")
-        #expect(LanePlanner.authority(host: "api.push.apple.com", port: 443) == "api.push.apple.com")
-        #expect(LanePlanner.authority(host: "127.0.0.1", port: 2197) == "127.0.0.1:2197")
+        #expect(CredentialPoolPlanner.authority(host: "::1", port: 2197) == "[::1]:2197")
+        #expect(CredentialPoolPlanner.authority(host: "fe80::2", port: 443) == "[fe80::2]")
+        #expect(
+            CredentialPoolPlanner.authority(host: "api.push.apple.com", port: 443) == "api.push.apple.com")
+        #expect(CredentialPoolPlanner.authority(host: "127.0.0.1", port: 2197) == "127.0.0.1:2197")
     }
 }

@@ -33,10 +33,13 @@ extension KafkaTestBed {
 
 extension TransactionalProducer {
     /// Starts a step, again while it fails as retriable, and expects its success.
-    func complete(_ start: (TransactionalProducer) throws -> Void) throws {
+    func complete(
+        _ reports: (borrowing DeliveryReport) -> Void = { _ in },
+        _ start: (TransactionalProducer) throws -> Void
+    ) throws {
         while true {
             try start(self)
-            guard let result = wait() else { throw TestFailure("no result") }
+            guard let result = wait(reports) else { throw TestFailure("no result") }
             switch result.failure {
             case nil: return
             case .retriable: continue

@@ -148,10 +148,14 @@ extension TransactionalProducer {
     func sendOffsetsAndCommit(
         _ offsets: [OffsetCommit], group: String, _ delivered: (UInt) -> Void = { _ in }
     ) throws {
-        try complete { try $0.sendOffsets(offsets, group: ConsumerGroupMetadata(unfencedGroup: group)) }
+        // Reports may arrive with either step.
+        let report: (borrowing DeliveryReport) -> Void = { if $0.isDelivered { delivered($0.opaque) } }
+        try complete(report) {
+            try $0.sendOffsets(offsets, group: ConsumerGroupMetadata(unfencedGroup: group))
+        }
         while true {
             try commit()
-            let result = wait { if $0.isDelivered { delivered($0.opaque) } }
+            let result = wait(report)
             switch result?.failure {
             case nil: return
             case .retriable: continue

@@ -1,4 +1,5 @@
-import CChecksum
+#if RocksDBTuning
+import CRocksDBTuning
 import TestSupport
 import Testing
 
@@ -52,3 +53,4 @@ import Testing
         return ~state
     }
 }
+#endif

@@ -1,4 +1,5 @@
-import CMemtableMemory
+#if RocksDBTuning
+import CRocksDBTuning
 import Foundation
 import RetryStore
 import SluiceModel
@@ -119,3 +120,4 @@ extension Array {
         return removeLast()
     }
 }
+#endif

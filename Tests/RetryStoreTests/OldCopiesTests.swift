@@ -10,14 +10,14 @@ import Testing
     private static let absence: Int64 = 1_800_000
     private static let now: Int64 = 1_700_000_000_000
 
-    private func copy(_ partition: Int32, age: Int64?) -> LeftCopy {
-        LeftCopy(
+    private func copy(_ partition: Int32, age: Int64?) -> LocalCopy {
+        LocalCopy(
             partition: partition,
-            position: age.map { ChangelogPosition(offset: 1, reachedMilliseconds: Self.now - $0) })
+            position: age.map { ChangelogCheckpoint(offset: 1, reachedMilliseconds: Self.now - $0) })
     }
 
-    private func obsolete(_ copies: [LeftCopy], kept: Set<Int32> = []) -> [Int32] {
-        LeftCopy.obsolete(among: copies, kept: kept, at: Self.now, longestAbsence: Self.absence)
+    private func obsolete(_ copies: [LocalCopy], kept: Set<Int32> = []) -> [Int32] {
+        LocalCopy.obsolete(among: copies, kept: kept, at: Self.now, longestAbsence: Self.absence)
     }
 
     // MARK: The decision
@@ -42,8 +42,8 @@ import Testing
         #expect(obsolete([copy(1, age: -Self.absence)]) == [])
         #expect(obsolete([copy(1, age: -Self.absence - 1)]) == [1])
         #expect(obsolete([copy(1, age: .min / 2), copy(2, age: .max / 2)]) == [1, 2])
-        let broken = LeftCopy(
-            partition: 3, position: ChangelogPosition(offset: 0, reachedMilliseconds: .min))
+        let broken = LocalCopy(
+            partition: 3, position: ChangelogCheckpoint(offset: 0, reachedMilliseconds: .min))
         #expect(obsolete([broken]) == [3])
     }
 
@@ -52,10 +52,10 @@ import Testing
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
-        let left = ChangelogPosition(
+        let left = ChangelogCheckpoint(
             offset: 17, reachedMilliseconds: Self.now - Self.absence + difference)
         try store.leave(0, left, payload: "x")
-        let isObsolete = LeftCopy(partition: 0, position: left).isObsolete(
+        let isObsolete = LocalCopy(partition: 0, position: left).isObsolete(
             at: Self.now, longestAbsence: Self.absence)
         #expect(isObsolete == (difference <= 0))
         let opened = try store.openedCopies([0], reachedAfter: Self.now - Self.absence)[0]
@@ -66,7 +66,7 @@ import Testing
 
     private func makeStore(_ directory: TemporaryDirectory) throws -> RetryStore {
         var settings = RetryStore.Settings(directory: directory.file("store"), sourceTopic: "jobs")
-        settings.isCopy = true
+        settings.isChangelogBacked = true
         return try RetryStore(settings)
     }
 
@@ -87,10 +87,11 @@ import Testing
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
-        let recent = ChangelogPosition(offset: 5, reachedMilliseconds: Self.now - 1000)
-        let old = ChangelogPosition(offset: 5, reachedMilliseconds: Self.now - Self.absence)
+        let recent = ChangelogCheckpoint(offset: 5, reachedMilliseconds: Self.now - 1000)
+        let old = ChangelogCheckpoint(offset: 5, reachedMilliseconds: Self.now - Self.absence)
         // Cases: owned without a position, left lately, left long ago, left in disorder.
-        for (number, position) in [(0, nil), (1, recent), (2, old), (3, nil)] as [(Int32, ChangelogPosition?)]
+        for (number, position) in [(0, nil), (1, recent), (2, old), (3, nil)]
+            as [(Int32, ChangelogCheckpoint?)]
         {
             try store.leave(number, position, payload: Self.payload(number))
         }
@@ -130,7 +131,7 @@ import Testing
 
     @Test func anotherOpeningHasNothingOfThem() throws {
         let directory = try TemporaryDirectory("store")
-        let left = ChangelogPosition(offset: 5, reachedMilliseconds: Self.now - Self.absence)
+        let left = ChangelogCheckpoint(offset: 5, reachedMilliseconds: Self.now - Self.absence)
         do {
             let store = try makeStore(directory)
             defer { store.close() }
@@ -159,7 +160,7 @@ import Testing
         defer { store.close() }
         let handle = try store.openedCopies([0], reachedAfter: 0)[0].handle
         try store.put(handle, 1, payload: "x")
-        let opened = Awaited<Result<[PartitionCopy], RetryStoreError>>()
+        let opened = Awaited<Result<[RestorablePartition], RetryStoreError>>()
         store.dropCopies(except: [], at: Self.now, longestAbsence: Self.absence, atMost: 8) { _ in }
         store.openCopies(partitions: [0], reachedAfter: 0) { opened.set($0) }
         let copy = try opened.wait().get()[0]
@@ -186,7 +187,7 @@ import Testing
 
     @Test func anInspectorNamesThem() throws {
         let directory = try TemporaryDirectory("store")
-        let left = ChangelogPosition(offset: 5, reachedMilliseconds: Self.now)
+        let left = ChangelogCheckpoint(offset: 5, reachedMilliseconds: Self.now)
         do {
             let store = try makeStore(directory)
             defer { store.close() }
@@ -195,13 +196,13 @@ import Testing
         }
         let reader = try StoreInspector(directory: directory.file("store")).reader
         #expect(reader.partitions == [0, 1])
-        #expect(try reader.leftCopies() == [LeftCopy(partition: 1, position: left)])
+        #expect(try reader.leftCopies() == [LocalCopy(partition: 1, position: left)])
     }
 }
 
 extension RetryStore {
-    fileprivate func openedCopies(_ numbers: [Int32], reachedAfter: Int64) throws -> [PartitionCopy] {
-        let awaited = Awaited<Result<[PartitionCopy], RetryStoreError>>()
+    fileprivate func openedCopies(_ numbers: [Int32], reachedAfter: Int64) throws -> [RestorablePartition] {
+        let awaited = Awaited<Result<[RestorablePartition], RetryStoreError>>()
         openCopies(partitions: numbers, reachedAfter: reachedAfter) { awaited.set($0) }
         return try awaited.wait("copies").get()
     }
@@ -220,7 +221,7 @@ extension RetryStore {
     }
 
     /// Leaves a partition with an item that is on the disk, and with its position if there is any. No handle stays.
-    fileprivate func leave(_ number: Int32, _ position: ChangelogPosition?, payload: String) throws {
+    fileprivate func leave(_ number: Int32, _ position: ChangelogCheckpoint?, payload: String) throws {
         let handle = try openedCopies([number], reachedAfter: 0)[0].handle
         try put(handle, 1, payload: payload)
         guard let position else {

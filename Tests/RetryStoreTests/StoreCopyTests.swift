@@ -5,11 +5,11 @@ import Testing
 
 /// The store as a copy of the changelog.
 @Suite struct StoreCopyTests {
-    private static let position = ChangelogPosition(offset: 17, reachedMilliseconds: 1000)
+    private static let position = ChangelogCheckpoint(offset: 17, reachedMilliseconds: 1000)
 
     private func makeStore(_ directory: TemporaryDirectory) throws -> RetryStore {
         var settings = RetryStore.Settings(directory: directory.file("store"), sourceTopic: "jobs")
-        settings.isCopy = true
+        settings.isChangelogBacked = true
         return try RetryStore(settings)
     }
 
@@ -84,7 +84,7 @@ import Testing
             let copy = try store.copy(of: number)
             try store.restored(copy.handle, [push(Int64(number), due: 50)])
             guard number < 2 else { continue }
-            let position = ChangelogPosition(offset: 17, reachedMilliseconds: number == 0 ? 1000 : 10)
+            let position = ChangelogCheckpoint(offset: 17, reachedMilliseconds: number == 0 ? 1000 : 10)
             try store.checkpointed(copy.handle, position)
         }
         let copies = try store.copies(of: [3, 2, 0, 1], reachedAfter: 100)
@@ -101,12 +101,12 @@ import Testing
 
     /// A position of nowhere would have the changelog refuse it at each start.
     @Test(arguments: [
-        ChangelogPosition(offset: -1, reachedMilliseconds: 1000),
-        ChangelogPosition(offset: .min, reachedMilliseconds: 1000),
-        ChangelogPosition(offset: 17, reachedMilliseconds: .max),
-        ChangelogPosition(offset: 17, reachedMilliseconds: .min),
+        ChangelogCheckpoint(offset: -1, reachedMilliseconds: 1000),
+        ChangelogCheckpoint(offset: .min, reachedMilliseconds: 1000),
+        ChangelogCheckpoint(offset: 17, reachedMilliseconds: .max),
+        ChangelogCheckpoint(offset: 17, reachedMilliseconds: .min),
     ])
-    func aPositionThatCanNotBeIsNone(_ position: ChangelogPosition) throws {
+    func aPositionThatCanNotBeIsNone(_ position: ChangelogCheckpoint) throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
@@ -122,12 +122,12 @@ import Testing
 }
 
 extension RetryStore {
-    fileprivate func copy(of number: Int32, reachedAfter: Int64 = 0) throws -> PartitionCopy {
+    fileprivate func copy(of number: Int32, reachedAfter: Int64 = 0) throws -> RestorablePartition {
         try copies(of: [number], reachedAfter: reachedAfter)[0]
     }
 
-    fileprivate func copies(of numbers: [Int32], reachedAfter: Int64 = 0) throws -> [PartitionCopy] {
-        let awaited = Awaited<Result<[PartitionCopy], RetryStoreError>>()
+    fileprivate func copies(of numbers: [Int32], reachedAfter: Int64 = 0) throws -> [RestorablePartition] {
+        let awaited = Awaited<Result<[RestorablePartition], RetryStoreError>>()
         openCopies(partitions: numbers, reachedAfter: reachedAfter) { awaited.set($0) }
         return try awaited.wait("copies").get()
     }
@@ -137,12 +137,12 @@ extension RetryStore {
     ) throws {
         let chunk = ChangelogChunk(of: self)
         chunk.begin(partition)
-        var keys: RestoredKeys?
+        var keys: RestoreFilter?
         for record in records { chunk.append(record, among: &keys) }
         try restored(chunk)
     }
 
-    fileprivate func checkpointed(_ partition: StorePartition, _ position: ChangelogPosition) throws {
+    fileprivate func checkpointed(_ partition: StorePartition, _ position: ChangelogCheckpoint) throws {
         let awaited = Awaited<Result<Void, RetryStoreError>>()
         checkpoint(partition, position: position) { awaited.set($0) }
         try awaited.wait("a checkpoint").get()

@@ -78,7 +78,7 @@ import Testing
         for isRemoved in [false, true] {
             let chunk = ChangelogChunk(of: store)
             chunk.begin(partition)
-            var keys: RestoredKeys?
+            var keys: RestoreFilter?
             chunk.append(key: key.bytes, value: isRemoved ? nil : value.bytes, among: &keys)
             let done = Awaited<RetryStoreError??>()
             store.restore(chunk) { done.set(.some($0)) }

@@ -6,12 +6,12 @@ import Testing
 
 /// Marks of records whose pushes are under other device tokens.
 @Suite struct StoreMarkTests {
-    private func mark(_ offset: Int64) -> StoreMark {
-        StoreMark(offset: offset, apnsID: APNSID(high: .max - UInt64(offset), low: UInt64(offset)))
+    private func mark(_ offset: Int64) -> RelocationMarker {
+        RelocationMarker(offset: offset, apnsID: APNSID(high: .max - UInt64(offset), low: UInt64(offset)))
     }
 
-    private func marks(_ store: RetryStore, _ partition: StorePartition) throws -> [StoreMark] {
-        let awaited = Awaited<Result<[StoreMark], RetryStoreError>>()
+    private func marks(_ store: RetryStore, _ partition: StorePartition) throws -> [RelocationMarker] {
+        let awaited = Awaited<Result<[RelocationMarker], RetryStoreError>>()
         store.loadMarks(of: partition) { awaited.set($0) }
         return try awaited.wait("marks").get()
     }
@@ -59,7 +59,7 @@ import Testing
 
     @Test func theInspectorCountsThemApart() throws {
         let directory = try TemporaryDirectory("store")
-        let damaged = StoreMarkBytes.key(5)
+        let damaged = RelocationMarkerBytes.key(5)
         try with(directory) { store, partition in
             try store.submitted { batch in
                 for offset in [3, 7] as [Int64] { batch.put(partition, mark(offset)) }
@@ -71,7 +71,7 @@ import Testing
             let report = inspector.verify()
             #expect(report.isSound, "\(report.problems)")
             #expect((report.items, report.marks, report.dueEntries) == (1, 2, 1))
-            var (items, found): ([Int64], [StoreMark]) = ([], [])
+            var (items, found): ([Int64], [RelocationMarker]) = ([], [])
             try inspector.reader.visitItems(of: 2) {
                 items.append($0.key.offset)
                 return true
@@ -102,7 +102,7 @@ import Testing
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(2)
-        var keys: RestoredKeys?
+        var keys: RestoreFilter?
         func append(_ offset: Int64, _ value: [UInt8]?, _ chunk: ChangelogChunk) {
             var key = ByteWriter()
             ChangelogKey.mark(offset: offset).encode(into: &key)

@@ -21,11 +21,11 @@ import Testing
         defer { store.close() }
         let partition = try store.partition(0)
         let tokens = (0..<6).map { String(repeating: "\($0)a", count: 32) }
-        var keys: RestoredKeys? =
+        var keys: RestoreFilter? =
             switch seed % 3 {
             case 0: nil
-            case 1: RestoredKeys(records: 2000, mostBytes: 1 << 20)
-            default: RestoredKeys(records: 2000, mostBytes: 16)
+            case 1: RestoreFilter(records: 2000, mostBytes: 1 << 20)
+            default: RestoreFilter(records: 2000, mostBytes: 16)
             }
         var expected: [ItemKey: Int64] = [:]
         let chunks = [ChangelogChunk(of: store), ChangelogChunk(of: store)]
@@ -67,7 +67,7 @@ import Testing
         defer { store.close() }
         let (one, other) = (try store.partition(1), try store.partition(2))
         let chunk = ChangelogChunk(of: store)
-        var keys: RestoredKeys?
+        var keys: RestoreFilter?
         chunk.begin(one)
         chunk.append(.push(1, due: 10), among: &keys)
         chunk.append(ChangelogRecord(key: [99], value: [1]), among: &keys)
@@ -76,7 +76,7 @@ import Testing
         try store.restored(chunk)
         chunk.begin(other)
         #expect((chunk.count, chunk.bytes, chunk.unknown) == (0, 0, 0))
-        keys = RestoredKeys(records: 1, mostBytes: 64)
+        keys = RestoreFilter(records: 1, mostBytes: 64)
         chunk.append(.push(2, due: 20), among: &keys)
         try store.restored(chunk)
         // Nothing in it, and for nobody.
@@ -100,7 +100,7 @@ import Testing
             partitions.map { partition in
                 let chunk = ChangelogChunk(of: store)
                 chunk.begin(partition)
-                var keys: RestoredKeys? = RestoredKeys(records: 100, mostBytes: 1024)
+                var keys: RestoreFilter? = RestoreFilter(records: 100, mostBytes: 1024)
                 for index in 0..<100 {
                     var new = ChangelogRecord.push(Int64(round * 100 + index), due: nil)
                     new.value = value
@@ -135,7 +135,7 @@ import Testing
     }
 
     @Test func whatWasPutIsNeverNewAndHardlyAnythingElseIsOld() {
-        var keys = RestoredKeys(records: 20_000, mostBytes: 1 << 20)
+        var keys = RestoreFilter(records: 20_000, mostBytes: 1 << 20)
         #expect(keys.bytes < 26_000)
         var mistaken = 0
         // Ten of each device, as of one after another.
@@ -155,7 +155,7 @@ import Testing
 
     @Test(arguments: [0, 1, 1000, Int.max])
     func itsSizeIsBounded(records: Int) {
-        var keys = RestoredKeys(records: records, mostBytes: 64)
+        var keys = RestoreFilter(records: records, mostBytes: 64)
         #expect((8...64).contains(keys.bytes))
         for number in 0..<100 {
             _ = keys.insert(key(number, number))

@@ -209,7 +209,7 @@ import Testing
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(0)
-        var keys: RestoredKeys? = RestoredKeys(records: 10, mostBytes: 1 << 10)
+        var keys: RestoreFilter? = RestoreFilter(records: 10, mostBytes: 1 << 10)
         // The second record of a key is looked up in the store, the first is new.
         for wait in [StoredPush.Wait.parked, .held, .parked] {
             let chunk = ChangelogChunk(of: store)

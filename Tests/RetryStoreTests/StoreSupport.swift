@@ -214,7 +214,7 @@ struct ChangelogRecord {
 }
 
 extension ChangelogChunk {
-    func append(_ record: ChangelogRecord, among keys: inout RestoredKeys?) {
+    func append(_ record: ChangelogRecord, among keys: inout RestoreFilter?) {
         record.key.withUnsafeBytes { key in
             guard let value = record.value else { return append(key: key, value: nil, among: &keys) }
             value.withUnsafeBytes { append(key: key, value: $0, among: &keys) }

@@ -39,7 +39,7 @@ import Testing
     @Test func onlyLogsThatHaveGrownAreSyncedAndTheDirectoryForNewOnes() throws {
         let directory = try TemporaryDirectory("logs")
         let (disk, own) = (Disk(), URL(filePath: directory.path).lastPathComponent)
-        var files = LogFiles(directory: directory.path) { disk.synchronize($0) }
+        var files = WriteAheadLogSync(directory: directory.path) { disk.synchronize($0) }
         func synced() throws -> [String] {
             let before = disk.synced.count
             try files.sync()
@@ -66,7 +66,7 @@ import Testing
 
     @Test func aDirectoryThatIsGoneIsTold() throws {
         let directory = try TemporaryDirectory("logs")
-        var files = LogFiles(directory: directory.file("none")) { fdatasync($0) }
+        var files = WriteAheadLogSync(directory: directory.file("none")) { fdatasync($0) }
         #expect(throws: RetryStoreError.self) { try files.sync() }
     }
 

@@ -13,7 +13,7 @@ public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     /// after that one.
     case blocked
     /// Its device has as many in flight as it may.
-    case crowded
+    case deviceLimited
     /// Waits for a successor, for the app's coalesce window.
     case coalescing
     /// Between two attempts, or its device is held (429).

@@ -18,7 +18,7 @@ extension DeliveryMachine {
             end(slot, .accepted, at: now)
         }
         if recovers { circuitRecovered(topic: topic, at: now) }
-        letCrowdedGo(device, at: now)
+        releaseDeviceLimited(device, at: now)
     }
 
     private func isProbe(_ slot: UInt32) -> Bool { circuits[Int(items[Int(slot)].topic)].probe == slot }
@@ -78,7 +78,7 @@ extension DeliveryMachine {
             }
             if recovers { circuitRecovered(topic: topic, at: now) }
         }
-        letCrowdedGo(device, at: now)
+        releaseDeviceLimited(device, at: now)
     }
 
     /// What the answer asks for, in milliseconds. For a device or a lane as a whole it is noted there.
@@ -130,7 +130,7 @@ extension DeliveryMachine {
             item.pointee.refusals = min(item.pointee.refusals, .max - 1) + 1
             retry(slot, .notProcessed, at: now)
         }
-        letCrowdedGo(device, at: now)
+        releaseDeviceLimited(device, at: now)
     }
 
     /// APNs ended a connection, blamed a topic, and did not process this push of the topic. The topic stops, as after an
@@ -203,6 +203,6 @@ extension DeliveryMachine {
     ) {
         let device = land(slot)
         end(slot, kind, cause, at: now)
-        letCrowdedGo(device, at: now)
+        releaseDeviceLimited(device, at: now)
     }
 }

@@ -5,7 +5,7 @@ extension DeliveryMachine {
     private enum Arrival {
         case record
         case restored(ItemProgress)
-        case adopted(ItemProgress)
+        case imported(ItemProgress)
 
         /// Nothing that it brings with it has to be waited for.
         func mayGo(at now: DeliveryTime) -> Bool {
@@ -14,7 +14,7 @@ extension DeliveryMachine {
             case .restored(let progress):
                 !progress.isAccepted
                     && (progress.wait == .none || progress.wakeMilliseconds <= now.wallMilliseconds)
-            case .adopted(let progress):
+            case .imported(let progress):
                 !progress.isAccepted && progress.notBeforeNanoseconds <= now.monotonicNanoseconds
             }
         }
@@ -35,10 +35,10 @@ extension DeliveryMachine {
 
     /// Takes an item over from another shard, whose device has a new token. Its offset and its outcome are this
     /// shard's from here on. An item of a partition that has gone meanwhile is dropped by an action.
-    public mutating func adopt(
+    public mutating func importItem(
         _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
     ) -> Admission {
-        take(facts, .adopted(progress), at: now)
+        take(facts, .imported(progress), at: now)
     }
 
     private mutating func take(
@@ -47,7 +47,7 @@ extension DeliveryMachine {
         var expiry = expiry(of: facts, at: now)
         switch arrival {
         case .record: break
-        case .restored(let progress), .adopted(let progress): expiry = progress.expiryMilliseconds
+        case .restored(let progress), .imported(let progress): expiry = progress.expiryMilliseconds
         }
         let known = devices.find(facts.device)
         let (pending, flying) = known.map { find(facts.identity, in: $0) } ?? (Self.noSlot, Self.noSlot)
@@ -98,7 +98,7 @@ extension DeliveryMachine {
     private func most(_ arrival: Arrival) -> Int {
         switch arrival {
         case .record: limits.pendingPerDevice
-        case .adopted: Self.mostPerDevice
+        case .imported: Self.mostPerDevice
         case .restored: Int(UInt16.max)
         }
     }
@@ -107,7 +107,7 @@ extension DeliveryMachine {
         switch arrival {
         case .record: milestones.received += 1
         case .restored: milestones.restored += 1
-        case .adopted: milestones.adopted += 1
+        case .imported: milestones.imported += 1
         }
     }
 
@@ -127,7 +127,7 @@ extension DeliveryMachine {
 
     /// The slot when it holds the very same record.
     private func repeats(_ facts: PushFacts, _ arrival: Arrival, _ slot: UInt32) -> UInt32? {
-        if case .adopted = arrival { return nil }
+        if case .imported = arrival { return nil }
         guard slot != Self.noSlot, items[Int(slot)].partition == facts.partition,
             items[Int(slot)].offset == facts.offset
         else { return nil }
@@ -157,7 +157,7 @@ extension DeliveryMachine {
         let progress: ItemProgress
         switch arrival {
         case .record: return
-        case .restored(let kept), .adopted(let kept): progress = kept
+        case .restored(let kept), .imported(let kept): progress = kept
         }
         let item = items + Int(slot)
         item.pointee.attempts = progress.attempts
@@ -174,7 +174,7 @@ extension DeliveryMachine {
             let notBefore = now.monotonic(inMilliseconds: progress.wakeMilliseconds - now.wallMilliseconds)
             item.pointee.notBefore = max(item.pointee.notBefore, notBefore)
         }
-        if case .adopted = arrival {
+        if case .imported = arrival {
             item.pointee.notBefore = max(item.pointee.notBefore, progress.notBeforeNanoseconds)
             follow(progress.storeVersion)
             storeMoved(slot)
@@ -196,9 +196,9 @@ extension DeliveryMachine {
         switch arrival {
         case .record: place(slot, at: now)
         case .restored(let progress) where mayWait(slot, at: now): resume(slot, progress, at: now)
-        case .adopted(let progress) where progress.isAccepted && mayWait(slot, at: now):
+        case .imported(let progress) where progress.isAccepted && mayWait(slot, at: now):
             awaitReceipt(slot, at: now)
-        case .restored, .adopted: place(slot, at: now)
+        case .restored, .imported: place(slot, at: now)
         }
     }
 

@@ -104,14 +104,14 @@ extension DeliveryMachine {
     }
 
     private func checkItems(of device: DeviceEntry, _ index: UInt32) -> String? {
-        var (pending, flying, crowded) = (0, 0, 0)
+        var (pending, flying, deviceLimited) = (0, 0, 0)
         var slot = device.first
         while slot != Self.noSlot {
             let item = items[Int(slot)]
             guard item.device == index, item.state.isLive else { return "slot \(slot) under a device" }
             pending += 1
             if item.state == .inFlight { flying += 1 }
-            if item.state == .crowded { crowded += 1 }
+            if item.state == .deviceLimited { deviceLimited += 1 }
             var other = item.next
             while other != Self.noSlot {
                 let twin = items[Int(other)]
@@ -122,7 +122,8 @@ extension DeliveryMachine {
             }
             slot = item.next
         }
-        guard pending == Int(device.pending), flying == inFlight(index), crowded == Int(device.crowded)
+        guard pending == Int(device.pending), flying == inFlight(index),
+            deviceLimited == Int(device.deviceLimited)
         else { return "counts of a device" }
         return flying <= limits.inFlightPerDevice ? nil : "too many in flight for one device"
     }

@@ -25,9 +25,9 @@ extension DeliveryMachine {
         if let until = heldByServer(slot, at: now) { return delay(slot, .retrying, until: until, at: now) }
         if isStalled(item.pointee.lane) { return stall(slot, at: now) }
         if openCircuits > 0, !circuitLets(slot) { return park(slot, at: now) }
-        if isCrowded(slot) {
-            devices.entries[Int(item.pointee.device)].crowded += 1
-            return setWaiting(slot, .crowded)
+        if isDeviceLimited(slot) {
+            devices.entries[Int(item.pointee.device)].deviceLimited += 1
+            return setWaiting(slot, .deviceLimited)
         }
         setState(slot, .waiting)
         actions.append(.enqueue(slot, atFront: atFront))
@@ -40,7 +40,7 @@ extension DeliveryMachine {
     }
 
     /// Its device has as many others in flight as it may.
-    private func isCrowded(_ slot: UInt32) -> Bool {
+    private func isDeviceLimited(_ slot: UInt32) -> Bool {
         !isAlone(slot) && inFlight(items[Int(slot)].device) >= limits.inFlightPerDevice
     }
 
@@ -115,7 +115,7 @@ extension DeliveryMachine {
         let device = devices.entries + Int(item.pointee.device)
         // For the end of the attempt, at the latest.
         sluice_prefetch(device)
-        if lastMoment(slot) <= now.wallMilliseconds || isCrowded(slot)
+        if lastMoment(slot) <= now.wallMilliseconds || isDeviceLimited(slot)
             || (item.pointee.delivery != .accept && mustHold(slot))
             || (openCircuits > 0 && !circuitLets(slot)) || heldByServer(slot, at: now) != nil
         {
@@ -142,7 +142,7 @@ extension DeliveryMachine {
         if item.pointee.attempts == 0, item.pointee.refusals == 0 { item.pointee.firstSent = 0 }
         milestones.sent -= 1
         again(slot, inMilliseconds: 0, isRetry: false, at: now)
-        letCrowdedGo(device, at: now)
+        releaseDeviceLimited(device, at: now)
     }
 
     /// Takes an item off its stream: it is unplaced. Returns its device.
@@ -157,15 +157,15 @@ extension DeliveryMachine {
 
     /// One more of the device may go, the one that came first. Should it come to nothing, the next are found by the
     /// sweep.
-    mutating func letCrowdedGo(_ device: UInt32, at now: DeliveryTime) {
+    mutating func releaseDeviceLimited(_ device: UInt32, at now: DeliveryTime) {
         let entry = devices.entries + Int(device)
-        guard entry.pointee.crowded > 0, inFlight(device) < limits.inFlightPerDevice else {
+        guard entry.pointee.deviceLimited > 0, inFlight(device) < limits.inFlightPerDevice else {
             return
         }
         var oldest = Self.noSlot
         var slot = entry.pointee.first
         while slot != Self.noSlot {
-            if items[Int(slot)].state == .crowded,
+            if items[Int(slot)].state == .deviceLimited,
                 oldest == Self.noSlot || items[Int(slot)].order < items[Int(oldest)].order
             {
                 oldest = slot

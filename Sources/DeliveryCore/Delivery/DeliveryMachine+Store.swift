@@ -222,7 +222,7 @@ extension DeliveryMachine {
         while slot != Self.noSlot {
             if items[Int(slot)].flags.contains(.stored) {
                 switch items[Int(slot)].state {
-                case .waiting, .returning, .crowded, .retrying, .coalescing, .blocked, .inFlight, .held:
+                case .waiting, .returning, .deviceLimited, .retrying, .coalescing, .blocked, .inFlight, .held:
                     return true
                 default: break
                 }

@@ -135,7 +135,7 @@ extension DeliveryMachine {
         }
         let isDue = item.pointee.state == .scheduled && item.pointee.deliverAt <= now.wallMilliseconds
         let hasRoom =
-            item.pointee.state == .crowded && inFlight(item.pointee.device) < limits.inFlightPerDevice
+            item.pointee.state == .deviceLimited && inFlight(item.pointee.device) < limits.inFlightPerDevice
         if isDue || hasRoom {
             withdraw(slot)
             return place(slot, at: now)

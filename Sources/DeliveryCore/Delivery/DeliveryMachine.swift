@@ -155,7 +155,7 @@ public struct DeliveryMachine: ~Copyable {
 
     /// The item in this slot will soon have its turn, or its answer: its memory is fetched meanwhile. Of no other effect.
     @inline(__always)
-    public mutating func expect(_ slot: UInt32) {
+    public mutating func prefetch(_ slot: UInt32) {
         guard Int(slot) < highWater else { return }
         sluice_prefetch(items + Int(slot))
         // Where its device is can be told when the item is there.
@@ -167,8 +167,8 @@ public struct DeliveryMachine: ~Copyable {
 
     /// A push for this device will soon be handed in: what is known of it is fetched meanwhile. Of no other effect.
     @inline(__always)
-    public mutating func expect(_ device: DeviceKey) {
-        guard let earlier = devices.expect(device) else { return }
+    public mutating func prefetch(_ device: DeviceKey) {
+        guard let earlier = devices.prefetch(device) else { return }
         let first = devices.entries[Int(earlier)].first
         guard first != Self.noSlot else { return }
         sluice_prefetch(items + Int(first))
@@ -345,7 +345,7 @@ public struct DeliveryMachine: ~Copyable {
         case .returning: returning[returningList(of: slot)].remove(slot, items)
         case .parked: circuits[Int(item.pointee.topic)].parked.remove(slot, items)
         case .stalled: stalls[Int(item.pointee.lane)]!.remove(slot, items)
-        case .crowded: devices.entries[Int(item.pointee.device)].crowded -= 1
+        case .deviceLimited: devices.entries[Int(item.pointee.device)].deviceLimited -= 1
         case .blocked:
             items[Int(item.pointee.peer)].peer = Self.noSlot
             item.pointee.peer = Self.noSlot

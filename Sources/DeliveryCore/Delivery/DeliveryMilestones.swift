@@ -6,7 +6,7 @@ public struct DeliveryMilestones: Sendable {
     public internal(set) var received = 0
     /// Items taken over from the store, and from other shards.
     public internal(set) var restored = 0
-    public internal(set) var adopted = 0
+    public internal(set) var imported = 0
     /// Records that the machine had already, restored.
     public internal(set) var repeated = 0
     /// Given back without an outcome.
@@ -62,7 +62,7 @@ public struct DeliveryMilestones: Sendable {
 
     /// Items that came and of which nothing is known: none, or something is wrong.
     public var unaccounted: Int {
-        received + restored + adopted - (pending + finished + repeated + dropped + departed + evicted)
+        received + restored + imported - (pending + finished + repeated + dropped + departed + evicted)
     }
 
     /// Everything that came is pending, has ended, or was handed on.

@@ -12,7 +12,7 @@ struct DeviceEntry: BitwiseCopyable {
     /// Items in whatever state.
     var pending: UInt16 = 0
     var inFlight: UInt16 = 0
-    var crowded: UInt16 = 0
+    var deviceLimited: UInt16 = 0
     var isUsed = true
     /// Idle a moment ago; it goes soon if it still is then.
     var isRetiring = false
@@ -77,7 +77,7 @@ struct DeviceTable: ~Copyable {
     /// Fetches what a search for the device looks at first, and the entry that one asked for a little earlier will find.
     /// Returns the entry of one that was asked for earlier still.
     @inline(__always)
-    mutating func expect(_ key: DeviceKey) -> UInt32? {
+    mutating func prefetch(_ key: DeviceKey) -> UInt32? {
         let hash = hash(key)
         sluice_prefetch(index + home(hash))
         if let entry = guess(expected[(expectedCursor + 4) & 7]) { sluice_prefetch(entries + Int(entry)) }

@@ -8,11 +8,11 @@ extension DeviceResidency {
         guard restored.count <= limits.room else {
             return "\(restored.count) items in room for \(limits.room)"
         }
-        var (awaited, held, departures) = (0, 0, 0)
+        var (awaited, held, migrations) = (0, 0, 0)
         for load in loads.values {
             awaited += load.awaited
             held += load.reserved
-            for case .departure(let departure) in load.waiting where departure.isRestored { departures += 1 }
+            for case .migration(let migration) in load.waiting where migration.isRestored { migrations += 1 }
             switch load.state {
             case .queued, .loaded, .awaitsSlot:
                 guard load.awaited == 0, load.reserved == 0 else {
@@ -24,8 +24,8 @@ extension DeviceResidency {
         }
         guard awaited == loadsUnderWay else { return "\(awaited) loads under way, \(loadsUnderWay) counted" }
         guard held == reserved else { return "room for \(held) items is reserved, \(reserved) counted" }
-        guard departures == waitingRestored else {
-            return "\(departures) items wait to be taken over, \(waitingRestored) counted"
+        guard migrations == waitingRestored else {
+            return "\(migrations) items wait to be taken over, \(waitingRestored) counted"
         }
         return nil
     }

@@ -304,13 +304,13 @@ extension DeviceResidency {
     /// What a load has found is no item to restore: it has left this key since, or it is on its way here.
     private func isStale(_ place: RecordPlace, of device: DeviceKey) -> Bool {
         if !staleKeys.isEmpty {
-            if staleKeys[StaleKey(place: place, device: device)] != nil { return true }
+            if staleKeys[LocalCopy(place: place, device: device)] != nil { return true }
             // Which log it is of is a guess.
             let own = RecordPlace(partitionSlot: place.partitionSlot, offset: place.recordOffset)
-            if staleKeys[StaleKey(place: own, device: device)] != nil { return true }
+            if staleKeys[LocalCopy(place: own, device: device)] != nil { return true }
         }
         return loads[device]!.waiting.contains { event in
-            guard case .departure = event else { return false }
+            guard case .migration = event else { return false }
             return event.place.partitionSlot == place.partitionSlot
                 && event.place.recordOffset == place.recordOffset
         }

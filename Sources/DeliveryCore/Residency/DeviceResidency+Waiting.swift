@@ -15,19 +15,19 @@ package struct DeviceLoad {
     /// What waits for the device.
     enum Event {
         case record(DeferredRecord)
-        case departure(DeferredDeparture)
+        case migration(DeferredMigration)
 
         var handle: UInt32 {
             switch self {
             case .record(let record): record.handle
-            case .departure(let departure): departure.handle
+            case .migration(let migration): migration.handle
             }
         }
 
         var place: RecordPlace {
             switch self {
             case .record(let record): record.place
-            case .departure(let departure): departure.place
+            case .migration(let migration): migration.place
             }
         }
     }
@@ -109,31 +109,31 @@ extension DeviceResidency {
     }
 
     /// An item comes from another shard.
-    public mutating func adopt(
-        _ departure: DeferredDeparture, _ delivery: borrowing DeliveryMachine
+    public mutating func importItem(
+        _ migration: DeferredMigration, _ delivery: borrowing DeliveryMachine
     ) -> ArrivalVerdict {
         // Another shard has read the record, and all before it were handed to the shards.
-        let place = departure.place
+        let place = migration.place
         if !place.isOfEarlierLog { hasRead(place.partitionSlot, through: place.offset) }
-        let mustWait = !departure.isReleased || mustDefer(departure.device, .everywhere, delivery)
-        if departure.isRestored {
+        let mustWait = !migration.isReleased || mustDefer(migration.device, .everywhere, delivery)
+        if migration.isRestored {
             // One that waits takes no slot: the loads that it waits for must not wait for it.
-            guard mustWait ? waitingRestored < limits.room || !departure.isReleased : takeRoom(departure)
+            guard mustWait ? waitingRestored < limits.room || !migration.isReleased : takeRoom(migration)
             else {
-                leftInStore(departure.device, departure.place.partitionSlot)
+                leftInStore(migration.device, migration.place.partitionSlot)
                 return .leaveInStore
             }
             if mustWait { waitingRestored += 1 }
         }
         guard mustWait else { return .takeOver }
-        append(.departure(departure), departure.device, .everywhere, delivery)
+        append(.migration(migration), migration.device, .everywhere, delivery)
         return .deferred
     }
 
     /// False when there is no room for a restored item to be taken over.
-    private mutating func takeRoom(_ departure: DeferredDeparture) -> Bool {
+    private mutating func takeRoom(_ migration: DeferredMigration) -> Bool {
         guard restored.count < limits.room else { return false }
-        restored.insert(departure.place)
+        restored.insert(migration.place)
         return true
     }
 
@@ -206,12 +206,12 @@ extension DeviceResidency {
     }
 
     /// The same of an item that was to be taken over.
-    public mutating func deferUntilSlot(_ departure: DeferredDeparture) {
-        if departure.isRestored {
-            restored.remove(departure.place)
+    public mutating func deferUntilSlot(_ migration: DeferredMigration) {
+        if migration.isRestored {
+            restored.remove(migration.place)
             waitingRestored += 1
         }
-        deferUntilSlot(.departure(departure), departure.device, .everywhere)
+        deferUntilSlot(.migration(migration), migration.device, .everywhere)
     }
 
     private mutating func deferUntilSlot(
@@ -244,8 +244,8 @@ extension DeviceResidency {
     public func unreleased(of device: DeviceKey) -> [UInt32] {
         guard let load = loads[device] else { return [] }
         return load.waiting.compactMap { event in
-            guard case .departure(let departure) = event, !departure.isReleased else { return nil }
-            return departure.handle
+            guard case .migration(let migration) = event, !migration.isReleased else { return nil }
+            return migration.handle
         }
     }
 
@@ -253,11 +253,11 @@ extension DeviceResidency {
     public mutating func release(_ handle: UInt32, of device: DeviceKey) {
         guard let load = loads[device] else { return }
         for index in load.waiting.indices {
-            guard case .departure(var departure) = load.waiting[index], departure.handle == handle else {
+            guard case .migration(var migration) = load.waiting[index], migration.handle == handle else {
                 continue
             }
-            departure.isReleased = true
-            loads[device]!.waiting[index] = .departure(departure)
+            migration.isReleased = true
+            loads[device]!.waiting[index] = .migration(migration)
         }
         if load.state == .loaded { resuming.append(device) }
     }
@@ -295,17 +295,17 @@ extension DeviceResidency {
             }
             loads[device]!.waiting.removeFirst()
             return .proceed(record.handle)
-        case .departure(let departure):
-            guard departure.isReleased else { return resumeDependents(device) ? nil : goOn() }
+        case .migration(let migration):
+            guard migration.isReleased else { return resumeDependents(device) ? nil : goOn() }
             loads[device]!.waiting.removeFirst()
-            if departure.isRestored {
+            if migration.isRestored {
                 waitingRestored -= 1
-                guard takeRoom(departure) else {
-                    leftInStore(device, departure.place.partitionSlot)
-                    return .leaveInStore(departure.handle)
+                guard takeRoom(migration) else {
+                    leftInStore(device, migration.place.partitionSlot)
+                    return .leaveInStore(migration.handle)
                 }
             }
-            return .takeOver(departure.handle)
+            return .takeOver(migration.handle)
         }
     }
 

@@ -24,7 +24,7 @@ public struct DeviceResidency: ~Copyable {
     var early: [(slot: UInt16, handle: UInt32)] = []
 
     // What is loaded.
-    var evicted = ColdDevices()
+    var evicted = EvictedDevices()
     var loads: [DeviceKey: DeviceLoad] = [:]
     var line = DeviceLine()
     /// Devices that found no room: before all others, and once there is room for what they have.
@@ -54,7 +54,7 @@ public struct DeviceResidency: ~Copyable {
     var waitingRestored = 0
     var ended = EndedItems()
     /// Keys that a load which was asked for before may still find, and how often they were left.
-    var staleKeys: [StaleKey: Int] = [:]
+    var staleKeys: [LocalCopy: Int] = [:]
     var requests = StoreRequests()
     /// The store doesn't do for now what it is asked for.
     var isFailing = false
@@ -200,7 +200,7 @@ public struct DeviceResidency: ~Copyable {
 
     /// A record of this device comes soon. Of no other effect than on time.
     @inline(__always)
-    public func expect(_ device: DeviceKey) {
+    public func prefetch(_ device: DeviceKey) {
         if evicted.count > 0 { evicted.prefetch(device) }
     }
 
@@ -296,7 +296,7 @@ public struct DeviceResidency: ~Copyable {
             let leaves = { (event: DeviceLoad.Event) in slot == nil || event.place.partitionSlot == slot }
             guard waiting.contains(where: leaves) else { continue }
             for event in waiting where leaves(event) {
-                if case .departure(let departure) = event, departure.isRestored { waitingRestored -= 1 }
+                if case .migration(let migration) = event, migration.isRestored { waitingRestored -= 1 }
                 ask(.letGo(event.handle))
             }
             loads[device]!.waiting = waiting.filter { !leaves($0) }

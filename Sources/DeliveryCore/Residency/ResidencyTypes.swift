@@ -83,7 +83,7 @@ public struct DeferredRecord: Equatable, Sendable {
 }
 
 /// An item that comes from another shard, as its device has a token of this one.
-public struct DeferredDeparture: Equatable, Sendable {
+public struct DeferredMigration: Equatable, Sendable {
     /// The owner's number of what it keeps of the item.
     public var handle: UInt32
     /// Of the new token.
@@ -198,7 +198,7 @@ public struct StoreRequests: Sendable {
     public internal(set) var puts: [Put] = []
     /// Devices that are looked for, in the order of the loads.
     public internal(set) var loads: [RequestedLoad] = []
-    var staleKeys: [StaleKey] = []
+    var staleKeys: [LocalCopy] = []
     var removals: [EndedItem] = []
 
     public init() {}
@@ -215,7 +215,7 @@ public struct RequestedLoad: BitwiseCopyable, Sendable {
 }
 
 /// A key that an item isn't under any more, as its device has a new token.
-struct StaleKey: Hashable, BitwiseCopyable, Sendable {
+struct LocalCopy: Hashable, BitwiseCopyable, Sendable {
     var place: RecordPlace
     var device: DeviceKey
 }

@@ -113,7 +113,7 @@ public struct ItemWriting: BitwiseCopyable, Sendable {
 }
 
 /// An item on its way to the shard of its device's new token. The bytes go along.
-public struct ItemDeparture: Sendable {
+public struct ItemMigration: Sendable {
     /// The device is that of the new token.
     public var facts: PushFacts
     public var progress: ItemProgress
@@ -130,7 +130,7 @@ public struct ItemDeparture: Sendable {
 }
 
 /// Fate of an item that came from another shard.
-public enum DepartureVerdict: Equatable, Sendable {
+public enum MigrationVerdict: Equatable, Sendable {
     /// ``ShardMachine/takeOver(_:at:)`` it.
     case takeOver
     /// Keep it under this handle.

@@ -6,9 +6,9 @@ extension ShardMachine {
 
     /// A record of this device comes soon. The call saves time, and has no other effect.
     @inline(__always)
-    public mutating func expect(_ device: DeviceKey) {
-        delivery.expect(device)
-        residency.expect(device)
+    public mutating func prefetch(_ device: DeviceKey) {
+        delivery.prefetch(device)
+        residency.prefetch(device)
     }
 
     /// A record has come. Non-nil: its partition hasn't begun, and the record waits under this handle.
@@ -260,7 +260,7 @@ extension ShardMachine {
         let writing = progressToStore.map { write(slot, place, facts.device, $0) }
         let partition =
             Int(place.partitionSlot) < partitions.count ? partitions[Int(place.partitionSlot)] : 0
-        departing = ItemDeparture(
+        departing = ItemMigration(
             facts: facts, progress: progress, resident: residency.facts(slot), movedAtMilliseconds: movedAt,
             partition: partition, writing: writing)
         residency.left(slot)
@@ -270,57 +270,57 @@ extension ShardMachine {
 
     /// An item comes whose device has a token of this shard now. Its older records were taken before.
     /// - Parameter isReleased: what its old shard has written of it can't come after what this one writes.
-    public mutating func arrives(_ departure: borrowing ItemDeparture, isReleased: Bool) -> DepartureVerdict {
-        guard !hasEnded, has(departure.facts.partition, departure.partition) else {
-            leftOut(departure)
+    public mutating func arrives(_ migration: borrowing ItemMigration, isReleased: Bool) -> MigrationVerdict {
+        guard !hasEnded, has(migration.facts.partition, migration.partition) else {
+            leftOut(migration)
             return .leftOut
         }
-        let deferred = deferred(departure, isReleased: isReleased)
-        switch residency.adopt(deferred, delivery) {
+        let deferred = deferred(migration, isReleased: isReleased)
+        switch residency.importItem(deferred, delivery) {
         case .deferred: return .deferred(deferred.handle)
         case .takeOver: return .takeOver
         case .leaveInStore:
-            leftOut(departure)
+            leftOut(migration)
             return .leftOut
         }
     }
 
     private mutating func deferred(
-        _ departure: borrowing ItemDeparture, isReleased: Bool
-    ) -> DeferredDeparture {
-        DeferredDeparture(
-            handle: newHandle(), device: departure.facts.device, place: departure.place,
-            isReleased: isReleased, isRestored: departure.resident.isRestored)
+        _ migration: borrowing ItemMigration, isReleased: Bool
+    ) -> DeferredMigration {
+        DeferredMigration(
+            handle: newHandle(), device: migration.facts.device, place: migration.place,
+            isReleased: isReleased, isRestored: migration.resident.isRestored)
     }
 
     /// Takes an item over when all of its device is in memory. ``moveOn(_:after:at:)`` follows.
     public mutating func takeOver(
-        _ departure: borrowing ItemDeparture, at now: DeliveryTime
+        _ migration: borrowing ItemMigration, at now: DeliveryTime
     ) -> Settlement {
-        guard !hasEnded, has(departure.facts.partition, departure.partition) else {
-            return cannotTakeOver(departure)
+        guard !hasEnded, has(migration.facts.partition, migration.partition) else {
+            return cannotTakeOver(migration)
         }
-        let admission = delivery.adopt(departure.facts, departure.progress, at: now)
+        let admission = delivery.importItem(migration.facts, migration.progress, at: now)
         guard admission != .full else {
-            let deferred = deferred(departure, isReleased: true)
+            let deferred = deferred(migration, isReleased: true)
             residency.deferUntilSlot(deferred)
             return .deferred(deferred.handle)
         }
         return settle(
-            departure.place, departure.facts.device, admission, departure.progress, departure.resident)
+            migration.place, migration.facts.device, admission, migration.progress, migration.resident)
     }
 
     /// An item that was to be taken over can't be: the store has it under its new token, or Kafka has it after a restart.
-    public mutating func cannotTakeOver(_ departure: borrowing ItemDeparture) -> Settlement {
-        if departure.resident.isRestored { residency.left(departure.place) }
-        leftOut(departure)
+    public mutating func cannotTakeOver(_ migration: borrowing ItemMigration) -> Settlement {
+        if migration.resident.isRestored { residency.left(migration.place) }
+        leftOut(migration)
         return .leftOut
     }
 
     /// An item from another shard stays in the store.
-    public mutating func leftOut(_ departure: borrowing ItemDeparture) {
-        if !departure.progress.isOffsetDone { tellGaveBack(departure.facts.partition) }
-        freed(departure.place, departure.progress.isOffsetDone, departure.resident)
+    public mutating func leftOut(_ migration: borrowing ItemMigration) {
+        if !migration.progress.isOffsetDone { tellGaveBack(migration.facts.partition) }
+        freed(migration.place, migration.progress.isOffsetDone, migration.resident)
     }
 
     /// Handles of departures that wait for a device and aren't released.
@@ -350,9 +350,9 @@ extension ShardMachine {
     public mutating func letGo(record place: RecordPlace) { giveBack(place.partitionSlot) }
 
     /// A departure that waited is of a partition that goes away.
-    public mutating func letGo(_ departure: borrowing ItemDeparture) {
-        if !departure.progress.isOffsetDone { giveBack(departure.facts.partition) }
-        freed(departure.place, departure.progress.isOffsetDone, departure.resident)
+    public mutating func letGo(_ migration: borrowing ItemMigration) {
+        if !migration.progress.isOffsetDone { giveBack(migration.facts.partition) }
+        freed(migration.place, migration.progress.isOffsetDone, migration.resident)
     }
 }
 

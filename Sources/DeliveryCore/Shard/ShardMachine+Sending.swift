@@ -4,7 +4,7 @@ import SluiceModel
 extension ShardMachine {
     /// The push in this slot will soon have its turn, or its answer. The call saves time, and has no other effect.
     @inline(__always)
-    public mutating func expect(_ slot: UInt32) { delivery.expect(slot) }
+    public mutating func prefetch(_ slot: UInt32) { delivery.prefetch(slot) }
 
     /// A push has its turn. False: it isn't sent now.
     public mutating func begin(_ slot: UInt32, at now: DeliveryTime) -> Bool { delivery.begin(slot, at: now) }

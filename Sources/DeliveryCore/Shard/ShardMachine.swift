@@ -77,7 +77,7 @@ public struct ShardMachine: ~Copyable {
     /// The item of the last ``ShardAction/put(_:)``.
     public internal(set) var writing: ItemWriting?
     /// The item of the last ``ShardAction/depart(_:)``.
-    public internal(set) var departing: ItemDeparture?
+    public internal(set) var departing: ItemMigration?
     package internal(set) var milestones = ShardMilestones()
 
     private static let notBegun = Int32.min

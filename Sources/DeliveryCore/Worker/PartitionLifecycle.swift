@@ -51,7 +51,7 @@ public struct PartitionLifecycle: Sendable {
     private var sent: CommitPoint?
     /// A record was read in this assignment.
     private var hasBegun = false
-    private var deletes = RemovalOrder()
+    private var deletes = DeferredDeletes()
     /// Shards whose answers to the revocation haven't come.
     private var awaitedShards = 0
     private var unsettledShards = 0
@@ -207,7 +207,7 @@ public struct PartitionLifecycle: Sendable {
 
     mutating func removed(device: UInt64, offset: Int64) { deletes.removed(device: device, offset: offset) }
 
-    mutating func nextDelete() -> RemovalOrder.Action? { deletes.nextAction() }
+    mutating func nextDelete() -> DeferredDeletes.Action? { deletes.nextAction() }
 
     /// Jobs whose outcomes are in Kafka, and which only wait for deletions.
     var waitingCompletions: Int { deletes.completions }

@@ -45,7 +45,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         /// Records that come, of a partition that began empty.
         var expected: Int?
         /// From the first record on, of a partition that began empty.
-        var keys: RestoredKeys?
+        var keys: RestoreFilter?
         /// What waits to be handed over.
         var chunk: ChangelogChunk?
 
@@ -198,7 +198,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         let chunk = target.chunk ?? makeChunk(target.handle)
         target.chunk = chunk
         if target.keys == nil, let expected = target.expected {
-            target.keys = RestoredKeys(records: expected, mostBytes: Self.mostKeyBytes)
+            target.keys = RestoreFilter(records: expected, mostBytes: Self.mostKeyBytes)
         }
         chunk.append(key: record.key, value: record.value, among: &target.keys)
         if chunk.bytes >= Self.chunkBytes || chunk.count >= Self.chunkRecords { submit(target) {} }

@@ -196,7 +196,7 @@ extension Intake {
     /// Done when the store is closed at the latest.
     func checkpoint(_ partition: Int32, _ offset: Int64) {
         guard let store, let handle = handle(of: partition) else { return }
-        let position = ChangelogPosition(offset: offset, reachedMilliseconds: wallClockMilliseconds())
+        let position = ChangelogCheckpoint(offset: offset, reachedMilliseconds: wallClockMilliseconds())
         store.checkpoint(handle, position: position) { [logger] result in
             guard case .failure(let error) = result else { return }
             logger.warning(

@@ -42,7 +42,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Parts of the store, by partition: of assigned ones, and of those on their way here.
     private var handles: [Int32: StorePartition] = [:]
     /// Markers that were found when a partition was taken over.
-    private var markers: [Int32: [StoreMark]] = [:]
+    private var markers: [Int32: [RelocationMarker]] = [:]
     /// By slot.
     private var committedOffsets: [UInt16: CommittedOffset] = [:]
     /// Attempts whose partitions the restorer reads.
@@ -548,7 +548,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     func keep(_ handle: StorePartition) { handles[handle.number] = handle }
 
-    func keep(_ copy: PartitionCopy) {
+    func keep(_ copy: RestorablePartition) {
         keep(copy.handle)
         copyPositions[copy.handle.number] = copy.position?.offset
         guard let position = copy.position else { return }
@@ -557,9 +557,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
             metadata: ["partition": "\(copy.handle.number)", "position": "\(position.offset)"])
     }
 
-    func keep(_ marks: [StoreMark], of partition: Int32) { markers[partition] = marks }
+    func keep(_ marks: [RelocationMarker], of partition: Int32) { markers[partition] = marks }
 
-    func takeMarkers(of partition: Int32) -> [StoreMark] {
+    func takeMarkers(of partition: Int32) -> [RelocationMarker] {
         markers.removeValue(forKey: partition) ?? []
     }
 

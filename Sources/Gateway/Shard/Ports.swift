@@ -39,9 +39,9 @@ final class ShardPeers: Sendable {
     func connect(to shards: [Shard]) { self.shards.withLock { $0 = shards.map { Weak(shard: $0) } } }
 
     /// Hands an item to the shard of its device's new token.
-    func handOver(_ departure: Departure, to index: Int) {
-        guard let shard = shard(index) else { return departure.job.release() }
-        shard.loop.execute { shard.adopt(departure) }
+    func handOver(_ migration: Migration, to index: Int) {
+        guard let shard = shard(index) else { return migration.job.release() }
+        shard.loop.execute { shard.importItem(migration) }
     }
 
     /// Departures of the device may be taken over by this shard.

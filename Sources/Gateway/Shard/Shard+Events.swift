@@ -7,7 +7,7 @@ import SluiceModel
 struct WaitingEvents {
     enum Event {
         case record(IncomingRecord)
-        case departure(Departure)
+        case migration(Migration)
         /// A token change whose outcome waits for items in flight; the number of items that it concerns.
         case change(IncomingRecord, count: UInt32?)
     }
@@ -22,13 +22,13 @@ struct WaitingEvents {
         if case .record(let incoming)? = take(handle) { incoming } else { nil }
     }
 
-    mutating func takeDeparture(_ handle: UInt32) -> Departure? {
-        if case .departure(let departure)? = take(handle) { departure } else { nil }
+    mutating func takeMigration(_ handle: UInt32) -> Migration? {
+        if case .migration(let migration)? = take(handle) { migration } else { nil }
     }
 
     /// A departure that waits under a handle; nil: something else does.
-    func departure(_ handle: UInt32) -> Departure? {
-        if case .departure(let departure)? = events[handle] { departure } else { nil }
+    func migration(_ handle: UInt32) -> Migration? {
+        if case .migration(let migration)? = events[handle] { migration } else { nil }
     }
 }
 
@@ -50,11 +50,11 @@ extension Shard {
         case .proceed(let handle):
             if let incoming = waiting.takeRecord(handle) { take(incoming, isLoaded: true) }
         case .refuse(let handle): if let incoming = waiting.takeRecord(handle) { refuse(incoming) }
-        case .takeOver(let handle): if let departure = waiting.takeDeparture(handle) { takeOver(departure) }
+        case .takeOver(let handle): if let migration = waiting.takeMigration(handle) { takeOver(migration) }
         case .leaveInStore(let handle):
-            guard let departure = waiting.takeDeparture(handle) else { return }
-            machine.leftOut(departure.item)
-            leaveOut(departure.job)
+            guard let migration = waiting.takeMigration(handle) else { return }
+            machine.leftOut(migration.item)
+            leaveOut(migration.job)
         case .letGo(let handle): letGo(handle)
         case .load(let device, let slot, let withItems): storage?.load(slot, device, withItems: withItems)
         case .removeMark(let place): removeMark(place)
@@ -71,9 +71,9 @@ extension Shard {
             // Also one that is read once more: the intake counts it.
             machine.letGo(record: incoming.place)
             free(incoming.record)
-        case .departure(let departure)?:
-            machine.letGo(departure.item)
-            free(departure.job)
+        case .migration(let migration)?:
+            machine.letGo(migration.item)
+            free(migration.job)
         case nil: break
         }
     }

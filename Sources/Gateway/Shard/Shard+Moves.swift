@@ -6,18 +6,18 @@ import Synchronization
 
 /// An item on its way to the shard of its device's new token.
 // Sendable: its job has memory of its own, and is handed over with it; the sender keeps nothing.
-struct Departure: @unchecked Sendable {
+struct Migration: @unchecked Sendable {
     var job: Job
-    var item: ItemDeparture
+    var item: ItemMigration
     /// Nil: it may be taken over at once.
-    var release: DepartureRelease?
+    var release: MigrationRelease?
 
     var isReleased: Bool { release?.isReleased ?? true }
 }
 
 /// Says when a departure may be taken over: the changelog must not get what its new shard says of it before what the old
 /// one has said.
-final class DepartureRelease: Sendable {
+final class MigrationRelease: Sendable {
     private let value = Atomic<Bool>(false)
 
     var isReleased: Bool { value.load(ordering: .acquiring) }
@@ -41,35 +41,35 @@ extension Shard {
         noted?.deallocate()
     }
 
-    func depart(_ slot: UInt32, _ item: ItemDeparture, _ context: ActionContext) {
+    func depart(_ slot: UInt32, _ item: ItemMigration, _ context: ActionContext) {
         readdress(slot, isStored: item.resident.storedDue != nil, context)
         if let writing = item.writing { write(slot, writing) }
-        var departure = Departure(job: jobs.remove(slot), item: item)
+        var migration = Migration(job: jobs.remove(slot), item: item)
         let shard = machine.shard(of: item.facts.device)
-        guard item.writing != nil else { return peers.handOver(departure, to: shard) }
+        guard item.writing != nil else { return peers.handOver(migration, to: shard) }
         if outcomes.hasChangelog {
-            let release = DepartureRelease()
-            departure.release = release
+            let release = MigrationRelease()
+            migration.release = release
             outcomes.afterThis { [self, device = item.facts.device] in
                 release.release()
                 peers.released(device, at: shard)
             }
         }
-        storage?.depart(departure)
+        storage?.depart(migration)
         askForTurnEnd()
     }
 
     /// An item comes whose device has a token of this shard now.
-    func adopt(_ departure: Departure) {
+    func importItem(_ migration: Migration) {
         wallMilliseconds = wallClockMilliseconds()
         // Older records first, of which the push could be the newer.
         takeAllRecords()
-        switch machine.arrives(departure.item, isReleased: departure.isReleased) {
-        case .deferred(let handle): waiting.keep(.departure(departure), under: handle)
+        switch machine.arrives(migration.item, isReleased: migration.isReleased) {
+        case .deferred(let handle): waiting.keep(.migration(migration), under: handle)
         case .takeOver:
-            takeOver(departure)
+            takeOver(migration)
             follow()
-        case .leftOut: leaveOut(departure.job)
+        case .leftOut: leaveOut(migration.job)
         }
         askForTurnEnd()
     }
@@ -78,35 +78,35 @@ extension Shard {
     func goOn(_ device: DeviceKey) {
         wallMilliseconds = wallClockMilliseconds()
         for handle in machine.unreleased(of: device)
-        where waiting.departure(handle)?.isReleased == true { machine.release(handle, of: device) }
+        where waiting.migration(handle)?.isReleased == true { machine.release(handle, of: device) }
         follow()
         askForTurnEnd()
     }
 
     /// Takes an item over when all of its device is in memory.
-    func takeOver(_ departure: Departure) {
-        var departure = departure
+    func takeOver(_ migration: Migration) {
+        var migration = migration
         guard
             let route = routes.route(
-                of: departure.job.push,
+                of: migration.job.push,
                 makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else {
-            _ = machine.cannotTakeOver(departure.item)
-            return leaveOut(departure.job)
+            _ = machine.cannotTakeOver(migration.item)
+            return leaveOut(migration.job)
         }
-        departure.item.facts.topic = route.number
-        departure.job.topic = route.topic
-        let settlement = machine.takeOver(departure.item, at: now)
+        migration.item.facts.topic = route.number
+        migration.job.topic = route.topic
+        let settlement = machine.takeOver(migration.item, at: now)
         switch settlement {
         case .deferred(let handle):
-            waiting.keep(.departure(departure), under: handle)
+            waiting.keep(.migration(migration), under: handle)
             return act()
-        case .leftOut: return leaveOut(departure.job)
+        case .leftOut: return leaveOut(migration.job)
         default: break
         }
-        settle(departure.job, settlement)
-        if let movedAt = departure.item.movedAtMilliseconds {
-            moveOn(departure.item.facts.device, after: movedAt)
+        settle(migration.job, settlement)
+        if let movedAt = migration.item.movedAtMilliseconds {
+            moveOn(migration.item.facts.device, after: movedAt)
         }
         askForTurnEnd()
     }

@@ -32,7 +32,7 @@ extension Shard {
     private func announce() -> Int {
         var count = 0
         while count < announced.count, let incoming = ring.pop() {
-            machine.expect(incoming.device)
+            machine.prefetch(incoming.device)
             announced.initializeElement(at: count, to: incoming)
             count += 1
         }

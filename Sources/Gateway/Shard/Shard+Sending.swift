@@ -12,7 +12,7 @@ extension Shard {
             var gate = machine.laneGate(lane.index, at: now)
             guard gate != .closed, lane.refreshToken(logger: logger) else { continue }
             while let (slot, connection) = lane.pool.nextAssignment(urgentOnly: gate == .urgentOnly) {
-                if let next = lane.pool.scheduler.upcoming { machine.expect(next) }
+                if let next = lane.pool.scheduler.upcoming { machine.prefetch(next) }
                 guard machine.begin(slot, at: now) else {
                     lane.pool.withdraw(slot, from: connection)
                     act()
@@ -29,7 +29,7 @@ extension Shard {
     }
 
     /// - Returns: whether the push is on its way.
-    private func send(_ slot: UInt32, on connection: ClientConnection, of lane: Lane) -> Bool {
+    private func send(_ slot: UInt32, on connection: ClientConnection, of lane: CredentialPool) -> Bool {
         let job = jobs[slot]
         let collapses = plan.collapsesRepeats[Int(job.pointee.app)]
         let result = connection.submit(tag: slot, body: job.pointee.push.payload) { block in
@@ -65,7 +65,7 @@ extension Shard {
         guard !machine.hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
         var anyFailed = false
-        for event in events where event.kind == .response { machine.expect(event.tag) }
+        for event in events where event.kind == .response { machine.prefetch(event.tag) }
         for event in events {
             switch event.kind {
             case .response:

@@ -14,7 +14,7 @@ extension Shard {
     /// - Parameter earlierFrom: items that the store has above that, from this offset on, are of an earlier log of the topic.
     func begin(
         _ slot: UInt16, _ handle: StorePartition, readThrough: Int64, earlierFrom: Int64,
-        _ committed: CommittedOffset, _ marks: [StoreMark]
+        _ committed: CommittedOffset, _ marks: [RelocationMarker]
     ) {
         guard let storage else { return }
         outcomes.begin(partitionSlot: slot)
@@ -76,7 +76,8 @@ extension Shard {
         }
         if write.marks {
             mark(
-                StoreMark(offset: key.offset, apnsID: job.pointee.push.apnsID), partitionSlot, handle, storage
+                RelocationMarker(offset: key.offset, apnsID: job.pointee.push.apnsID), partitionSlot, handle,
+                storage
             )
         }
         // Last: without transactions a crash may come between, and then the item is there twice rather than lost.
@@ -100,7 +101,7 @@ extension Shard {
     /// The store has an item under another token than its record names: whoever reads that again has to know. With
     /// transactions as well, as the item's own offset may be committed later than the move.
     private func mark(
-        _ mark: StoreMark, _ slot: UInt16, _ handle: StorePartition, _ storage: ShardStore
+        _ mark: RelocationMarker, _ slot: UInt16, _ handle: StorePartition, _ storage: ShardStore
     ) {
         storage.put(handle, mark)
         guard outcomes.hasChangelog else { return }
@@ -213,14 +214,14 @@ extension Shard {
     private func submitBatch(_ storage: ShardStore) {
         guard storage.hasBatch else { return }
         let requests = ShardStore.Requests(
-            residency: machine.takeRequests(), departures: storage.takeDepartures())
+            residency: machine.takeRequests(), migrations: storage.takeMigrations())
         let (peers, shards) = (peers, plan.shards)
         storage.store.submit(storage.takeBatch()) { [self] result in
             // On the store's thread: so another shard hears of an item before a load of its own can find it, and what it
             // asks for the item comes after what was asked here.
-            for departure in requests.departures {
+            for migration in requests.migrations {
                 peers.handOver(
-                    departure, to: shardIndex(of: departure.item.facts.device, shards: shards))
+                    migration, to: shardIndex(of: migration.item.facts.device, shards: shards))
             }
             loop.execute { [self] in batchEnded(requests.residency, result) }
         }

@@ -35,7 +35,7 @@ struct ShardPlan: Sendable {
     var hasher: IdentityHasher
     /// Of the jobs' Kafka topic.
     var sourceTopic: String
-    var lanes: [LanePlan]
+    var lanes: [CredentialPoolPlan]
     var routes: [String: AppRoute]
     /// By an app's number; what one shard's share is.
     var appLimits: [AppLimits]
@@ -77,7 +77,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var headers: UnsafeMutableBufferPointer<RecordHeader>
     /// Room for the records that are announced together.
     let announced = UnsafeMutableBufferPointer<IncomingRecord>.allocate(capacity: 32)
-    private(set) var lanes: [Lane] = []
+    private(set) var lanes: [CredentialPool] = []
     var routes: RouteTable
     var counters = ShardCounters()
     /// Wall clock, read once per batch of work.
@@ -147,7 +147,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         loop.execute { [self] in
             let notifications = NotificationTable(capacity: plan.limits.capacity)
             for (index, lanePlan) in plan.lanes.enumerated() {
-                let lane = Lane(
+                let lane = CredentialPool(
                     index: UInt16(index), plan: lanePlan, notifications: notifications,
                     apps: plan.appLimits.count, seed: UInt64(plan.index) << 32 | UInt64(index) + 1,
                     loop: loop,
@@ -233,7 +233,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         if let storage {
             snapshot.store = storage.counters
             snapshot.store.scansUnderWay = machine.scansUnderWay
-            snapshot.coldDevices = machine.evictedDevices
+            snapshot.evictedDevices = machine.evictedDevices
             snapshot.residentItems = machine.restoredItems
             snapshot.devicesAwaitingTurn = machine.devicesAwaitingTurn
         }

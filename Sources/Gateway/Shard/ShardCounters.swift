@@ -47,7 +47,7 @@ public struct ShardCounters: Sendable, Equatable {
     /// What was asked of the store.
     public var store = StoreCounters()
     /// Devices that may have items in the store alone.
-    public var coldDevices = 0
+    public var evictedDevices = 0
     /// Items in memory that came from the store.
     public var residentItems = 0
     /// Devices that are online and whose items wait in the store for room in memory.
@@ -118,7 +118,7 @@ public struct ShardCounters: Sendable, Equatable {
         for index in sum.states.indices { sum.states[index] += right.states[index] }
         sum.openConnections += right.openConnections
         sum.store = left.store + right.store
-        sum.coldDevices += right.coldDevices
+        sum.evictedDevices += right.evictedDevices
         sum.residentItems += right.residentItems
         sum.devicesAwaitingTurn += right.devicesAwaitingTurn
         return sum

@@ -10,7 +10,7 @@ final class ShardStore: TimerHandler {
     struct Requests {
         var residency: StoreRequests
         /// Items that go to other shards, which the store has under their new tokens.
-        var departures: [Departure]
+        var migrations: [Migration]
     }
 
     private struct Partition {
@@ -21,7 +21,7 @@ final class ShardStore: TimerHandler {
     let store: RetryStore
     private var batch: StoreBatch
     /// Items that go to other shards with the batch.
-    private var departures: [Departure] = []
+    private var migrations: [Migration] = []
     /// By slot.
     private var partitions: [Partition?] = []
     /// Changelog keys of items that have ended, where tombstones don't go with the outcomes.
@@ -145,7 +145,7 @@ final class ShardStore: TimerHandler {
     /// An item leaves a key for another one.
     func leave(_ handle: StorePartition, _ key: ItemKey, due: Int64) { batch.remove(handle, key, due: due) }
 
-    func put(_ handle: StorePartition, _ mark: StoreMark) { batch.put(handle, mark) }
+    func put(_ handle: StorePartition, _ mark: RelocationMarker) { batch.put(handle, mark) }
 
     func removeMark(_ handle: StorePartition, offset: Int64) { batch.removeMark(handle, offset: offset) }
 
@@ -165,7 +165,7 @@ final class ShardStore: TimerHandler {
         counters.forgotten += 1
     }
 
-    func depart(_ departure: Departure) { departures.append(departure) }
+    func depart(_ migration: Migration) { migrations.append(migration) }
 
     /// Something is to be handed over to the store.
     var hasBatch: Bool { !batch.isEmpty }
@@ -173,7 +173,7 @@ final class ShardStore: TimerHandler {
     /// Takes what has gathered for the store, with an empty batch in its place.
     func takeBatch() -> StoreBatch { exchange(&batch, with: store.makeBatch()) }
 
-    func takeDepartures() -> [Departure] { exchange(&departures, with: []) }
+    func takeMigrations() -> [Migration] { exchange(&migrations, with: []) }
 
     /// Fates of items that were found.
     enum Found { case loaded, damaged, unsendable }

@@ -13,7 +13,7 @@ extension Configuration {
 
     private func credentialProblems(_ name: String) -> [ConfigurationProblem] {
         do throws(WorkerError) {
-            _ = try LanePlanner(self).plan()
+            _ = try CredentialPoolPlanner(self).plan()
             return []
         } catch {
             let location = ConfigurationProblem.Location.file(name: name, line: 0, column: 0)

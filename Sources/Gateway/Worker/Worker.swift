@@ -97,7 +97,7 @@ public final class Worker: Sendable {
         self.bytesInFlight = bytesInFlight
 
         let permit = SendPermit(until: MonotonicTime(nanoseconds: 0))
-        let planner = LanePlanner(configuration, permit: permit)
+        let planner = CredentialPoolPlanner(configuration, permit: permit)
         let (lanes, routes) = try planner.plan()
         let properties = KafkaSetup(configuration.kafka)
         try properties.prepareTopics(changelog: configuration.store?.hasChangelog == true, logger: logger)
@@ -231,7 +231,7 @@ public final class Worker: Sendable {
             directory: store.directory, sourceTopic: configuration.kafka.topics.jobs)
         settings.blockCacheBytes = store.cacheBytes
         settings.memtableBytes = store.writeBufferBytes
-        settings.isCopy = store.hasChangelog
+        settings.isChangelogBacked = store.hasChangelog
         do throws(RetryStoreError) {
             let opened = try RetryStore(settings)
             for exposure in opened.exposures { logger.warning("\(exposure)") }

@@ -78,7 +78,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         var judgement = Judgement()
         var unknown = 0
         // The apps' places in flight are free, and the slots idle, before the owner enqueues any of them again.
-        for event in events where event.kind == .response { scheduler.expect(slot: event.tag) }
+        for event in events where event.kind == .response { scheduler.prefetch(slot: event.tag) }
         for event in events {
             switch event.kind {
             case .response:

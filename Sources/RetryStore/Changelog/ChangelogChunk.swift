@@ -65,7 +65,7 @@ public final class ChangelogChunk: @unchecked Sendable {
 
     /// - Parameter keys: of all items that were appended for the partition, since it was empty. Nil: it wasn't.
     public func append(
-        key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, among keys: inout RestoredKeys?
+        key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, among keys: inout RestoreFilter?
     ) {
         guard let partition else { preconditionFailure("a chunk is filled for a partition") }
         guard let key = key.flatMap({ ChangelogKey($0) }), value.map({ Self.isValue($0, of: key) }) ?? true
@@ -85,7 +85,7 @@ public final class ChangelogChunk: @unchecked Sendable {
                 replace(key, nil)
             }
         case .mark(let offset):
-            write(ItemKeyBytes(StoreMarkBytes.key(offset)), value, partition.items, writes)
+            write(ItemKeyBytes(RelocationMarkerBytes.key(offset)), value, partition.items, writes)
         case .device(let token):
             writeState(value, token, partition)
         }
@@ -112,7 +112,7 @@ public final class ChangelogChunk: @unchecked Sendable {
         switch key {
         case .item: value.count > DueBytes.count
         case .device: true
-        case .mark(let offset): StoreMarkBytes.read(StoreMarkBytes.key(offset), value) != nil
+        case .mark(let offset): RelocationMarkerBytes.read(RelocationMarkerBytes.key(offset), value) != nil
         }
     }
 
@@ -150,7 +150,7 @@ public final class ChangelogChunk: @unchecked Sendable {
     func apply() throws(RetryStoreError) {
         guard let partition else { return }
         let database = partition.items.database
-        partition.outlook.forget()
+        partition.nextDueCache.forget()
         if rocksdb_writebatch_count(writes) > 0 { try database.writeUnlogged(writes) }
         guard !replacements.isEmpty else { return }
         rocksdb_writebatch_clear(replacing)

@@ -61,9 +61,9 @@ public enum ChangelogKey {
     }
 
     /// The bytes of a mark's value.
-    public static func encode(_ mark: StoreMark, into writer: inout ByteWriter) {
-        withUnsafeTemporaryAllocation(byteCount: StoreMarkBytes.count, alignment: 1) { bytes in
-            StoreMarkBytes.write(mark, to: bytes.baseAddress!)
+    public static func encode(_ mark: RelocationMarker, into writer: inout ByteWriter) {
+        withUnsafeTemporaryAllocation(byteCount: RelocationMarkerBytes.count, alignment: 1) { bytes in
+            RelocationMarkerBytes.write(mark, to: bytes.baseAddress!)
             writer.append(UnsafeRawBufferPointer(bytes))
         }
     }

@@ -10,7 +10,7 @@ extension RetryStore {
         _ chunk: ChangelogChunk, completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
         chunk.sort()
-        let step = StoreStep {
+        let step = IdempotentWrite {
             [self] () throws(RetryStoreError) in
             try chunk.apply()
             memory.written(chunk.bytes, opened)
@@ -32,17 +32,17 @@ extension RetryStore {
     ///   - notAfter: a later position doesn't count either, because the clock was ahead when the copy was left.
     public func openCopies(
         partitions numbers: [Int32], reachedAfter: Int64, notAfter: Int64 = .max,
-        completion: @escaping @Sendable (Result<[PartitionCopy], RetryStoreError>) -> Void
+        completion: @escaping @Sendable (Result<[RestorablePartition], RetryStoreError>) -> Void
     ) {
         run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
             let meta = try metaFamily()
-            var (kept, useless): ([Int32: PartitionCopy], [Int32]) = ([:], [])
+            var (kept, useless): ([Int32: RestorablePartition], [Int32]) = ([:], [])
             for number in numbers {
                 guard let found = try PositionKey(number).value(in: meta) else { continue }
-                if let existing = partition(thatIsOpen: number), let position = ChangelogPosition(found),
+                if let existing = partition(thatIsOpen: number), let position = ChangelogCheckpoint(found),
                     position.reachedMilliseconds > reachedAfter, position.reachedMilliseconds <= notAfter
                 {
-                    kept[number] = PartitionCopy(handle: existing, position: position)
+                    kept[number] = RestorablePartition(handle: existing, position: position)
                 } else {
                     useless.append(number)
                 }
@@ -51,7 +51,7 @@ extension RetryStore {
             try PositionKey.remove(useless, from: meta)
             let anew = numbers.filter { kept[$0] == nil }
             try remove(anew.compactMap { partition(thatIsOpen: $0) })
-            let empty = try make(anew).map { PartitionCopy(handle: $0, position: nil) }
+            let empty = try make(anew).map { RestorablePartition(handle: $0, position: nil) }
             try PositionKey.remove(Array(kept.keys), from: meta)
             let copies = Dictionary(uniqueKeysWithValues: empty.map { ($0.handle.number, $0) })
             return numbers.compactMap { kept[$0] ?? copies[$0] }
@@ -60,7 +60,7 @@ extension RetryStore {
 
     /// Brings a partition to the disk, and remembers that it has everything up to an offset of the changelog.
     public func checkpoint(
-        _ partition: StorePartition, position: ChangelogPosition,
+        _ partition: StorePartition, position: ChangelogCheckpoint,
         completion: @escaping @Sendable (Result<Void, RetryStoreError>) -> Void
     ) {
         run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
@@ -78,15 +78,15 @@ extension RetryStore {
 }
 
 /// A partition that is a copy of the changelog's.
-public struct PartitionCopy: Sendable {
+public struct RestorablePartition: Sendable {
     public var handle: StorePartition
     /// Nil: it is empty.
-    public var position: ChangelogPosition?
+    public var position: ChangelogCheckpoint?
 }
 
 /// A place in the changelog, and when it was reached: tombstones are kept for a time only, and who was away for longer
 /// has to begin anew.
-public struct ChangelogPosition: Equatable, Sendable {
+public struct ChangelogCheckpoint: Equatable, Sendable {
     public var offset: Int64
     /// In milliseconds since the epoch.
     public var reachedMilliseconds: Int64

@@ -6,7 +6,7 @@ enum BackgroundThreads {
     static let flushes: Int32 = 2
     static let compactions: Int32 = 1
     /// Below the process's own: where all cores are busy each gets a sixth of the time of one of its other threads. The store's
-    /// own thread and those that push go first, and where more is stored than these can write out it waits (`MemtableBound`).
+    /// own thread and those that push go first, and where more is stored than these can write out it waits (`WriteThrottle`).
     static let niceness: Int32 = 8
 
     /// Starts them, once in a process, before a database is opened: RocksDB itself would give them normal priority. Its own

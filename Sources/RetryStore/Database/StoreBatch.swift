@@ -176,7 +176,7 @@ final class BatchStorage: @unchecked Sendable {
 
     /// Store's thread: the changes have been made, or may have been.
     func wereWritten() {
-        for (partition, due) in earliest { partition.outlook.put(due: due) }
+        for (partition, due) in earliest { partition.nextDueCache.put(due: due) }
     }
 
     /// As new, with the memory that it has.

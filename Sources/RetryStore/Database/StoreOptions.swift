@@ -1,4 +1,3 @@
-import CMemtableMemory
 import CRocksDB
 import CRocksDBExtras
 import EventLoop
@@ -112,9 +111,9 @@ final class StoreOptions: @unchecked Sendable {
         // version of RocksDB could take them in a wrong order after one has failed (its release notes, 7.9.0).
         rocksdb_options_set_max_write_buffer_number(options, 2)
         // Counted in full from the first entry on: with three memtables for each of many partitions small blocks matter.
-        // Those of the full size are on huge pages (`CMemtableMemory`).
+        // The largest size is the size of blocks on huge pages, with the trait RocksDBTuning.
         rocksdb_options_set_arena_block_size(
-            options, max(4 << 10, min(Int(sluice_memtable_block_bytes), memtableBytes / 256)))
+            options, max(4 << 10, min(256 << 10, memtableBytes / 256)))
         // Keys are rewritten each time that level 0 is merged into level 1, so many files are gathered before. They are
         // small (about 40 bytes for a push), and a load skips most of them by their filters.
         rocksdb_options_set_level0_file_num_compaction_trigger(options, 64)

@@ -140,9 +140,9 @@ private struct StoreCheck {
         _ iterator: StoreIterator, _ partition: StorePartition
     ) throws(RetryStoreError) -> Bool {
         let value = iterator.value
-        if let key = ItemKeyBytes(iterator.key)?.key, StoreMarkBytes.isKey(key) {
+        if let key = ItemKeyBytes(iterator.key)?.key, RelocationMarkerBytes.isKey(key) {
             report.marks += 1
-            if StoreMarkBytes.read(key, value) == nil { report(.mark, partition.number, key) }
+            if RelocationMarkerBytes.read(key, value) == nil { report(.mark, partition.number, key) }
             return false
         }
         guard let key = ItemKeyBytes(iterator.key)?.key, let due = DueBytes(prefixOf: value)?.due else {

@@ -233,7 +233,7 @@ final class WorkerReporter: Sendable {
             metadata["store-puts"] = "\(snapshot.shards.store.puts)"
             metadata["store-removals"] = "\(snapshot.shards.store.removals)"
             metadata["store-loaded"] = "\(snapshot.shards.store.loaded)"
-            metadata["devices-in-store"] = "\(snapshot.shards.coldDevices)"
+            metadata["devices-in-store"] = "\(snapshot.shards.evictedDevices)"
             if snapshot.restoring > 0 { metadata["restoring"] = "\(snapshot.restoring)" }
             if snapshot.intake.storeFailures > 0 {
                 metadata["store-failures"] = "\(snapshot.intake.storeFailures)"

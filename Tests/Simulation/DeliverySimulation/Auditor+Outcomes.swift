@@ -205,7 +205,7 @@ extension World {
         if !milestones.isBalanced || milestones.received != shard.received
             || milestones.finished != shard.finished
             || milestones.dropped != shard.dropped || milestones.departed != shard.departed
-            || milestones.restored != shard.restored || milestones.adopted != shard.adopted
+            || milestones.restored != shard.restored || milestones.imported != shard.imported
             || milestones.sent != shard.sent || milestones.evicted != shard.evicted
             || milestones.repeated != shard.repeated
         {
@@ -279,7 +279,7 @@ extension World {
     private func see(_ state: ItemState) {
         switch state {
         case .blocked: counts[.wasBlocked] += 1
-        case .crowded: counts[.wasCrowded] += 1
+        case .deviceLimited: counts[.wasDeviceLimited] += 1
         case .coalescing: counts[.wasCoalescing] += 1
         case .retrying: counts[.wasRetrying] += 1
         case .scheduled: counts[.wasScheduled] += 1

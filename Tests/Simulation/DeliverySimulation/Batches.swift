@@ -43,8 +43,8 @@ extension World {
         }
         _ = worker.batches.popFirst()
         // Another shard hears of what comes to it before a load of its own can find it.
-        for departure in batch.departures {
-            worker.shards[shard(of: departure.copy.address)].store.arriving.append(departure)
+        for migration in batch.migrations {
+            worker.shards[shard(of: migration.copy.address)].store.arriving.append(migration)
         }
         worker.answers.append(
             .done(

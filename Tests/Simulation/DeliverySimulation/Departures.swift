@@ -32,46 +32,46 @@ extension World {
         }
         let other = worker.shards[self.shard(of: new)]
         moved(copy, other)
-        let departure = ShardStore.Departure(
+        let migration = ShardStore.Migration(
             copy: copy, facts: facts, progress: progress, resident: resident)
         onTheWay(copy, 1, worker, other)
         // What the store has goes over when it is there under the new token, so that with the token change the old one is
         // done, and neither shard takes it from the store meanwhile.
         if mustMove {
-            shard.store.batch.departures.append(departure)
+            shard.store.batch.migrations.append(migration)
         } else {
-            other.store.arriving.append(departure)
+            other.store.arriving.append(migration)
         }
         if !scenario.limits.storeIsDurable { takeArriving(worker, other) }
     }
 
     /// Takes what has come over, one after the other.
     func takeArriving(_ worker: WorkerModel, _ shard: ShardModel) {
-        while violation == nil, let departure = shard.store.arriving.popFirst() {
-            guard isOurs(departure.copy, worker) else {
-                gone(departure, worker, shard)
+        while violation == nil, let migration = shard.store.arriving.popFirst() {
+            guard isOurs(migration.copy, worker) else {
+                gone(migration, worker, shard)
                 continue
             }
-            let handle = shard.store.keep(.departure(departure))
-            let verdict = shard.store.residency.adopt(
-                deferred(departure, handle, worker), shard.machine)
+            let handle = shard.store.keep(.migration(migration))
+            let verdict = shard.store.residency.importItem(
+                deferred(migration, handle, worker), shard.machine)
             guard verdict != .deferred else {
                 counts[.putAside] += 1
                 continue
             }
             _ = shard.store.take(handle)
             if verdict == .takeOver {
-                takeOver(departure, worker, shard)
+                takeOver(migration, worker, shard)
                 follow(worker, shard)
             } else {
-                staysInStore(departure, worker, shard)
+                staysInStore(migration, worker, shard)
             }
         }
     }
 
     /// There is no room for what has come over.
-    func staysInStore(_ departure: ShardStore.Departure, _ worker: WorkerModel, _ shard: ShardModel) {
-        let copy = departure.copy
+    func staysInStore(_ migration: ShardStore.Migration, _ worker: WorkerModel, _ shard: ShardModel) {
+        let copy = migration.copy
         note(worker, shard, "push # stays in the store, for token #", copy.job, copy.address)
         if store.token(of: copy.job) != copy.address {
             broken(.nothingLost, "push \(copy.job) leaves memory, and the store hasn't got it")
@@ -80,36 +80,36 @@ extension World {
     }
 
     private func deferred(
-        _ departure: ShardStore.Departure, _ handle: UInt32, _ worker: WorkerModel
-    ) -> DeferredDeparture {
-        DeferredDeparture(
-            handle: handle, device: tokens[departure.copy.address].key,
-            place: place(departure.copy, worker), isReleased: true,
-            isRestored: departure.resident.isRestored)
+        _ migration: ShardStore.Migration, _ handle: UInt32, _ worker: WorkerModel
+    ) -> DeferredMigration {
+        DeferredMigration(
+            handle: handle, device: tokens[migration.copy.address].key,
+            place: place(migration.copy, worker), isReleased: true,
+            isRestored: migration.resident.isRestored)
     }
 
     /// The same, when all of its device is in memory.
     func takeOver(
-        _ departure: ShardStore.Departure, _ worker: WorkerModel, _ shard: ShardModel
+        _ migration: ShardStore.Migration, _ worker: WorkerModel, _ shard: ShardModel
     ) {
-        var copy = departure.copy
+        var copy = migration.copy
         moved(copy, shard)
         let kept = cause
         cause = Cause()
-        let admission = shard.machine.adopt(departure.facts, departure.progress, at: now(worker))
+        let admission = shard.machine.importItem(migration.facts, migration.progress, at: now(worker))
         guard admission != .full else {
             cause = kept
             if isHealthy { metLimit = true }
-            let handle = shard.store.keep(.departure(departure))
-            shard.store.residency.deferUntilSlot(deferred(departure, handle, worker))
+            let handle = shard.store.keep(.migration(migration))
+            shard.store.residency.deferUntilSlot(deferred(migration, handle, worker))
             return drain(worker, shard)
         }
         onTheWay(copy, -1, worker, shard)
-        if departure.progress.isAccepted { copy.acceptedAt = monotonic }
-        counts[.adopted] += 1
-        shard.adopted += 1
+        if migration.progress.isAccepted { copy.acceptedAt = monotonic }
+        counts[.imported] += 1
+        shard.imported += 1
         note(worker, shard, "push # comes over, for token #", copy.job, copy.address)
-        admitted(admission, copy, departure.resident, worker, shard, departure.progress)
+        admitted(admission, copy, migration.resident, worker, shard, migration.progress)
         drain(worker, shard)
         cause = kept
     }

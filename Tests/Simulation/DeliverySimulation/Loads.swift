@@ -64,9 +64,9 @@ extension World {
         }
     }
 
-    func gone(_ departure: ShardStore.Departure, _ worker: WorkerModel, _ shard: ShardModel) {
+    func gone(_ migration: ShardStore.Migration, _ worker: WorkerModel, _ shard: ShardModel) {
         counts[.drop] += 1
-        onTheWay(departure.copy, -1, worker, shard)
+        onTheWay(migration.copy, -1, worker, shard)
     }
 
     // MARK: Actions
@@ -100,15 +100,15 @@ extension World {
             shard.store.waiting -= 1
             refuse(number, epoch: epoch, worker, shard)
         case .takeOver(let handle):
-            guard case .departure(let departure)? = shard.store.take(handle) else {
+            guard case .migration(let migration)? = shard.store.take(handle) else {
                 return broken(.sound, "what is taken over isn't an item that waits")
             }
-            takeOver(departure, worker, shard)
+            takeOver(migration, worker, shard)
         case .leaveInStore(let handle):
-            guard case .departure(let departure)? = shard.store.take(handle) else {
+            guard case .migration(let migration)? = shard.store.take(handle) else {
                 return broken(.sound, "what stays in the store isn't an item that waits")
             }
-            staysInStore(departure, worker, shard)
+            staysInStore(migration, worker, shard)
         case .letGo(let handle):
             switch shard.store.take(handle) {
             case .record(let number, _, _):
@@ -117,7 +117,7 @@ extension World {
                     broken(.nothingLost, "record \(number) is let go though its partition stays")
                 }
                 shard.store.waiting -= 1
-            case .departure(let departure): gone(departure, worker, shard)
+            case .migration(let migration): gone(migration, worker, shard)
             case nil: broken(.sound, "what is let go doesn't wait")
             }
         case .load(let device, let slot, let withItems):
@@ -145,7 +145,7 @@ extension World {
         counts[.leftInStore] += now.leftInStore - seen.leftInStore
         counts[.skipped] += now.skipped - seen.skipped
         counts[.futureFiltered] += now.future - seen.future
-        counts[.departureFiltered] += now.stale - seen.stale
+        counts[.migrationFiltered] += now.stale - seen.stale
         if now.shortOfRoom != seen.shortOfRoom || now.leftInStore != seen.leftInStore { metLimit = true }
     }
 

@@ -40,7 +40,7 @@ struct Scenario {
     /// Records in memory at once; besides them there is room for what comes from the store, and for what comes from
     /// other shards.
     var intakeLimit: Int
-    var adoptRoom = 0
+    var importRoom = 0
     var restoredRoom = 0
     /// Items from the store in memory before no more are loaded.
     var mostRestored: Int
@@ -89,13 +89,13 @@ struct Scenario {
         hasPowerLoss = draw.chance(500)
         if limits.storeIsDurable {
             // Without it, what comes from other shards may have to wait for a slot.
-            adoptRoom = shards > 1 && draw.chance(500) ? 150 : 0
+            importRoom = shards > 1 && draw.chance(500) ? 150 : 0
             limits.pendingPerDevice = min(limits.pendingPerDevice, draw.among(4...40))
             restoredRoom = max(mostRestored, limits.pendingPerDevice) + draw.spread(0...30)
-            limits.capacity += restoredRoom + adoptRoom
+            limits.capacity += restoredRoom + importRoom
             // Fewer slots than there can be records and items: what finds none waits.
             if draw.chance(150) {
-                limits.capacity = max(8, limits.capacity - restoredRoom - adoptRoom - draw.below(20))
+                limits.capacity = max(8, limits.capacity - restoredRoom - importRoom - draw.below(20))
             }
         }
         weights = Self.weights(&draw)

@@ -6,11 +6,11 @@ final class ShardStore {
     /// What waits for a device.
     enum Event {
         case record(Int, isReplay: Bool, epoch: Int)
-        case departure(Departure)
+        case migration(Migration)
     }
 
     /// An item on its way to the shard of its device's new token.
-    struct Departure {
+    struct Migration {
         var copy: Copy
         var facts: PushFacts
         var progress: ItemProgress
@@ -28,7 +28,7 @@ final class ShardStore {
     /// Records that wait for devices, and those on their way from another shard that didn't come from the store.
     var waiting = 0
     /// Those that come.
-    var arriving = Queue<Departure>()
+    var arriving = Queue<Migration>()
     /// By job: those that come, that wait for their devices, and that are still with the store.
     var comingOver: Set<Int> = []
     /// By handle.

@@ -7,7 +7,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case polled, skippedAsComplete, pausedForSpan, pausedForCapacity, gap
     case commit, commitLost, acknowledged, offsetReset, relieved
     // Admissions.
-    case placed, replaced, obsolete, deviceFull, expiredOnArrival, restored, adopted
+    case placed, replaced, obsolete, deviceFull, expiredOnArrival, restored, imported
     // Of these, pushes that had expired when they came: in the place of an older one, among them some that their device
     // had before a crash, and behind one in flight.
     case expiredReplaces, expiredAfterCrash, expiredBehind
@@ -19,7 +19,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case stored, storeFailed, putOff, removed, offsetDone, evicted, synced, syncFailed, powerLoss
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad, awaitedSlot, leftInStore,
         loadedInParts
-    case endedFiltered, departureFiltered, futureFiltered, skipped, alreadyInMemory, repeated
+    case endedFiltered, migrationFiltered, futureFiltered, skipped, alreadyInMemory, repeated
     case presenceKept, presenceRestored, dueFound, dueAhead, parkedFound, scanned
     case completionWaits, completedAfterRemoval, moveDeferred, markedOffset, completedByMark,
         awaitedTurn
@@ -34,7 +34,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case endAnswerLost, endAttemptsExhausted, endDeviceLimit, endDeviceUnregistered
     case secondOutcome
     // States that were seen.
-    case wasBlocked, wasCrowded, wasCoalescing, wasRetrying, wasScheduled, wasHeld, wasReturning,
+    case wasBlocked, wasDeviceLimited, wasCoalescing, wasRetrying, wasScheduled, wasHeld, wasReturning,
         wasConfirming,
         wasParked
 }

@@ -217,7 +217,7 @@ struct StoreBatch {
     var writes: [(partition: Int, write: StoreModel.Write)] = []
     var loads: [Load] = []
     /// Items that go to other shards, which the store has under their new tokens.
-    var departures: [ShardStore.Departure] = []
+    var migrations: [ShardStore.Migration] = []
     /// What the machine hears of when it is done.
     var requests = StoreRequests()
 

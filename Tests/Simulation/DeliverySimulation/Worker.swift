@@ -27,7 +27,7 @@ struct IssuedCommit {
 
 /// A partition's removals, of which there is one whoever holds it.
 final class Removals {
-    var order = RemovalOrder()
+    var order = DeferredDeletes()
 }
 
 /// A partition as a worker has it.
@@ -180,7 +180,7 @@ final class ShardModel {
     var tokensSeen: [TokensSeen]
     var stops: [Int]
     var lastAdvance: UInt64 = 0
-    var (received, finished, dropped, departed, restored, adopted, sent) = (0, 0, 0, 0, 0, 0, 0)
+    var (received, finished, dropped, departed, restored, imported, sent) = (0, 0, 0, 0, 0, 0, 0)
     var (evicted, repeated) = (0, 0)
     /// By token: what was last learned of its presence.
     var lastPresence: [KnownPresence?]

@@ -230,7 +230,7 @@ struct FleetBatch {
     var writes: [(part: FleetPart, change: FleetChange)] = []
     var loads: [(part: FleetPart, token: Int, withItems: Bool)] = []
     /// Items that go to other shards, which the store has under their new tokens.
-    var departures: [ShardProcess.Departure] = []
+    var migrations: [ShardProcess.Migration] = []
     /// Loads that the residency hears of when the batch is done.
     var requests = StoreRequests()
 

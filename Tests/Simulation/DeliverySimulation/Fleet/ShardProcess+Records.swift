@@ -197,11 +197,11 @@ extension ShardProcess {
                 Held(job: record.job, slot: record.slot, offset: record.offset, address: job.token), nil,
                 isRefused: true)
             process.bytesHeld -= WorkerProcess.recordBytes
-        case .takeOver(let handle): if let departure = departure(handle) { takeOver(departure) }
+        case .takeOver(let handle): if let migration = migration(handle) { takeOver(migration) }
         case .leaveInStore(let handle):
-            guard let departure = departure(handle) else { break }
-            machine.leftOut(departure.item)
-            free(departure.held)
+            guard let migration = migration(handle) else { break }
+            machine.leftOut(migration.item)
+            free(migration.held)
             act()
         case .letGo(let handle): letGo(handle)
         case .load(let device, let slot, let withItems):
@@ -226,12 +226,12 @@ extension ShardProcess {
         return record
     }
 
-    private func departure(_ handle: UInt32) -> Departure? {
-        guard case .departure(let departure)? = events.removeValue(forKey: handle) else {
+    private func migration(_ handle: UInt32) -> Migration? {
+        guard case .migration(let migration)? = events.removeValue(forKey: handle) else {
             world.broken(.sound, "what waits under a handle isn't a departure")
             return nil
         }
-        return departure
+        return migration
     }
 
     /// An event that has waited is of a partition that goes away.
@@ -240,9 +240,9 @@ extension ShardProcess {
         case .record(let record)?, .change(let record)?:
             machine.letGo(record: record.place)
             process.bytesHeld -= WorkerProcess.recordBytes
-        case .departure(let departure)?:
-            machine.letGo(departure.item)
-            free(departure.held)
+        case .migration(let migration)?:
+            machine.letGo(migration.item)
+            free(migration.held)
         case nil: world.broken(.sound, "nothing waits under a handle")
         }
     }

@@ -191,30 +191,30 @@ extension ShardProcess {
         let copy = held[Int(slot)]
         held[Int(slot)] = Held()
         observeRelease(slot)
-        var departure = Departure(held: copy, item: item)
+        var migration = Migration(held: copy, item: item)
         let shard = machine.shard(of: item.facts.device)
-        guard item.writing != nil else { return process.handOver(departure, to: shard) }
+        guard item.writing != nil else { return process.handOver(migration, to: shard) }
         if hasChangelog {
-            let release = Departure.Release()
-            departure.release = release
+            let release = Migration.Release()
+            migration.release = release
             let (process, device) = (process, item.facts.device)
             afterThis {
                 release.isReleased = true
                 process.released(device, at: shard)
             }
         }
-        batch.departures.append(departure)
+        batch.migrations.append(migration)
     }
 
     /// An item comes whose device has a token of this shard now.
-    func adopt(_ departure: Departure) {
-        switch machine.arrives(departure.item, isReleased: departure.isReleased) {
-        case .deferred(let handle): events[handle] = .departure(departure)
+    func importItem(_ migration: Migration) {
+        switch machine.arrives(migration.item, isReleased: migration.isReleased) {
+        case .deferred(let handle): events[handle] = .migration(migration)
         case .takeOver:
-            takeOver(departure)
+            takeOver(migration)
             follow()
         case .leftOut:
-            free(departure.held)
+            free(migration.held)
             act()
         }
     }
@@ -222,19 +222,19 @@ extension ShardProcess {
     /// Departures of this device may be taken over.
     func goOn(_ device: DeviceKey) {
         for handle in machine.unreleased(of: device) {
-            guard case .departure(let departure)? = events[handle], departure.isReleased else { continue }
+            guard case .migration(let migration)? = events[handle], migration.isReleased else { continue }
             machine.release(handle, of: device)
         }
         follow()
     }
 
-    func takeOver(_ departure: Departure) {
-        let copy = departure.held
-        let settlement = machine.takeOver(departure.item, at: now)
+    func takeOver(_ migration: Migration) {
+        let copy = migration.held
+        let settlement = machine.takeOver(migration.item, at: now)
         observe(settlement, 2)
         switch settlement {
         case .deferred(let handle):
-            events[handle] = .departure(departure)
+            events[handle] = .migration(migration)
             return act()
         case .leftOut:
             free(copy)
@@ -243,8 +243,8 @@ extension ShardProcess {
         }
         world.note("process # takes job # over for token #", process.serial, copy.job, copy.address)
         settle(copy, settlement)
-        if let movedAt = departure.item.movedAtMilliseconds {
-            moveOn(departure.item.facts.device, after: movedAt)
+        if let movedAt = migration.item.movedAtMilliseconds {
+            moveOn(migration.item.facts.device, after: movedAt)
         }
     }
 }

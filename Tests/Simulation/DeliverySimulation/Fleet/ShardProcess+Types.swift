@@ -33,9 +33,9 @@ extension ShardProcess {
     }
 
     /// An item on its way to the shard of its device's new token.
-    struct Departure {
+    struct Migration {
         var held: Held
-        var item: ItemDeparture
+        var item: ItemMigration
         /// Nil: it may be taken over at once.
         var release: Release?
 
@@ -56,14 +56,14 @@ extension ShardProcess {
         case found(UInt16, [DueItem])
         case scanned(UInt16)
         case batchEnded(FleetBatch, [FleetLoaded])
-        case adopt(Departure)
+        case importItem(Migration)
         case released(DeviceKey)
     }
 
     /// Events that wait under a handle.
     enum Event {
         case record(Incoming)
-        case departure(Departure)
+        case migration(Migration)
         case change(Incoming)
     }
 

@@ -119,7 +119,7 @@ final class ShardProcess {
             for item in items { machine.found(item.device, offset: item.offset, slot) }
         case .scanned(let slot): machine.scanned(slot)
         case .batchEnded(let batch, let loaded): batchEnded(batch, loaded)
-        case .adopt(let departure): adopt(departure)
+        case .importItem(let migration): importItem(migration)
         case .released(let device): goOn(device)
         }
     }

@@ -47,8 +47,8 @@ extension WorkerProcess {
     /// A shard hands over what it asks of the store.
     func submit(_ batch: FleetBatch, of shard: Int) { diskTasks.append(.batch(batch, shard: shard)) }
 
-    func handOver(_ departure: ShardProcess.Departure, to shard: Int) {
-        shards[shard].send(.adopt(departure))
+    func handOver(_ migration: ShardProcess.Migration, to shard: Int) {
+        shards[shard].send(.importItem(migration))
     }
 
     func released(_ device: DeviceKey, at shard: Int) { shards[shard].send(.released(device)) }
@@ -113,11 +113,11 @@ extension WorkerProcess {
         let loaded = batch.loads.map { part, token, withItems in
             FleetLoaded(presence: part.presences[token], items: withItems ? part.items(of: token) : [])
         }
-        for departure in batch.departures {
+        for migration in batch.migrations {
             handOver(
-                departure,
+                migration,
                 to: shardIndex(
-                    ofHash: departure.item.facts.device.low, shards: world.scenario.shards))
+                    ofHash: migration.item.facts.device.low, shards: world.scenario.shards))
         }
         shards[shard].send(.batchEnded(batch, loaded))
     }

@@ -7,7 +7,7 @@ import SluiceModel
 import StreamScheduling
 
 /// What one credential needs on one shard: its pool, its header encoder, its provider token.
-final class Lane {
+final class CredentialPool {
     let index: UInt16
     let name: String
     let pool: ConnectionPool
@@ -22,7 +22,7 @@ final class Lane {
     private var lastClockWarning: MonotonicTime?
 
     init(
-        index: UInt16, plan: LanePlan, notifications: NotificationTable, apps: Int, seed: UInt64,
+        index: UInt16, plan: CredentialPoolPlan, notifications: NotificationTable, apps: Int, seed: UInt64,
         loop: EventLoop,
         delegate: any ConnectionPoolDelegate
     ) {
@@ -85,7 +85,7 @@ final class Lane {
 }
 
 /// A lane as it is made on each shard; shared by them.
-struct LanePlan: Sendable {
+struct CredentialPoolPlan: Sendable {
     var name: String
     var authority: String
     var pool: ConnectionPool.Configuration

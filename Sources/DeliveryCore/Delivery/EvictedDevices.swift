@@ -13,7 +13,7 @@ import StreamScheduling
 /// eighth at a time, so that entries stay between 0.62 and 0.7 of the places and no growth takes much time or room: ten
 /// million devices take 115 to 130 MB. An entry holds the hash that its place follows from, so that growth and removal
 /// need nothing else. A search begins with a cache line, and so looks at one, seldom at two.
-public struct ColdDevices: ~Copyable {
+public struct EvictedDevices: ~Copyable {
     /// Words: 48 bits of the device's hash, never 0, and the partition. A word of 0 is a free place.
     private struct Segment: BitwiseCopyable {
         var words: UnsafeMutablePointer<UInt64>?

@@ -48,8 +48,8 @@ private struct NaiveRemovalOrder {
     }
 
     /// Does all that is due, the earliest of each device first.
-    mutating func act() -> [UInt64: [RemovalOrder.Action]] {
-        var actions: [UInt64: [RemovalOrder.Action]] = [:]
+    mutating func act() -> [UInt64: [DeferredDeletes.Action]] {
+        var actions: [UInt64: [DeferredDeletes.Action]] = [:]
         while let index = steps.indices.first(where: isDue) {
             let step = steps[index]
             steps[index].asked = moment
@@ -64,12 +64,12 @@ private struct NaiveRemovalOrder {
     }
 }
 
-struct RemovalOrderPropertyTests {
+struct DeferredDeletesPropertyTests {
     /// Acknowledgements, commits that are taken, lost and overtaken, and removals at random: each action comes at the very
     /// moment at which the rules allow it, and in the end all has been done.
     @Test(arguments: Array(UInt64(1)...24)) func itFollowsTheRules(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
-        var order = RemovalOrder()
+        var order = DeferredDeletes()
         var naive = NaiveRemovalOrder()
         var serials: [UInt64] = []
         var devices: [Int64: UInt64] = [:]
@@ -96,7 +96,7 @@ struct RemovalOrderPropertyTests {
         }
         /// All that follows from the last step, device by device.
         func compare() {
-            var actions: [UInt64: [RemovalOrder.Action]] = [:]
+            var actions: [UInt64: [DeferredDeletes.Action]] = [:]
             while let action = order.nextAction() {
                 switch action {
                 case .remove(let device, let offset):

@@ -3,7 +3,7 @@ import Synchronization
 
 /// Lets the store's thread wait while memtables are larger than they may be: RocksDB itself only begins to write them out,
 /// and goes on taking writes for as many column families as there are.
-final class MemtableBound: Sendable {
+final class WriteThrottle: Sendable {
     private let limit: Int
     /// Since they were looked at last.
     private let unchecked = Atomic<Int>(0)

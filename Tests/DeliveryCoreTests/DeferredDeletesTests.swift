@@ -1,27 +1,27 @@
 import DeliveryCore
 import Testing
 
-struct RemovalOrderTests {
-    private typealias Action = RemovalOrder.Action
+struct DeferredDeletesTests {
+    private typealias Action = DeferredDeletes.Action
 
-    private func actions(_ order: inout RemovalOrder) -> [Action] {
+    private func actions(_ order: inout DeferredDeletes) -> [Action] {
         var actions: [Action] = []
         while let action = order.nextAction() { actions.append(action) }
         return actions
     }
 
-    private func stored(_ device: UInt64, _ offset: Int64, _ order: inout RemovalOrder) -> Bool {
+    private func stored(_ device: UInt64, _ offset: Int64, _ order: inout DeferredDeletes) -> Bool {
         order.acknowledged(device: device, offset: offset, isStored: true, completes: false)
     }
 
-    private func plain(_ device: UInt64, _ offset: Int64, _ order: inout RemovalOrder) -> Bool {
+    private func plain(_ device: UInt64, _ offset: Int64, _ order: inout DeferredDeletes) -> Bool {
         order.acknowledged(device: device, offset: offset, isStored: false, completes: true)
     }
 
-    private func commit(_ order: inout RemovalOrder) { order.commitTaken(order.commitIssued()) }
+    private func commit(_ order: inout DeferredDeletes) { order.commitTaken(order.commitIssued()) }
 
     @Test func withoutStoredPushesOffsetsAreCompleteAtOnce() {
-        var order = RemovalOrder()
+        var order = DeferredDeletes()
         for offset in Int64(0)..<5 {
             let isComplete = plain(1, offset, &order)
             #expect(isComplete)
@@ -35,7 +35,7 @@ struct RemovalOrderTests {
     }
 
     @Test func aRemovalWaitsForACommitIssuedAfterItsAcknowledgement() {
-        var order = RemovalOrder()
+        var order = DeferredDeletes()
         let early = order.commitIssued()
         let isComplete = stored(1, 10, &order)
         #expect(!isComplete)
@@ -64,7 +64,7 @@ struct RemovalOrderTests {
     /// Offsets behind a removal wait for it, those of other devices don't, and what is behind them waits for a commit that
     /// has them.
     @Test func aChainGoesOnFromRemovalToRemoval() {
-        var order = RemovalOrder()
+        var order = DeferredDeletes()
         _ = stored(1, 10, &order)
         let waits = !plain(1, 11, &order) && !plain(1, 12, &order)
         #expect(waits)
@@ -90,7 +90,7 @@ struct RemovalOrderTests {
     }
 
     @Test func oneCommitIsEnoughForAllThatComeNext() {
-        var order = RemovalOrder()
+        var order = DeferredDeletes()
         for offset in Int64(0)..<300 { _ = stored(UInt64(offset / 3), offset, &order) }
         commit(&order)
         #expect(
@@ -106,7 +106,7 @@ struct RemovalOrderTests {
 
     /// It ends while the store is taking it: its offset is its outcome's, and the store has to forget it all the same.
     @Test func aPushThatIsBeingStoredCompletesItsOffsetFirst() {
-        var order = RemovalOrder()
+        var order = DeferredDeletes()
         let isComplete = order.acknowledged(device: 1, offset: 10, isStored: true, completes: true)
         #expect(isComplete)
         let waits = !order.acknowledged(device: 1, offset: 11, isStored: true, completes: true)
@@ -120,7 +120,7 @@ struct RemovalOrderTests {
     }
 
     @Test func aPartitionThatGoesLeavesNothing() {
-        var order = RemovalOrder()
+        var order = DeferredDeletes()
         _ = stored(1, 10, &order)
         _ = plain(1, 11, &order)
         _ = stored(2, 12, &order)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import RetryStore
 
-@Suite struct DueOutlookTests {
+@Suite struct NextDueCacheTests {
     private static let cursor = DueCursor(DueEntry(due: 5, key: key(1)))
 
     private static func key(_ offset: Int64) -> ItemKey {
@@ -12,25 +12,25 @@ import Testing
     }
 
     @Test func nothingIsKnownAtFirst() {
-        let outlook = DueOutlook()
-        #expect(!outlook.isQuiet(after: nil, through: 0))
-        #expect(!outlook.isQuiet(after: Self.cursor, through: .min))
-        outlook.put(due: 7)
-        #expect(!outlook.isQuiet(after: nil, through: 6))
+        let nextDueCache = NextDueCache()
+        #expect(!nextDueCache.isQuiet(after: nil, through: 0))
+        #expect(!nextDueCache.isQuiet(after: Self.cursor, through: .min))
+        nextDueCache.put(due: 7)
+        #expect(!nextDueCache.isQuiet(after: nil, through: 6))
     }
 
     @Test func whatAScanHasFoundHoldsUntilSomethingIsPut() {
-        let outlook = DueOutlook()
-        outlook.found(after: Self.cursor, next: 100)
-        #expect(outlook.isQuiet(after: Self.cursor, through: 99))
-        #expect(!outlook.isQuiet(after: Self.cursor, through: 100))
-        #expect(!outlook.isQuiet(after: nil, through: 50))
-        outlook.put(due: 60)
-        outlook.put(due: 80)
-        #expect(outlook.isQuiet(after: Self.cursor, through: 59))
-        #expect(!outlook.isQuiet(after: Self.cursor, through: 60))
-        outlook.forget()
-        #expect(!outlook.isQuiet(after: Self.cursor, through: 10))
+        let nextDueCache = NextDueCache()
+        nextDueCache.found(after: Self.cursor, next: 100)
+        #expect(nextDueCache.isQuiet(after: Self.cursor, through: 99))
+        #expect(!nextDueCache.isQuiet(after: Self.cursor, through: 100))
+        #expect(!nextDueCache.isQuiet(after: nil, through: 50))
+        nextDueCache.put(due: 60)
+        nextDueCache.put(due: 80)
+        #expect(nextDueCache.isQuiet(after: Self.cursor, through: 59))
+        #expect(!nextDueCache.isQuiet(after: Self.cursor, through: 60))
+        nextDueCache.forget()
+        #expect(!nextDueCache.isQuiet(after: Self.cursor, through: 10))
     }
 
     @Test func aScanTellsAsMuchAsItHasSeen() throws {
@@ -41,17 +41,17 @@ import Testing
         try put(store, partition, [10, 40, 500_000])
         var scan = try store.due(partition, through: 20)
         #expect(scan.entries.map(\.due) == [10] && scan.isEnd)
-        #expect(partition.outlook.isQuiet(after: scan.cursor, through: 39))
-        #expect(!partition.outlook.isQuiet(after: scan.cursor, through: 40))
+        #expect(partition.nextDueCache.isQuiet(after: scan.cursor, through: 39))
+        #expect(!partition.nextDueCache.isQuiet(after: scan.cursor, through: 40))
         scan = try store.due(partition, after: scan.cursor, through: 40)
         #expect(scan.entries.map(\.due) == [40] && scan.isEnd)
         // It looks a minute ahead and not further.
-        #expect(partition.outlook.isQuiet(after: scan.cursor, through: 60_000))
-        #expect(!partition.outlook.isQuiet(after: scan.cursor, through: 61_000))
+        #expect(partition.nextDueCache.isQuiet(after: scan.cursor, through: 60_000))
+        #expect(!partition.nextDueCache.isQuiet(after: scan.cursor, through: 61_000))
         scan = try store.due(partition, after: scan.cursor, through: 600_000)
         #expect(scan.entries.map(\.due) == [500_000])
         scan = try store.due(partition, after: scan.cursor)
-        #expect(partition.outlook.isQuiet(after: scan.cursor, through: .max - 1))
+        #expect(partition.nextDueCache.isQuiet(after: scan.cursor, through: .max - 1))
     }
 
     @Test func ofAScanThatHasReachedItsLimitTheRestIsDue() throws {
@@ -88,7 +88,7 @@ import Testing
         #expect(try store.due(partition).entries.isEmpty)
         let chunk = ChangelogChunk(of: store)
         chunk.begin(partition)
-        var keys: RestoredKeys? = RestoredKeys(records: 1, mostBytes: 1024)
+        var keys: RestoreFilter? = RestoreFilter(records: 1, mostBytes: 1024)
         chunk.append(.push(3, due: 30), among: &keys)
         try store.restored(chunk)
         #expect(try store.due(partition).entries.map(\.due) == [30])

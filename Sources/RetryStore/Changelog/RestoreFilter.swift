@@ -1,6 +1,6 @@
 /// The keys of the items that were restored into an empty partition: a Bloom filter, so that what is new needs no look into the
 /// store. Filters of the store's own files know devices only, and would find the other items of the device.
-public struct RestoredKeys: Sendable {
+public struct RestoreFilter: Sendable {
     private var words: [UInt64]
 
     /// With ten bits for a key and four of them set, one new key in eighty is taken for an old one.

@@ -1,10 +1,10 @@
 /// Copy of a changelog's partition in the store, as the worker left it.
-public struct LeftCopy: Equatable, Sendable {
+public struct LocalCopy: Equatable, Sendable {
     public var partition: Int32
     /// Place in the changelog and time of an orderly leave; nil: there was none.
-    public var position: ChangelogPosition?
+    public var position: ChangelogCheckpoint?
 
-    public init(partition: Int32, position: ChangelogPosition?) {
+    public init(partition: Int32, position: ChangelogCheckpoint?) {
         self.partition = partition
         self.position = position
     }
@@ -23,7 +23,7 @@ public struct LeftCopy: Equatable, Sendable {
     /// Partitions whose copies are of no use any more, in order.
     /// - Parameter kept: partitions that the worker has, or that are on their way to it.
     public static func obsolete(
-        among copies: [LeftCopy], kept: Set<Int32>, at now: Int64, longestAbsence: Int64
+        among copies: [LocalCopy], kept: Set<Int32>, at now: Int64, longestAbsence: Int64
     ) -> [Int32] {
         copies.filter {
             !kept.contains($0.partition) && $0.isObsolete(at: now, longestAbsence: longestAbsence)

@@ -9,7 +9,7 @@ import TestSupport
 import Testing
 
 /// What one worker holds another can take over, by way of the changelog.
-struct HandOffTests {
+struct PartitionRestoreTests {
     private func worker(
         _ bed: WorkerBed, _ name: String, transactions: Configuration.Store.Switch = .off
     ) throws -> Worker {
@@ -48,7 +48,7 @@ struct HandOffTests {
         #expect(bed.simulator.summary.requests == 20)
 
         let second = try worker(bed, "second")
-        try eventually("the second worker has it all") { second.snapshot().shards.coldDevices == 40 }
+        try eventually("the second worker has it all") { second.snapshot().shards.evictedDevices == 40 }
         try bed.produce(
             try (devices[0..<20] + devices[50...] + new).map { try event("online", of: $0) })
         let outcomes = try bed.waitForOutcomes(140 + 80)

@@ -5,7 +5,7 @@ import Glibc
 /// process). RocksDB hands each write to the system before it returns, so the system can be asked as well.
 ///
 /// One thread.
-struct LogFiles: ~Copyable {
+struct WriteAheadLogSync: ~Copyable {
     let directory: String
     private let synchronize: @Sendable (Int32) -> Int32
     /// Bytes that are on the disk of each log that is there. Logs only grow, and their names are never used again.

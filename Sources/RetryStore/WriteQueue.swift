@@ -3,7 +3,7 @@ import Synchronization
 
 /// A piece of work on the database that may be done again: when it fails, nothing or a part of it was done, and doing all
 /// of it makes that good.
-struct StoreStep: Sendable {
+struct IdempotentWrite: Sendable {
     let run: @Sendable () throws(RetryStoreError) -> Void
     /// It can't be done, and is not tried again.
     let fail: @Sendable (RetryStoreError) -> Void
@@ -12,10 +12,10 @@ struct StoreStep: Sendable {
 /// Does steps in the order in which they came. One that fails, as on a full disk, is tried again every second until it
 /// succeeds; those behind it wait, so nothing is left out or overtaken.
 // Sendable: the loop is; the state is behind a lock; the timer is set and fires on the loop's thread only.
-final class StoreLine: TimerHandler, Sendable {
+final class WriteQueue: TimerHandler, Sendable {
     private struct State {
         /// The first is the one that failed.
-        var waiting: [StoreStep] = []
+        var waiting: [IdempotentWrite] = []
         /// Of what was tried last; nil when that succeeded.
         var failure: RetryStoreError?
         var isTimerSet = false
@@ -45,7 +45,7 @@ final class StoreLine: TimerHandler, Sendable {
     }
 
     /// Does the step, after those before it. False when the loop has ended: nothing is done then.
-    func take(_ step: StoreStep) -> Bool {
+    func take(_ step: IdempotentWrite) -> Bool {
         loop.execute { [self] in
             let waits = state.withLock { state in
                 if !state.waiting.isEmpty { state.waiting.append(step) }
@@ -79,7 +79,7 @@ final class StoreLine: TimerHandler, Sendable {
     }
 
     /// Nil when the step is done, or never will be.
-    private func attempt(_ step: StoreStep) -> RetryStoreError? {
+    private func attempt(_ step: IdempotentWrite) -> RetryStoreError? {
         do throws(RetryStoreError) {
             try step.run()
             return nil

@@ -8,7 +8,7 @@ import SluiceModel
 import StreamScheduling
 
 /// Turns the configuration's credentials and apps into lanes, and checks files on the way.
-struct LanePlanner {
+struct CredentialPoolPlanner {
     private let configuration: Configuration
     private let permit: SendPermit?
 
@@ -19,8 +19,8 @@ struct LanePlanner {
     }
 
     /// The lanes, and which of them an app's bundle identifiers take.
-    func plan() throws(WorkerError) -> (lanes: [LanePlan], routes: [String: AppRoute]) {
-        var lanes: [LanePlan] = []
+    func plan() throws(WorkerError) -> (lanes: [CredentialPoolPlan], routes: [String: AppRoute]) {
+        var lanes: [CredentialPoolPlan] = []
         var indexByCredential: [String: UInt16] = [:]
         var routes: [String: AppRoute] = [:]
         let sources = ProviderTokenSources()
@@ -58,7 +58,7 @@ struct LanePlanner {
 
     private func lane(
         for credential: Configuration.Credential, _ sources: ProviderTokenSources
-    ) throws(WorkerError) -> LanePlan {
+    ) throws(WorkerError) -> CredentialPoolPlan {
         let apns = configuration.apns
         var options = ClientTLSOptions()
         if let file = apns.caFile { options.trust = .authorities(.file(file)) }
@@ -88,7 +88,7 @@ struct LanePlanner {
             pool.progressTimeout = apns.progressTimeout
             pool.connection.pingInterval = apns.pingInterval
             pool.connection.session.waitsForAuthentication = tokens != nil
-            return LanePlan(
+            return CredentialPoolPlan(
                 name: credential.name, authority: Self.authority(host: apns.host, port: apns.port),
                 pool: pool, context: try TLSContext.client(options), tokens: tokens)
         } catch {

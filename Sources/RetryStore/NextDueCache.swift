@@ -3,7 +3,7 @@ import Synchronization
 /// What is known of a partition's due entries without looking, so that looking again and again where nothing is due costs
 /// nothing: each look puts what is in the memtable in order.
 // Written and read on the store's thread.
-final class DueOutlook: Sendable {
+final class NextDueCache: Sendable {
     private struct State {
         /// Where the scan ended that has found this; not set: nothing is known.
         var after: DueCursor??

@@ -4,14 +4,14 @@ import Testing
 
 @testable import DeliveryCore
 
-struct ColdDevicesTests {
+struct EvictedDevicesTests {
     private struct Entry: Hashable {
         var device: DeviceKey
         var partition: UInt16
     }
 
     /// All that the set says of a device.
-    private func partitions(of device: DeviceKey, _ cold: borrowing ColdDevices) -> [UInt16] {
+    private func partitions(of device: DeviceKey, _ cold: borrowing EvictedDevices) -> [UInt16] {
         var found: [UInt16] = []
         cold.forEachPartition(of: device) { found.append($0) }
         return found.sorted()
@@ -21,7 +21,7 @@ struct ColdDevicesTests {
     /// so that many searches go past the end of one.
     @Test(arguments: Array(UInt64(1)...12)) func itIsASet(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
-        var cold = ColdDevices(segmentBits: Int(seed % 4))
+        var cold = EvictedDevices(segmentBits: Int(seed % 4))
         var entries: Set<Entry> = []
         var scanned: Set<UInt16> = []
         let devices = (0..<400).map { index in
@@ -77,7 +77,7 @@ struct ColdDevicesTests {
     /// Whatever happens to others, an entry is found where it is, also when it lies past the end of its table.
     @Test(arguments: Array(UInt64(1)...20)) func searchesGoRoundTheEnd(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
-        var cold = ColdDevices(segmentBits: 0)
+        var cold = EvictedDevices(segmentBits: 0)
         // Two lines: when more than eight begin in the second, the rest is found in the first.
         for round in 0..<500 {
             let devices = (0..<11).map { _ in DeviceKey(high: random.next(), low: random.next()) }
@@ -94,7 +94,7 @@ struct ColdDevicesTests {
 
     /// A device may have items of many partitions, as far as the numbers go.
     @Test func aDeviceHasManyPartitions() {
-        var cold = ColdDevices()
+        var cold = EvictedDevices()
         let device = DeviceKey(high: 0, low: 0)
         for partition in [UInt16.max, 0, 300, 5] {
             cold.insert(device, partition)
@@ -115,7 +115,7 @@ struct ColdDevicesTests {
 
     /// While a scan goes on any device may have items of its partition; a partition that goes ends its scan.
     @Test func aScanMakesAllDevicesCold() {
-        var cold = ColdDevices()
+        var cold = EvictedDevices()
         let (known, other) = (DeviceKey(high: 1, low: 2), DeviceKey(high: 3, low: 4))
         cold.beginScan(9)
         cold.beginScan(9)
@@ -141,7 +141,7 @@ struct ColdDevicesTests {
     /// replaces. What has gone takes none.
     @Test func memoryIsBounded() {
         var random = SeededGenerator(seed: 3)
-        var cold = ColdDevices(segmentBits: 6)
+        var cold = EvictedDevices(segmentBits: 6)
         var devices: [DeviceKey] = []
         var worst = 0.0
         for index in 0..<156_250 {
@@ -169,6 +169,6 @@ struct ColdDevicesTests {
         #expect(cold.bytes < 64 * 1_000, "\(cold.bytes) bytes")
         for partition in 0..<UInt16(500) { cold.removeAll(partition: partition) }
         #expect(cold.isEmpty == true)
-        #expect(cold.bytes == ColdDevices(segmentBits: 6).bytes)
+        #expect(cold.bytes == EvictedDevices(segmentBits: 6).bytes)
     }
 }

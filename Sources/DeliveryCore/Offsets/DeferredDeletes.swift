@@ -14,7 +14,7 @@
 /// Devices go by a hash: two that share it only wait for each other without need. Memory is bounded by what has ended and
 /// awaits its removal. Pure. O(1) for each step; in steady state nothing is allocated, and without chains an
 /// acknowledgement costs one comparison.
-public struct RemovalOrder: Sendable {
+public struct DeferredDeletes: Sendable {
     /// What to do, in the order of ``nextAction()``.
     public enum Action: Equatable, Sendable {
         /// Remove the item from the store, after all removals before it; ``removed(device:offset:)`` has to follow when that
@@ -25,8 +25,8 @@ public struct RemovalOrder: Sendable {
     }
 
     private struct Chain: Sendable {
-        var first = RemovalOrder.none
-        var last = RemovalOrder.none
+        var first = DeferredDeletes.none
+        var last = DeferredDeletes.none
         /// Offsets in it that wait for removals.
         var completions = 0
     }
@@ -34,7 +34,7 @@ public struct RemovalOrder: Sendable {
     /// One thing that a chain still has to do; or a free one.
     private struct Link: Sendable {
         var offset: Int64
-        var next = RemovalOrder.none
+        var next = DeferredDeletes.none
         var isRemoval: Bool
         /// The owner has been asked to remove it.
         var isAsked = false
@@ -50,7 +50,7 @@ public struct RemovalOrder: Sendable {
     private static let none = UInt32.max
     private var chains: [UInt64: Chain] = [:]
     private var links: [Link] = []
-    private var firstFree = RemovalOrder.none
+    private var firstFree = DeferredDeletes.none
     /// In the order in which it became their turn, and so with rising commits.
     private var waiting = FIFO<Waiting>()
     private var actions = FIFO<Action>()
