@@ -219,4 +219,18 @@ struct DeliveryExpiredTests {
         #expect(harness.ended == ["old superseded by new", "new expired"])
         #expect(harness.machine.count == 0)
     }
+
+    @Test func aPushForASingleAttemptComesFromTheStoreAfterThatAttemptAndExpires() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        let facts = harness.facts("a") {
+            $0.isOnce = true
+            $0.delivery = .confirm
+        }
+        var progress = kept(.held, expiry: harness.now.wallMilliseconds + 3_600_000)
+        progress.attempts = 1
+        progress.firstSentMilliseconds = harness.now.wallMilliseconds - 1
+        harness.note(harness.machine.restore(facts, progress, at: harness.now), "a")
+        #expect(harness.waiting.isEmpty)
+        #expect(harness.ended == ["a expired"])
+    }
 }

@@ -247,4 +247,16 @@ struct DeliveryPartitionTests {
         harness.note(harness.machine.importItem(facts, ItemProgress(), at: harness.now), "a")
         #expect(harness.ended == ["a dropped"])
     }
+
+    /// Answers of the store to older versions of the item must not count for the new one.
+    @Test func anItemIsAdoptedThatTheStoreHasAndIsWrittenWithALaterVersion() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        let later = harness.now.wallMilliseconds + 3_600_000
+        let facts = harness.facts("a") { $0.deliverAtMilliseconds = later }
+        var progress = ItemProgress()
+        (progress.isStored, progress.storeVersion) = (true, 7)
+        progress.expiryMilliseconds = later + 3_600_000
+        harness.note(harness.machine.importItem(facts, progress, at: harness.now), "a")
+        #expect(harness.stores.first?.version == 8)
+    }
 }

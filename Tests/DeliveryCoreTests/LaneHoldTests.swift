@@ -122,4 +122,15 @@ struct LaneHoldTests {
         harness.pass(milliseconds: 60_000)
         #expect(gate(harness) == .open)
     }
+
+    @Test func oneLaneIsHeldAndTheOwnerIsWokenForItsProbeAndNotBefore() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.lane = 2 }
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 20_000)
+        let held = harness.now.monotonicNanoseconds
+        #expect(harness.machine.nextLaneWake(after: harness.now) == held + 1_000_000_000)
+        harness.pass(milliseconds: 1_000)
+        #expect(gate(harness, 2) == .probe)
+        #expect(harness.machine.nextLaneWake(after: harness.now) == held + 20_000_000_000)
+    }
 }

@@ -197,4 +197,18 @@ struct ParkedScheduleTests {
         schedule.taken(other!.slot)
         #expect(schedule.next(at: 0) == nil)
     }
+
+    @Test func aReturnWaitsBehindAProbeAndTheProbesShardGetsWhatTheProbeFinds() {
+        var schedule = begun()
+        schedule.resumed(8, shard: 0)
+        schedule.parked(7, shard: 1)
+        schedule.probeWanted(7, shard: 1)
+        let probe = schedule.next(at: 0)!
+        #expect(probe.topic == 7)
+        #expect(found(&schedule, probe, [entry(1, shard: 1)], isEnd: true) == [1: [1]])
+        schedule.taken(3)
+        let look = schedule.next(at: 0)!
+        #expect(look.topic == 8 && look.after == nil)
+        #expect(found(&schedule, look, [entry(2, topic: 8)], isEnd: true) == [0: [2]])
+    }
 }

@@ -145,4 +145,46 @@ struct PartitionArrivalsTests {
         let here = plain.answered(asked.ticket, [FetchedOffset(partition: 1, offset: 9)], at: now)
         #expect(here == .offsets([FetchedOffset(partition: 1, offset: 9)]))
     }
+
+    @Test func aQuestionIsOpenAndAnEarlierOneIsAnsweredAndTheOpenOneStays() throws {
+        var arrivals = PartitionArrivals(mode: .none)
+        arrivals.add([0], at: 0)
+        let nextFirst = arrivals.nextQuestion(at: 0)
+        let first = try #require(nextFirst)
+        arrivals.forget(first.ticket)
+        let nextSecond = arrivals.nextQuestion(at: 0)
+        let second = try #require(nextSecond)
+        let late = arrivals.answered(first.ticket, Self.offsets(first), at: 0)
+        #expect(late == .stale)
+        let none = arrivals.nextQuestion(at: 0)
+        #expect(none == nil, "the second question is open")
+        let answer = arrivals.answered(second.ticket, Self.offsets(second), at: 0)
+        #expect(answer == .offsets(Self.offsets(second)))
+    }
+
+    @Test func aPartitionIsAskedForAloneAndFailsAndThePausesGrowToFiveSeconds() throws {
+        var arrivals = PartitionArrivals(mode: .none)
+        arrivals.add([3], at: 0)
+        var asked: [Int] = []
+        for tenth in 0..<200 {
+            let now = UInt64(tenth) * Self.second / 10
+            guard let question = arrivals.nextQuestion(at: now) else { continue }
+            asked.append(tenth)
+            _ = arrivals.answered(question.ticket, nil, at: now)
+        }
+        #expect(asked == [0, 10, 30, 70, 120, 170])
+    }
+
+    @Test func aPartitionAwaitsItsFormerOwnerAndAnOldRestoreEndsAndTheOwnerIsAwaitedStill() throws {
+        var arrivals = PartitionArrivals(mode: .changelog)
+        arrivals.add([0], at: 0)
+        arrivals.restored(0, at: 0)
+        let next = arrivals.nextQuestion(at: 0)
+        let question = try #require(next)
+        #expect(!question.wantsLogEnds)
+        let answer = arrivals.answered(question.ticket, Self.offsets(question), at: 0)
+        #expect(answer == .settled)
+        let restores = arrivals.restores(at: 0) { _ in false }
+        #expect(restores == ([0], []))
+    }
 }

@@ -10,13 +10,14 @@ import Testing
         var machine: ShardMachine
         var now = DeliveryTime(wallMilliseconds: 1_700_000_000_000, monotonicNanoseconds: 1_000_000_000)
 
-        init(_ mode: StoreMode, index: Int = 0, shards: Int = 1) {
+        init(_ mode: StoreMode, index: Int = 0, shards: Int = 1, room: Int = 16_384) {
             var limits = DeliveryLimits(capacity: 8, knownDevices: 8)
             limits.storeIsDurable = mode.hasStore
             machine = ShardMachine(
                 .init(
                     index: index, shards: shards, mode: mode, delivery: limits,
-                    residency: ResidencyLimits(hasStore: mode.hasStore, capacity: 8, itemsPerLoad: 4),
+                    residency: ResidencyLimits(
+                        hasStore: mode.hasStore, capacity: 8, room: room, itemsPerLoad: 4),
                     seed: 1))
             machine.begin(0, partition: 7, readThrough: 99)
             machine.scanned(0)
@@ -307,6 +308,89 @@ import Testing
         target.machine.begin(0, partition: 8, readThrough: 10)
         #expect(target.machine.takeOver(migration, at: target.now) == .leftOut)
         #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
+    }
+
+    /// A worker that reads the record again after a crash must not send its push under the old token.
+    @Test func aStoredItemDepartsAndItsRecordIsMarked() {
+        var bed = Bed(.changelog, shards: 2)
+        _ = bed.store(100)
+        _ = bed.actions()
+        _ = bed.machine.tokenChanged(
+            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
+        _ = bed.actions()
+        guard let migration = bed.machine.departing else {
+            Issue.record("nothing departs")
+            return
+        }
+        #expect(migration.writing?.write.marks == true)
+        #expect(migration.resident.hasMoved && migration.resident.isMarked)
+    }
+
+    /// The record comes once more after a crash, and the store has its item.
+    @Test func aLoadFindsAPushThatIsHereAndItsEndIsToldToTheStore() {
+        var bed = Bed(.local)
+        _ = bed.machine.arrives(Self.place(100))
+        #expect(bed.machine.admit(bed.facts(100), at: bed.now) == .placed(0))
+        _ = bed.actions()
+        bed.machine.found(Self.device, offset: 100, 0)
+        _ = bed.machine.mustWait(push: Self.device, Self.place(101), .accept)
+        _ = bed.machine.askForLoads(at: bed.now.monotonicNanoseconds)
+        _ = bed.events()
+        let load = bed.machine.takeRequests().loads[0]
+        _ = bed.machine.beginLoad(load, last: 100)
+        let verdict = bed.machine.judge(offset: 100, load)
+        #expect(verdict.restore == Self.place(100))
+        var progress = ItemProgress()
+        progress.dueMilliseconds = bed.now.wallMilliseconds + 3_600_000
+        #expect(bed.machine.restore(bed.facts(100), Self.place(100), progress, at: bed.now) == .repeated)
+        bed.machine.endLoad()
+        _ = bed.events()
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
+        let ends = bed.actions().compactMap { action -> Bool? in
+            if case .finish(0, .cancelled, nil, _, let facts) = action { facts.isStored } else { nil }
+        }
+        #expect(ends == [true])
+    }
+
+    @Test func aPartitionGoesAwayAndAnothersRecordWaitsForNoLoadOfIt() {
+        var bed = Bed(.local)
+        bed.machine.begin(1, partition: 8, readThrough: 99)
+        bed.machine.scanned(1)
+        bed.machine.found(Self.device, offset: 50, 0)
+        bed.machine.abandon(0, at: bed.now)
+        bed.machine.abandonWaiting(0)
+        _ = bed.machine.abandonmentEnded()
+        let place = RecordPlace(partitionSlot: 1, offset: 100)
+        let handle = bed.machine.mustWait(push: Self.device, place, .accept)
+        #expect(handle != nil)
+        _ = bed.machine.askForLoads(at: bed.now.monotonicNanoseconds)
+        #expect(bed.events() == [.proceed(handle!)])
+    }
+
+    /// Items that find no slot say nothing about the room for them.
+    @Test func aLoadFindsNoSlotAndWhatWaitsIsNotRefusedAndTheLoadIsRepeated() {
+        var bed = Bed(.local, room: 4)
+        for offset in 100..<108 {
+            _ = bed.machine.admit(bed.facts(Int64(offset)) { $0.device = Self.other }, at: bed.now)
+        }
+        _ = bed.actions()
+        bed.machine.found(Self.device, offset: 50, 0)
+        _ = bed.machine.mustWait(push: Self.device, Self.place(108), .accept)
+        _ = bed.machine.askForLoads(at: bed.now.monotonicNanoseconds)
+        _ = bed.events()
+        let load = bed.machine.takeRequests().loads[0]
+        _ = bed.machine.beginLoad(load, last: 52)
+        var progress = ItemProgress()
+        progress.dueMilliseconds = bed.now.wallMilliseconds + 3_600_000
+        let first = bed.machine.judge(offset: 50, load)
+        #expect(first.restore == Self.place(50))
+        #expect(bed.machine.restore(bed.facts(50), Self.place(50), progress, at: bed.now) == .leftOut)
+        for offset: Int64 in 51...52 { #expect(bed.machine.judge(offset: offset, load).restore == nil) }
+        bed.machine.endLoad()
+        #expect(bed.events().isEmpty == true)
+        let retry = bed.machine.retryLoadsAt
+        _ = bed.machine.askForLoads(at: retry)
+        #expect(bed.events() == [.load(Self.device, 0, withItems: true)])
     }
 
     @Test func anItemWhosePartitionHasEndedOnBothShardsIsLeftOut() {

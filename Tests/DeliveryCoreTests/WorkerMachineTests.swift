@@ -424,6 +424,8 @@ import Testing
             if case .request(_, .due(_, let items, _)) = action { items } else { nil }
         }
         #expect(due == [[items[0], items[2]]], "Kafka brings the one of offset 200")
+        // Records up to this offset were handed to the shards before.
+        #expect(found.contains(.request(shard: 0, .due(slot: 0, [items[0], items[2]], readThrough: 9))))
     }
 
     /// The topic was made anew, and has fewer records than were committed.
