@@ -50,7 +50,8 @@ let package = Package(
             path: "\(machines)/StreamScheduling", swiftSettings: hot),
         .target(
             name: "DeliveryCore", dependencies: ["CPrefetch", "SluiceModel", "StreamScheduling"],
-            path: "\(machines)/DeliveryCore", swiftSettings: hot),
+            path: "\(machines)/DeliveryCore", exclude: mutations == nil ? ["README.md"] : [],
+            swiftSettings: hot),
 
         // C libraries.
         .systemLibrary(
@@ -75,7 +76,7 @@ let package = Package(
         .target(
             name: "HTTP2",
             dependencies: ["EventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling"],
-            swiftSettings: hot),
+            exclude: ["README.md"], swiftSettings: hot),
         .target(
             name: "APNS", dependencies: ["HTTP2", "SluiceModel", "COpenSSL"],
             swiftSettings: hot),
@@ -85,10 +86,10 @@ let package = Package(
             dependencies: [
                 "CRocksDB", "CRocksDBExtras", "EventLoop", "SluiceModel", tuning,
             ],
-            swiftSettings: hot),
+            exclude: ["README.md"], swiftSettings: hot),
         .target(
             name: "Configuration", dependencies: [.product(name: "Yams", package: "Yams")],
-            swiftSettings: strict),
+            exclude: ["README.md"], swiftSettings: strict),
         .target(
             name: "Gateway",
             dependencies: [
@@ -97,14 +98,14 @@ let package = Package(
                 "RetryStore",
                 .product(name: "Logging", package: "swift-log"),
             ],
-            swiftSettings: hot),
+            exclude: ["README.md"], swiftSettings: hot),
         .target(
             name: "Admin",
             dependencies: [
                 "Configuration", "Gateway", "RetryStore", "SluiceModel", "DeliveryCore",
                 .product(name: "FlyingSocks", package: "FlyingFox"),
             ],
-            swiftSettings: strict),
+            exclude: ["README.md"], swiftSettings: strict),
         .target(
             name: "APNSSimulator",
             dependencies: ["EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],

@@ -39,6 +39,8 @@ def read_sources():
         for directory, _, names in os.walk(os.path.join(SOURCES, module)):
             for name in names:
                 path = os.path.join(directory, name)
+                if not name.endswith(".swift"):
+                    continue
                 with open(path) as file:
                     files[os.path.relpath(path, SOURCES)] = file.read()
     return files
