@@ -1,11 +1,11 @@
-/// What the gateway identifies itself to APNs with. One connection belongs to one credential.
+/// Identity of the gateway towards APNs. Each connection belongs to one credential.
 public enum Credential: Sendable {
     /// Provider tokens signed with a key: any app of the team, all push types.
     case token(TokenCredential)
     /// A TLS client certificate: one app and its extra topics.
     case certificate(CertificateCredential)
 
-    /// Names the credential in logs and metrics; holds nothing secret.
+    /// Name of the credential in logs and metrics; contains nothing secret.
     public var label: String {
         switch self {
         case .token(let token): "key \(token.keyID) of team \(token.teamID)"
@@ -14,7 +14,7 @@ public enum Credential: Sendable {
     }
 }
 
-/// A signing key with the names that Apple gave it (APNs: "Establishing a token-based connection to APNs").
+/// A signing key with the names that Apple assigned (APNs: "Establishing a token-based connection to APNs").
 public struct TokenCredential: Sendable {
     public let keyID: KeyID
     public let teamID: TeamID
@@ -27,12 +27,12 @@ public struct TokenCredential: Sendable {
     }
 }
 
-/// A client certificate (APNs: "Establishing a certificate-based connection to APNs"). The files are read when the
-/// TLS context is made.
+/// A client certificate (APNs: "Establishing a certificate-based connection to APNs"). The files are read when the TLS
+/// context is created.
 public struct CertificateCredential: Sendable, Hashable {
-    /// PEM file with the certificate, followed by its chain if it has one.
+    /// Path of the PEM file with the certificate, followed by its chain if it has one.
     public let certificatePath: String
-    /// PEM file with its private key; may be the same file.
+    /// Path of the PEM file with the private key; may be the same file.
     public let keyPath: String
 
     public init(certificatePath: String, keyPath: String) throws(CredentialError) {
@@ -69,11 +69,11 @@ public struct TeamID: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// A credential setting that can't be right.
+/// An invalid credential setting.
 public struct CredentialError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// The setting's name.
+    /// Name of the setting.
     public let field: String
-    /// What it must be.
+    /// Requirement that the setting violates.
     public let requirement: String
 
     public init(field: String, requirement: String) {

@@ -1,5 +1,5 @@
-/// Which APNs a device token and a credential belong to (the app's `aps-environment` entitlement; TestFlight and
-/// App Store builds are production).
+/// APNs environment of a device token and a credential (the app's `aps-environment` entitlement). TestFlight and App
+/// Store builds are production.
 public enum APNSEnvironment: String, Sendable, CaseIterable {
     case development
     case production
@@ -29,22 +29,22 @@ public enum APNSEnvironment: String, Sendable, CaseIterable {
     }
 
     public static let standardPort: UInt16 = 443
-    /// The same service, for firewalls that tell APNs from other HTTPS by the port.
+    /// Port of the same service, for firewalls that distinguish APNs from other HTTPS by the port.
     public static let alternativePort: UInt16 = 2197
 }
 
-/// A host and port that speak the APNs provider protocol: Apple's, a proxy's or a simulator's.
+/// A host and port with the APNs provider protocol: Apple's, a proxy's or a simulator's.
 public struct APNSEndpoint: Sendable, Hashable, CustomStringConvertible {
     public let host: String
     public let port: UInt16
 
-    /// One of Apple's.
+    /// Creates the endpoint of an Apple environment.
     public init(_ environment: APNSEnvironment, alternativePort: Bool = false) {
         host = environment.host
         port = alternativePort ? APNSEnvironment.alternativePort : APNSEnvironment.standardPort
     }
 
-    /// Any other.
+    /// Creates any other endpoint. Throws when the host or the port is invalid.
     public init(host: String, port: UInt16) throws(CredentialError) {
         guard !host.isEmpty, !host.utf8.contains(where: { $0 <= 0x20 || $0 == 0x2F || $0 == 0x7F }) else {
             throw CredentialError(

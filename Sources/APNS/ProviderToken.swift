@@ -1,21 +1,21 @@
-/// A provider token: the JSON web token that authorises requests on token connections
-/// (APNs: "Establishing a token-based connection to APNs"; RFC 7515, ES256 of RFC 7518).
+/// A provider token: the JSON web token that authorises requests on token connections. See APNs: "Establishing a
+/// token-based connection to APNs"; RFC 7515, ES256 of RFC 7518.
 ///
-/// Immutable and shared. Its text is a secret for an hour: it shows in no description.
+/// Immutable and shared. Its text is a secret for an hour, so no description shows it.
 public struct ProviderToken: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible {
-    /// Counts the tokens of one source, from 1. Two tokens of one source are the same if this is.
+    /// Number of the token within its source, from 1. Tokens of one source with equal generations are the same.
     public let generation: UInt64
-    /// `iat`, seconds since 1970.
+    /// Issue time (`iat`), in seconds since 1970.
     public let issuedAtSeconds: Int64
     /// Value of the `authorization` header: `bearer` and the token.
     public let authorization: [UInt8]
 
-    /// The token alone.
+    /// Text of the token, without `bearer`.
     public var text: ArraySlice<UInt8> { authorization.dropFirst(Self.scheme.count) }
 
     private static let scheme = Array("bearer ".utf8)
 
-    /// Signs a new token.
+    /// Signs a new token. Throws when signing fails.
     init(credential: TokenCredential, issuedAtSeconds: Int64, generation: UInt64) throws(SigningKeyError) {
         // Identifiers are letters and digits, so nothing needs escaping.
         let header = "{\"alg\":\"ES256\",\"kid\":\"\(credential.keyID)\"}"
@@ -38,7 +38,7 @@ public struct ProviderToken: Sendable, Equatable, CustomStringConvertible, Custo
     private static let alphabet = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
 
-    /// RFC 4648 §5, without padding (RFC 7515 §2).
+    /// Encodes as in RFC 4648 §5, without padding (RFC 7515 §2).
     static func base64URL(_ bytes: some Collection<UInt8>) -> [UInt8] {
         var text: [UInt8] = []
         text.reserveCapacity((bytes.count * 4 + 2) / 3)

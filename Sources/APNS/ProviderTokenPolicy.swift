@@ -1,5 +1,5 @@
-/// What two clocks say. Tokens are dated by the wall clock, which can step; how often they are renewed is measured
-/// by a monotonic one, which can't.
+/// Readings of two clocks. The wall clock, which can step, dates tokens. The monotonic clock, which can't step,
+/// measures how often tokens are renewed.
 public struct ClockReading: Sendable, Equatable {
     /// Seconds since 1970.
     public var wallSeconds: Int64
@@ -12,59 +12,59 @@ public struct ClockReading: Sendable, Equatable {
     }
 }
 
-/// When a provider token is renewed. Pure: it is told what happened and when, and answers what to do.
+/// Decides when a provider token is renewed. Pure: the owner reports events with their times, and the policy answers.
 ///
-/// APNs refuses tokens dated more than an hour ago, and renewals more often than every 20 minutes
-/// (APNs: "Establishing a token-based connection to APNs"). So:
+/// APNs refuses tokens dated more than an hour ago, and renewals more often than every 20 minutes. See APNs:
+/// "Establishing a token-based connection to APNs". The decision depends on the token's age:
 ///
 ///     age      0 ───────────── 20 min ──────────── 50 min ──── 55 min ──── 60 min
 ///              keep, whatever    renew if refused    renew       renew      dead
 ///              anyone says       or the clock          │         also after
 ///                                stepped               │         "too many updates"
 ///
-/// The clock stepped when the token's date is in the future by more than the tolerance, or older than its
-/// age by the monotonic clock would have it.
+/// The clock stepped when the token's date is in the future by more than the tolerance. The clock also stepped when the
+/// date is older than the token's age by the monotonic clock.
 public struct ProviderTokenPolicy: Sendable, Equatable {
-    /// Seconds each.
+    /// Settings of the policy, in seconds each.
     public struct Settings: Sendable, Equatable {
         /// Age at which a token is renewed.
         public var refreshAfter: Int64 = 50 * 60
-        /// Never sooner than this after the last renewal.
+        /// Shortest time between two renewals.
         public var minimumInterval: Int64 = 20 * 60
-        /// Renewed at this age at the latest, also when APNs complained about too many updates.
+        /// Latest age of renewal, also when APNs complained about too many updates.
         public var latestRefresh: Int64 = 55 * 60
-        /// How far the token's date may lie in the future after the clock went back.
+        /// Largest distance of the token's date into the future after the clock went back.
         public var futureTolerance: Int64 = 5 * 60
-        /// After signing failed, until it is tried again.
+        /// Time between a failed signing and its retry.
         public var failureRetry: Int64 = 30
 
         public init() {}
     }
 
     public enum Decision: Sendable, Equatable {
-        /// Sign a token dated now, then say ``minted(at:)`` or ``mintFailed(at:)``.
+        /// Sign a token dated now, then report ``minted(at:)`` or ``mintFailed(at:)``.
         case mint
-        /// Go on with the token that there is.
+        /// Continue with the present token.
         case keep
     }
 
-    /// What follows from APNs refusing a token as expired.
+    /// Result when APNs refuses a token as expired.
     public enum Refusal: Sendable, Equatable {
         /// The next decision is to mint.
         case renew
-        /// The token is too young to be renewed; it may be in so many seconds. A token this young can't have expired:
-        /// the clock is wrong, here or there, and an operator should know.
+        /// The token is too young to be renewed; it may be renewed after so many seconds. A token this young can't have
+        /// expired. The clock is wrong, here or at Apple, and an operator should know.
         case tooYoung(seconds: Int64)
     }
 
-    /// While nothing happens there is nothing to decide: until `quietUntil`, and then for as long as it is before
-    /// `monotonicDeadline` with the wall clock inside `wall`.
+    /// Time during which no decision is needed unless an event happens. The time lasts until `quietUntil`. It continues
+    /// before `monotonicDeadline` while the wall clock is inside `wall`.
     public struct Validity: Sendable, Equatable {
         public var quietUntil: Int64
         public var monotonicDeadline: Int64
         public var wall: Range<Int64>
 
-        /// Whether the token holds without asking the policy.
+        /// Whether the token is valid without asking the policy.
         public func covers(_ now: ClockReading) -> Bool {
             if now.monotonicSeconds < quietUntil { return true }
             return now.monotonicSeconds < monotonicDeadline && wall.contains(now.wallSeconds)
@@ -75,13 +75,13 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         var issuedAt: Int64
         var mintedAt: Int64
         var isRefused = false
-        /// Monotonic; no renewal before it.
+        /// Monotonic time in seconds before which no renewal happens.
         var notBefore: Int64
     }
 
     public let settings: Settings
     private var held: Held?
-    /// Monotonic; set while signing fails.
+    /// Monotonic time in seconds of the next signing attempt; set while signing fails.
     private var nextTry: Int64?
 
     public init(_ settings: Settings = Settings()) {
@@ -94,7 +94,7 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         return validity.covers(now) ? .keep : .mint
     }
 
-    /// A token dated `now.wallSeconds` was signed.
+    /// Records that a token dated `now.wallSeconds` was signed.
     public mutating func minted(at now: ClockReading) {
         held = Held(
             issuedAt: now.wallSeconds, mintedAt: now.monotonicSeconds,
@@ -102,12 +102,12 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         nextTry = nil
     }
 
-    /// Signing failed; the old token, if there is one, stays in use.
+    /// Records that signing failed; an old token stays in use.
     public mutating func mintFailed(at now: ClockReading) {
         nextTry = now.monotonicSeconds &+ settings.failureRetry
     }
 
-    /// APNs answered ExpiredProviderToken to the token that is held.
+    /// Records that APNs answered ExpiredProviderToken to the present token.
     public mutating func refusedAsExpired(at now: ClockReading) -> Refusal {
         guard var current = held else { return .renew }
         current.isRefused = true
@@ -116,7 +116,8 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         return wait > 0 ? .tooYoung(seconds: wait) : .renew
     }
 
-    /// APNs answered TooManyProviderTokenUpdates: keep the token for another minimum interval, but not until it dies.
+    /// Records that APNs answered TooManyProviderTokenUpdates. Keeps the token for another minimum interval, but at
+    /// most until its latest refresh.
     public mutating func tooManyUpdates(at now: ClockReading) {
         guard var current = held else { return }
         let rest = min(
@@ -125,7 +126,7 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         held = current
     }
 
-    /// How long the token that is held needs no decision.
+    /// Time during which the present token needs no decision.
     public var validity: Validity {
         guard let held else { return Validity(quietUntil: .min, monotonicDeadline: .min, wall: 0..<0) }
         let quiet = nextTry.map { max($0, held.notBefore) } ?? held.notBefore

@@ -1,11 +1,11 @@
 import Glibc
 import Synchronization
 
-/// The provider tokens of one signing key and team, shared by all connections and event loops: APNs wants one
-/// token per key everywhere, renewed between every 20 and every 60 minutes.
+/// The provider tokens of one signing key and team, shared by all connections and event loops. APNs wants one token per
+/// key everywhere, renewed every 20 to 60 minutes.
 ///
-/// Readers keep the ``ProviderToken`` they have and ask ``renewed(since:at:)`` once per loop turn or before a batch:
-/// four atomic loads, no lock, unless there is something to do. The lock is held while a token is signed
+/// Readers keep their ``ProviderToken`` and call ``renewed(since:at:)`` once per loop turn or before a batch. The call
+/// costs at most five atomic loads and no lock, unless a decision is due. The lock is held while a token is signed
 /// (less than a millisecond, once in 50 minutes).
 public final class ProviderTokenSource: Sendable {
     private struct State {
@@ -14,19 +14,19 @@ public final class ProviderTokenSource: Sendable {
         var failure: SigningKeyError?
     }
 
-    /// What follows from ExpiredProviderToken.
+    /// Result of ExpiredProviderToken.
     public enum Expiry: Sendable, Equatable {
-        /// A newer token is there already, or the next ``renewed(since:at:)`` brings one.
+        /// A newer token exists, or the next ``renewed(since:at:)`` signs a newer token.
         case renewed
-        /// The token is too young to have expired: compare the clocks. It may be renewed in so many seconds.
+        /// The token is too young to have expired: compare the clocks. It may be renewed after so many seconds.
         case tooYoung(seconds: Int64)
     }
 
     public let credential: TokenCredential
 
     private let state: Mutex<State>
-    // Written under the lock, read without. A reader that sees some of them old and some new decides at worst to
-    // take the lock for nothing, or to look again at its next turn.
+    // Written under the lock, read without the lock. A reader may see some old and some new values. At worst the reader
+    // takes the lock for nothing, or checks again at its next turn.
     private let currentGeneration = Atomic<UInt64>(0)
     private let quietUntil = Atomic<Int64>(.min)
     private let monotonicDeadline = Atomic<Int64>(.min)
@@ -38,12 +38,12 @@ public final class ProviderTokenSource: Sendable {
         state = Mutex(State(policy: ProviderTokenPolicy(settings)))
     }
 
-    /// The generation of the newest token; 0 before the first.
+    /// Generation of the newest token; 0 before the first token.
     public var generation: UInt64 { currentGeneration.load(ordering: .acquiring) }
 
-    /// The token to use now; signs one if it is time. Takes the lock.
+    /// Returns the token to use now; signs a new token if a renewal is due. Takes the lock.
     ///
-    /// Throws only when there is no token at all; a failure to renew keeps the old one and is told by ``failure``.
+    /// Throws only when no token exists at all. If a renewal fails, the old token stays and ``failure`` has the error.
     public func current(at now: ClockReading) throws(SigningKeyError) -> ProviderToken {
         let result = state.withLock { state -> Result<ProviderToken, SigningKeyError> in
             if state.policy.decide(at: now) == .mint { mint(&state, at: now) }
@@ -53,7 +53,8 @@ public final class ProviderTokenSource: Sendable {
         return try result.get()
     }
 
-    /// A token newer than `generation`, or nil when that is still the one to use. No lock in the second case.
+    /// Returns a token newer than `generation`, or nil when that token is still the one to use. Nil usually takes no
+    /// lock.
     public func renewed(
         since generation: UInt64, at now: ClockReading
     ) throws(SigningKeyError) -> ProviderToken? {
@@ -62,8 +63,8 @@ public final class ProviderTokenSource: Sendable {
         return token.generation == generation ? nil : token
     }
 
-    /// APNs answered ExpiredProviderToken to a request with the token of `generation`. The connection is unusable then
-    /// and must be replaced; the request is sent again with the token that ``renewed(since:at:)`` gives.
+    /// Records that APNs answered ExpiredProviderToken to a request with the token of `generation`. The connection is
+    /// then unusable and must be replaced. Send the request again with the token of ``renewed(since:at:)``.
     public func expired(generation: UInt64, at now: ClockReading) -> Expiry {
         state.withLock { state in
             guard state.token?.generation == generation else { return .renewed }
@@ -76,7 +77,8 @@ public final class ProviderTokenSource: Sendable {
         }
     }
 
-    /// APNs answered TooManyProviderTokenUpdates: the token stays; the connection needs a rest or a replacement.
+    /// Records that APNs answered TooManyProviderTokenUpdates. The token stays; the connection needs a rest or a
+    /// replacement.
     public func tooManyUpdates(at now: ClockReading) {
         state.withLock { state in
             state.policy.tooManyUpdates(at: now)
@@ -84,7 +86,7 @@ public final class ProviderTokenSource: Sendable {
         }
     }
 
-    /// Why the last attempt to sign failed; nil when it did not.
+    /// Error of the last attempt to sign; nil when the attempt succeeded.
     public var failure: SigningKeyError? { state.withLock { $0.failure } }
 
     private func isQuiet(at now: ClockReading) -> Bool {
@@ -119,7 +121,7 @@ public final class ProviderTokenSource: Sendable {
 }
 
 extension ClockReading {
-    /// Both clocks of this machine, now.
+    /// Reads both clocks of this machine.
     public static func now() -> ClockReading {
         var wall = timespec()
         var monotonic = timespec()

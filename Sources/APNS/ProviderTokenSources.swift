@@ -1,7 +1,7 @@
 import Synchronization
 
-/// The provider token sources of a process: one per key and team, whoever asks for it, so that two apps or pools that
-/// use the same key never sign two tokens (APNs counts the updates of a team together).
+/// The provider token sources of a process: a shared source per key and team. Two apps or pools that use the same key
+/// never sign two tokens, because APNs counts the updates of a team together.
 public final class ProviderTokenSources: Sendable {
     private struct Name: Hashable {
         var keyID: KeyID
@@ -15,7 +15,7 @@ public final class ProviderTokenSources: Sendable {
         self.settings = settings
     }
 
-    /// The source for a credential. Throws when another key is already in use under the same key id and team id.
+    /// Returns the source for a credential. Throws when the same key id and team id already stand for another key.
     public func source(for credential: TokenCredential) throws(CredentialError) -> ProviderTokenSource {
         let name = Name(keyID: credential.keyID, teamID: credential.teamID)
         let source = sources.withLock { sources -> ProviderTokenSource in

@@ -1,11 +1,11 @@
 import HTTP2
 import SluiceModel
 
-/// Writes the header blocks of device pushes (APNs: SNR, "Sending notification requests") for the connections of
-/// one pool. What repeats (authority, provider token, topic, push type, priority) enters the connection's header
-/// table once; what belongs to one device never does (CON's guidance on HPACK). Loop's thread only.
+/// Writes the header blocks of device pushes for the connections of one pool (APNs: "Sending notification requests to
+/// APNs"). Repeated fields (authority, provider token, topic, push type, priority) enter the connection's header table
+/// once. Fields of a single device never enter the table. Loop's thread only.
 public final class PushRequestEncoder {
-    /// The topic of an app as these pools know it; looked up once, not per push.
+    /// Topic of an app in this encoder; looked up once, not per push.
     public struct Topic {
         fileprivate var index: Int
     }
@@ -19,7 +19,7 @@ public final class PushRequestEncoder {
     private let expiration: StableFields.ID
     private let collapseIdentifier: StableFields.ID
     private var topicFields: [StableFields.ID] = []
-    /// By topic, push type and priority; made when first needed.
+    /// Templates by topic, push type and priority; nil until first used.
     private var templates: [StableFields.TemplateID?] = []
 
     private static let pushTypeCount = PushType.allCases.count
@@ -29,7 +29,7 @@ public final class PushRequestEncoder {
     private static let methodPost: UInt8 = 3
     private static let schemeHTTPS: UInt8 = 7
 
-    /// - Parameter authority: the server's name, with its port where that is not 443.
+    /// - Parameter authority: Name of the server, with its port if the port is not 443.
     public init(fields: StableFields, authority: String) {
         self.fields = fields
         self.authority = fields.add(name: ":authority", value: Array(authority.utf8))
@@ -44,7 +44,7 @@ public final class PushRequestEncoder {
         collapseIdentifier = fields.add(name: "apns-collapse-id")
     }
 
-    /// Makes a topic known.
+    /// Adds a topic.
     public func topic(_ name: UnsafeRawBufferPointer) -> Topic {
         topicFields.append(fields.add(name: "apns-topic", value: Array(name)))
         templates.append(
@@ -52,8 +52,7 @@ public final class PushRequestEncoder {
         return Topic(index: topicFields.count - 1)
     }
 
-    /// Sets the `authorization` of the requests from now on, `bearer` included; never called on certificate
-    /// connections.
+    /// Sets the `authorization` of later requests, `bearer` included; never called on certificate connections.
     public func setAuthorization(_ value: [UInt8]) {
         if let authorization {
             fields.replace(authorization, value: value)
@@ -63,8 +62,8 @@ public final class PushRequestEncoder {
         }
     }
 
-    /// Writes the header block of one push. `collapsesByIdentifier`: one without a collapse identifier gets its
-    /// `apns-id` as one, so that a repeat replaces it on the device.
+    /// Writes the header block of one push. With `collapsesByIdentifier`, a push without a collapse identifier uses its
+    /// `apns-id`. A repeat then replaces the push on the device.
     public func encode(
         _ push: borrowing PushJob, topic: Topic, collapsesByIdentifier: Bool = false,
         into block: inout HeaderBlockEncoder

@@ -1,18 +1,18 @@
 import COpenSSL
 
-/// A provider token signing key: EC on P-256, from the .p8 file (PKCS #8 PEM) that Apple issues
-/// (APNs: "Establishing a token-based connection to APNs").
+/// A provider token signing key: EC on P-256, from the .p8 file (PKCS #8 PEM) that Apple issues. See APNs:
+/// "Establishing a token-based connection to APNs".
 ///
-/// Owns the OpenSSL key and frees it. The key never leaves it and never shows in text.
-// Sendable: `handle` is set once, never changed, and freed only when the last reference is gone. OpenSSL allows
-// concurrent signing with one EVP_PKEY as long as each caller has its own EVP_MD_CTX, which `sign` creates.
+/// Owns the OpenSSL key and frees it. The key never leaves the object and never shows in text.
+// Sendable: `handle` is set once, never changed, and freed only with the last reference. OpenSSL allows concurrent
+// signing with one EVP_PKEY while each caller has its own EVP_MD_CTX. `sign` creates such a context.
 public final class SigningKey: @unchecked Sendable, CustomStringConvertible {
     private let handle: OpaquePointer
 
-    /// The length of an ES256 signature: r and s, 32 bytes each (RFC 7518 §3.4).
+    /// Length of an ES256 signature in bytes: r and s, 32 bytes each (RFC 7518 §3.4).
     public static let signatureLength = 64
 
-    /// Reads the key from a file.
+    /// Reads the key from a file. Throws when the file is unreadable or not a valid key.
     public convenience init(path: String) throws(SigningKeyError) {
         var bytes: [UInt8]
         do throws(SigningKeyError) {
@@ -28,15 +28,15 @@ public final class SigningKey: @unchecked Sendable, CustomStringConvertible {
         }
     }
 
-    /// Takes the key from PEM text.
+    /// Reads the key from PEM text. Throws when the text is not a valid key.
     public init(pem: [UInt8]) throws(SigningKeyError) {
         handle = try SigningKeyFile.parse(pem)
     }
 
     deinit { EVP_PKEY_free(handle) }
 
-    /// The ES256 signature (ECDSA on P-256 with SHA-256) of `message` as JOSE wants it: r and s, 32 bytes each,
-    /// big-endian (RFC 7518 §3.4). Any thread.
+    /// Returns the ES256 signature (ECDSA on P-256 with SHA-256) of `message` in JOSE form. The form is r and s, 32
+    /// bytes each, big-endian (RFC 7518 §3.4). Throws when OpenSSL fails. Any thread.
     public func sign(_ message: [UInt8]) throws(SigningKeyError) -> [UInt8] {
         ERR_clear_error()
         guard let context = EVP_MD_CTX_new() else { throw failure() }
@@ -52,7 +52,7 @@ public final class SigningKey: @unchecked Sendable, CustomStringConvertible {
         return raw
     }
 
-    /// The public half as SubjectPublicKeyInfo in DER (RFC 5280 §4.1), for who verifies tokens.
+    /// Returns the public half as SubjectPublicKeyInfo in DER (RFC 5280 §4.1), for verifying tokens; empty on failure.
     public func publicKey() -> [UInt8] {
         let length = i2d_PUBKEY(handle, nil)
         guard length > 0 else { return [] }
@@ -71,7 +71,7 @@ public final class SigningKey: @unchecked Sendable, CustomStringConvertible {
 
     public var description: String { "signing key (EC P-256)" }
 
-    /// OpenSSL's DER sequence of r and s as 2 × 32 bytes; nil when it isn't one.
+    /// Converts OpenSSL's DER sequence of r and s to 2 × 32 bytes; returns nil for other input.
     private static func raw(fromDER encoded: ArraySlice<UInt8>) -> [UInt8]? {
         let parsed = encoded.withUnsafeBufferPointer { buffer -> OpaquePointer? in
             var cursor = buffer.baseAddress

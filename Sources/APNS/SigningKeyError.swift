@@ -1,29 +1,29 @@
-/// Why a provider signing key (.p8) can't be used: what is wrong, where, and what to do.
+/// Error of a provider signing key (.p8): its cause, its file and the remedy.
 public struct SigningKeyError: Error, Sendable, Equatable, CustomStringConvertible {
     public enum Problem: Sendable, Equatable {
-        /// The file can't be opened or read; the system's reason.
+        /// The file can't be opened or read; contains the system's reason.
         case unreadable(String)
         case empty
-        /// Larger than any key, in bytes.
+        /// The file is larger than 64 KB, which no key needs.
         case tooLarge
-        /// No `-----BEGIN` in it.
+        /// The text contains no `-----BEGIN`.
         case notPEM
-        /// PEM without a private key; the label of what it has instead.
+        /// The PEM contains no private key; contains the label that was found instead.
         case noPrivateKey(found: String)
-        /// Needs a passphrase.
+        /// The key needs a passphrase.
         case encrypted
-        /// PEM that OpenSSL can't decode; OpenSSL's reason.
+        /// OpenSSL can't decode the PEM; contains OpenSSL's reason.
         case malformed(String)
-        /// A private key of another kind, such as RSA.
+        /// The private key has another kind, such as RSA.
         case notEllipticCurve(found: String)
-        /// On another curve than P-256.
+        /// The key is on another curve than P-256.
         case wrongCurve(found: String)
-        /// OpenSSL could not sign; its reason.
+        /// OpenSSL could not sign; contains OpenSSL's reason.
         case signingFailed(String)
     }
 
     public let problem: Problem
-    /// The file it was read from, if it was one.
+    /// File that the key was read from; nil when the key was not read from a file.
     public let path: String?
 
     public init(_ problem: Problem, path: String? = nil) {

@@ -1,9 +1,9 @@
 import COpenSSL
 import Glibc
 
-/// Reading and checking of .p8 files for ``SigningKey``.
+/// Reads and checks .p8 files for ``SigningKey``.
 enum SigningKeyFile {
-    /// Apple's are 257 bytes; more than this is something else.
+    /// Largest size in bytes. Apple's files are 257 bytes; a larger file is something else.
     static let largest = 64 * 1024
 
     static func read(_ path: String) throws(SigningKeyError) -> [UInt8] {
@@ -31,7 +31,7 @@ enum SigningKeyFile {
         return content
     }
 
-    /// The key, owned by the caller.
+    /// Returns the key, which the caller owns. Throws when the PEM has no usable P-256 private key.
     static func parse(_ pem: [UInt8]) throws(SigningKeyError) -> OpaquePointer {
         guard !pem.isEmpty else { throw SigningKeyError(.empty) }
         guard pem.count <= largest else { throw SigningKeyError(.tooLarge) }
@@ -42,7 +42,7 @@ enum SigningKeyFile {
             throw SigningKeyError(.malformed(libraryReason()))
         }
         defer { BIO_free(input) }
-        // Without a callback OpenSSL would ask for a passphrase on the terminal.
+        // Without a callback OpenSSL would request a passphrase on the terminal.
         guard let key = PEM_read_bio_PrivateKey(input, nil, { _, _, _, _ in -1 }, nil) else {
             throw SigningKeyError(.malformed(libraryReason()))
         }
@@ -84,7 +84,7 @@ enum SigningKeyFile {
         guard curve == "prime256v1" else { throw SigningKeyError(.wrongCurve(found: curve)) }
     }
 
-    /// The oldest entry of OpenSSL's error queue; the queue is empty afterwards.
+    /// Returns the reason of the oldest entry in OpenSSL's error queue, and clears the queue.
     static func libraryReason() -> String {
         let code = ERR_get_error()
         ERR_clear_error()

@@ -3,13 +3,13 @@ import Glibc
 import HTTP2
 import SluiceModel
 
-/// What a connection is bound to, and the provider tokens that it has shown (APNs: TOK).
+/// The credential that a connection is bound to, and the provider tokens that the connection has presented.
 ///
-/// One team for each connection; after a team's key no topic-specific key; after a topic-specific key only that one and
-/// its one related key. A token that is new on the connection may not come sooner than 20 minutes after the one before;
-/// the keys of a related pair are counted apart, all others together.
+/// Each connection has one team. After a team's key, no topic-specific key is accepted. After a topic-specific key,
+/// only that key and its one related key are accepted. A token that is new on the connection must be at least 20
+/// minutes later than the one before. The keys of a related pair are counted apart, all others together.
 struct ConnectionCredential {
-    /// A token that was accepted on this connection.
+    /// Token that was accepted on this connection.
     private struct Seen {
         var bytes: [UInt8]
         var token: VerifiedToken
@@ -22,7 +22,7 @@ struct ConnectionCredential {
     /// Whether a token was accepted.
     var isBound: Bool { !seen.isEmpty }
 
-    /// Judges the `authorization` of a request. `absent` if it is good.
+    /// Checks the `authorization` of a request. Returns `absent` for a good one.
     mutating func check(
         _ authorization: UnsafeRawBufferPointer?, topic: UnsafeRawBufferPointer?, shard: SimulatorShard
     ) -> Reason {
@@ -79,7 +79,8 @@ struct ConnectionCredential {
         return isTopicSpecific ? .unrelatedKeyIdInToken : nil
     }
 
-    /// A topic-specific key is good for its topics, with every suffix.
+    /// Returns nil when the token's key is good for the topic. A topic-specific key is good for its topics, with every
+    /// suffix.
     private func checkTopic(
         _ topic: UnsafeRawBufferPointer?, _ token: VerifiedToken, _ shard: SimulatorShard
     ) -> Reason? {
@@ -89,7 +90,7 @@ struct ConnectionCredential {
 }
 
 extension UnsafeRawBufferPointer {
-    /// What follows `bearer `, of which the case does not matter.
+    /// Bytes after `bearer `, whose case does not matter; nil without that prefix.
     fileprivate var droppingBearer: UnsafeRawBufferPointer? {
         let scheme: StaticString = "bearer "
         guard count > 7 else { return nil }

@@ -1,7 +1,7 @@
 import EventLoop
 import SluiceModel
 
-/// An answer that waits for its time.
+/// Answer that waits for its time.
 struct DelayedAnswer {
     var due: UInt64
     var stream: Int32
@@ -29,7 +29,7 @@ final class DelayQueue: TimerHandler {
         arm()
     }
 
-    /// Drops all answers, when there is nobody left to get them.
+    /// Drops all answers, when no client is left to receive them.
     func removeAll() {
         if let timer { loop.cancel(timer) }
         timer = nil

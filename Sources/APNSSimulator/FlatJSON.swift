@@ -6,7 +6,7 @@ struct FlatJSON {
         case number(String)
         case other
 
-        /// A whole number of seconds. Clients were seen to send it as a string, too.
+        /// Whole number of seconds; nil for other values. Clients were seen to send the number as a string, too.
         var seconds: Int64? {
             switch self {
             case .text(let text): Int64(text)
@@ -20,7 +20,7 @@ struct FlatJSON {
 
     subscript(name: String) -> Value? { values[name] }
 
-    /// nil for anything that is not a flat object, and for one that names a member twice.
+    /// Returns nil for anything that is not a flat object, and for an object that names a member twice.
     static func parse(_ bytes: [UInt8]) -> FlatJSON? {
         var reader = Reader(bytes: bytes)
         var object = FlatJSON()
@@ -74,7 +74,7 @@ struct FlatJSON {
                 ? .number(word) : nil
         }
 
-        /// A string; escapes other than `\uXXXX` are known.
+        /// Reads a string. Escapes other than `\uXXXX` are known.
         mutating func string() -> String? {
             guard take("\"") else { return nil }
             var text: [UInt8] = []

@@ -5,9 +5,9 @@ import HTTP2
 final class NullHandler: ServerRequestHandler {
     private let counters: SimulatorCounters
     private let delay: NullDelay?
-    /// nil once the connection is closed; until then the connection owns this handler.
+    /// Nil once the connection is closed. Until then the connection owns this handler.
     private var connection: ServerConnection?
-    /// Its place in ``NullDelay``.
+    /// The handler's place in ``NullDelay``.
     private var index: UInt32 = 0
 
     init(counters: SimulatorCounters, delay: NullDelay?, connection: ServerConnection) {
@@ -42,11 +42,11 @@ final class NullHandler: ServerRequestHandler {
     }
 }
 
-/// Answers that wait for a fixed delay, in null mode: as the delay is the same for all they come due in the order in
-/// which they were asked for, so a ring behind one timer does. Nothing is allocated per request.
+/// Answers that wait for a fixed delay, in null mode. Equal delays fall due in the order of the requests, so a ring
+/// behind one timer is enough. Nothing is allocated per request.
 ///
-/// Due times are rounded up to 131 µs, so that answers that are due together leave in full TLS records: an answer comes
-/// that much late at most, half of it on average, and what a busy loop adds. Loop's thread only.
+/// Due times are rounded up to 131 µs, so that answers due together leave in full TLS records. An answer is late by at
+/// most that much, by half on average, plus the delay of a busy loop. Loop's thread only.
 final class NullDelay: TimerHandler {
     private struct Entry {
         var due: UInt64
@@ -54,7 +54,8 @@ final class NullDelay: TimerHandler {
         var handler: UInt32
     }
 
-    /// A connection's place stays taken until its last answer has left the ring, so that no answer goes astray.
+    /// A connection's place stays taken until its last answer has left the ring, so that no answer reaches another
+    /// connection.
     private struct Place {
         var handler: NullHandler?
         var waiting = 0
@@ -63,7 +64,7 @@ final class NullDelay: TimerHandler {
     private let loop: EventLoop
     private let delay: UInt64
     private var ring: UnsafeMutableBufferPointer<Entry>
-    /// Both only rise; the ring's size is a power of two.
+    /// Positions that only rise. The ring's size is a power of two.
     private var head = 0
     private var tail = 0
     private var places: [Place] = []
@@ -72,7 +73,7 @@ final class NullDelay: TimerHandler {
 
     private static let grid: UInt64 = 1 << 17
 
-    /// - Parameter delay: nanoseconds.
+    /// - Parameter delay: delay in nanoseconds.
     init(loop: EventLoop, delay: UInt64) {
         self.loop = loop
         self.delay = delay
@@ -95,7 +96,7 @@ final class NullDelay: TimerHandler {
 
     func add(stream: Int32, of handler: UInt32) {
         if tail - head == ring.count { grow() }
-        // Not the turn's beginning: a turn that reads many requests takes as long as some of them wait.
+        // The time is read anew, because a turn that reads many requests takes as long as some of them wait.
         let due = (MonotonicTime.read().nanoseconds + delay + Self.grid - 1) & ~(Self.grid - 1)
         ring[tail & (ring.count - 1)] = Entry(due: due, stream: stream, handler: handler)
         tail += 1
@@ -103,7 +104,7 @@ final class NullDelay: TimerHandler {
         if timer == nil { arm() }
     }
 
-    /// Drops all answers, when there is nobody left to get them.
+    /// Drops all answers, when no client is left to receive them.
     func removeAll() {
         if let timer { loop.cancel(timer) }
         timer = nil

@@ -2,23 +2,23 @@ import COpenSSL
 import HTTP2
 import SluiceModel
 
-/// What a provider token says, after its signature was found good.
+/// Content of a provider token whose signature was found good.
 struct VerifiedToken: Equatable {
     var keyID: String
     var teamID: String
-    /// `iat`, UNIX seconds.
+    /// `iat` in UNIX seconds.
     var issuedAt: Int64
-    /// Index of the key that signed it; nil if any key is accepted.
+    /// Index of the key that signed the token; nil if any key is accepted.
     var key: Int?
 }
 
-/// Checks provider tokens (APNs: TOK; JWS, RFC 7515): ES256 only, kid, iss and iat, signature as r‖s or, as one of
-/// Apple's examples makes it, as DER. Age is not checked here, because it changes while the token does not.
+/// Checks provider tokens (JWS, RFC 7515): ES256 only, kid, iss and iat. The signature is r‖s or, as in one of Apple's
+/// examples, DER. The age is not checked here, because it changes while the token does not.
 struct ProviderTokenVerifier: ~Copyable {
     private let keys: [SimulatorKey]?
-    /// The public keys of `keys`; freed in deinit.
+    /// Public keys of `keys`; freed in deinit.
     private let handles: [OpaquePointer]
-    /// Far enough for every date, and small enough to be calculated with.
+    /// Latest accepted time: far enough for every date, and small enough for calculations.
     private static let latestTime: Int64 = 1 << 40
 
     init(_ policy: SimulatorOptions.ProviderTokens) throws {
@@ -52,7 +52,7 @@ struct ProviderTokenVerifier: ~Copyable {
 
     func key(_ index: Int) -> SimulatorKey? { keys?[index] }
 
-    /// The token's content, or nil for one that APNs answers with `InvalidProviderToken`.
+    /// Returns the token's content; nil for a token that APNs answers with `InvalidProviderToken`.
     func verify(_ token: UnsafeRawBufferPointer) -> VerifiedToken? {
         guard let firstDot = token.firstIndex(of: UInt8(ascii: ".")),
             let secondDot = token[(firstDot + 1)...].firstIndex(of: UInt8(ascii: ".")),
@@ -79,7 +79,7 @@ struct ProviderTokenVerifier: ~Copyable {
         return verified
     }
 
-    /// Key and team identifiers have ten letters or digits.
+    /// Returns whether the text has ten letters or digits, as key and team identifiers have.
     static func isIdentifier(_ text: String) -> Bool {
         text.utf8.count == 10
             && text.utf8.allSatisfy {
@@ -89,7 +89,7 @@ struct ProviderTokenVerifier: ~Copyable {
 
     private static func load(_ key: SimulatorKey) throws -> OpaquePointer {
         let handle: OpaquePointer
-        // Named, because a handle lives to the end of its scope, but a temporary one does not outlive `.pointer`.
+        // Named, because a handle lives to the end of its scope, but a temporary handle does not outlive `.pointer`.
         let bio = try BIOHandle(reading: key.key)
         if let publicKey = PEM_read_bio_PUBKEY(bio.pointer, nil, nil, nil) {
             handle = publicKey
@@ -105,7 +105,7 @@ struct ProviderTokenVerifier: ~Copyable {
         return handle
     }
 
-    /// The signature in OpenSSL's form: what 64 bytes mean as r‖s, and what they mean as DER.
+    /// Returns the signature in OpenSSL's form: 64 bytes read as r‖s, and the bytes read as DER.
     private static func derForms(of signature: [UInt8]) -> [[UInt8]] {
         var forms: [[UInt8]] = []
         if signature.count == 64, let pair = ECDSA_SIG_new() {
@@ -148,7 +148,7 @@ struct ProviderTokenVerifier: ~Copyable {
 }
 
 enum Base64URL {
-    /// Decodes base64url without padding (RFC 4648 §5); nil for anything else.
+    /// Decodes base64url without padding (RFC 4648 §5); returns nil for anything else.
     static func decode(_ text: Slice<UnsafeRawBufferPointer>) -> [UInt8]? {
         guard text.count % 4 != 1 else { return nil }
         var bytes: [UInt8] = []

@@ -2,14 +2,14 @@ import EventLoop
 import HTTP2
 import SluiceModel
 
-/// Judges the pushes of one connection by the rules of APNs and answers them.
+/// Checks the pushes of one connection by the rules of APNs, and answers them.
 final class PushHandler: ServerRequestHandler {
     private let shard: SimulatorShard
-    /// nil once the connection is closed; until then the connection owns this handler.
+    /// Nil once the connection is closed. Until then the connection owns this handler.
     private var connection: ServerConnection?
     private var credential = ConnectionCredential()
     private var certificate: PeerCertificate?
-    /// The response header names are in the client's HPACK table after the first answer.
+    /// Whether the response header names are in the client's HPACK table, as they are after the first answer.
     private var hasAnswered = false
 
     init(shard: SimulatorShard, connection: ServerConnection) {
@@ -30,7 +30,8 @@ final class PushHandler: ServerRequestHandler {
         }
     }
 
-    /// A push certificate of the other environment, or one that is no push certificate (APNs: HNR; seen as GOAWAY).
+    /// Returns the fault of a push certificate of the other environment, or of a certificate that is no push
+    /// certificate. APNs was seen to answer with GOAWAY.
     private func fault(of certificate: PeerCertificate) -> Reason? {
         if certificate.userID == nil, certificate.topics.isEmpty { return .badCertificate }
         let other =
@@ -72,7 +73,7 @@ final class PushHandler: ServerRequestHandler {
         }
     }
 
-    /// The order of the checks is not known of APNs; this one goes from the outside to the inside.
+    /// Checks a push. APNs' order of checks isn't known; this order runs from the outside to the inside.
     private func judge(
         _ request: ServerRequest, _ push: inout PushRequest, _ connection: ServerConnection
     ) -> Reason {
@@ -97,7 +98,8 @@ final class PushHandler: ServerRequestHandler {
             let reason = push.checkType(topic: topic)
             return reason == .absent && !shard.isKnown(topic) ? .topicDisallowed : reason
         }
-        // A certificate for one topic stands for it; one for several leaves the choice to the request.
+        // A certificate for one topic stands for that topic. A certificate for several topics leaves the choice to the
+        // request.
         guard var standard = certificate.userID ?? certificate.topics.first else { return .missingTopic }
         if push.topic == nil, certificate.topics.count > 1 { return .missingTopic }
         return standard.withUTF8 { bytes in

@@ -4,12 +4,14 @@ import Glibc
 import HTTP2
 import SluiceModel
 
-/// The push log: one JSON object a line for each push, written when it is judged, which is before its answer.
+/// The push log: one JSON object a line for each push. A line is written when its push is judged, which is before the
+/// answer.
 ///
 /// Members: `time` (ms since 1970), `apnsId`, `token` (lower-case hexadecimal) or `tokenHash` (see ``hash(ofToken:)``),
-/// `topic`, `pushType`, `collapseId`, `status`, and `reason` if it is not 200. Members without a value are left out.
+/// `topic`, `pushType`, `collapseId`, `status`, and `reason` if the status is not 200. Members without a value are left
+/// out.
 public enum PushLogEntry {
-    /// The first 16 bytes of the SHA-256 of the token's lower-case hexadecimal text, in hexadecimal.
+    /// Returns the first 16 bytes of the SHA-256 of the token's lower-case hexadecimal text, in hexadecimal.
     public static func hash(ofToken token: String) -> String {
         var writer = ByteWriter(minimumCapacity: 64)
         var token = token
@@ -37,10 +39,10 @@ extension UInt8 {
     var lowerCase: UInt8 { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(self) ? self | 0x20 : self }
 }
 
-/// One shard's way to the push log. All shards append whole lines to one file.
+/// Writes one shard's lines of the push log. All shards append whole lines to one file.
 final class PushLogWriter: TurnEndHandler {
     private let loop: EventLoop
-    /// Owned; opened for appending, so that the lines of several shards do not mix.
+    /// Owned descriptor, opened for appending, so that the lines of several shards do not mix.
     private let fileDescriptor: Int32
     private let showsTokens: Bool
     private var lines = ByteWriter(minimumCapacity: 64 * 1_024)
@@ -67,7 +69,7 @@ final class PushLogWriter: TurnEndHandler {
         lines.append(identifier)
         lines.append(showsTokens ? "\",\"token\":\"" : "\",\"tokenHash\":\"")
         if showsTokens {
-            // The path is not checked in all cases: a token that is none is not copied.
+            // The path is not checked in all cases, so a text that is no token is not copied.
             if request.checkDeviceToken() == .absent {
                 for byte in request.deviceToken { lines.append(byte.lowerCase) }
             }

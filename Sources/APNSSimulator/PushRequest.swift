@@ -56,14 +56,14 @@ struct PushRequest {
 
     // MARK: - Rules that need nothing but the request
 
-    /// `/3/device/TOKEN` (APNs: SNR). The token's form is judged later.
+    /// Reads `/3/device/TOKEN`. The token's form is checked later.
     mutating func readPath(_ path: UnsafeRawBufferPointer) -> Reason {
         guard let rest = path.dropping("/3/device/") else { return .badPath }
         deviceToken = rest
         return rest.isEmpty ? .missingDeviceToken : .absent
     }
 
-    /// The headers' forms (APNs: SNR, HNR). `absent` if all are good.
+    /// Checks the headers' forms. Returns `absent` if all are good.
     func checkHeaders() -> Reason {
         if hasDuplicateHeaders { return .duplicateHeaders }
         if let identifierText, APNSID(canonical: identifierText) == nil { return .badMessageId }
@@ -73,13 +73,13 @@ struct PushRequest {
         return .absent
     }
 
-    /// Push type, the priority and the topic that go with it (APNs: SNR).
-    /// - Parameter topic: of the request, or by default that of the certificate.
+    /// Checks the push type, and the priority and topic that belong to it.
+    /// - Parameter topic: topic of the request, or by default topic of the certificate.
     func checkType(topic: UnsafeRawBufferPointer) -> Reason {
         guard topic.isTopic else { return .badTopic }
         guard let pushTypeText else { return .absent }
         guard let type = PushType(headerValue: pushTypeText) else { return .invalidPushType }
-        // Without the header the priority is 10, which is wrong for background pushes.
+        // The priority is 10 without the header, which is wrong for background pushes.
         let priority = priorityText.flatMap { Priority(headerValue: $0) } ?? .immediate
         guard type.allows(priority) else { return .badPriority }
         guard topic.hasSuffix(type.topicSuffix), topic.dropping(type.topicPrefix)?.isEmpty == false else {
@@ -88,14 +88,15 @@ struct PushRequest {
         return topic.count > type.topicSuffix.utf8CodeUnitCount ? .absent : .badTopic
     }
 
-    /// 5,120 bytes for VoIP, 4,096 for the others (APNs: PAY).
+    /// Checks the payload's size: at most 5,120 bytes for VoIP, 4,096 for the other types.
     func checkPayload() -> Reason {
         if bodyLength == 0 { return .payloadEmpty }
         let type = pushTypeText.flatMap { PushType(headerValue: $0) } ?? .alert
         return bodyLength > type.maximumPayloadSize ? .payloadTooLarge : .absent
     }
 
-    /// Hexadecimal of whole bytes. The length is variable by contract; 16 to 200 bytes are taken here.
+    /// Checks for hexadecimal of whole bytes. The length is variable by contract; the simulator accepts 16 to 200
+    /// bytes.
     func checkDeviceToken() -> Reason {
         let isToken =
             deviceToken.count % 2 == 0 && (32...400).contains(deviceToken.count)
@@ -115,7 +116,7 @@ extension UnsafeRawBufferPointer {
         equals(UnsafeRawBufferPointer(start: literal.utf8Start, count: literal.utf8CodeUnitCount))
     }
 
-    /// What follows the prefix, or nil if it is another one.
+    /// Returns the bytes after the prefix, or nil without the prefix.
     func dropping(_ prefix: StaticString) -> UnsafeRawBufferPointer? {
         let length = prefix.utf8CodeUnitCount
         guard count >= length, UnsafeRawBufferPointer(rebasing: self[..<length]).equals(prefix) else {
@@ -129,7 +130,7 @@ extension UnsafeRawBufferPointer {
         return count >= length && UnsafeRawBufferPointer(rebasing: self[(count - length)...]).equals(suffix)
     }
 
-    /// An unsigned decimal number of at most 18 digits.
+    /// Unsigned decimal number of at most 18 digits; nil for other text.
     var decimal: Int64? {
         guard count > 0, count <= 18 else { return nil }
         var value: Int64 = 0
@@ -140,7 +141,7 @@ extension UnsafeRawBufferPointer {
         return value
     }
 
-    /// Letters, digits, points, hyphens and underscores.
+    /// Whether the text has only letters, digits, points, hyphens and underscores.
     var isTopic: Bool {
         count > 0 && count <= 255
             && allSatisfy { byte in

@@ -3,13 +3,13 @@ import HTTP2
 import SluiceModel
 import Synchronization
 
-/// An APNs server for development, tests and measurements: the provider API over HTTP/2 with the checks, limits and
-/// reasons of APNs, on one or more event loops.
+/// An APNs server for development, tests and measurements. Serves the provider API over HTTP/2 with the checks, limits
+/// and reasons of APNs, on one or more event loops.
 public final class Simulator: Sendable {
     public let options: SimulatorOptions
     /// Signs the server's certificate, and can issue push certificates for clients.
     public let authority: CertificateAuthority
-    /// The port that is listened on.
+    /// Port that the simulator listens on.
     public let port: UInt16
     private let shards: [SimulatorShard]
 
@@ -19,7 +19,8 @@ public final class Simulator: Sendable {
     private let state = Mutex(State.ready)
 
     /// Prepares everything and binds the port; connections are accepted after ``start()``.
-    /// - Throws: `SimulatorError`, `TLSError`, `ServerError` or `SystemError`, which name the option that cannot be used.
+    /// - Throws: `SimulatorError`, `TLSError`, `ServerError` or `SystemError`, which name the option that can't be
+    ///   used.
     public init(options: SimulatorOptions) throws {
         guard (1...64).contains(options.threads) else {
             throw SimulatorError("threads: 1 to 64 are possible, not \(options.threads)")
@@ -43,7 +44,7 @@ public final class Simulator: Sendable {
         let context = try TLSContext.server(tls)
         var shards: [SimulatorShard] = []
         for index in 0..<options.threads {
-            // The first shard finds out the port that the others share.
+            // The first shard determines the port that the others share.
             let port = shards.first?.listener.port ?? options.port
             shards.append(try SimulatorShard(options: options, index: index, port: port, tls: context))
         }
@@ -66,8 +67,8 @@ public final class Simulator: Sendable {
         return port
     }
 
-    /// Ends all connections with GOAWAY (`Shutdown`), finishes what is open, and ends the threads. Blocks until then;
-    /// not from one of the simulator's loops.
+    /// Ends all connections with GOAWAY (`Shutdown`), finishes open requests, and ends the threads. Blocks until then.
+    /// Must not be called from one of the simulator's loops.
     public func stop() {
         let wasRunning = state.withLock { state in
             defer { state = .stopped }
@@ -92,7 +93,7 @@ public final class Simulator: Sendable {
         }
     }
 
-    /// The counts until now, also after the end. Any thread.
+    /// Counts until now, also after the end. Any thread.
     public var summary: SimulatorSummary {
         var summary = SimulatorSummary()
         for shard in shards { shard.counters.add(to: &summary) }

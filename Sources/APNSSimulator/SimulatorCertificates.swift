@@ -1,12 +1,12 @@
 import Glibc
 import HTTP2
 
-/// The authority of a simulator and its server's certificate.
+/// Authority of a simulator, and its server's certificate.
 struct SimulatorCertificates: Sendable {
     let authority: CertificateAuthority
     let server: IssuedCertificate
 
-    /// Takes up the authority in the directory, or makes one, and issues a new server certificate.
+    /// Loads the authority from the directory, or creates one, and issues a new server certificate.
     init(directory: String?, names: [String]) throws {
         guard let directory else {
             authority = try CertificateAuthority(commonName: Self.name)

@@ -1,12 +1,12 @@
 import HTTP2
 import SluiceModel
 
-/// How a simulated APNs behaves.
+/// Behaviour of a simulated APNs.
 public struct SimulatorOptions: Sendable {
     public enum Mode: Sendable, Equatable {
         /// All checks of APNs.
         case full
-        /// Answers 200 as cheaply as possible and looks at nothing: for measuring clients.
+        /// Answers 200 as cheaply as possible and checks nothing: for measuring clients.
         case null
     }
 
@@ -14,17 +14,17 @@ public struct SimulatorOptions: Sendable {
         case sandbox, production
     }
 
-    /// Which provider tokens are accepted.
+    /// Provider tokens that are accepted.
     public enum ProviderTokens: Sendable {
-        /// Every well-formed ES256 token with dates that are right; its signature is not checked.
+        /// Every well-formed ES256 token with valid dates; its signature is not checked.
         case anyKey
         /// Tokens signed by these keys.
         case keys([SimulatorKey])
     }
 
-    /// A device token that begins with `prefix` is answered with `reason`.
+    /// Answers a device token that begins with `prefix` with `reason`.
     public struct DeviceRule: Sendable, Equatable {
-        /// Lower-case hexadecimal.
+        /// Lower-case hexadecimal text.
         public var prefix: String
         public var reason: Reason
 
@@ -34,10 +34,10 @@ public struct SimulatorOptions: Sendable {
         }
     }
 
-    /// A share of otherwise good pushes is answered with `reason`.
+    /// Answers a share of otherwise good pushes with `reason`.
     public struct Fault: Sendable, Equatable {
         public var reason: Reason
-        /// 0 to 1.
+        /// Share of the pushes, 0 to 1.
         public var share: Double
 
         public init(reason: Reason, share: Double) {
@@ -46,10 +46,10 @@ public struct SimulatorOptions: Sendable {
         }
     }
 
-    /// A file with one line of JSON for each push, for comparing with what senders believe.
+    /// A file with one line of JSON for each push, for comparison with the senders' own counts.
     public struct PushLog: Sendable {
         public var path: String
-        /// Whether device tokens are written as they are. Otherwise their hash is, see ``PushLogEntry``.
+        /// Whether device tokens are written unchanged. Otherwise their hash is written, see ``PushLogEntry``.
         public var showsTokens = false
 
         public init(path: String, showsTokens: Bool = false) {
@@ -62,13 +62,13 @@ public struct SimulatorOptions: Sendable {
     public var environment = Environment.production
     /// The IP address to listen on.
     public var address = "127.0.0.1"
-    /// 0 lets the system choose.
+    /// Port; 0 lets the system choose.
     public var port: UInt16 = 0
     /// Event loops; connections are spread over them by the system.
     public var threads = 1
 
-    /// Where `ca.pem`, `ca-key.pem`, `server.pem` and `server-key.pem` are written. An authority that is there is
-    /// taken up again. Without a directory everything stays in memory.
+    /// Directory of `ca.pem`, `ca-key.pem`, `server.pem` and `server-key.pem`. An existing authority is used again. Nil
+    /// keeps everything in memory.
     public var certificateDirectory: String?
     /// Names in the server's certificate.
     public var serverNames = [
@@ -80,47 +80,47 @@ public struct SimulatorOptions: Sendable {
     /// Whether clients may present push certificates of the simulator's authority instead of provider tokens.
     public var acceptsClientCertificates = true
 
-    /// Streams until the first provider token was accepted, and after that (APNs: CON, 1 and about 1,000).
+    /// Streams until the first provider token was accepted, and after that. APNs allows 1 and about 1,000.
     public var streamsBeforeToken: UInt32 = 1
     public var maximumStreams: UInt32 = 1_000
-    /// The receive window of a connection in bytes. APNs is not known to open it beyond the initial 65,535.
+    /// Receive window of a connection in bytes. APNs is not known to open it beyond the initial 65,535.
     public var connectionWindow: Int32 = 65_535
     public var idleTimeout: Duration = .seconds(3_600)
     public var maximumConnections = 10_000
 
-    /// How long a provider token lives after `iat` (APNs: TOK, one hour).
+    /// Lifetime of a provider token after `iat`; one hour with APNs.
     public var maximumTokenAge: Duration = .seconds(3_600)
-    /// How far `iat` may lie in the future.
+    /// Longest time that `iat` may lie in the future.
     public var futureTolerance: Duration = .seconds(3_600)
-    /// A new provider token on a connection sooner than this after the one before is too soon (APNs: TOK, 20 minutes).
+    /// Shortest time between two new provider tokens on a connection; 20 minutes with APNs.
     public var tokenUpdateInterval: Duration = .seconds(1_200)
 
-    /// Every answer comes this long after its request…
+    /// Delay of every answer after its request.
     public var latency: Duration = .zero
-    /// …and up to so much later, evenly distributed.
+    /// Largest additional delay of an answer, evenly distributed.
     public var jitter: Duration = .zero
     public var faults: [Fault] = []
-    /// What 429 and 503 say in `retry-after`, in seconds; nil to say nothing.
+    /// Seconds in the `retry-after` of 429 and 503; nil to omit the field.
     public var retryAfterSeconds: Int?
-    /// Of the random choices: faults, jitter and generated identifiers.
+    /// Seed of the random choices: faults, jitter and generated identifiers.
     public var seed: UInt64 = 1
 
-    /// This share of the requests, 0 to 1, is never answered.
+    /// Share of the requests, 0 to 1, that are never answered.
     public var unansweredShare = 0.0
-    /// A connection ends (GOAWAY) with so many requests; nil: it doesn't.
+    /// Requests after which a connection ends (GOAWAY); nil for no limit.
     public var requestsPerConnection: Int?
 
     public var deviceRules: [DeviceRule] = []
-    /// Bundle identifiers that exist; nil for any. Others are answered with `TopicDisallowed`.
+    /// Existing bundle identifiers; nil for any. Other topics are answered with `TopicDisallowed`.
     public var topics: [String]?
-    /// Pushes that one device token may get in a second before `TooManyRequests`; nil for any number.
+    /// Pushes that one device token may receive in a second before `TooManyRequests`; nil for any number.
     public var requestsPerDeviceSecond: Int?
 
     public var pushLog: PushLog?
 
     public init() {}
 
-    /// The options of null mode: nothing is looked at, and the window of a connection is wide open.
+    /// Options of null mode: nothing is checked, and the window of a connection is wide open.
     public static var null: SimulatorOptions {
         var options = SimulatorOptions()
         options.mode = .null
@@ -131,17 +131,17 @@ public struct SimulatorOptions: Sendable {
 
 /// A provider key as APNs knows it.
 public struct SimulatorKey: Sendable {
-    /// Ten characters.
+    /// Key identifier of ten characters.
     public var keyID: String
-    /// Ten characters.
+    /// Team identifier of ten characters.
     public var teamID: String
     /// A .p8 file or a public key; only the public part is used.
     public var key: PEMSource
-    /// nil for a key of both environments.
+    /// Environment of the key; nil for a key of both environments.
     public var environment: SimulatorOptions.Environment?
-    /// The topics of a topic-specific key; empty for a key of the whole team.
+    /// Topics of a topic-specific key; empty for a key of the whole team.
     public var topics: [String]
-    /// The one other topic-specific key that may be used on the same connection.
+    /// Identifier of the only other topic-specific key allowed on the same connection; nil for none.
     public var relatedKeyID: String?
 
     public init(
@@ -157,7 +157,7 @@ public struct SimulatorKey: Sendable {
     }
 }
 
-/// An option that cannot be used.
+/// Error of an option that can't be used.
 public struct SimulatorError: Error, Sendable, Equatable, CustomStringConvertible {
     public let description: String
 

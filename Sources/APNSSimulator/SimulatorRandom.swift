@@ -1,6 +1,6 @@
 import SluiceModel
 
-/// The random choices of one shard: the same for the same seed and the same order of requests (SplitMix64).
+/// Random choices of one shard (SplitMix64). The same seed and order of requests give the same choices.
 struct SimulatorRandom: RandomNumberGenerator {
     private var state: UInt64
 
@@ -14,16 +14,16 @@ struct SimulatorRandom: RandomNumberGenerator {
         return mixed ^ mixed >> 31
     }
 
-    /// 0 to below 1.
+    /// Returns a number from 0 to below 1.
     mutating func fraction() -> Double { Double(next() >> 11) * 0x1p-53 }
 
-    /// A UUID of version 4 (RFC 9562 §5.4).
+    /// Returns a UUID of version 4 (RFC 9562 §5.4).
     mutating func identifier() -> APNSID {
         APNSID(high: next() & ~0xF000 | 0x4000, low: next() & ~(0b11 << 62) | 0b10 << 62)
     }
 }
 
-/// Which of the good pushes fail, by shares.
+/// Chooses the good pushes that fail, by shares.
 struct FaultMix {
     private let limits: [(upTo: Double, reason: Reason)]
 
@@ -43,8 +43,8 @@ struct FaultMix {
     }
 }
 
-/// Counts the pushes to each device token in the current second, in a table of fixed size: tokens that share a place
-/// push one another out, so that a count can be too low, never too high.
+/// Counts the pushes to each device token in the current second, in a table of fixed size. Tokens that share a place
+/// displace one another, so a count can be too low, never too high.
 struct DeviceRate: ~Copyable {
     private struct Entry {
         var token: UInt64 = 0
@@ -64,7 +64,7 @@ struct DeviceRate: ~Copyable {
 
     deinit { entries.deallocate() }
 
-    /// Counts a push; false if it is one too many.
+    /// Counts a push; returns false if the push exceeds the limit.
     func take(_ token: UnsafeRawBufferPointer, second: UInt64) -> Bool {
         var hash: UInt64 = 0xCBF2_9CE4_8422_2325
         for byte in token { hash = (hash ^ UInt64(byte | 0x20)) &* 0x100_0000_01B3 }

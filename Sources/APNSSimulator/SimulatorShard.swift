@@ -3,14 +3,14 @@ import Glibc
 import HTTP2
 import SluiceModel
 
-/// One loop of the simulator with what its connections share. Used on the loop's thread only, after init.
-// Sendable: only `loop`, `listener.port` and `counters` are touched from other threads, and those are made for it.
+/// A loop of the simulator with the state that its connections share. Used on the loop's thread only, after init.
+// Sendable: other threads touch only `loop`, `listener.port` and `counters`, which are made for several threads.
 final class SimulatorShard: @unchecked Sendable {
     let options: SimulatorOptions
     let loop: EventLoop
     let counters = SimulatorCounters()
     let delays: DelayQueue
-    /// In null mode with a latency.
+    /// Delay of null mode with a latency; nil otherwise.
     let nullDelay: NullDelay?
     let log: PushLogWriter?
     let faults: FaultMix
@@ -22,13 +22,13 @@ final class SimulatorShard: @unchecked Sendable {
     private let deviceRate: DeviceRate?
     private let deviceRules: [(prefix: [UInt8], reason: Reason)]
     private let bodies: ErrorBodies
-    /// The fields of an answer and their texts, used again for each.
+    /// Fields of an answer and their texts, reused for each answer.
     private let fields: UnsafeMutablePointer<ResponseField>
     private let texts: UnsafeMutableRawPointer
-    /// Value of `retry-after` in answers that ask for patience.
+    /// Value of `retry-after` in answers that ask for patience; nil to omit the field.
     private let retryAfter: [UInt8]?
 
-    /// Options in the units they are used in.
+    /// Options in the units of their use.
     private let latency: UInt64
     private let jitter: UInt64
     let tokenUpdateInterval: UInt64
@@ -124,15 +124,17 @@ final class SimulatorShard: @unchecked Sendable {
 
     // MARK: - Answers
 
-    /// When an answer is due; nil for at once.
+    /// Returns the time at which an answer is due; nil for at once.
     func answerTime() -> UInt64? {
         var delay = latency
         if jitter > 0 { delay += UInt64(random.fraction() * Double(jitter)) }
         return delay == 0 ? nil : loop.now.nanoseconds + delay
     }
 
-    /// APNs: HNR. 200 is a header block alone; an error has a body, with the time that a token ended in a 410.
-    /// - Parameter isFirst: of the connection: then the names enter the HPACK table, later they are referred to.
+    /// Answers a request. A 200 is a header block alone. An error has a body; a 410's body has the time at which the
+    /// token ended.
+    /// - Parameter isFirst: whether this is the connection's first answer, whose names enter the HPACK table. Later
+    ///   answers refer to the names.
     func respond(
         on connection: ServerConnection, stream: Int32, reason: Reason, identifier: APNSID, isFirst: Bool
     ) {
@@ -178,12 +180,12 @@ final class SimulatorShard: @unchecked Sendable {
     }
 }
 
-/// The bodies of all error answers, made once.
+/// Bodies of all error answers, made once.
 private struct ErrorBodies: ~Copyable {
     private let offsets: [Reason: Range<Int>]
     private let writer: ByteWriter
 
-    /// - Parameter timestamp: of the 410s, ms since 1970: when the tokens became invalid.
+    /// - Parameter timestamp: time in the 410s at which the tokens became invalid, in ms since 1970.
     init(timestamp: Int64) {
         var offsets: [Reason: Range<Int>] = [:]
         var writer = ByteWriter(minimumCapacity: 4_096)
@@ -209,7 +211,7 @@ private struct ErrorBodies: ~Copyable {
 }
 
 extension UnsafeRawBufferPointer {
-    /// Whether this hexadecimal text begins with a lower-case one.
+    /// Returns whether this hexadecimal text begins with a lower-case prefix.
     fileprivate func hasHexPrefix(_ prefix: [UInt8]) -> Bool {
         guard count >= prefix.count else { return false }
         for index in prefix.indices where self[index].lowerCase != prefix[index] { return false }

@@ -1,21 +1,22 @@
 import SluiceModel
 import Synchronization
 
-/// What a simulator has done so far.
+/// Counts of a simulator since its start.
 public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
     /// Pushes answered with 200.
     public internal(set) var accepted: UInt64 = 0
     /// Pushes answered with an error, by reason.
     public internal(set) var rejected: [Reason: UInt64] = [:]
-    /// Requests that the client took back before they were answered.
+    /// Requests that the client cancelled before they were answered.
     public internal(set) var cancelled: UInt64 = 0
-    /// Requests that were left without an answer on purpose.
+    /// Requests left unanswered on purpose.
     public internal(set) var unanswered: UInt64 = 0
     /// Connections whose TLS handshake was completed.
     public internal(set) var connections: UInt64 = 0
     /// Connections that are open now.
     public internal(set) var openConnections: UInt64 = 0
-    /// The most that were open at a time; with several threads the sum over them, which may have been less at any time.
+    /// Most connections open at a time. With several threads it is the sum over them, which may exceed the true
+    /// maximum.
     public internal(set) var mostConnections: UInt64 = 0
     /// Connections that the simulator ended with GOAWAY for a fault of the client's certificate.
     public internal(set) var refusedConnections: UInt64 = 0
@@ -37,7 +38,7 @@ public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
     }
 }
 
-/// The counters of one shard. Its loop alone writes them; any thread may read them at any time.
+/// Counters of one shard. Only the shard's loop writes them; any thread may read them at any time.
 // Sendable: the memory holds atomics only, is allocated in init and freed in deinit.
 final class SimulatorCounters: @unchecked Sendable {
     private let base: UnsafeMutablePointer<Atomic<UInt64>>
@@ -46,7 +47,7 @@ final class SimulatorCounters: @unchecked Sendable {
 
     enum Event: Int {
         case cancelled, opened, closed, refused, unanswered
-        /// The most open connections so far.
+        /// Most open connections so far.
         case most
     }
 
@@ -68,7 +69,8 @@ final class SimulatorCounters: @unchecked Sendable {
         }
     }
 
-    /// One writer: a load and a store do, without the bus lock of an atomic addition.
+    /// Increments a counter with a load and a store. There is only one writer, so the bus lock of an atomic addition is
+    /// unnecessary.
     private func increment(_ index: Int) {
         let value = base[index].load(ordering: .relaxed)
         base[index].store(value &+ 1, ordering: .relaxed)

@@ -1,8 +1,8 @@
 import HTTP2
 import SluiceModel
 
-/// Leaves some requests without an answer, or ends connections after a number of requests, and leaves the rest to another
-/// handler. Loop's thread only.
+/// Leaves some requests without an answer, or ends connections after a number of requests. Passes all other requests to
+/// another handler. Loop's thread only.
 final class UnreliableHandler: ServerRequestHandler {
     private let handler: any ServerRequestHandler
     private unowned let shard: SimulatorShard

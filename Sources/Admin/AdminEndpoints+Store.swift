@@ -6,7 +6,8 @@ import Synchronization
 extension AdminEndpoints {
     // MARK: Summary
 
-    /// `/store/summary?partition=`: what `sluice inspect store --json` says of a closed store. One at a time.
+    /// Answers `/store/summary?partition=` with the document that `sluice inspect store --json` prints of a closed
+    /// store. Serves a single summary at a time.
     func summary(_ request: AdminRequest) async -> AdminResponse {
         guard let worker else { return Self.starting }
         guard let store = worker.source.store else { return Self.noStore }
@@ -31,10 +32,10 @@ extension AdminEndpoints {
         }
     }
 
-    /// Entries that are read before the scan thread is given to others.
+    /// Entries read before the scan thread serves other readers.
     private static let chunk = 4096
 
-    /// See ``Observation/counted(in:)``. Asks the loops only where copies may be among the store's partitions.
+    /// Returns ``Observation/counted(in:)``. Asks the loops only where copies may be among the store's partitions.
     private func counted(_ worker: SharedObservations, _ store: RetryStore) async throws -> Set<Int32>? {
         guard store.isChangelogBacked else { return nil }
         let observation = await worker.observe()
@@ -44,7 +45,7 @@ extension AdminEndpoints {
         return observation.counted(in: store)
     }
 
-    /// Failure of a worker that doesn't say which partitions it has.
+    /// Failure of a worker that doesn't report its partitions.
     private struct NoAnswer: Error, CustomStringConvertible {
         var text: String
         var description: String { text }
@@ -72,7 +73,8 @@ extension AdminEndpoints {
 
     // MARK: One device
 
-    /// `/store/device?token=`: what `sluice inspect store --device --json` says. The token is in no answer.
+    /// Answers `/store/device?token=` with the document that `sluice inspect store --device --json` prints. No answer
+    /// has the token.
     func device(_ request: AdminRequest) async -> AdminResponse {
         guard let worker else { return Self.starting }
         guard let store = worker.source.store else { return Self.noStore }
@@ -102,8 +104,8 @@ extension AdminEndpoints {
 }
 
 extension RetryStore {
-    /// What `body` reads on the scan thread. Throws ``RetryStoreError``, or `CancellationError` at once when the task is
-    /// cancelled.
+    /// Returns the value that `body` reads on the scan thread. Throws ``RetryStoreError``, or `CancellationError` at
+    /// once when the task is cancelled.
     fileprivate func reading<Value: Sendable>(
         _ body: @escaping @Sendable (StoreReader) throws(RetryStoreError) -> Value
     ) async throws -> Value {
@@ -116,7 +118,7 @@ extension RetryStore {
 }
 
 extension StoreSummary {
-    /// Adds all items of a partition, as many at once as `chunk` says.
+    /// Adds all items of a partition, `chunk` items at once.
     fileprivate mutating func readItems(of partition: Int32, from store: RetryStore, chunk: Int) async throws
     {
         var cursor: ItemKey?
@@ -137,7 +139,7 @@ extension StoreSummary {
         } while cursor != nil
     }
 
-    /// Few: they go when their records are committed.
+    /// Reads a partition's marks at once. Marks are few, because they are removed when their records are committed.
     fileprivate mutating func readMarks(of partition: Int32, from store: RetryStore) async throws {
         marks += try await store.reading { reader throws(RetryStoreError) in
             var count = 0

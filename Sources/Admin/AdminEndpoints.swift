@@ -2,18 +2,18 @@ import Gateway
 import RetryStore
 import Synchronization
 
-/// What the admin endpoint answers. It can be asked from the start of the process on; a worker is told of as soon as there
-/// is one.
+/// Answers of the admin endpoint. The endpoint answers from the process's start on, and about a worker once there is
+/// one.
 public final class AdminEndpoints: Sendable {
     private let attached = Mutex<SharedObservations?>(nil)
-    /// A summary is under way.
+    /// Whether a summary is under way.
     let isSummarizing = Atomic<Bool>(false)
-    /// Loops that take longer than this to answer don't turn.
+    /// Time within which a loop must answer; a slower loop counts as stuck.
     private let patience: Duration
-    /// Requests share an observation of the loops for so long.
+    /// Time for which requests share an observation of the loops.
     private let freshness: Duration
     private let now: @Sendable () -> ContinuousClock.Instant
-    /// Requests refused for their `Host`.
+    /// Count of requests refused for their `Host`.
     private let refusedHosts: AdminCounter
 
     public init(
@@ -27,13 +27,13 @@ public final class AdminEndpoints: Sendable {
         self.now = now
     }
 
-    /// There is a worker now, and it has been started.
+    /// Attaches a worker that has been started.
     public func attach(_ source: AdminSource) {
         let shared = SharedObservations(source, patience: patience, freshness: freshness, now: now)
         attached.withLock { $0 = shared }
     }
 
-    /// The worker has ended. Its store is closed, and nothing here keeps it.
+    /// Detaches the worker, which has ended. The store is closed, and the endpoint no longer holds it.
     public func detach() { attached.withLock { $0 = nil } }
 
     var worker: SharedObservations? { attached.withLock { $0 } }
@@ -51,7 +51,7 @@ public final class AdminEndpoints: Sendable {
 
     private func live() async -> AdminResponse {
         guard let worker else { return Liveness.starting }
-        // Loops may block meanwhile, so they aren't asked.
+        // The loops aren't asked, because they may block meanwhile.
         if worker.source.stop()?.isInTime == true { return Liveness.stopping }
         return Liveness(await worker.observe(), loops: worker.source.loops).response
     }
@@ -83,7 +83,7 @@ public final class AdminEndpoints: Sendable {
         404, "this worker has no store: the configuration has no section `store`")
     static let starting = AdminResponse.error(503, "the worker is starting, or has ended")
 
-    /// With what all loops have to say: sums without one of them would be wrong.
+    /// Calls `body` when all loops have answered, because sums without a loop would be wrong.
     private func withWorker(_ body: (AdminSource, Observation) -> AdminResponse) async -> AdminResponse {
         guard let worker else { return Self.starting }
         let observation = await worker.observe()

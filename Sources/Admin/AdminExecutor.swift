@@ -1,7 +1,7 @@
 import Foundation
 
-/// The thread of an admin server: all of its tasks run there one after another, and none on the threads that Swift's
-/// tasks share, which may be busy.
+/// The thread of an admin server, which runs all of the server's tasks one after another. None of them runs on the
+/// threads that Swift's tasks share, because those may be busy.
 final class AdminExecutor: SerialExecutor, TaskExecutor {
     let queue = DispatchQueue(label: "sluice.admin")
 

@@ -1,12 +1,12 @@
 import Foundation
 
-/// A request's head: all that the endpoint reads of one.
+/// A request's head, the only part that the endpoint reads.
 public struct AdminRequest: Sendable, Equatable {
     public var method: String
     public var path: String
-    /// By name, decoded.
+    /// Decoded values by name.
     public var query: [String: String] = [:]
-    /// Value of the field `Host`; nil: there is none.
+    /// Value of the field `Host`; nil when there is none.
     public var host: String?
 
     public init(
@@ -18,10 +18,10 @@ public struct AdminRequest: Sendable, Equatable {
         self.host = host
     }
 
-    /// Bytes of request line and header fields, at most.
+    /// Most bytes of request line and header fields.
     static let longestHead = 8192
 
-    /// Where the head ends: behind its empty line; nil: it isn't complete.
+    /// Returns the end of the head, behind its empty line; nil when the head isn't complete.
     static func headEnd(_ bytes: [UInt8]) -> Int? {
         var lineStart = 0
         for (index, byte) in bytes.enumerated() where byte == UInt8(ascii: "\n") {
@@ -32,7 +32,7 @@ public struct AdminRequest: Sendable, Equatable {
         return nil
     }
 
-    /// Reads the request line (RFC 9112, 3) and the field `Host`. Nil: it isn't one, or has several hosts.
+    /// Reads the request line (RFC 9112, 3) and the field `Host`. Nil when the head isn't valid or has several hosts.
     init?(head: some Collection<UInt8>) {
         let line = head.prefix { $0 != UInt8(ascii: "\n") && $0 != UInt8(ascii: "\r") }
         guard let text = String(validating: line, as: UTF8.self) else { return nil }
@@ -58,7 +58,8 @@ public struct AdminRequest: Sendable, Equatable {
         }
     }
 
-    /// Value of a line with the field `Host`; nil for another line. Bytes that are no text make a host of nobody's.
+    /// Returns the value of a line with the field `Host`; nil for another line. Bytes that are no text make a host that
+    /// matches nothing.
     private static func host(_ line: some Collection<UInt8>) -> String? {
         guard let colon = line.firstIndex(of: UInt8(ascii: ":")),
             String(decoding: line[..<colon], as: UTF8.self).lowercased() == "host"

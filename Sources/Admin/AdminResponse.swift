@@ -5,7 +5,7 @@ public struct AdminResponse: Sendable {
     public var status: Int
     public var contentType: String
     public var body: Data
-    /// Header fields beside those that all answers have.
+    /// Header fields beside the fields that all answers have.
     public var fields: [(name: String, value: String)] = []
 
     public init(status: Int, contentType: String, body: Data) {
@@ -14,7 +14,7 @@ public struct AdminResponse: Sendable {
         self.body = body
     }
 
-    /// A JSON document, its keys in order.
+    /// Returns a JSON document with its keys in order.
     public static func json(_ status: Int = 200, _ document: [String: Any]) -> AdminResponse {
         AdminResponse(
             status: status, contentType: "application/json; charset=utf-8",
@@ -30,7 +30,7 @@ public struct AdminResponse: Sendable {
         503: "Service Unavailable",
     ]
 
-    /// As it is sent. One answer on each connection.
+    /// Returns the bytes to send. Each connection has a single answer.
     func encoded() -> Data {
         var head = "HTTP/1.1 \(status) \(Self.phrases[status] ?? "Status")\r\n"
         head += "Content-Type: \(contentType)\r\nContent-Length: \(body.count)\r\n"

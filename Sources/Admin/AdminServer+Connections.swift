@@ -3,16 +3,16 @@ import Foundation
 
 extension AdminServer {
     struct Connection {
-        /// Open as long as this is in the table.
+        /// Socket, open as long as the connection is in the table.
         var descriptor: Int32
-        /// The start of its present state.
+        /// Start of the connection's present state.
         var since = ContinuousClock.now
         var deadline: ContinuousClock.Instant
-        /// An answer is being found.
+        /// Task that finds the answer.
         var handling: Task<AdminResponse, Never>?
-        /// The system has all of the answer; the other end is to close first.
+        /// Whether the system has all of the answer. The other end is to close first.
         var isAnswered = false
-        /// It is about to end.
+        /// Whether the connection is about to end.
         var isCut = false
     }
 
@@ -38,7 +38,7 @@ extension AdminServer {
         checkEnd()
     }
 
-    /// Whether there is room for one more. Those who are slow can't keep probes out.
+    /// Returns whether there is room for another connection. Slow clients can't keep probes out.
     func makeRoom() -> Bool {
         let open = connections.filter { !$0.value.isCut }
         guard open.count >= limits.connections else { return true }
@@ -51,7 +51,7 @@ extension AdminServer {
         return true
     }
 
-    /// Ends a connection: whatever waits for it goes on, and finds it closed.
+    /// Ends a connection. Tasks that wait for the connection resume and find it closed.
     func cut(_ id: UInt64) {
         guard let connection = connections[id], !connection.isCut else { return }
         connections[id]?.isCut = true
@@ -79,7 +79,7 @@ extension AdminServer {
         }
         connections[id]?.handling = handling
         connections[id]?.deadline = .now + limits.handling
-        // Who leaves needs no answer; what else comes is of no interest.
+        // A client that leaves needs no answer. Anything else that arrives is ignored.
         let listening = Task(executorPreference: executor) {
             var surplus = 0
             while surplus < 1 << 20, let bytes = try? await socket.read(atMost: 4096) {
@@ -92,7 +92,7 @@ extension AdminServer {
         connections[id]?.since = .now
         connections[id]?.deadline = .now + limits.transfer
         try? await socket.write(response.encoded())
-        // A close with something unread would take the answer away from who hasn't read it: the other end closes first.
+        // The other end closes first, because closing with unread bytes would destroy an answer not read yet.
         shutdown(socket.socket.file.rawValue, Int32(SHUT_WR))
         connections[id]?.isAnswered = true
         await listening.value
@@ -102,7 +102,7 @@ extension AdminServer {
         var response: AdminResponse
     }
 
-    /// Nil: the connection ended before there was one.
+    /// Returns the request; nil when the connection ended before there was one.
     private func readRequest(_ socket: AsyncSocket) async -> Result<AdminRequest, Refusal>? {
         var bytes: [UInt8] = []
         while bytes.count <= AdminRequest.longestHead {
@@ -118,7 +118,7 @@ extension AdminServer {
             Refusal(response: .error(431, "a request has \(AdminRequest.longestHead) bytes at most")))
     }
 
-    /// The answer to a request that is meant for another host (RFC 9110, 15.5.20); nil: it isn't.
+    /// Returns the answer to a request that is meant for another host (RFC 9110, 15.5.20); nil for other requests.
     private func misdirected(
         _ request: Result<AdminRequest, Refusal>, _ socket: AsyncSocket
     ) -> AdminResponse? {

@@ -3,34 +3,34 @@ import FlyingSocks
 import Foundation
 import Gateway
 
-/// Why the admin endpoint could not begin: what, where, and what to do.
+/// Reason for which the admin endpoint could not begin: the fault, its place, and the remedy.
 public struct AdminError: Error, Sendable, CustomStringConvertible {
     public var description: String
 }
 
-/// A small HTTP/1.1 server for operators' tools: GET only, one request on each connection, everything bounded. It reads a
+/// A small HTTP/1.1 server for operators' tools: GET only, one request on each connection, everything bounded. Reads a
 /// request's head and nothing else.
 ///
-/// It has a thread of its own; ``start(_:)`` and ``stop()`` may be called on any other.
+/// The server has a thread of its own; ``start(_:)`` and ``stop()`` may be called on any other.
 public actor AdminServer {
     public typealias Handler = @Sendable (AdminRequest) async -> AdminResponse
 
     public struct Limits: Sendable {
-        /// Connections at once. One more waits for one that ends, or takes the place of the slowest whose request or answer
-        /// has been on its way for longer than ``patience``.
+        /// Most connections at once. A further connection waits for another one's end. It may also replace the slowest
+        /// connection whose request or answer has taken longer than ``patience``.
         public var connections = 32
         public var patience: Duration = .milliseconds(500)
-        /// For a request's head to come, and for an answer to be taken.
+        /// Time for a request's head to arrive, and for an answer to be received.
         public var transfer: Duration = .seconds(5)
-        /// For a request's answer to be found; the summary of a large store takes long.
+        /// Time for an answer to be found; the summary of a large store takes long.
         public var handling: Duration = .seconds(600)
-        /// For the worker's end.
+        /// Time for the server's end when the worker ends.
         public var stop: Duration = .seconds(2)
 
         public init() {}
     }
 
-    /// Where it listens, with the port that it got.
+    /// Address that the server listens at, with the actual port.
     public nonisolated let address: ListenAddress
     nonisolated let executor = AdminExecutor()
     public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
@@ -41,22 +41,22 @@ public actor AdminServer {
     let listener: Socket
     let pool: SocketPool<ePoll> = .ePoll()
     var routes: [String: Handler] = [:]
-    /// By order of their coming.
+    /// Connections in the order of their arrival.
     var connections: [UInt64: Connection] = [:]
     var admitted: UInt64 = 0
     private var isListening = true
     private(set) var isStopping = false
     private var incoming: (any DispatchSourceRead)?
-    /// `incoming` is suspended.
+    /// Whether `incoming` is suspended.
     private var isPausing = false
     private var isArmed = false
     private var polling: Task<Void, Never>?
     private nonisolated let stopped = DispatchSemaphore(value: 0)
 
-    /// Takes the address. Connections that come before the start wait.
+    /// Binds the address. Connections that arrive before the start wait.
     /// - Parameters:
-    ///   - hosts: hosts that requests may be meant for; nil: those that the address and this machine's name give.
-    ///   - refusedHosts: counts requests that are meant for others.
+    ///   - hosts: hosts that requests may be meant for; nil for the hosts of the address and this machine's name.
+    ///   - refusedHosts: counts requests that are meant for other hosts.
     public init(
         _ address: ListenAddress, hosts: AllowedHosts? = nil, refusedHosts: AdminCounter = AdminCounter(),
         limits: Limits = Limits()
@@ -117,9 +117,9 @@ public actor AdminServer {
         }
     }
 
-    /// Begins to answer. Once.
+    /// Begins to answer. Call it once.
     public nonisolated func start(_ routes: [String: Handler]) {
-        // A client that went away must be an error of the write, not the end of the process.
+        // A client's disconnect must be an error of the write, not the end of the process.
         signal(SIGPIPE, SIG_IGN)
         Task(executorPreference: executor) { await self.begin(routes) }
     }
@@ -130,12 +130,12 @@ public actor AdminServer {
         do {
             try await pool.prepare()
         } catch {
-            // The system has no descriptor for it: nothing can be answered, and the probes will tell.
+            // The system has no descriptor left. The server can't answer, and the probes will show it.
             return
         }
         guard !isStopping else { return }
         polling = Task(executorPreference: executor) { [pool] in try? await pool.run() }
-        // Not the pool's: it doesn't always tell of a listening socket that was shut down.
+        // Not the pool's source, because it doesn't always report a listening socket that was shut down.
         let incoming = DispatchSource.makeReadSource(
             fileDescriptor: listener.file.rawValue, queue: executor.queue)
         incoming.setEventHandler { [weak self] in self?.assumeIsolated { $0.accept() } }
@@ -151,14 +151,14 @@ public actor AdminServer {
                 admit(try AsyncSocket(socket: Socket(file: listener.accept().file), pool: pool))
             }
         } catch SocketError.blocked {
-            // All have come.
+            // All waiting connections were accepted.
         } catch {
-            // No descriptors are left, for instance: others may give some back.
+            // The system has no descriptors left, for instance. Other connections may free some.
             pause()
         }
     }
 
-    /// Leaves those who come to the system, until the next tick or a connection's end.
+    /// Leaves new connections to the system until the next tick or a connection's end.
     private func pause() {
         guard !isPausing else { return }
         incoming?.suspend()
@@ -172,7 +172,7 @@ public actor AdminServer {
         isPausing = false
     }
 
-    /// As long as there is something to see to, it is looked at now and then.
+    /// Schedules a tick while there are connections, or while accepting is paused.
     func arm() {
         guard !isArmed, isPausing || !connections.isEmpty else { return }
         isArmed = true
@@ -194,8 +194,8 @@ public actor AdminServer {
         checkEnd()
     }
 
-    /// Ends all connections, and the server. Blocks until that is done, for ``Limits/stop`` at most.
-    /// - Returns: whether it is done.
+    /// Ends all connections and the server. Blocks until both have ended, for ``Limits/stop`` at most.
+    /// - Returns: whether both have ended.
     @discardableResult
     public nonisolated func stop() -> Bool {
         Task(executorPreference: executor) { await self.end() }
@@ -209,7 +209,7 @@ public actor AdminServer {
         guard !isStopping else { return }
         isStopping = true
         for id in connections.keys { cut(id) }
-        // A source that is suspended is never told.
+        // A suspended source never reports its cancellation.
         goOn()
         if let incoming { incoming.cancel() } else { closeListener() }
     }

@@ -3,14 +3,14 @@ import Foundation
 import Gateway
 import Synchronization
 
-/// Decides by a request's `Host` field whether it is meant for this worker.
+/// Decides by a request's `Host` field whether the request is meant for this worker.
 ///
-/// Any web page can have its name resolve to an address of this machine (DNS rebinding). Its browser then takes answers for
-/// the page's own. `Host` still has the name that the browser asked for, so names of others are refused.
+/// Any web page can have its name resolve to an address of this machine (DNS rebinding). The browser then takes the
+/// answers for the page's own. `Host` still has the name that the browser asked for, so foreign names are refused.
 public struct AllowedHosts: Sendable {
-    /// Lower-case names, without a period at the end.
+    /// Lower-case names without a final period.
     private var names: Set<String> = ["localhost"]
-    /// Ends of names, each with a period at its beginning.
+    /// Ends of names, each with a leading period.
     private var suffixes = [".svc", ".svc.cluster.local"]
     private var addresses: Set<IPAddress> = []
     private var allowsAll = false
@@ -37,16 +37,17 @@ public struct AllowedHosts: Sendable {
         }
     }
 
-    /// Name of this machine as the system has it, without asking a name server; empty: it has none.
+    /// Name of this machine as the system has it, without asking a name server; empty when there is none.
     public static var hostName: String {
         var name = [CChar](repeating: 0, count: 256)
         guard gethostname(&name, name.count - 1) == 0 else { return "" }
         return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
+    /// Returns whether a request is meant for this worker.
     /// - Parameters:
-    ///   - host: value of the field; nil: the request has none, as no browser's.
-    ///   - local: address of this machine that the connection came to.
+    ///   - host: value of the field; nil when the request has none. Browsers always send the field.
+    ///   - local: address of this machine that the connection reached.
     func allows(_ host: String?, local: String?) -> Bool {
         guard !allowsAll, let host else { return true }
         guard let name = Self.name(of: host) else { return false }
@@ -59,7 +60,7 @@ public struct AllowedHosts: Sendable {
             || suffixes.contains { normalized.hasSuffix($0) && normalized.count > $0.count }
     }
 
-    /// Separates the name from the port (RFC 9110, 7.2). Nil: it is neither.
+    /// Separates the name from the port (RFC 9110, 7.2). Returns nil for a text that isn't a name or address.
     private static func name(of host: String) -> String? {
         if host.hasPrefix("[") {
             guard let end = host.firstIndex(of: "]") else { return nil }
@@ -69,7 +70,7 @@ public struct AllowedHosts: Sendable {
         return isPort(host[colon...]) && colon > host.startIndex ? String(host[..<colon]) : nil
     }
 
-    /// Nothing, or a colon and digits.
+    /// Returns whether the text is empty, or a colon and digits.
     private static func isPort(_ text: Substring) -> Bool {
         text.isEmpty || (text.first == ":" && text.dropFirst().utf8.allSatisfy { (0x30...0x39).contains($0) })
     }
@@ -84,11 +85,11 @@ public struct AllowedHosts: Sendable {
     }
 }
 
-/// An IP address, whatever its spelling. An IPv4 address is the same as its IPv6 form (RFC 4291, 2.5.5.2).
+/// An IP address, whatever its spelling. An IPv4 address equals its IPv6 form (RFC 4291, 2.5.5.2).
 private struct IPAddress: Hashable {
     private let bytes: [UInt8]
 
-    /// Nil: the text is a name.
+    /// Nil when the text is a name.
     init?(_ text: String) {
         var (v4, v6) = (in_addr(), in6_addr())
         if inet_pton(AF_INET, text, &v4) == 1 {
@@ -107,7 +108,7 @@ private struct IPAddress: Hashable {
     }
 }
 
-/// Counts what the endpoint has refused. Any thread.
+/// Counts refused requests of the endpoint. Any thread.
 public final class AdminCounter: Sendable {
     private let value = Atomic<Int>(0)
 

@@ -1,8 +1,9 @@
 import Gateway
 
-/// Tells whether all of a worker's loops turn. Loops block for seconds in a stop, and end: a stop in time counts as alive.
+/// Whether all of a worker's loops turn. A stop in time counts as alive, because loops block for seconds in a stop, and
+/// end.
 struct Liveness {
-    /// What doesn't, in words.
+    /// Stuck or ended loops, in words.
     var reasons: [String]
 
     init(_ observation: Observation, loops: [String]) {
@@ -24,10 +25,10 @@ struct Liveness {
     static let stopping = AdminResponse.json(200, ["live": true, "reasons": [], "stopping": true])
 }
 
-/// Whether a worker does its part: it has partitions, or knows that there are none for it, has all that is held for
-/// them, and can go on with them.
+/// Whether a worker does its part. A ready worker has partitions, or knows that there are none for it. It also has all
+/// that is held for them, and can proceed with them.
 struct Readiness {
-    /// What is missing, in words.
+    /// Missing parts, in words.
     var reasons: [String]
     var intake: IntakeObservation?
 
@@ -81,7 +82,7 @@ struct Readiness {
         503, ["ready": false, "reasons": ["the worker starts: it opens its store and looks for Kafka"]])
 }
 
-/// How far restoring is.
+/// Progress of restoring.
 enum RestoreDocument {
     static func of(_ intake: IntakeObservation) -> [String: Any] {
         [

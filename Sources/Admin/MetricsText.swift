@@ -4,13 +4,13 @@ struct MetricsText {
 
     private(set) var text = ""
 
-    /// What only grows while the process lives. Its name gets the suffix `_total`.
+    /// Appends a value that only grows while the process lives. Its name gets the suffix `_total`.
     mutating func counter(_ name: String, _ help: String, _ value: Int) {
         begin(name + "_total", "counter", help)
         sample(name + "_total", nil, "\(value)")
     }
 
-    /// The same, by a label.
+    /// Appends such values by a label.
     mutating func counter(_ name: String, _ help: String, by label: String, _ values: [(String, Int)]) {
         begin(name + "_total", "counter", help)
         for (value, count) in values { sample(name + "_total", (label, value), "\(count)") }

@@ -2,15 +2,15 @@ import Gateway
 import RetryStore
 import Synchronization
 
-/// What the endpoint tells of: a worker, or in tests what stands for one.
+/// Source of the endpoint's answers: a worker, or a stand-in in tests.
 public struct AdminSource: Sendable {
-    /// Of the loops that `ask` asks.
+    /// Names of the loops that `ask` asks.
     public var loops: [String]
     /// Calls its argument once for each loop that turns, on any thread.
     public var ask: @Sendable (@escaping @Sendable (LoopAnswer) -> Void) -> Void
-    /// Nil: the worker has none.
+    /// The worker's store; nil when the worker has none.
     public var store: RetryStore?
-    /// Tells of an orderly stop that is under way or done. Any thread.
+    /// Returns the orderly stop that is under way or done; nil when there is none. Any thread.
     public var stop: @Sendable () -> WorkerStop?
 
     public init(
@@ -28,14 +28,14 @@ public struct AdminSource: Sendable {
     }
 }
 
-/// What all loops of a worker said, as far as they did.
+/// Answers of a worker's loops, as far as they answered.
 public struct Observation: Sendable {
-    /// Nil: it did not answer, or has ended.
+    /// Nil when the intake did not answer or has ended.
     public var intake: IntakeObservation?
     public var shards: [Int: ShardCounters] = [:]
     /// Loops that have ended.
     public var ended: [String] = []
-    /// State after the loops had answered, or had not in time.
+    /// State after the loops had answered, or the time was over.
     public var stop: WorkerStop?
 
     public init() {}
@@ -50,21 +50,21 @@ public struct Observation: Sendable {
 
     var count: Int { (intake == nil ? 0 : 1) + shards.count + ended.count }
 
-    /// The loops that did not answer, by their names: the intake's is the first, then those of the shards.
+    /// Returns the names of the loops that did not answer: the intake's first, then the shards'.
     func silent(of loops: [String]) -> [String] {
         loops.enumerated().filter { index, name in
             !ended.contains(name) && (index == 0 ? intake == nil : shards[index - 1] == nil)
         }.map(\.element)
     }
 
-    /// Loops whose part is missing, and why.
+    /// Returns texts on the loops whose part is missing, with the reason.
     func missing(of loops: [String]) -> [String] {
         silent(of: loops).map { "the thread `\($0)` does not answer" }
             + ended.map { "the thread `\($0)` has ended" }
     }
 
-    /// Partitions whose part of the store counts: the worker's, as others are copies of the changelog. Nil: all count,
-    /// as without a changelog nothing else has what the store has.
+    /// Returns the partitions whose part of the store counts: the worker's, because others are copies of the changelog.
+    /// Nil when all count, because without a changelog nothing else has the store's content.
     func counted(in store: RetryStore) -> Set<Int32>? {
         store.isChangelogBacked ? Set((intake?.partitions ?? []).map(\.partition)) : nil
     }
@@ -73,7 +73,7 @@ public struct Observation: Sendable {
 }
 
 extension AdminSource {
-    /// Asks all loops, and waits for as long as `patience`.
+    /// Asks all loops, and waits `patience` at most.
     func observe(for patience: Duration) async -> Observation {
         let gathered = Gathered(count: loops.count)
         ask { gathered.take($0) }

@@ -1,7 +1,7 @@
 import Foundation
 import Synchronization
 
-/// A value that another thread gives, once, to one task that waits for it. What comes later is dropped.
+/// A value that another thread passes, once, to a single task that waits for it. Later values are dropped.
 final class Reply<Value: Sendable>: Sendable {
     private enum State {
         case open
@@ -11,7 +11,7 @@ final class Reply<Value: Sendable>: Sendable {
 
     private let state = Mutex(State.open)
 
-    /// Any thread. Nil: there will be none.
+    /// Passes the value; nil when there will be none. Any thread.
     func give(_ value: Value?) {
         let waiting: CheckedContinuation<Value?, Never>? = state.withLock { state in
             switch state {
@@ -27,7 +27,7 @@ final class Reply<Value: Sendable>: Sendable {
         waiting?.resume(returning: value)
     }
 
-    /// Waits; nil when the time is over. Once.
+    /// Waits for the value; returns nil when the time is over. Call it once.
     func wait(for patience: Duration) async -> Value? {
         let timer = DispatchWorkItem { [self] in give(nil) }
         ReplyTimers.queue.asyncAfter(
@@ -36,7 +36,7 @@ final class Reply<Value: Sendable>: Sendable {
         return await wait()
     }
 
-    /// Waits; nil when the task is cancelled. Once.
+    /// Waits for the value; returns nil when the task is cancelled. Call it once.
     func waitUnlessCancelled() async -> Value? {
         await withTaskCancellationHandler {
             await wait()

@@ -1,20 +1,20 @@
 import Synchronization
 
-/// Observations of a worker's loops that requests share. Polling can't tax the loops: they are asked once at a time, and
-/// not again before ``freshness`` is over.
+/// Observations of a worker's loops that requests share. Polling can't burden the loops: they are asked once at a time,
+/// and not again within ``freshness``.
 final class SharedObservations: Sendable {
     typealias Clock = @Sendable () -> ContinuousClock.Instant
 
     let source: AdminSource
     private let patience: Duration
-    /// For so long an observation serves requests that come later.
+    /// Time for which an observation serves later requests.
     private let freshness: Duration
     private let now: Clock
     private let state = Mutex(State())
 
     private struct State {
         var latest: (observation: Observation, end: ContinuousClock.Instant)?
-        /// Requests that wait for the observation under way; nil: none is.
+        /// Requests that wait for the observation under way; nil when none is.
         var waiting: [Reply<Observation>]?
     }
 
@@ -31,17 +31,17 @@ final class SharedObservations: Sendable {
         self.now = now
     }
 
-    /// Requests that wait for the observation of another one.
+    /// Requests that wait for another request's observation.
     var waitingCount: Int { state.withLock { $0.waiting?.count ?? 0 } }
 
-    /// Waits for the loops as long as they take, for `patience` at most.
+    /// Waits for the loops' answers, `patience` at most.
     func observe() async -> Observation {
         switch state.withLock({ next(&$0) }) {
         case .take(let observation): return observation
-        // Nil: the request is cancelled, and its answer of no interest.
+        // Nil when the request is cancelled; its answer then doesn't matter.
         case .wait(let reply): return await reply.waitUnlessCancelled() ?? Observation()
         case .ask:
-            // Goes on when the request is cancelled, as others may wait for it.
+            // Continues when the request is cancelled, because other requests may wait for it.
             let observation = await source.observe(for: patience)
             let waiting = state.withLock { state in
                 state.latest = (observation, now())

@@ -1,7 +1,7 @@
 import Gateway
 import RetryStore
 
-/// What `/store` says: counts that cost nothing to read.
+/// Answer to `/store`: counts that cost nothing to read.
 enum StoreDocument {
     static func response(
         _ observation: Observation, _ statistics: StoreStatistics, isChangelogBacked: Bool

@@ -2,15 +2,15 @@ import Foundation
 import RetryStore
 import SluiceModel
 
-/// Counts of what a store has: by state, app, age and time.
+/// Counts of a store's items by state, app, age and time.
 public struct StoreSummary: Sendable {
-    /// In milliseconds since the epoch: what ages and due times are told by.
+    /// Reference time of ages and due times, in milliseconds since the epoch.
     public let now: Int64
     public private(set) var items = 0
     public private(set) var bytes = 0
-    /// Of records whose items have moved to other device tokens.
+    /// Marks of records whose items have moved to other device tokens.
     public var marks = 0
-    /// Items that are no push that can be read.
+    /// Items that can't be read as a push.
     public private(set) var unreadable = 0
     private var waits: [String: Int] = [:]
     private var topics: [String: Int] = [:]
@@ -30,7 +30,7 @@ public struct StoreSummary: Sendable {
         return name == "longer" ? name : "up to \(name)"
     }
 
-    /// Instants that a calendar is asked for: 1970 to 9999. A disk may say any other.
+    /// Milliseconds since the epoch that the calendar accepts: 1970 to 9999. A disk may hold any other value.
     private static let years: ClosedRange<Int64> = 0...253_402_300_799_999
 
     static func presence(_ code: UInt8) -> String {
@@ -87,7 +87,7 @@ public struct StoreSummary: Sendable {
         }
     }
 
-    /// For people.
+    /// Tables for people.
     public var tables: [(title: String, counts: [(name: String, count: Int)])] {
         [
             ("waiting for", Self.bySize(waits)), ("by app's topic", Self.bySize(topics)),
@@ -96,7 +96,7 @@ public struct StoreSummary: Sendable {
         ]
     }
 
-    /// For scripts.
+    /// Returns a document for scripts.
     /// - Parameter copies: partitions that were left, of a closed store.
     public func document(topic: String, partitions: [Int32], copies: [LocalCopy] = []) -> [String: Any] {
         var document: [String: Any] = [
@@ -119,7 +119,7 @@ public struct StoreSummary: Sendable {
         return document
     }
 
-    /// Text for people about a copy that was left.
+    /// Returns text for people about a copy that was left.
     public func describe(_ copy: LocalCopy) -> String? {
         copy.position.map {
             "partition \(copy.partition): a copy of the changelog up to offset \($0.offset), \(age(of: $0)) seconds old"
@@ -131,9 +131,9 @@ public struct StoreSummary: Sendable {
     }
 }
 
-/// What a store has of one device: neither its token nor a payload.
+/// A store's items and states of one device, without its token and payloads.
 public struct StoredDevice: Sendable {
-    /// Values of one item or state, by name, as they are shown.
+    /// Values of one item or state by name, as they are shown.
     public enum Value: Sendable, CustomStringConvertible {
         case text(String)
         case number(Int)
@@ -160,14 +160,14 @@ public struct StoredDevice: Sendable {
 
     public var isEmpty: Bool { items.isEmpty && states.isEmpty }
 
-    /// Whether a text can be a device token at all.
+    /// Returns whether a text can be a device token at all.
     public static func isToken(_ text: String) -> Bool {
         (1...DeviceToken.maximumLength).contains(text.utf8.count)
             && text.utf8.allSatisfy { isxdigit(Int32($0)) != 0 }
     }
 
-    /// Reads all of a device token's.
-    /// - Parameter counted: partitions to look into; nil: all.
+    /// Reads all items and states of a device token.
+    /// - Parameter counted: partitions to look into; nil for all.
     public mutating func read(
         _ token: String, from reader: StoreReader, partitions counted: Set<Int32>? = nil
     ) throws(RetryStoreError) {
@@ -184,7 +184,7 @@ public struct StoredDevice: Sendable {
                             "partition": .number(Int(partition)),
                             "presence": .text(StoreSummary.presence(state.presence)),
                         ]
-                        // What is presumed need not follow a report.
+                        // A presumed presence need not follow a report.
                         if state.learnedMilliseconds > 0 {
                             shown["learned"] = .text(StoreSummary.time(state.learnedMilliseconds))
                         }
@@ -224,7 +224,7 @@ public struct StoredDevice: Sendable {
         return shown
     }
 
-    /// For scripts.
+    /// Document for scripts.
     public var document: [String: Any] {
         ["items": items.map { $0.mapValues(\.json) }, "device": states.map { $0.mapValues(\.json) }]
     }

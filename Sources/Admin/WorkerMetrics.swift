@@ -4,7 +4,7 @@ import Gateway
 import RetryStore
 import SluiceModel
 
-/// What `/metrics` says: a worker's counters, as they are in its log.
+/// Answer to `/metrics`: a worker's counters, as they are in its log.
 enum WorkerMetrics {
     static func response(
         _ observation: Observation, ready: Bool, refusedHosts: Int, store: StoreStatistics?

@@ -1,7 +1,7 @@
-// Creation and removal of many column families at once. For each call RocksDB writes the options of all column families to a
-// file and reads the file back. The C++ interface does so once for many (RocksDB's pull request 2248). The C interface of 7.8
-// takes one column family a call; later ones take many with the same options only (issue 12887). A worker that took over 40
-// partitions, with 120 column families, spent 3 s in such calls.
+// Creation and removal of many column families at once. For each call RocksDB writes the options of all column families
+// to a file and reads the file back. The C++ interface does so once for many (RocksDB's pull request 2248). The C
+// interface of 7.8 accepts a single column family in a call. Later C interfaces accept many with the same options only
+// (issue 12887). Such calls took 3 s in a worker that took over 40 partitions, with 120 column families.
 #include "column_families.h"
 
 #include <cstring>

@@ -1,5 +1,6 @@
-// Layouts of the C interface's handles, which RocksDB keeps private (db/c.cc). Each is an object whose first member is the C++
-// object. Libraries of another minor version have another name, so the version compiled against is the version at run time.
+// Layouts of the C interface's handles, which RocksDB keeps private (db/c.cc). Each handle is an object whose first
+// member is the C++ object. Libraries of another minor version have another name, so the version compiled against is
+// the version at run time.
 #pragma once
 
 #include <rocksdb/db.h>

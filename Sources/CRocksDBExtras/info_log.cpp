@@ -1,6 +1,6 @@
-// Log of RocksDB's own messages that survives a full disk. RocksDB's logger writes to the database's directory: after a line it
-// couldn't write, the next line fails an assertion (`sync_without_flush_called_`, 7.8) that Debian's build keeps. This logger
-// drops lines that it can't write.
+// Log of RocksDB's own messages that survives a full disk. RocksDB's logger writes to the database's directory. After a
+// line that it couldn't write, the next line fails an assertion (`sync_without_flush_called_`, 7.8), which Debian's
+// build keeps. This logger drops lines that it can't write.
 #include "info_log.h"
 
 #include <fcntl.h>

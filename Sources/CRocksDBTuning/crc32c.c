@@ -1,7 +1,7 @@
-// RocksDB checks each record of its log and each blob with CRC-32C. Distributions build it for the oldest processors, where
-// it goes through tables: a tenth of all that storing a push costs. What a program itself defines comes before what its
-// libraries define, so under the name of RocksDB's function this one, which uses the processor's instruction, takes its
-// place. Where RocksDB has no function of that name it is just never called.
+// RocksDB checks each record of its log and each blob with CRC-32C. Distributions build it for the oldest processors,
+// where it uses tables. That costs a tenth of storing a push. A program's own symbols take precedence over those of its
+// libraries. This function therefore replaces RocksDB's function of the same name, and uses the processor's
+// instruction. Where RocksDB has no function of that name, this function is never called.
 #define _GNU_SOURCE
 #include "checksum.h"
 
@@ -19,7 +19,7 @@ static uint32_t bit_by_bit(uint32_t checksum, const char *bytes, size_t count) {
 
 #if defined(__x86_64__)
 
-// rocksdb::crc32c::Extend(uint32_t, const char *, size_t), as C++ names it.
+// C++ name of rocksdb::crc32c::Extend(uint32_t, const char *, size_t).
 #define ROCKSDB_EXTEND "_ZN7rocksdb6crc32c6ExtendEjPKcm"
 
 typedef uint32_t extend_function(uint32_t, const char *, size_t);
@@ -42,7 +42,7 @@ __attribute__((target("sse4.2"))) static uint32_t by_instruction(
 
 uint32_t extend_for_rocksdb(uint32_t checksum, const char *bytes, size_t count) {
     if (__builtin_cpu_supports("sse4.2")) return by_instruction(checksum, bytes, count);
-    // RocksDB's own, which is hidden by this. Two threads that look for it at once find the same.
+    // Looks up RocksDB's own function, which this function hides. Two threads that look it up at once find the same.
     static extend_function *found;
     extend_function *extend = __atomic_load_n(&found, __ATOMIC_RELAXED);
     if (!extend) {

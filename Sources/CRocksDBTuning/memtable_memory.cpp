@@ -1,9 +1,10 @@
-// A put goes through its memtable in no order, and so through the processor's table of pages, which is too small for tens of
-// megabytes of small pages. On a virtual machine, where each miss goes through two such tables, that was a fifth of what
-// putting a push costs. RocksDB can use huge pages only if the machine's administrator has set some apart. It gets a memtable's
-// blocks from `new char[]`, which a program may replace (C++ standard, [replacement.functions]): here blocks of that one size
-// come from a region whose huge pages the system makes when it has them, and all else from where it came before. Blocks are
-// used again without going back to the system each time.
+// A put touches its memtable in no order, and so the processor's table of pages (TLB). That table is too small for tens
+// of megabytes of small pages. On a virtual machine each miss walks two such tables, which cost a fifth of putting a
+// push. RocksDB can use huge pages only if the machine's administrator has reserved some.
+//
+// RocksDB allocates a memtable's blocks with `new char[]`, which a program may replace (C++ standard,
+// [replacement.functions]). Here blocks of that size are from a region for which the system makes huge pages when it
+// has them. All other allocations are unchanged. Freed blocks are reused without returning to the system each time.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,20 +22,20 @@
 namespace {
 
 constexpr size_t block_bytes = sluice_memtable_block_bytes;
-/// As huge as pages are on x86-64 and, with small pages of 4 KiB, on ARM.
+/// Size of a huge page on x86-64 and, with small pages of 4 KiB, on ARM.
 constexpr size_t slab_bytes = 2 << 20;
 constexpr size_t slab_count = 256;
 constexpr size_t region_bytes = slab_count * slab_bytes;
 constexpr uint8_t all_free = 0xff;
 static_assert(slab_bytes / block_bytes == 8, "one bit for each block");
-/// Slabs without a block in use that keep their memory for the next memtable.
+/// Most slabs without a block in use that keep their memory for the next memtable.
 constexpr size_t most_spare = 8;
 
 std::mutex lock;
-/// Where the region begins; null before its first use, and where there is none. Once set it stays.
+/// Begin of the region; null before its first use, and where there is none. The value never changes once it is set.
 std::atomic<char *> region;
 bool was_tried;
-/// By slab: a bit for each block that is free, and whether it may have memory.
+/// State of each slab: a bit for each free block, and whether the slab may have memory.
 uint8_t free_blocks[slab_count];
 bool has_memory[slab_count];
 size_t used;
@@ -46,7 +47,7 @@ bool is_in_region(const void *address) {
     return begin && static_cast<const char *>(address) >= begin && static_cast<const char *>(address) < begin + region_bytes;
 }
 
-/// Only addresses: no memory counts before it is used.
+/// Reserves addresses only: no memory counts before it is used.
 void reserve() {
     was_tried = true;
     void *mapped = mmap(nullptr, region_bytes + slab_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -56,7 +57,8 @@ void reserve() {
     region.store(reinterpret_cast<char *>(begin), std::memory_order_relaxed);
 }
 
-/// One that is in use as well, so that others get free; else one that has memory; else any. `slab_count`: none is free.
+/// Returns a slab for the next block; `slab_count`: none is free. Prefers a slab in use, so that other slabs become
+/// free, then a slab with memory.
 size_t slab_for_next() {
     size_t with_memory = slab_count, other = slab_count;
     for (size_t slab = 0; slab < slab_count; slab++) {
@@ -68,7 +70,7 @@ size_t slab_for_next() {
     return with_memory != slab_count ? with_memory : other;
 }
 
-/// Null where there is no region, no room in it, or no memory.
+/// Returns a block; null where there is no region, no room in it, or no memory.
 void *take() {
     std::lock_guard<std::mutex> guard(lock);
     if (!was_tried) reserve();
@@ -79,7 +81,7 @@ void *take() {
     char *memory = begin + slab * slab_bytes;
     if (!has_memory[slab]) {
         if (mprotect(memory, slab_bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
-        // Where the system has no huge pages, or is not to make any, small ones do.
+        // The system uses small pages where it has no huge pages, or may not make any.
         madvise(memory, slab_bytes, MADV_HUGEPAGE);
         has_memory[slab] = true;
         backed++;
@@ -104,7 +106,7 @@ void give(void *address) {
         spare++;
         return;
     }
-    // Without leave to use it, it doesn't count as the process's memory.
+    // Inaccessible memory doesn't count as the process's memory.
     char *memory = begin + slab * slab_bytes;
     madvise(memory, slab_bytes, MADV_DONTNEED);
     mprotect(memory, slab_bytes, PROT_NONE);
@@ -128,11 +130,11 @@ void operator delete[](void *address) noexcept {
 
 void operator delete[](void *address, size_t) noexcept { operator delete[](address); }
 
-// RocksDB asks how large a block is to know how much memory a memtable takes.
+// RocksDB calls this function to learn how much memory a memtable takes.
 extern "C" size_t malloc_usable_size(void *address) noexcept {
     using function = size_t(void *);
     if (is_in_region(address)) return block_bytes;
-    // The C library's. Two threads that look for it at once find the same.
+    // Looks up the C library's function. Two threads that look it up at once find the same.
     static std::atomic<function *> found;
     function *library = found.load(std::memory_order_relaxed);
     if (!library) {

@@ -3,9 +3,9 @@ import Glibc
 extension Configuration {
     /// Section `admin`.
     public struct Admin: Sendable, Equatable {
-        /// Where the admin endpoint listens; nil: there is none.
+        /// Address that the admin endpoint listens at; nil when there is no endpoint.
         public var listen: ListenAddress?
-        /// Names and addresses that requests may name as their host, besides the worker's own; `*`: any.
+        /// Names and addresses that requests may name as their host, besides the worker's own. `*` allows any.
         public var allowedHosts: [String]
 
         public init(
@@ -21,7 +21,7 @@ extension Configuration {
 public struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
     /// An IPv4 or IPv6 address in its usual text form.
     public var host: String
-    /// 0: one that is free.
+    /// Port; 0 for any free port.
     public var port: UInt16
 
     public init(host: String, port: UInt16) {
@@ -31,7 +31,7 @@ public struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
 
     static let grammar = "address:port, such as `127.0.0.1:9464`, `0.0.0.0:9464` or `[::]:9464`, or `off`"
 
-    /// Reads `127.0.0.1:9464`, `[::1]:9464` and `localhost:9464`, which is the first.
+    /// Reads `127.0.0.1:9464`, `[::1]:9464` and `localhost:9464`, which means the first.
     public init?(_ text: String) {
         guard let colon = text.lastIndex(of: ":") else { return nil }
         let digits = text[text.index(after: colon)...]
@@ -72,7 +72,7 @@ extension Configuration {
         return Admin(listen: text.flatMap { ListenAddress($0) }, allowedHosts: allowedHosts)
     }
 
-    /// A name or address without a port, or a pattern.
+    /// Checks a name or address without a port, or a pattern.
     private static func checkHost(_ text: String) -> String? {
         if text == "*" { return nil }
         let address = text.hasPrefix("[") && text.hasSuffix("]") ? String(text.dropFirst().dropLast()) : text

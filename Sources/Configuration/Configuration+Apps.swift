@@ -34,7 +34,7 @@ extension Configuration {
             kind = .certificate(
                 certificateFile: files.resolve(certificateFile ?? ""), keyFile: files.resolve(keyFile ?? ""))
         case nil:
-            // Which keys belong here depends on the type.
+            // The type decides which keys belong here.
             section.acceptRest()
             return nil
         }
@@ -52,7 +52,7 @@ extension Configuration {
             name: name, kind: kind, connections: connections, maxConnections: maxConnections)
     }
 
-    /// The names under `credentials`, including those whose settings are wrong: an app that uses one of these
+    /// Returns the names under `credentials`, including those with wrong settings. An app that uses such a credential
     /// is not at fault.
     static func declaredCredentials(_ document: ConfigurationValue) -> [String] {
         guard case .map(let entries) = document.content,
@@ -121,7 +121,7 @@ extension Configuration {
             ))
     }
 
-    /// What can't be seen from one app alone.
+    /// Checks the rules that concern several apps.
     func checkApps(_ root: SectionReader) {
         if apps.count > 65_535 { root.problem("apps", "has \(apps.count) apps; 65,535 are the most") }
         var names: Set<String> = []
@@ -160,7 +160,7 @@ extension Configuration {
         let address = text.split(separator: "://", maxSplits: 1).last ?? ""
         let wrong = "`\(text)` is not host:port"
         if address.utf8.contains(UInt8(ascii: " ")) { return wrong }
-        // An IPv6 address in brackets has colons of its own.
+        // An IPv6 address in brackets has its own colons.
         let afterHost =
             address.hasPrefix("[") ? address.drop { $0 != "]" }.dropFirst() : address.drop { $0 != ":" }
         let host = address.dropLast(afterHost.count)
@@ -194,7 +194,7 @@ extension Configuration {
         return nil
     }
 
-    /// Properties that the worker depends on can't be passed through.
+    /// Refuses properties that the worker depends on, because they can't be passed through.
     static func checkProperty(_ name: String) -> String? {
         switch name {
         case "bootstrap.servers", "metadata.broker.list": "is set by kafka.bootstrap-servers"

@@ -1,12 +1,11 @@
 import Foundation
 
 extension Configuration {
-    /// Reads a configuration file and the environment's overrides, and checks that the files it names can be
-    /// read.
+    /// Reads a configuration file and the environment's overrides, and checks that the files it names can be read.
     ///
     /// - Parameters:
-    ///   - path: A YAML or JSON file; nil when everything comes from the environment. Relative names inside of
-    ///     it are relative to its directory.
+    ///   - path: A YAML or JSON file; nil when everything comes from the environment. Relative names in the file are
+    ///     relative to the file's directory.
     ///   - environment: The process's environment.
     /// - Throws: `ConfigurationError` with every mistake.
     public static func load(
@@ -26,8 +25,8 @@ extension Configuration {
     /// Interprets a document without touching a file.
     ///
     /// - Parameters:
-    ///   - name: What messages call the document.
-    ///   - directory: What relative file names are relative to.
+    ///   - name: The document's name in messages.
+    ///   - directory: The directory that relative file names are relative to.
     public static func parse(
         _ text: String, name: String, directory: String = "/", environment: [String: String] = [:]
     ) throws(ConfigurationError) -> Configuration {
@@ -61,7 +60,7 @@ extension Configuration {
         return configuration
     }
 
-    /// All settings with type, default and help text, in the order of the example.
+    /// Returns all settings with type, default and help text, in the order of the example.
     public static func reference() -> [ConfigurationSetting] {
         let specimen = """
             credentials: {a: {type: token}, b: {type: certificate}}
@@ -102,11 +101,11 @@ extension Configuration {
     }
 }
 
-/// What the file names in a configuration mean.
+/// Meaning of the file names in a configuration.
 struct FileNames {
-    /// Relative names are relative to it.
+    /// Directory that relative names are relative to.
     var directory: String
-    /// Each named file must be there and readable: better now than at the first push.
+    /// Whether each named file must exist and be readable, so that mistakes show before the first push.
     var mustExist: Bool
 
     func resolve(_ path: String) -> String {
@@ -115,14 +114,14 @@ struct FileNames {
             .standardizedFileURL.path(percentEncoded: false)
     }
 
-    /// What is wrong with a file name, or nil.
+    /// Returns the fault of a file name, or nil.
     func check(_ path: String) -> String? {
         guard mustExist else { return nil }
         let resolved = resolve(path)
         return FileNames.unreadable(resolved).map { "\(resolved) \($0)" }
     }
 
-    /// Why a file can't be read; nil when it can.
+    /// Returns the reason for which a file can't be read; nil when it can be read.
     static func unreadable(_ path: String) -> String? {
         var isDirectory: ObjCBool = false
         guard FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory) else {

@@ -3,7 +3,7 @@ import Glibc
 extension Configuration {
     /// Section `process`.
     public struct Process: Sendable, Equatable {
-        /// Core dumps are written, and debuggers of the same user may attach: memory has keys and tokens.
+        /// Whether core dumps are written, and debuggers of the same user may attach. Memory has keys and tokens.
         public var dumpable: Store.Switch
 
         public init(dumpable: Store.Switch = .off) { self.dumpable = dumpable }
@@ -18,7 +18,7 @@ extension Configuration {
             ))
     }
 
-    /// Names each file with a secret that others than its owner have rights to, and what to do. The files are there.
+    /// Returns a text on each secret file that others than its owner have rights to, with the remedy. The files exist.
     public func exposedFiles() -> [String] {
         var files: [(setting: String, path: String)] = []
         for credential in credentials {
@@ -36,7 +36,7 @@ extension Configuration {
         }
     }
 
-    /// Nil: others have no rights.
+    /// Returns nil when others have no rights.
     static func exposure(of path: String, setting: String, mode: mode_t) -> String? {
         guard mode & 0o077 != 0 else { return nil }
         let text = String(mode & 0o7777, radix: 8)

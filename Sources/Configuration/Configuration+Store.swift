@@ -1,26 +1,27 @@
 extension Configuration {
     /// Section `store`.
     public struct Store: Sendable, Equatable {
-        /// Of this worker alone; made when it is missing.
+        /// Directory of this worker alone; created when it is missing.
         public var directory: String
-        /// What has to wait longer goes there.
+        /// Waiting time above which a push is written to the store.
         public var after: Duration
-        /// Memory for what is read from disk.
+        /// Bytes of memory for data read from disk.
         public var cacheBytes: Int
-        /// Memory for what is not written out yet.
+        /// Bytes of memory for data not written to disk yet.
         public var writeBufferBytes: Int
-        /// Every change also goes to a compacted topic, from which whoever takes a partition over restores it.
+        /// Whether every change is also written to a compacted topic. A worker that takes a partition over restores it
+        /// from there.
         public var changelog: Switch
-        /// Changes, outcomes, dead letters and offsets are committed together. Only with a changelog.
+        /// Whether changes, outcomes, dead letters and offsets are committed together. Requires a changelog.
         public var transactions: Switch
-        /// How often, with transactions: outcomes are seen that much later by who reads committed records only.
+        /// Time between transactions' commits. Readers of committed records see outcomes that much later.
         public var transactionInterval: Duration
 
         public enum Switch: String, CaseIterable, Sendable {
             case on, off
         }
 
-        /// Changes go to the changelog.
+        /// Whether changes are written to the changelog.
         public var hasChangelog: Bool { changelog == .on }
         public var hasTransactions: Bool { hasChangelog && transactions == .on }
 

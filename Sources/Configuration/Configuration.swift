@@ -1,7 +1,7 @@
-/// Everything a worker is told: validated, complete, with defaults filled in.
+/// A worker's whole configuration: validated, complete, with defaults filled in.
 ///
-/// A value of this type comes from `Configuration.load(path:environment:)`, which reports every mistake at
-/// once, or is built in code by a test. The reference of all settings is `sluice config reference`.
+/// `Configuration.load(path:environment:)` returns such a value and reports every mistake at once. A test may build the
+/// value in code. The reference of all settings is `sluice config reference`.
 public struct Configuration: Sendable, Equatable {
     public var kafka: Kafka
     public var apns: APNS
@@ -9,7 +9,7 @@ public struct Configuration: Sendable, Equatable {
     public var credentials: [Credential]
     public var apps: [App]
     public var delivery: Delivery
-    /// Nil: what waits for long waits in memory, and holds its offset.
+    /// Nil without a store: items that wait for long then wait in memory, and hold their offsets.
     public var store: Store?
     public var log: Log
     public var metrics: Metrics
@@ -33,7 +33,7 @@ public struct Configuration: Sendable, Equatable {
         self.process = process
     }
 
-    /// The credential an app pushes with. Loading guarantees that it exists.
+    /// Returns the credential an app pushes with. Loading guarantees that the credential exists.
     public func credential(of app: App) -> Credential? {
         credentials.first { $0.name == app.credential }
     }
@@ -44,19 +44,19 @@ extension Configuration {
     public struct Kafka: Sendable, Equatable {
         /// Comma-separated `host:port` pairs.
         public var bootstrapServers: String
-        /// All workers of one installation share it.
+        /// Name of the consumer group, which all workers of one installation share.
         public var groupID: String
-        /// This worker's name in the group, no other's (`group.instance.id`). Nil: Kafka gives it another at each start, and
-        /// waits for a session when it ends without a word.
+        /// This worker's own name in the group (`group.instance.id`). Nil lets Kafka assign a new name at each start.
+        /// Kafka then waits for a session when the worker ends without leaving the group.
         public var instanceID: String?
         public var topics: Topics
         /// Present when the worker may create topics that don't exist.
         public var createTopics: CreateTopics?
         /// librdkafka properties for consumer and producer, in the order of the file.
         public var properties: [Property]
-        /// For the consumer only; wins over `properties`.
+        /// Properties of the consumer only; they override `properties`.
         public var consumerProperties: [Property]
-        /// For the producer only; wins over `properties`.
+        /// Properties of the producer only; they override `properties`.
         public var producerProperties: [Property]
 
         public init(
@@ -80,7 +80,7 @@ extension Configuration {
             public var jobs: String
             public var outcomes: String
             public var deadLetters: String
-            /// What the workers' stores have; compacted. Only with ``Store/changelog``.
+            /// Compacted topic with the content of the workers' stores. Only with ``Store/changelog``.
             public var changelog: String
 
             public init(
@@ -94,7 +94,7 @@ extension Configuration {
             }
         }
 
-        /// How missing topics are created.
+        /// Settings of missing topics that are created.
         public struct CreateTopics: Sendable, Equatable {
             public var partitions: Int
             public var replicationFactor: Int
@@ -105,7 +105,7 @@ extension Configuration {
             }
         }
 
-        /// One librdkafka property, passed through as written.
+        /// A librdkafka property, passed through as written.
         public struct Property: Sendable, Equatable {
             public var name: String
             public var value: String
@@ -145,25 +145,25 @@ extension Configuration {
         public var port: Int
         /// PEM file of the certificate authorities to trust; nil means the system's.
         public var caFile: String?
-        /// Connections that each pool keeps open; a pool belongs to one credential and shard. A credential may
-        /// override it.
+        /// Connections that each pool keeps open. A pool belongs to one credential and shard. A credential may override
+        /// the number.
         public var connections: Int
-        /// Connections that a pool grows to under load, at least ``connections``. A credential may override it.
+        /// Connections that a pool grows to under load, at least ``connections``. A credential may override the number.
         public var maxConnections: Int
-        /// Between two connections by which a pool grows.
+        /// Time between two connections by which a pool grows.
         public var growthInterval: Duration
-        /// Connections beyond ``connections`` close after so long without need.
+        /// Time without need after which connections beyond ``connections`` close.
         public var idleTimeout: Duration
-        /// A connection is replaced at this age; zero means never.
+        /// Age at which a connection is replaced; zero means never.
         public var maxConnectionAge: Duration
         public var connectTimeout: Duration
         public var requestTimeout: Duration
-        /// A connection that takes no push for so long, while pushes wait, is replaced.
+        /// Time after which a connection is replaced that accepts no push while pushes wait.
         public var progressTimeout: Duration
-        /// An idle connection is checked with a PING after this long.
+        /// Time after which an idle connection is checked with a PING.
         public var pingInterval: Duration
         public var tlsMinimum: TLSVersion
-        /// The HTTP proxy that connections go through (`CONNECT`); nil means none.
+        /// HTTP proxy that connections pass through (`CONNECT`); nil means none.
         public var proxy: Proxy?
 
         public init(
@@ -196,9 +196,9 @@ extension Configuration {
         public struct Proxy: Sendable, Equatable {
             public var host: String
             public var port: Int
-            /// For basic authentication, with ``passwordFile``.
+            /// User for basic authentication, with ``passwordFile``.
             public var user: String?
-            /// The password is the file's first line.
+            /// File whose first line is the password.
             public var passwordFile: String?
 
             public init(host: String, port: Int, user: String? = nil, passwordFile: String? = nil) {
@@ -223,7 +223,7 @@ extension Configuration {
         public var kind: Kind
         /// Connections that this credential's pool keeps open; nil means `apns.connections`.
         public var connections: Int?
-        /// Connections that it has at most; nil means `apns.max-connections`.
+        /// Most connections of the pool; nil means `apns.max-connections`.
         public var maxConnections: Int?
 
         public init(name: String, kind: Kind, connections: Int? = nil, maxConnections: Int? = nil) {
@@ -245,18 +245,18 @@ extension Configuration {
         public var weight: Int
         /// Pushes per second of one worker; nil means no limit.
         public var ratePerSecond: Double?
-        /// Pushes that may go at once after a pause, with a rate; nil means a tenth of a second's worth.
+        /// Pushes that may be sent at once after a pause, with a rate; nil means a tenth of a second's worth.
         public var burst: Int?
         /// Pushes in flight to APNs of one worker; nil means no limit.
         public var maxInFlight: Int?
-        /// How long a push with a collapse identifier waits for a successor; zero means not at all.
+        /// Time that a push with a collapse identifier waits for a successor; zero means not at all.
         public var coalesceWindow: Duration
         public var missingCollapseIdentifier: MissingCollapseIdentifier
 
-        /// What a push without a collapse identifier gets as one.
+        /// Collapse identifier of a push that has none of its own.
         public enum MissingCollapseIdentifier: String, CaseIterable, Sendable {
             case none
-            /// Its `apns-id`: when it is repeated after a lost answer, it replaces itself on the device.
+            /// The push's `apns-id`. A push repeated after a lost answer then replaces itself on the device.
             case apnsID = "apns-id"
         }
 
@@ -279,29 +279,30 @@ extension Configuration {
 
     /// Section `delivery`.
     public struct Delivery: Sendable, Equatable {
-        /// Jobs taken from Kafka and not terminal yet, in the whole worker; at the limit it pauses its partitions.
+        /// Jobs taken from Kafka and not terminal yet, in the whole worker. At the limit the worker pauses its
+        /// partitions.
         public var maxInFlight: Int
-        /// Likewise in bytes of records.
+        /// Bytes of the records of such jobs. At the limit the worker pauses its partitions.
         public var maxInFlightBytes: Int
-        /// Part of either limit that one partition's jobs may take when they are held for long while other partitions
-        /// have work; beyond it that partition is paused alone. 1: never.
+        /// Share of either limit for one partition's jobs when they are held for long while other partitions have work.
+        /// Beyond the share that partition alone is paused; 1 means never.
         public var partitionShare: Double
         /// Event-loop threads that deliver.
         public var shards: Int
         public var retry: Retry
-        /// Unfinished pushes of one device; one more is undeliverable.
+        /// Unfinished pushes of one device; a further push is undeliverable.
         public var maxPendingPerDevice: Int
-        /// Pushes of one device in flight to APNs; more of them wait.
+        /// Pushes of one device in flight to APNs; further pushes wait.
         public var maxInFlightPerDevice: Int
         /// Devices whose presence a worker remembers.
         public var knownDevices: Int
         /// Held pushes that a worker sends per second to devices that are back.
         public var returnRate: Int
-        /// A longer expiration is shortened to this (APNs itself keeps nothing for longer than 30 days).
+        /// Longest expiration; a longer one is shortened to this. APNs itself keeps nothing for longer than 30 days.
         public var maxExpiration: Duration
-        /// How long a push without an expiration is tried.
+        /// Time for which a push without an expiration is tried.
         public var defaultTTL: Duration
-        /// What is in flight at SIGTERM has this long to finish.
+        /// Time that pushes in flight at SIGTERM have to finish.
         public var drainDeadline: Duration
         public var commitInterval: Duration
 
@@ -328,15 +329,15 @@ extension Configuration {
             self.commitInterval = commitInterval
         }
 
-        /// Waiting times between attempts: `initial`, then each `multiplier` times the one before, up to
-        /// `maximum`, each with full jitter.
+        /// Waiting times between attempts: `initial` first, then each `multiplier` times the one before, up to
+        /// `maximum`. Each has full jitter.
         public struct Retry: Sendable, Equatable {
             public var initial: Duration
             public var maximum: Duration
             public var multiplier: Double
-            /// Attempts in all, the first one included; nil: as many as the expiration leaves time for.
+            /// Attempts in all, the first included; nil for as many as the expiration allows.
             public var maxAttempts: Int?
-            /// A longer `Retry-After` is shortened to this.
+            /// Longest `Retry-After`; a longer one is shortened to this.
             public var retryAfterLimit: Duration
 
             public init(
@@ -373,7 +374,7 @@ extension Configuration {
 
     /// Section `metrics`.
     public struct Metrics: Sendable, Equatable {
-        /// How often the worker logs its counters; zero means never.
+        /// Time between two log lines of the worker's counters; zero means never.
         public var statsInterval: Duration
 
         public init(statsInterval: Duration = .seconds(10)) {

@@ -1,6 +1,6 @@
-/// One thing that is wrong with a configuration.
+/// A mistake in a configuration.
 public struct ConfigurationProblem: Error, Sendable, Equatable, CustomStringConvertible {
-    /// Where the text stands that is wrong.
+    /// Place of the wrong text.
     public enum Location: Sendable, Equatable, CustomStringConvertible {
         /// Line and column count from 1; line 0 means the file as a whole.
         case file(name: String, line: Int, column: Int)
@@ -18,7 +18,7 @@ public struct ConfigurationProblem: Error, Sendable, Equatable, CustomStringConv
     /// Path of the setting, such as `apns.port` or `apps[0].topics`; empty for the document as a whole.
     public var key: String
     public var location: Location
-    /// What is wrong and what is allowed.
+    /// The mistake, and the allowed values.
     public var message: String
 
     public init(key: String, location: Location, message: String) {
@@ -32,7 +32,7 @@ public struct ConfigurationProblem: Error, Sendable, Equatable, CustomStringConv
     }
 }
 
-/// Everything that is wrong with a configuration, in the order of the document.
+/// All mistakes of a configuration, in the order of the document.
 public struct ConfigurationError: Error, Sendable, Equatable, CustomStringConvertible {
     public var problems: [ConfigurationProblem]
 
@@ -45,9 +45,9 @@ public struct ConfigurationError: Error, Sendable, Equatable, CustomStringConver
     }
 }
 
-/// "Did you mean …?" for names.
+/// Builds "Did you mean …?" for names.
 enum Suggestion {
-    /// The candidate nearest to `name`, when it is near enough to be meant.
+    /// Returns the candidate nearest to `name`, when it is near enough to be meant.
     static func nearest(to name: String, among candidates: [String]) -> String? {
         let allowed = max(1, name.count / 3)
         var best: (candidate: String, distance: Int)?
@@ -60,12 +60,13 @@ enum Suggestion {
         return best?.candidate
     }
 
-    /// ` (did you mean x?)`, or nothing.
+    /// Returns ` (did you mean x?)`, or an empty text.
     static func hint(for name: String, among candidates: [String]) -> String {
         nearest(to: name, among: candidates).map { " (did you mean `\($0)`?)" } ?? ""
     }
 
-    /// Insertions, deletions, substitutions and transpositions of neighbours that turn one into the other.
+    /// Returns the number of insertions, deletions, substitutions and transpositions of neighbours that turn one text
+    /// into the other.
     static func editDistance(_ first: String, _ second: String) -> Int {
         let a = Array(first.utf8)
         let b = Array(second.utf8)

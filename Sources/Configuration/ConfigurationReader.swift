@@ -1,19 +1,19 @@
-/// One setting as the reference prints it: `sluice config reference`, the table in the README.
+/// A setting as the reference prints it: `sluice config reference`, the table in the README.
 public struct ConfigurationSetting: Sendable, Equatable {
     /// Path with `[]` for an element of a list and `<name>` for a freely chosen key: `apps[].name`.
     public var key: String
-    /// What may be written, e.g. `duration`, `integer 1…65535`, `text|json`.
+    /// Form of the value, e.g. `duration`, `integer 1…65535`, `text|json`.
     public var kind: String
-    /// As it would be written; nil when the setting is required or simply absent by default.
+    /// Default as it would be written; nil when the setting is required or simply absent by default.
     public var defaultValue: String?
     public var isRequired: Bool
     public var help: String
 
-    /// The environment variable that overrides it.
+    /// Environment variable that overrides the setting.
     public var environmentVariable: String { EnvironmentOverrides.variable(forPath: key) }
 }
 
-/// What is found while a document is read: mistakes, and the settings that were asked for.
+/// Findings while a document is read: mistakes, and the settings that were asked for.
 final class ConfigurationCollector {
     var problems: [ConfigurationProblem] = []
     private(set) var settings: [ConfigurationSetting] = []
@@ -24,8 +24,8 @@ final class ConfigurationCollector {
     }
 }
 
-/// Reads one section. Every `read…` call makes its key known; `finish()` reports the keys that nobody asked
-/// for. A mistake is recorded and a stand-in returned, so that one run reports all of them.
+/// Reads one section. Every `read…` call makes its key known; `finish()` reports the unknown keys. A mistake is
+/// recorded and a stand-in returned, so that one run reports all mistakes.
 final class SectionReader {
     /// Path as it is in the document: `apps[0]`.
     let path: String
@@ -71,7 +71,7 @@ final class SectionReader {
                 key: path(key), location: entry?.value.location ?? location, message: message))
     }
 
-    /// Records a setting and finds its value; nil when absent (and when it has no value, which is a mistake).
+    /// Records a setting and returns its value; nil when the setting is absent, or has no value, which is a mistake.
     private func look(
         _ key: String, kind: String, default defaultText: String?, required: Bool, help: String
     ) -> ConfigurationValue? {
@@ -92,7 +92,7 @@ final class SectionReader {
 
     // MARK: Scalars
 
-    /// The common part of all single values: `parse` returns nil for text it can't read.
+    /// Reads any single value: `parse` returns nil for text it can't read.
     private func scalar<Value>(
         _ key: String, kind: String, default defaultText: String?, required: Bool, help: String,
         parse: (String) -> Value?
@@ -115,7 +115,7 @@ final class SectionReader {
         return parsed
     }
 
-    /// Non-empty text. `check` returns what is wrong with it, or nil.
+    /// Reads a non-empty text. `check` returns the text's fault, or nil.
     func text(
         _ key: String, kind: String = "text", default defaultValue: String? = nil, required: Bool = false,
         help: String, check: (String) -> String? = { _ in nil }
@@ -193,7 +193,7 @@ final class SectionReader {
         return size
     }
 
-    /// One of the raw values of an enumeration.
+    /// Reads a raw value of an enumeration.
     func choice<Value: RawRepresentable & CaseIterable>(
         _ key: String, default defaultValue: Value, help: String
     ) -> Value where Value.RawValue == String {
@@ -219,8 +219,8 @@ final class SectionReader {
 
     // MARK: Lists and maps
 
-    /// A list of texts. A single comma-separated text is read as a list when it comes from the environment,
-    /// and from a file where `commaSeparated` allows it.
+    /// Reads a list of texts. A single comma-separated text is read as a list when it comes from the environment, and
+    /// from a file where `commaSeparated` allows it.
     func texts(
         _ key: String, kind: String, required: Bool, commaSeparated: Bool = false, help: String,
         check: (String) -> String?
@@ -263,7 +263,7 @@ final class SectionReader {
         }
     }
 
-    /// A map of freely chosen names to single values, in the order written.
+    /// Reads a map of freely chosen names to single values, in the order written.
     func properties(
         _ key: String, help: String, check: (String) -> String?
     ) -> [Configuration.Kafka.Property] {
@@ -288,7 +288,7 @@ final class SectionReader {
         }
     }
 
-    /// A section below this one; an absent one reads like an empty one.
+    /// Reads a section below this one; an absent section reads like an empty one.
     func section<Value>(_ key: String, _ body: (SectionReader) -> Value) -> Value {
         known.append(key)
         let value = entry(key)?.value ?? ConfigurationValue(content: .empty, location: location)
@@ -299,7 +299,7 @@ final class SectionReader {
         return result
     }
 
-    /// Sections under freely chosen names.
+    /// Reads sections under freely chosen names.
     func namedSections<Value>(_ key: String, _ body: (String, SectionReader) -> Value?) -> [Value] {
         known.append(key)
         guard let entry = entry(key) else { return [] }
@@ -320,7 +320,7 @@ final class SectionReader {
         }
     }
 
-    /// A list of sections.
+    /// Reads a list of sections.
     func sections<Value>(_ key: String, help: String, _ body: (SectionReader) -> Value?) -> [Value] {
         known.append(key)
         guard let entry = entry(key) else {
@@ -345,13 +345,13 @@ final class SectionReader {
         return []
     }
 
-    /// Whether a key holds a map (and not a single value).
+    /// Returns whether a key holds a map (and not a single value).
     func isMap(_ key: String) -> Bool {
         if case .map = entry(key)?.value.content { return true }
         return false
     }
 
-    /// Whether a key holds exactly this text.
+    /// Returns whether a key holds exactly this text.
     func isText(_ key: String, _ text: String) -> Bool {
         if case .scalar(text, _) = entry(key)?.value.content { return true }
         return false
@@ -359,7 +359,7 @@ final class SectionReader {
 
     // MARK: Unknown keys
 
-    /// Takes all keys of the section for known: used when it isn't clear which ones belong to it.
+    /// Marks all keys of the section as known: used when it isn't clear which keys belong to it.
     func acceptRest() { known += entries.map(\.key) }
 
     func finish() {

@@ -19,7 +19,7 @@ enum DurationText {
             rest = rest.dropFirst(digits.count)
             let letters = rest.prefix { $0.isLetter }
             guard let unit = units.first(where: { $0.suffix == letters }) else { return nil }
-            // Largest unit first, each once: 30s1m is more likely a mistake than a duration.
+            // Largest unit first, each once, because 30s1m is more likely a mistake than a duration.
             guard unit.milliseconds < previousUnit else { return nil }
             previousUnit = unit.milliseconds
             rest = rest.dropFirst(letters.count)
@@ -31,7 +31,7 @@ enum DurationText {
         return .milliseconds(total)
     }
 
-    /// The shortest text that `parse` reads as this duration. Whole milliseconds.
+    /// Returns the shortest text that `parse` reads as this duration, in whole milliseconds.
     static func format(_ duration: Duration) -> String {
         var milliseconds =
             duration.components.seconds * 1_000 + duration.components.attoseconds / 1_000_000_000_000_000

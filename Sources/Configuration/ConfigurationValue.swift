@@ -1,7 +1,7 @@
 import Yams
 
-/// A configuration document as a tree in which every value knows where it was written. YAML, JSON (which
-/// is read as YAML) and environment variables all become this before anything is interpreted.
+/// A configuration document as a tree in which every value knows where it was written. YAML, JSON (which is read as
+/// YAML) and environment variables all become such a tree before anything is interpreted.
 struct ConfigurationValue: Equatable {
     enum Content: Equatable {
         /// The text as written, without quotes. `plain` is false when it was quoted.
@@ -21,7 +21,7 @@ struct ConfigurationValue: Equatable {
     var content: Content
     var location: ConfigurationProblem.Location
 
-    /// What the value is, for messages.
+    /// Kind of the value, for messages.
     var kind: String {
         switch content {
         case .scalar: "a single value"
@@ -31,7 +31,7 @@ struct ConfigurationValue: Equatable {
         }
     }
 
-    /// Reads a YAML or JSON document. `name` is what messages call the file.
+    /// Reads a YAML or JSON document. `name` is the file's name in messages.
     static func parse(_ text: String, name: String) throws(ConfigurationError) -> ConfigurationValue {
         let node: Node?
         do {
@@ -61,7 +61,7 @@ struct ConfigurationValue: Equatable {
         return value
     }
 
-    /// More than this, aliases within aliases could make of a few lines.
+    /// Most values of a document, because aliases within aliases could make even more of a few lines.
     private static let mostValues = 1_000_000
 
     private static func convert(
@@ -105,7 +105,7 @@ struct ConfigurationValue: Equatable {
             }
             return ConfigurationValue(content: .map(entries), location: location)
         case .alias:
-            // The composer puts the anchor's node in place of an alias; what is left over names nothing.
+            // The composer replaces an alias by its anchor's node. An alias left over names nothing.
             problems.append(
                 ConfigurationProblem(key: path, location: location, message: "the alias has no anchor"))
             return ConfigurationValue(content: .empty, location: location)

@@ -1,7 +1,7 @@
 /// Environment variables as settings.
 ///
-/// The name is `SLUICE_`, then the path of the setting in capitals: `__` between the levels, `_` for each `-`
-/// and, in the names of librdkafka properties, for each `.`:
+/// A variable's name is `SLUICE_`, then the path of the setting in capitals. `__` separates the levels. `_` stands for
+/// each `-` and, in the names of librdkafka properties, for each `.`:
 ///
 /// | setting | variable |
 /// |---|---|
@@ -10,9 +10,9 @@
 /// | `credentials.team.key-file` | `SLUICE_CREDENTIALS__TEAM__KEY_FILE` |
 /// | `topics` of the app named `news` | `SLUICE_APPS__NEWS__TOPICS` |
 ///
-/// Lists are comma-separated. A variable wins over the file. Variables that begin with `SLUICE_` and name no
-/// setting are mistakes, except `SLUICE_TEST_…` (the test suite's) and the ones Kubernetes sets for a Service
-/// named `sluice…`.
+/// Lists are comma-separated. A variable overrides the file. Variables that begin with `SLUICE_` and name no setting
+/// are mistakes. The exceptions are `SLUICE_TEST_…` (the test suite's) and the variables that Kubernetes sets for a
+/// Service named `sluice…`.
 enum EnvironmentOverrides {
     static let prefix = "SLUICE_"
 
@@ -20,7 +20,7 @@ enum EnvironmentOverrides {
         "properties", "consumer-properties", "producer-properties",
     ]
 
-    /// The variable of a setting; `apps[].topics` gives `SLUICE_APPS__<NAME>__TOPICS`.
+    /// Returns the variable of a setting; `apps[].topics` gives `SLUICE_APPS__<NAME>__TOPICS`.
     static func variable(forPath path: String) -> String {
         var segments: [String] = []
         let parts = path.split(separator: ".").map(String.init)
@@ -40,7 +40,7 @@ enum EnvironmentOverrides {
         return prefix + text.joined(separator: "__")
     }
 
-    /// Lays the variables over a document. Variables that can't be settings at all are returned by name.
+    /// Applies the variables to a document. Returns the names of variables that can't be settings at all.
     static func apply(
         _ environment: [String: String], to document: ConfigurationValue,
         problems: inout [ConfigurationProblem]
@@ -61,7 +61,7 @@ enum EnvironmentOverrides {
         return (document, unknown)
     }
 
-    /// Splits at `__`.
+    /// Splits a text at `__`.
     private static func split(_ text: String) -> [String] {
         var segments: [String] = [""]
         var rest = Substring(text)
@@ -86,7 +86,7 @@ enum EnvironmentOverrides {
         return keys
     }
 
-    /// A name as it compares with segments of variables: small letters, `-` for `_` and `.`.
+    /// Returns a name in the form that compares with segments of variables: small letters, `-` for `_` and `.`.
     private static func normalized(_ name: String) -> String {
         name.lowercased().map { $0 == "_" || $0 == "." ? "-" : String($0) }.joined()
     }
@@ -122,8 +122,8 @@ enum EnvironmentOverrides {
             }
             target.content = .map(entries)
         case .empty, .scalar:
-            // A single value gives way to the settings below it: an app's credential may be a name in the
-            // file and be written out in the environment.
+            // The settings below replace a single value. An app's credential may be a name in the file and be written
+            // out in the environment.
             target.content = .map([])
             set(
                 value, at: path, in: &target, location: location, problems: &problems,
@@ -155,8 +155,9 @@ enum EnvironmentOverrides {
         }
     }
 
-    /// `SLUICE_SERVICE_HOST`, `SLUICE_PORT_9090_TCP_ADDR` and their like: Kubernetes gives every pod such
-    /// variables for each Service of its namespace, and one of them may well be named `sluice`.
+    /// Returns whether Kubernetes may have set the variable, such as `SLUICE_SERVICE_HOST` or
+    /// `SLUICE_PORT_9090_TCP_ADDR`. Kubernetes sets such variables in every pod for each Service of its namespace, and
+    /// a Service may well be named `sluice`.
     static func isSetByKubernetes(_ variable: String, value: String) -> Bool {
         if variable.contains("__") { return false }
         let words = variable.split(separator: "_")

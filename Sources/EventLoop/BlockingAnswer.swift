@@ -1,6 +1,6 @@
 import Synchronization
 
-/// What one thread brings once and another waits for.
+/// A value that one thread sets once and another thread waits for.
 public final class BlockingAnswer<Value: Sendable>: Sendable {
     private let value = Mutex<Value?>(nil)
     private let flag = BlockingFlag()

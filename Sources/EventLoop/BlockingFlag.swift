@@ -32,10 +32,10 @@ public final class BlockingFlag: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
-    /// Waits at most `seconds`; true if the flag was set by then.
+    /// Waits at most `seconds`; returns whether the flag was set by then.
     public func wait(seconds: Int) -> Bool { wait(milliseconds: seconds * 1000) }
 
-    /// Waits at most so long; true if the flag was set by then.
+    /// Waits at most `milliseconds`; returns whether the flag was set by then.
     public func wait(milliseconds: Int) -> Bool {
         var deadline = timespec()
         clock_gettime(CLOCK_REALTIME, &deadline)

@@ -1,7 +1,7 @@
 import Glibc
 
-/// A growable queue of bytes: appended at the back, consumed from the front. Its storage is kept, so
-/// that in steady state nothing is allocated. Freed with the value.
+/// A growable queue of bytes: appended at the back, consumed from the front. The queue keeps its storage, so that in
+/// steady state nothing is allocated. Freed with the value.
 public struct ByteQueue: ~Copyable {
     @usableFromInline var base: UnsafeMutableRawPointer
     @usableFromInline var capacity: Int
@@ -10,7 +10,7 @@ public struct ByteQueue: ~Copyable {
     /// Position of the storage's first byte among all bytes that were ever appended.
     @usableFromInline var origin: UInt64 = 0
 
-    /// - Parameter capacity: bytes to allocate at first.
+    /// - Parameter capacity: Bytes to allocate at first; at least 64 are allocated.
     public init(capacity: Int) {
         self.capacity = max(capacity, 64)
         base = .allocate(byteCount: self.capacity, alignment: 16)
@@ -20,15 +20,15 @@ public struct ByteQueue: ~Copyable {
         base.deallocate()
     }
 
-    /// Bytes waiting to be consumed.
+    /// Number of bytes waiting to be consumed.
     @inlinable public var count: Int { tail - head }
 
     @inlinable public var isEmpty: Bool { head == tail }
 
-    /// Bytes that were taken from the front since the beginning.
+    /// Number of bytes consumed since the beginning.
     @inlinable public var frontPosition: UInt64 { origin &+ UInt64(head) }
 
-    /// Bytes that were appended since the beginning.
+    /// Number of bytes appended since the beginning.
     @inlinable public var endPosition: UInt64 { origin &+ UInt64(tail) }
 
     /// The waiting bytes. Valid until the queue is changed.
@@ -36,14 +36,14 @@ public struct ByteQueue: ~Copyable {
         UnsafeRawBufferPointer(start: base + head, count: tail - head)
     }
 
-    /// Room for at least `count` bytes behind the waiting ones. Valid until the queue is changed;
-    /// ``commit(_:)`` says how many were written.
+    /// Returns room for at least `count` bytes behind the waiting bytes. Valid until the queue is changed.
+    /// ``commit(_:)`` appends the written bytes.
     @inlinable public mutating func prepare(_ count: Int) -> UnsafeMutableRawBufferPointer {
         if capacity - tail < count { makeRoom(count) }
         return UnsafeMutableRawBufferPointer(start: base + tail, count: capacity - tail)
     }
 
-    /// Appends the first `count` bytes of what ``prepare(_:)`` returned.
+    /// Appends the first `count` bytes of the room that ``prepare(_:)`` returned.
     @inlinable public mutating func commit(_ count: Int) {
         tail += count
     }

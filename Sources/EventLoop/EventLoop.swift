@@ -2,11 +2,11 @@ import CEpoll
 import Glibc
 import Synchronization
 
-/// A thread that waits with epoll for descriptors, timers and work from other threads, and runs their
-/// handlers one after another. A turn is: wait, inbox, readiness, timers, then the handlers of the turn's
-/// end, which is where writes are gathered.
-// Sendable: everything but the inbox, the stop flag and the thread's lock is only touched on the loop's
-// own thread (checked in debug builds), or before `start()`.
+/// A thread that waits with epoll for descriptors, timers and work from other threads, and runs their handlers one
+/// after another. The order of a turn is: wait, readiness, inbox, timers, then the handlers of the turn's end, which
+/// gather writes.
+// Sendable: only the loop's own thread uses the state, except for the inbox, the stop flag and the thread's lock. Other
+// threads may use the state before `start()`.
 public final class EventLoop: @unchecked Sendable {
     public let name: String
 
@@ -36,11 +36,11 @@ public final class EventLoop: @unchecked Sendable {
     private static let wakeToken = UInt64.max
     private static let eventsPerTurn = 256
 
-    /// The time at the start of the current turn, or as last refreshed by ``refreshNow()``. Loop's thread only.
+    /// Time at the start of the current turn, or of the last ``refreshNow()``. Loop's thread only.
     public private(set) var now = MonotonicTime.read()
 
-    /// - Parameter name: of the thread, at most 15 bytes of it are shown by the system's tools.
-    /// - Throws: if the system gives no epoll or eventfd descriptor.
+    /// - Parameter name: Name of the thread; the system's tools show at most 15 bytes.
+    /// - Throws: if the system cannot create an epoll or eventfd descriptor.
     public init(name: String) throws(SystemError) {
         self.name = name
         epoll = epoll_create1(Int32(EPOLL_CLOEXEC))
@@ -69,9 +69,9 @@ public final class EventLoop: @unchecked Sendable {
 
     // MARK: Any thread
 
-    /// Starts the thread. Once only.
+    /// Starts the thread. Call once.
     public func start() {
-        // A peer that went away must be an error of the write, not the end of the process.
+        // A closed connection must be an error of the write, not the end of the process.
         signal(SIGPIPE, SIG_IGN)
         thread.withLock { thread in
             precondition(thread == nil, "event loop \(name) was started twice")
@@ -88,8 +88,8 @@ public final class EventLoop: @unchecked Sendable {
         }
     }
 
-    /// Runs `work` on the loop's thread, in the order of the calls. False if the loop has ended: then it
-    /// will not run.
+    /// Runs `work` on the loop's thread, in the order of the calls. Returns false if the loop has ended; `work` then
+    /// never runs.
     @discardableResult
     public func execute(_ work: @escaping @Sendable () -> Void) -> Bool {
         let (accepted, wake) = inbox.withLock { inbox in
@@ -103,7 +103,7 @@ public final class EventLoop: @unchecked Sendable {
         return accepted
     }
 
-    /// Asks the thread to end after its current turn; what is in the inbox by then is still run.
+    /// Ends the thread after its current turn; the inbox is still run.
     public func stop() {
         stopping.store(true, ordering: .releasing)
         writeWake()
@@ -118,7 +118,7 @@ public final class EventLoop: @unchecked Sendable {
         if let waiting { pthread_join(waiting, nil) }
     }
 
-    /// Runs `body` on the loop and gives its result to the awaiting task. The loop must be running.
+    /// Runs `body` on the loop and returns its result to the awaiting task. The loop must be running.
     public func run<T: Sendable>(_ body: @escaping @Sendable () -> T) async -> T {
         await withCheckedContinuation { continuation in
             let accepted = execute { continuation.resume(returning: body()) }
@@ -126,7 +126,7 @@ public final class EventLoop: @unchecked Sendable {
         }
     }
 
-    /// Runs `body` on the loop and waits for its result. The loop must be running; not from its own thread.
+    /// Runs `body` on the loop and waits for its result. The loop must be running. Not from the loop's own thread.
     public func runBlocking<T: Sendable>(_ body: @escaping @Sendable () -> T) -> T {
         guard let result = runBlockingIfRunning(body) else {
             preconditionFailure("event loop \(name) has ended")
@@ -134,7 +134,7 @@ public final class EventLoop: @unchecked Sendable {
         return result
     }
 
-    /// The same for a loop that may have ended; nil if it has.
+    /// Runs `body` as ``runBlocking(_:)`` does, on a loop that may have ended; returns nil if the loop has ended.
     public func runBlockingIfRunning<T: Sendable>(_ body: @escaping @Sendable () -> T) -> T? {
         let answer = BlockingAnswer<T>()
         return execute { answer.set(body()) } ? answer.wait() : nil
@@ -150,8 +150,9 @@ public final class EventLoop: @unchecked Sendable {
         now = MonotonicTime.read()
     }
 
-    /// Watches `fileDescriptor`, level-triggered. The handler is kept until ``deregister(_:)``, which must
-    /// come before the descriptor is closed. Loop's thread only, or before ``start()``.
+    /// Watches `fileDescriptor`, level-triggered. The loop keeps the handler until ``deregister(_:)``, which must
+    /// precede the closing of the descriptor. Loop's thread only, or before ``start()``.
+    /// - Throws: if epoll refuses the descriptor.
     public func register(
         _ fileDescriptor: Int32, interest: Readiness, handler: any ReadinessHandler
     ) throws(SystemError) -> Registration {
@@ -174,7 +175,7 @@ public final class EventLoop: @unchecked Sendable {
         return registration
     }
 
-    /// Changes what the descriptor is watched for.
+    /// Changes the readiness that the descriptor is watched for.
     public func modify(_ registration: Registration, interest: Readiness) {
         guard isLive(registration) else { return }
         _ = control(EPOLL_CTL_MOD, registration, slots[Int(registration.slot)].fileDescriptor, interest)
@@ -187,10 +188,10 @@ public final class EventLoop: @unchecked Sendable {
         release(registration.slot)
     }
 
-    /// Timers that have neither fired nor been cancelled. Loop's thread.
+    /// Number of timers that have neither fired nor been cancelled. Loop's thread.
     package var timerCount: Int { timers.count }
 
-    /// Calls `handler` at or soon after `deadline`, once. Late by some 50 µs of the system's timers, or by up to a
+    /// Calls `handler` once, at or soon after `deadline`. The system's timers are late by some 50 µs, or by up to a
     /// millisecond on kernels before 5.11.
     @discardableResult
     public func schedule(at deadline: MonotonicTime, handler: any TimerHandler) -> TimerID {
@@ -203,17 +204,18 @@ public final class EventLoop: @unchecked Sendable {
         schedule(at: now + delay, handler: handler)
     }
 
-    /// Takes the timer back; without effect when it has fired.
+    /// Cancels the timer; without effect when the timer has fired.
     public func cancel(_ timer: TimerID) {
         timers.cancel(timer)
     }
 
-    /// Calls `handler` once at the end of this turn. The caller sees to it that it asks once a turn.
+    /// Calls `handler` once at the end of this turn. The caller ensures at most one call per turn.
     public func atTurnEnd(_ handler: any TurnEndHandler) {
         turnEnd.append(handler)
     }
 
-    /// A way to wake this loop from other threads; kept by the loop for its lifetime.
+    /// Creates a wakeup for other threads; the loop keeps it for its lifetime.
+    /// - Throws: if the system cannot create or watch the descriptor.
     public func makeWakeup(_ handler: @escaping () -> Void) throws(SystemError) -> Wakeup {
         let wakeup = try Wakeup(handler: handler)
         try wakeup.attach(to: self)
@@ -233,7 +235,7 @@ public final class EventLoop: @unchecked Sendable {
                 turn(events)
             }
         }
-        // What was accepted is run, so that nobody waits for an answer that never comes.
+        // Runs accepted work, so that no thread waits for an answer that never comes.
         while runInbox(ending: true) {}
         for slot in slots.indices { slots[slot].handler = nil }
         turnEnd.removeAll()

@@ -1,7 +1,7 @@
 import Glibc
 
-/// A point on the monotonic clock, in nanoseconds since an arbitrary origin (the machine's start on Linux). The clock goes on
-/// while the machine is suspended (`CLOCK_BOOTTIME`), so that a worker notices the suspension.
+/// A point on the monotonic clock, in nanoseconds since an arbitrary origin (the machine's start on Linux). The clock
+/// runs on while the machine is suspended (`CLOCK_BOOTTIME`), so that a worker notices the suspension.
 public struct MonotonicTime: Comparable, Hashable, Sendable {
     public var nanoseconds: UInt64
 
@@ -16,20 +16,20 @@ public struct MonotonicTime: Comparable, Hashable, Sendable {
         return MonotonicTime(nanoseconds: UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec))
     }
 
-    /// Far enough in the future never to come.
+    /// Time so far in the future that it never comes.
     public static let distantFuture = MonotonicTime(nanoseconds: .max)
 
     public static func < (left: MonotonicTime, right: MonotonicTime) -> Bool {
         left.nanoseconds < right.nanoseconds
     }
 
-    /// The time that lies `duration` later; a negative duration counts as zero, an overflow as ``distantFuture``.
+    /// Returns the time `duration` later; a negative duration counts as zero, an overflow as ``distantFuture``.
     public static func + (time: MonotonicTime, duration: Duration) -> MonotonicTime {
         let (sum, overflow) = time.nanoseconds.addingReportingOverflow(duration.wholeNanoseconds)
         return overflow ? .distantFuture : MonotonicTime(nanoseconds: sum)
     }
 
-    /// Nanoseconds from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the nanoseconds from `earlier` to `self`, zero if `earlier` is later.
     public func nanoseconds(since earlier: MonotonicTime) -> UInt64 {
         nanoseconds > earlier.nanoseconds ? nanoseconds - earlier.nanoseconds : 0
     }
@@ -47,7 +47,7 @@ extension Duration {
     }
 }
 
-/// Milliseconds since 1970-01-01 UTC by the wall clock, which can step.
+/// Returns milliseconds since 1970-01-01 UTC by the wall clock, which can step.
 public func wallClockMilliseconds() -> Int64 {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)

@@ -1,7 +1,7 @@
 import CEpoll
 import Glibc
 
-/// What a file descriptor is ready for, or what its owner waits for.
+/// Readiness of a file descriptor, as reported or as watched for.
 public struct Readiness: OptionSet, Sendable {
     public let rawValue: UInt8
 
@@ -11,9 +11,9 @@ public struct Readiness: OptionSet, Sendable {
 
     public static let read = Readiness(rawValue: 1 << 0)
     public static let write = Readiness(rawValue: 1 << 1)
-    /// The peer closed, or the descriptor is of no more use. Reported whether asked for or not.
+    /// The peer closed, or the descriptor is unusable. Always reported.
     public static let hangup = Readiness(rawValue: 1 << 2)
-    /// An error is pending on the descriptor. Reported whether asked for or not.
+    /// An error is pending on the descriptor. Always reported.
     public static let error = Readiness(rawValue: 1 << 3)
 
     init(epollEvents events: UInt32) {
@@ -33,28 +33,28 @@ public struct Readiness: OptionSet, Sendable {
     }
 }
 
-/// Told when a registered file descriptor is ready. Called on the loop's thread.
+/// Handles the readiness of a registered file descriptor. Called on the loop's thread.
 public protocol ReadinessHandler: AnyObject {
     func ready(_ readiness: Readiness)
 }
 
-/// Told when a timer's time has come. Called on the loop's thread.
+/// Handles a timer that is due. Called on the loop's thread.
 public protocol TimerHandler: AnyObject {
     func timerFired(_ timer: TimerID)
 }
 
-/// Told once at the end of the loop turn it asked for. Called on the loop's thread.
+/// Handles the end of a loop turn, once per request. Called on the loop's thread.
 public protocol TurnEndHandler: AnyObject {
     func turnEnded()
 }
 
-/// A registered file descriptor: a slot and the generation that tells it from an earlier user of the slot.
+/// A registered file descriptor: a slot, and a generation that distinguishes it from earlier users of the slot.
 public struct Registration: Hashable, Sendable {
     var slot: Int32
     var generation: UInt32
 
-    /// Packed into the event's user data, so that an event that was already fetched for a descriptor
-    /// that has been replaced meanwhile is recognised and dropped.
+    /// Value for the event's user data. If a descriptor was replaced, the value identifies events that were already
+    /// fetched for it. The loop drops such events.
     var packed: UInt64 { UInt64(UInt32(bitPattern: slot)) | UInt64(generation) << 32 }
 
     init(slot: Int32, generation: UInt32) {

@@ -1,17 +1,17 @@
 import Synchronization
 
-/// A bounded queue from one thread to one other, without locks: a ring of trivial elements with an
-/// index of its own for either side.
-// Sendable: `storage` is allocated once; the producer writes an element only before it publishes it by
-// `tail` (release), the consumer reads it only after it has seen that (acquire), and the other way
-// round for `head`; each index has one writer.
+/// A bounded queue from one thread to another, without locks: a ring of trivial elements with separate indexes for both
+/// sides.
+// Sendable: `storage` is allocated once, and each index has one writer. The producer writes an element before
+// publishing it by `tail` (release). The consumer reads an element only after reading `tail` (acquire). The reverse
+// holds for `head`.
 public final class SingleProducerRing<Element: BitwiseCopyable>: @unchecked Sendable {
     private let storage: UnsafeMutablePointer<Element>
     private let mask: Int
     private let head = Atomic<Int>(0)
     private let tail = Atomic<Int>(0)
 
-    /// Room for `capacity` elements, rounded up to a power of two.
+    /// Creates a ring with room for `capacity` elements, rounded up to a power of two.
     public init(capacity: Int) {
         var size = 2
         while size < capacity { size *= 2 }
@@ -25,10 +25,10 @@ public final class SingleProducerRing<Element: BitwiseCopyable>: @unchecked Send
 
     public var capacity: Int { mask + 1 }
 
-    /// Elements in the ring at a moment within the call.
+    /// Number of elements in the ring at a moment within the call.
     public var count: Int { tail.load(ordering: .acquiring) - head.load(ordering: .acquiring) }
 
-    /// Producer only. False when the ring is full.
+    /// Appends an element. Producer only. Returns false when the ring is full.
     public func push(_ element: Element) -> Bool {
         let position = tail.load(ordering: .relaxed)
         guard position - head.load(ordering: .acquiring) <= mask else { return false }
@@ -37,7 +37,7 @@ public final class SingleProducerRing<Element: BitwiseCopyable>: @unchecked Send
         return true
     }
 
-    /// Consumer only. Nil when the ring is empty.
+    /// Removes and returns the first element. Consumer only. Nil when the ring is empty.
     public func pop() -> Element? {
         let position = head.load(ordering: .relaxed)
         guard position < tail.load(ordering: .acquiring) else { return nil }

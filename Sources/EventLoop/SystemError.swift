@@ -1,10 +1,10 @@
 import Glibc
 
-/// A system call that failed: which one, and with which `errno`.
+/// A failed system call, with its `errno`.
 public struct SystemError: Error, Equatable, Sendable, CustomStringConvertible {
-    /// The call, for example `epoll_create1`.
+    /// Name of the call, for example `epoll_create1`.
     public var call: String
-    /// The value of `errno` after it.
+    /// Value of `errno` after the call.
     public var code: Int32
 
     public init(call: String, code: Int32 = errno) {

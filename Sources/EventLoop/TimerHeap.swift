@@ -1,11 +1,11 @@
-/// A timer that was scheduled. Values are not used twice within 2^32 timers of the same slot.
+/// A scheduled timer. Values do not repeat within 2^32 timers of the same slot.
 public struct TimerID: Hashable, Sendable {
     var slot: UInt32
     var generation: UInt32
 }
 
-/// Timers by due time: a binary heap with cancellation by generation. A cancelled timer's entry stays
-/// until it surfaces or until more than half of the heap is of that kind.
+/// Timers by due time: a binary heap with cancellation by generation. A cancelled timer's entry stays until it is
+/// first, or until more than half of a heap of over 64 entries is cancelled.
 struct TimerHeap {
     private struct Entry {
         var deadline: UInt64
@@ -21,7 +21,7 @@ struct TimerHeap {
     private var slots: [Slot] = []
     private var freeSlots: [UInt32] = []
 
-    /// Timers that will fire.
+    /// Number of timers that will fire.
     private(set) var count = 0
 
     mutating func insert(deadline: UInt64, handler: any TimerHandler) -> TimerID {
@@ -49,13 +49,13 @@ struct TimerHeap {
         }
     }
 
-    /// The earliest deadline, or nil when no timer is set.
+    /// Returns the earliest deadline in nanoseconds; nil when no timer is set.
     mutating func nextDeadline() -> UInt64? {
         dropCancelled()
         return heap.first?.deadline
     }
 
-    /// Takes the earliest timer that is due at `now`.
+    /// Removes and returns the earliest timer that is due at `now`; nil when none is due.
     mutating func popDue(now: UInt64) -> (id: TimerID, handler: any TimerHandler)? {
         dropCancelled()
         guard let first = heap.first, first.deadline <= now else { return nil }
@@ -66,7 +66,7 @@ struct TimerHeap {
     }
 
     private func isLive(_ id: TimerID) -> Bool {
-        // A loop that has ended has forgotten its timers; their owners may still cancel them.
+        // A loop that has ended has dropped its timers; their owners may still cancel them.
         guard Int(id.slot) < slots.count else { return false }
         let slot = slots[Int(id.slot)]
         return slot.generation == id.generation && slot.handler != nil

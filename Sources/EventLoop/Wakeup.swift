@@ -2,10 +2,10 @@ import CEpoll
 import Glibc
 import Synchronization
 
-/// Wakes a loop from another thread, at the price of one `eventfd` write per batch: signals that come
-/// before the loop has seen the first one cost an atomic exchange only.
-// Sendable: the descriptor is constant until `deinit`, the flag is atomic, and the handler is only
-// touched on the loop's thread.
+/// Wakes a loop from another thread, at the cost of one `eventfd` write per batch. Further signals cost only an atomic
+/// exchange until the loop has handled the first signal.
+// Sendable: the descriptor is constant until `deinit`, the flag is atomic, and only the loop's thread touches the
+// handler.
 public final class Wakeup: ReadinessHandler, @unchecked Sendable {
     private let fileDescriptor: Int32
     private let pending = Atomic<Bool>(false)
@@ -21,10 +21,10 @@ public final class Wakeup: ReadinessHandler, @unchecked Sendable {
         close(fileDescriptor)
     }
 
-    /// A descriptor into which an eight-byte 1 may be written to signal, for C libraries that do it themselves.
+    /// Descriptor that accepts an eight-byte 1 as a signal, for C libraries that write by themselves.
     public var signalDescriptor: Int32 { fileDescriptor }
 
-    /// Any thread. The handler runs on the loop's thread afterwards, once for all signals before it.
+    /// Signals the loop, on any thread. The handler runs later on the loop's thread, once for all signals before it.
     public func signal() {
         guard !pending.exchange(true, ordering: .acquiringAndReleasing) else { return }
         var one: UInt64 = 1
@@ -34,7 +34,7 @@ public final class Wakeup: ReadinessHandler, @unchecked Sendable {
     public func ready(_ readiness: Readiness) {
         var value: UInt64 = 0
         _ = read(fileDescriptor, &value, 8)
-        // An exchange, so that it synchronises with a signaller that found the flag set.
+        // Exchanges the flag, to synchronise with a signaller that found the flag set.
         _ = pending.exchange(false, ordering: .acquiringAndReleasing)
         handler?()
     }

@@ -1,32 +1,32 @@
 import Synchronization
 
-/// What is known of a partition's due entries without looking, so that looking again and again where nothing is due costs
-/// nothing: each look puts what is in the memtable in order.
+/// Cached knowledge of a partition's next due entry. The cache makes repeated scans free where nothing is due. Without
+/// the cache each scan sorts the memtable.
 // Written and read on the store's thread.
 final class NextDueCache: Sendable {
     private struct State {
-        /// Where the scan ended that has found this; not set: nothing is known.
+        /// Cursor at which the last recorded scan ended; not set: nothing is known.
         var after: DueCursor??
-        /// What follows the cursor isn't due before; in milliseconds since the epoch.
+        /// Time before which no entry behind the cursor is due, in milliseconds since the epoch.
         var quietUntil = Int64.min
     }
 
     private let state = Mutex(State())
 
-    /// After `cursor` there is nothing before `next`.
+    /// Records that no entry after `cursor` is due before `next`.
     func found(after cursor: DueCursor?, next: Int64) {
         state.withLock { $0 = State(after: cursor, quietUntil: next) }
     }
 
-    /// An entry has been put.
+    /// Records that an entry has been put.
     func put(due: Int64) {
         state.withLock { $0.quietUntil = min($0.quietUntil, due) }
     }
 
-    /// Nothing is known any more.
+    /// Discards all knowledge.
     func forget() { state.withLock { $0 = State() } }
 
-    /// Nothing follows the cursor that is due by then.
+    /// Returns whether no entry behind the cursor is due by `through`.
     func isQuiet(after cursor: DueCursor?, through: Int64) -> Bool {
         state.withLock { $0.after == .some(cursor) && through < $0.quietUntil }
     }

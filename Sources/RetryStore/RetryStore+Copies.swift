@@ -1,15 +1,15 @@
 /// Result of ``RetryStore/dropCopies(except:at:longestAbsence:atMost:completion:)``.
 public struct DroppedCopies: Equatable, Sendable {
-    /// Partitions whose copies are gone.
+    /// Partitions whose copies were dropped.
     public var partitions: [Int32]
-    /// Says that other copies are to be dropped as well: ask again.
+    /// True when other copies are to be dropped as well: call again.
     public var areMore: Bool
 }
 
 extension RetryStore {
-    /// Drops copies that are of no use any more. Files of a copy go with the last handle of its partition.
+    /// Drops obsolete copies. RocksDB deletes a copy's files with the last handle of its partition.
     ///
-    /// Openings that are asked for after this call come after the drop.
+    /// Openings that are requested after this call run after the drop.
     /// - Parameters:
     ///   - kept: partitions that the worker has, or that are on their way to it.
     ///   - now: milliseconds since the epoch.
@@ -29,11 +29,11 @@ extension RetryStore {
             let obsolete = LocalCopy.obsolete(
                 among: copies, kept: kept, at: now, longestAbsence: longestAbsence)
             let dropped = Array(obsolete.prefix(count))
-            // Positions go first: an empty partition must never be found with a position.
+            // Positions are removed first: an empty partition must never be found with a position.
             try PositionKey.remove(
                 copies.filter { dropped.contains($0.partition) && $0.position != nil }.map(\.partition),
                 from: meta)
-            // Remains of earlier drops go as well.
+            // Column families that earlier drops left are dropped as well.
             if !dropped.isEmpty || hasRemains {
                 try remove(dropped.compactMap { partition(thatIsOpen: $0) })
             }
@@ -41,12 +41,12 @@ extension RetryStore {
         }
     }
 
-    /// Says that column families are there that could not be dropped.
+    /// True while column families exist that could not be dropped.
     var hasRemains: Bool { opened.withLock { $0?.remains.isEmpty == false } }
 }
 
 extension ColumnFamily {
-    /// Reads in the default column family how a partition's copy was left.
+    /// Reads from the default column family how a partition's copy was left.
     func copy(of partition: Int32) throws(RetryStoreError) -> LocalCopy {
         LocalCopy(
             partition: partition,

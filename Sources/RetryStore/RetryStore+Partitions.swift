@@ -1,7 +1,7 @@
 import CRocksDB
 
 extension RetryStore {
-    /// Gives a partition, and makes it when it isn't there.
+    /// Passes a partition to `completion`, and makes the partition when it doesn't exist.
     public func open(
         partition number: Int32,
         completion: @escaping @Sendable (Result<StorePartition, RetryStoreError>) -> Void
@@ -10,8 +10,8 @@ extension RetryStore {
         run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in try partition(number) }
     }
 
-    /// Removes a partition with all that is in it. What is submitted for it afterwards is not kept; a later opening
-    /// begins with an empty one.
+    /// Removes a partition with its entries. The store discards later changes to this partition; a later opening makes
+    /// an empty partition.
     public func drop(
         _ partition: StorePartition, completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
@@ -22,12 +22,13 @@ extension RetryStore {
 
     func partition(thatIsOpen number: Int32) -> StorePartition? { opened.withLock { $0?.partitions[number] } }
 
-    /// Store's thread.
+    /// Removes a partition on the store's thread.
     func remove(_ partition: StorePartition) throws(RetryStoreError) { try remove([partition]) }
 
-    /// Store's thread.
+    /// Removes partitions on the store's thread.
     func remove(_ partitions: [StorePartition]) throws(RetryStoreError) {
-        // Out of the table first: whatever fails, none is given out again before it is gone.
+        // Removes the partitions from the table first. After a failure no opening then returns a partition that is to
+        // be removed.
         opened.withLock { opened in
             for partition in partitions where opened?.partitions[partition.number] === partition {
                 opened?.partitions[partition.number] = nil
@@ -36,7 +37,8 @@ extension RetryStore {
         try removeRemains(and: partitions.flatMap(\.families))
     }
 
-    /// Store's thread. What can't be removed now is tried again before partitions are made.
+    /// Runs on the store's thread. Drops what earlier calls could not drop. Failed drops are retried before partitions
+    /// are made.
     private func removeRemains(and families: [ColumnFamily] = []) throws(RetryStoreError) {
         guard let (database, remains) = opened.withLock({ $0.map { ($0.database, $0.remains) } }) else {
             throw .closed
@@ -46,13 +48,13 @@ extension RetryStore {
         try database.drop(remains + families, left: &left)
     }
 
-    /// Store's thread. Makes it when it isn't there.
+    /// Returns a partition on the store's thread, and makes the partition when it doesn't exist.
     func partition(_ number: Int32) throws(RetryStoreError) -> StorePartition {
         if let existing = partition(thatIsOpen: number) { return existing }
         return try make([number])[0]
     }
 
-    /// Store's thread. Makes partitions that aren't there, all or none.
+    /// Makes partitions that don't exist yet on the store's thread, all or none.
     func make(_ numbers: [Int32]) throws(RetryStoreError) -> [StorePartition] {
         try removeRemains()
         guard let database = opened.withLock({ $0?.database }) else { throw .closed }

@@ -1,14 +1,14 @@
 import SluiceModel
 
 extension RetryStore {
-    /// Tells what is due, from the earliest on. It sees all batches that were submitted before.
+    /// Passes due entries to `completion`, from the earliest on. The scan sees all batches that were submitted before.
     ///
-    /// What is put later with a time before the cursor's isn't seen by going on from there: that needs a scan from the
-    /// beginning.
+    /// A later put with a time before the cursor's isn't seen by a scan from that cursor. Only a scan from the
+    /// beginning sees it.
     /// - Parameters:
-    ///   - after: where the scan before ended; nil: from the beginning.
+    ///   - after: cursor at which the previous scan ended; nil: from the beginning.
     ///   - through: the last time that counts, in milliseconds since the epoch.
-    ///   - limit: of entries.
+    ///   - limit: most entries to return.
     public func scanDue(
         _ partition: StorePartition, after: DueCursor?, through: Int64, limit: Int,
         completion: @escaping @Sendable (Result<DueScan, RetryStoreError>) -> Void
@@ -18,11 +18,11 @@ extension RetryStore {
         }
     }
 
-    /// Hands over the keys of all items of a partition, as they are when the scan begins, in no order that means
-    /// anything. On the scan thread, one scan after another.
+    /// Passes the keys of all items of a partition to `each`, in no meaningful order. The keys are those at the scan's
+    /// begin. Runs on the scan thread, one scan after another.
     /// - Parameters:
-    ///   - chunk: keys to hand over at once.
-    ///   - each: called on the scan thread, which may be held up.
+    ///   - chunk: number of keys in each call of `each`.
+    ///   - each: called on the scan thread, which it may hold up.
     public func scanItems(
         _ partition: StorePartition, chunk: Int, each: @escaping @Sendable ([ItemKey]) -> Void,
         completion: @escaping @Sendable (RetryStoreError?) -> Void
@@ -32,8 +32,8 @@ extension RetryStore {
             var cursor: DueCursor?
             var isEnd = false
             while !isEnd {
-                // One iterator over everything would keep old memtables and files alive, and each new one reads a part of
-                // every file.
+                // A single iterator over everything would keep old memtables and files alive. Each new iterator reads a
+                // part of every file.
                 isEnd = try partition.due.scanKeys(
                     after: &cursor, chunk: max(1, chunk), limit: Self.keysPerIterator, snapshot: snapshot
                 ) { keys throws(RetryStoreError) in
@@ -46,11 +46,11 @@ extension RetryStore {
 }
 
 extension RetryStore {
-    /// Hands over the devices of a partition whose items were on their way out, see ``DeviceState/isAwaited``. On the scan
-    /// thread, one scan after another.
+    /// Passes the devices of a partition whose items were on their way out, see ``DeviceState/isAwaited``. Runs on the
+    /// scan thread, one scan after another.
     /// - Parameters:
-    ///   - chunk: devices to hand over at once.
-    ///   - each: called on the scan thread, which may be held up.
+    ///   - chunk: most devices in each call of `each`.
+    ///   - each: called on the scan thread, which it may hold up.
     public func scanAwaitedDevices(
         _ partition: StorePartition, chunk: Int, each: @escaping @Sendable ([DeviceKey]) -> Void,
         completion: @escaping @Sendable (RetryStoreError?) -> Void
@@ -69,13 +69,13 @@ extension RetryStore {
         }
     }
 
-    /// Finds pushes that wait with their topic. Each call reads a bounded part of the partition's due entries, whether they
-    /// are of such pushes or not. On the scan thread.
+    /// Finds pushes that wait with their topic. Each call reads a bounded part of the partition's due entries, whether
+    /// their pushes are parked or not. Runs on the scan thread.
     /// - Parameters:
     ///   - topic: ``StoredPush/topicHash(_:)``; nil: any.
-    ///   - stopped: topics whose entries are read over when any topic is looked for.
-    ///   - after: where the scan before ended; nil: from the beginning.
-    ///   - limit: of entries that are found.
+    ///   - stopped: topics whose entries are skipped when any topic is wanted.
+    ///   - after: cursor at which the previous scan ended; nil: from the beginning.
+    ///   - limit: most entries to return.
     public func scanParked(
         _ partition: StorePartition, topic: UInt32?, without stopped: Set<UInt32> = [], after: DueCursor?,
         limit: Int,
@@ -88,12 +88,12 @@ extension RetryStore {
         }
     }
 
-    /// Finds devices whose state has expired. Each call looks at a bounded part of the partition's devices. On the scan
-    /// thread.
+    /// Finds devices whose state has expired. Each call reads a bounded part of the partition's devices. Runs on the
+    /// scan thread.
     /// - Parameters:
-    ///   - after: the last device that the scan before has seen; nil: from the beginning.
+    ///   - after: the last device that the previous scan has read; nil: from the beginning.
     ///   - through: the last moment of expiry that counts, in milliseconds since the epoch.
-    ///   - limit: of devices that are found.
+    ///   - limit: most devices to return.
     public func scanExpired(
         _ partition: StorePartition, after: DeviceKey?, through: Int64, limit: Int,
         completion: @escaping @Sendable (Result<ExpiredScan, RetryStoreError>) -> Void
@@ -137,7 +137,8 @@ extension ColumnFamily {
 }
 
 extension ColumnFamily {
-    /// Looks at so many devices, or until a chunk is full. Whether these were the last; else `last` is moved on.
+    /// Reads at most `limit` devices, or until a chunk is full. Returns whether they were the last; otherwise moves
+    /// `last` on.
     fileprivate func scan(
         after last: inout DeviceKey?, chunk: Int, limit: Int, into devices: inout [DeviceKey],
         _ counts: (DeviceState) -> Bool
@@ -152,7 +153,7 @@ extension ColumnFamily {
         var left = limit
         while iterator.isValid, left > 0, devices.count < chunk {
             left -= 1
-            // Values that aren't a device's state are for the inspector to find.
+            // Only the inspector reports values that aren't a device's state.
             if let device = DeviceKeyBytes(iterator.key)?.device {
                 last = device
                 if let state = DeviceStateBytes.read(iterator.value), counts(state) { devices.append(device) }
@@ -165,8 +166,8 @@ extension ColumnFamily {
 }
 
 extension ColumnFamily {
-    /// Hands over the items' keys of so many of a partition's due entries. Whether these were the last; else the cursor is
-    /// moved to where they end.
+    /// Passes the items' keys of at most `limit` due entries of a partition. Returns whether they were the last;
+    /// otherwise moves the cursor to their end.
     fileprivate func scanKeys(
         after cursor: inout DueCursor?, chunk: Int, limit: Int, snapshot: StoreSnapshot,
         _ each: ([ItemKey]) throws(RetryStoreError) -> Void
@@ -211,12 +212,13 @@ extension ColumnFamily {
 }
 
 extension StorePartition {
-    /// A part of the due entries. Begins at the cursor: what was removed before it isn't stepped over.
+    /// Reads a part of the due entries, from the cursor on. Removed entries before the cursor aren't stepped over.
     func scanDue(after: DueCursor?, through: Int64, limit: Int) throws(RetryStoreError) -> DueScan {
         var scan = DueScan(entries: [], cursor: after, isEnd: true)
         // No entry has a time before the epoch.
         guard through >= 0, !nextDueCache.isQuiet(after: after, through: through) else { return scan }
-        // A little beyond the window, for what comes next; not all the way, as there may be many removed ones.
+        // The bound is a little beyond the window, to find the next due time. A larger bound could meet many removed
+        // entries.
         let (end, isEndless) = through.addingReportingOverflow(Self.nextDueCache)
         let iterator =
             if isEndless {
@@ -240,14 +242,14 @@ extension StorePartition {
         scan.isEnd = next.map { $0 > through } ?? true
         nextDueCache.found(after: scan.cursor, next: next ?? (isEndless ? .max : end))
         if due.number("rocksdb.num-entries-active-mem-table") > Self.mostUnordered {
-            // That it fails is for a write to tell.
+            // A later write reports the failure of this flush.
             try? due.flush(waits: false)
         }
         return scan
     }
 
-    /// How far a scan looks beyond what it was asked for, in milliseconds.
+    /// Milliseconds that a scan reads beyond its window.
     private static let nextDueCache: Int64 = 60_000
-    /// Entries of the memtable, which a scan has to put in order: more than that are written out before the next one.
+    /// Most entries of the memtable that a scan leaves unflushed. The next scan would have to sort them.
     private static let mostUnordered = 8192
 }

@@ -4,29 +4,29 @@ import Glibc
 import SluiceModel
 import Synchronization
 
-/// Pushes that wait for long, on disk: a RocksDB database for each worker, in it three column families for each
+/// Pushes that wait for long, on disk. Each worker has a RocksDB database, with three column families for each
 /// partition of the jobs topic.
 ///
-/// Threads: all functions may be called on any thread at the same time. What is submitted takes effect in the order of
-/// the calls. Completions are called on a thread of the store's, which they must not hold up: whoever wants to work on
-/// a result goes to its own thread. They are called on the caller's thread when the store is closed.
+/// Threads: all functions may be called on any thread at the same time. The store runs submitted work in the order of
+/// the calls. Completions run on a thread of the store's, and must not hold it up. A caller processes results on its
+/// own thread. Completions run on the caller's thread when the store is closed.
 public final class RetryStore: Sendable {
     public struct Settings: Sendable {
-        /// Made when missing; the store's alone.
+        /// Directory of the database, for the store alone. The store makes a missing directory.
         public var directory: String
-        /// The jobs topic; a database belongs to one.
+        /// Name of the jobs topic; a database belongs to a single topic.
         public var sourceTopic: String
-        /// For what is read from disk, indexes and filters included.
+        /// Bytes of the cache for data read from disk, indexes and filters included.
         public var blockCacheBytes = 64 << 20
-        /// For what isn't written out yet, of all column families together; from half of it on it is written out. A
-        /// batch waits when the disk can't keep up.
+        /// Bytes of all column families' memtables together; flushes begin at half of it. A batch waits when the disk
+        /// can't keep up.
         public var memtableBytes = 128 << 20
 
-        /// The changelog topic has everything that is here: nothing is logged, and a partition that was not closed in an
-        /// orderly way is restored from there.
+        /// True when the changelog topic has everything that the store has. Nothing is logged then, and a partition
+        /// without an orderly close is restored from the changelog.
         public var isChangelogBacked = false
 
-        /// Brings a file's data to the disk; for tests.
+        /// Syncs a file's data to the disk; replaced by tests.
         var synchronize: @Sendable (Int32) -> Int32 = { fdatasync($0) }
 
         public init(directory: String, sourceTopic: String) {
@@ -35,10 +35,10 @@ public final class RetryStore: Sendable {
         }
     }
 
-    /// Of all device keys of this store; its keys are kept in the database.
+    /// Hasher of all device keys of this store; the database keeps its keys.
     public let hasher: IdentityHasher
     public let directory: String
-    /// Of this database: 16 hexadecimal digits, the same as long as it lives.
+    /// Identity of this database: 16 hexadecimal digits, constant over its life.
     public var identity: String {
         let hash = hasher.notification(APNSID(high: 0, low: 0))
         let digits = String(hash, radix: 16)
@@ -46,17 +46,17 @@ public final class RetryStore: Sendable {
     }
     /// See ``Settings/isChangelogBacked``.
     public let isChangelogBacked: Bool
-    /// Rights that others have to the directory and its files, for people; empty: none.
+    /// Access rights that others have to the directory and its files, as text for people; empty: none.
     public let exposures: [String]
 
     let opened: Mutex<OpenedDatabase?>
-    /// Ends scans.
+    /// True from ``close()`` on; scans end with it.
     let isClosing = Atomic<Bool>(false)
-    /// Applies batches.
+    /// Thread that applies batches.
     let storeLoop: EventLoop
-    /// Waits for the disk.
+    /// Thread that waits for the disk.
     let syncLoop: EventLoop
-    /// Reads all of a partition.
+    /// Thread of scans, which read whole partitions.
     let scanLoop: EventLoop
     private let pool = Mutex<[BatchStorage]>([])
     private let queued = Atomic<Int>(0)
@@ -64,14 +64,15 @@ public final class RetryStore: Sendable {
     let line: WriteQueue
     private let syncRequests = Mutex<[@Sendable (RetryStoreError?) -> Void]>([])
     private let logFiles: Mutex<WriteAheadLogSync>
-    /// Why what the log has may not be on the disk even when it can be synced again; nil: it is then.
+    /// Cause why logged data may be lost even if a later sync succeeds; nil: a successful sync is sufficient.
     private let syncFailure = Mutex<RetryStoreError?>(nil)
 
     private static let pooledBatches = 16
-    /// A batch that has grown beyond it isn't kept.
+    /// Bytes of a batch beyond which the pool doesn't keep it.
     private static let pooledBytes = 1 << 20
 
-    /// Opens the database, or makes one, with the partitions that it has. Blocks: after a crash the log is read again.
+    /// Opens the database with its partitions, or makes a new one. Blocks, because after a crash RocksDB reads the log
+    /// again.
     public init(_ settings: Settings) throws(RetryStoreError) {
         directory = settings.directory
         isChangelogBacked = settings.isChangelogBacked
@@ -108,29 +109,29 @@ public final class RetryStore: Sendable {
     }
 
     deinit {
-        // The threads end by themselves if `close` was forgotten; they own themselves.
+        // The threads own themselves, and end by themselves if `close` was forgotten.
         for loop in [scanLoop, storeLoop, syncLoop] { loop.stop() }
     }
 
-    /// The partitions that are there.
+    /// Existing partitions, by number.
     public var partitions: [StorePartition] {
         opened.withLock { $0.map { Array($0.partitions.values) } ?? [] }.sorted { $0.number < $1.number }
     }
 
-    /// Bytes of the batches that are submitted and not yet written: whoever writes faster than the disk can take it has
-    /// to wait for completions.
+    /// Bytes of batches that are submitted and not yet written. A caller that writes faster than the disk has to wait
+    /// for completions.
     public var queuedBytes: Int { queued.load(ordering: .relaxed) }
 
-    /// An empty batch.
+    /// Returns an empty batch.
     public func makeBatch() -> StoreBatch {
         StoreBatch(pool.withLock { $0.popLast() } ?? BatchStorage())
     }
 
-    /// Makes the changes of a batch and then its loads. Written means: into the log in the system's memory, where it
-    /// outlives this process; ``sync(completion:)`` brings it to the disk.
+    /// Makes the changes of a batch and then its loads. Written changes are in the log in the system's memory, where
+    /// they outlive this process; ``sync(completion:)`` syncs them to the disk.
     ///
-    /// When that fails but may succeed later, as on a full disk, it is tried again every second, and everything that is
-    /// submitted meanwhile waits for it; see ``observeFailures(_:)``.
+    /// A failure that is transient, such as a full disk, is retried every second. All work that is submitted meanwhile
+    /// waits for it; see ``observeFailures(_:)``.
     public func submit(
         _ batch: consuming StoreBatch, completion: @escaping @Sendable (BatchResult) -> Void
     ) {
@@ -151,7 +152,7 @@ public final class RetryStore: Sendable {
         if !line.take(step) { step.fail(.closed) }
     }
 
-    /// Store's thread.
+    /// Applies a batch on the store's thread: changes first, then loads.
     private func apply(_ storage: BatchStorage) throws(RetryStoreError) -> BatchResult {
         guard let database = opened.withLock({ $0?.database }) else { throw .closed }
         if storage.changes > 0 {
@@ -166,8 +167,8 @@ public final class RetryStore: Sendable {
         return storage.loads.isEmpty ? BatchResult(error: nil) : try DeviceLoader.load(storage.loads)
     }
 
-    /// Does something else on one of the store's threads, and tells what has become of it. It isn't tried again; that it
-    /// failed is told to those who watch as well.
+    /// Runs `body` on one of the store's threads, and passes its result to `completion`. A failed `body` isn't retried;
+    /// observers receive the failure as well.
     func run<Value>(
         on loop: EventLoop, _ completion: @escaping @Sendable (Result<Value, RetryStoreError>) -> Void,
         _ body: @escaping @Sendable () throws(RetryStoreError) -> Value
@@ -183,13 +184,13 @@ public final class RetryStore: Sendable {
         if !accepted { completion(.failure(.closed)) }
     }
 
-    /// Calls `observer` with each failure of the database, from ``RetryStoreError/isTransient`` ones to those that nothing
-    /// but an operator can mend, and with nil when it works again. On the store's thread.
+    /// Calls `observer` on the store's thread with each failure of the database, and with nil when the database works
+    /// again. Failures range from ``RetryStoreError/isTransient`` ones to those that only an operator can mend.
     public func observeFailures(_ observer: @escaping @Sendable (RetryStoreError?) -> Void) {
         line.observe(observer)
     }
 
-    /// Nil: it works.
+    /// Current failure of the database; nil: it works.
     public var failure: RetryStoreError? { line.failure }
 
     private func recycle(_ storage: BatchStorage) {
@@ -198,8 +199,8 @@ public final class RetryStore: Sendable {
         pool.withLock { if $0.count < Self.pooledBatches { $0.append(storage) } }
     }
 
-    /// Brings all batches that were submitted before this call to the disk. Those who ask while the disk is busy share
-    /// the next turn.
+    /// Syncs all batches that were submitted before this call to the disk. Requests that arrive while the disk is busy
+    /// share the next sync.
     public func sync(completion: @escaping @Sendable (RetryStoreError?) -> Void) {
         let isOpen = opened.withLock { $0 != nil }
         let accepted =
@@ -214,13 +215,13 @@ public final class RetryStore: Sendable {
         if !accepted { completion(.closed) }
     }
 
-    /// Sync thread.
+    /// Syncs the log on the sync thread, and answers all waiting requests.
     private func syncNow() {
         let requests = syncRequests.withLock { requests in
             defer { requests = [] }
             return requests
         }
-        // Something that was submitted before isn't written, or may have been lost on its way to the disk.
+        // An earlier submitted change isn't written, or may have been lost on its way to the disk.
         var failure = line.failure ?? syncFailure.withLock { $0 }
         if failure == nil {
             do throws(RetryStoreError) {
@@ -233,8 +234,8 @@ public final class RetryStore: Sendable {
         for request in requests { request(failure) }
     }
 
-    /// The disk may never get what the log has, even if it is asked once more and says that it did. So all of it is written
-    /// out, which needs no log; nothing counts as synced, and nothing else is written, before that has succeeded.
+    /// Flushes all memtables, which need no log. The disk may never get the logged data, even if a repeated sync
+    /// reports success. Nothing counts as synced, and nothing else is written, before the flush has succeeded.
     private func replaceLog(_ error: RetryStoreError) {
         syncFailure.withLock { $0 = error }
         let step = IdempotentWrite {
@@ -246,9 +247,9 @@ public final class RetryStore: Sendable {
         _ = line.take(step)
     }
 
-    /// Ends the store: what was submitted is written, scans end with ``RetryStoreError/closed``, memtables are written
-    /// out so that the next opening has no log to read. Blocks; not from a completion. The directory is free when the
-    /// partitions and batches that came from this store are gone, too.
+    /// Closes the store. Writes submitted changes, ends scans with ``RetryStoreError/closed``, and flushes memtables.
+    /// The next opening then has no log to read. Blocks, and must not be called from a completion. The directory is
+    /// free when the store's partitions and batches are released, too.
     public func close() {
         isClosing.store(true, ordering: .relaxed)
         for loop in [scanLoop, storeLoop, syncLoop] {
@@ -258,7 +259,7 @@ public final class RetryStore: Sendable {
         line.close()
         guard let opened = opened.withLock({ $0.take() }) else { return }
         pool.withLock { $0 = [] }
-        // If there is no room, all of it is still in the log.
+        // If there is no room for the flush, all data is still in the log, or in the changelog topic.
         try? opened.families.writeOut()
     }
 }

@@ -1,18 +1,18 @@
 import CRocksDB
 
-/// Why the store can't do what it was asked for. No key, token or payload is ever part of it.
+/// Failures of the store. They never contain a key, token or payload.
 public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     /// The disk or the quota is full. Nothing is lost; a later write succeeds once there is room again.
     case noSpace(directory: String)
-    /// The directory may not be written.
+    /// The directory is not writable.
     case readOnly(directory: String)
     /// Another process, or another store of this one, has the database open.
     case locked(directory: String)
     /// The path is that of something else than a directory.
     case notADirectory(directory: String)
-    /// There is no database, where one is only to be read.
+    /// There is no database to open for reading.
     case missing(directory: String)
-    /// Something that was written isn't what is read.
+    /// Data that was read differs from the data that was written.
     case corrupt(directory: String, text: String)
     /// Another version of Sluice made the database.
     case format(directory: String, found: String)
@@ -23,7 +23,7 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
     /// The store was closed before.
     case closed
 
-    /// Whether the same may succeed later, without anyone's doing or after room was made or a right was given.
+    /// True when a retry may succeed later, by itself or after somebody made room or granted a right.
     public var isTransient: Bool {
         switch self {
         case .noSpace, .readOnly, .io: true
@@ -62,15 +62,16 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
 }
 
 extension Result where Failure == RetryStoreError {
-    /// Nil: it succeeded.
+    /// Error of the result; nil: it succeeded.
     var failure: RetryStoreError? { if case .failure(let error) = self { error } else { nil } }
 }
 
-/// What RocksDB's C interface says of a failure: a text alone.
+/// A failure as RocksDB's C interface reports it: a text alone.
 struct RocksFailure: Error {
     var text: String
 
-    /// RocksDB's texts begin with the kind of the status and end with what the system said.
+    /// Returns the store's error for the text. RocksDB's texts begin with the kind of the status and end with the
+    /// system's message.
     func error(in directory: String) -> RetryStoreError {
         if text.contains("No space left on device") || text.contains("Disk quota exceeded") {
             return .noSpace(directory: directory)
@@ -85,7 +86,7 @@ struct RocksFailure: Error {
         {
             return .readOnly(directory: directory)
         }
-        // A file that the database's own list names and that isn't there is damage, too.
+        // A missing file that the database's own list names is damage, too.
         if text.hasPrefix("Corruption") || text.contains("No such file or directory") {
             return .corrupt(directory: directory, text: text)
         }
@@ -93,7 +94,7 @@ struct RocksFailure: Error {
     }
 }
 
-/// Calls a function of RocksDB that tells of a failure by its last argument.
+/// Calls a function of RocksDB that reports a failure by its last argument.
 @inline(__always)
 func rocks<Value>(
     _ body: (UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>) -> Value

@@ -1,14 +1,15 @@
-/// A partition of the jobs topic in the store: handles of its column families, alive as long as it is. The database
-/// stays open, and its directory in use, until the last one is gone.
+/// A partition of the jobs topic in the store, with handles of its column families. The database stays open, and its
+/// directory in use, until the last partition is released.
 public final class StorePartition: Sendable {
-    /// Of the jobs topic.
+    /// Partition number in the jobs topic.
     public let number: Int32
 
-    /// DeviceKey, offset → due, stored push.
+    /// Items: DeviceKey, offset → due, stored push.
     let items: ColumnFamily
-    /// Due, DeviceKey, offset → nothing. One entry for each item.
+    /// Due entries, a single one for each item: due, DeviceKey, offset → the topic's hash if the push is parked, else
+    /// nothing.
     let due: ColumnFamily
-    /// DeviceKey → state.
+    /// Device states: DeviceKey → state.
     let devices: ColumnFamily
     let nextDueCache = NextDueCache()
 
@@ -35,7 +36,7 @@ public final class StorePartition: Sendable {
             self.partition = partition
         }
 
-        /// Nil for a name that isn't one.
+        /// Parses a name; nil for a name of no partition's column family.
         init?(_ name: String) {
             guard let hyphen = name.firstIndex(of: "-"), let kind = Kind(rawValue: String(name[..<hyphen])),
                 let partition = Int32(name[name.index(after: hyphen)...]), partition >= 0

@@ -1,13 +1,13 @@
 import SluiceModel
 
-/// Reads what a store has, item by item: an open one's (``RetryStore/read(_:completion:)``) or a closed one's
-/// (``StoreInspector``). It sees what is there when a function is called; between two calls that may change.
+/// Reads a store's contents item by item: an open store's (``RetryStore/read(_:completion:)``) or a closed store's
+/// (``StoreInspector``). Each call sees the contents at the time of the call; between two calls they may change.
 ///
-/// One thread.
+/// For use on one thread.
 public struct StoreReader {
-    /// With the keys that are kept in the database.
+    /// Hasher with the keys that the database keeps.
     public let hasher: IdentityHasher
-    /// The jobs topic.
+    /// Name of the jobs topic.
     public let sourceTopic: String
     let opened: [Int32: StorePartition]
     private let meta: ColumnFamily
@@ -19,10 +19,10 @@ public struct StoreReader {
         meta = database.metaFamily
     }
 
-    /// By number, those that are complete.
+    /// Numbers of the complete partitions, in order.
     public var partitions: [Int32] { opened.keys.sorted() }
 
-    /// Copies of the changelog that were left in an orderly way, by partition.
+    /// Returns the copies of the changelog that were left in an orderly way, by partition.
     public func leftCopies() throws(RetryStoreError) -> [LocalCopy] {
         var copies: [LocalCopy] = []
         for partition in partitions {
@@ -35,15 +35,15 @@ public struct StoreReader {
     /// An item as it is stored; its bytes live until the visitor returns.
     public struct Item {
         public var key: ItemKey
-        /// In milliseconds since the epoch.
+        /// Due time in milliseconds since the epoch.
         public var due: Int64
-        /// Of a ``StoredPush``, if nothing is damaged.
+        /// Bytes of a ``StoredPush``, if nothing is damaged.
         public var push: UnsafeRawBufferPointer
     }
 
-    /// Visits the items of a partition by device and offset until `visit` returns false. Marks, and entries
-    /// that aren't items, are left out: ``StoreInspector/verify(problemLimit:)`` tells of them.
-    /// - Parameter after: begins behind this one; nil: at the first.
+    /// Visits the items of a partition by device and offset until `visit` returns false. Skips marks and entries that
+    /// aren't items; ``StoreInspector/verify(problemLimit:)`` reports them.
+    /// - Parameter after: key behind which the visit begins; nil: it begins at the first.
     public func visitItems(
         of partition: Int32, after: ItemKey? = nil, _ visit: (Item) -> Bool
     ) throws(RetryStoreError) {
@@ -58,8 +58,8 @@ public struct StoreReader {
         try visitItems(iterator, visit)
     }
 
-    /// Visits the items of a device token in a partition, by offset.
-    /// - Parameter token: in hexadecimal digits.
+    /// Visits the items of a device token in a partition, by offset, until `visit` returns false.
+    /// - Parameter token: hexadecimal digits.
     public func visitItems(
         of partition: Int32, token: UnsafeRawBufferPointer, _ visit: (Item) -> Bool
     ) throws(RetryStoreError) {
@@ -104,9 +104,9 @@ public struct StoreReader {
         try iterator.check()
     }
 
-    /// Visits what is known of devices, those included that have expired and aren't removed yet, until `visit` returns
-    /// false.
-    /// - Parameter after: begins behind this one; nil: at the first.
+    /// Visits the states of a partition's devices until `visit` returns false. Expired states that aren't removed yet
+    /// are included.
+    /// - Parameter after: device behind which the visit begins; nil: it begins at the first.
     public func visitDevices(
         of partition: Int32, after: DeviceKey? = nil, _ visit: (DeviceKey, DeviceState) -> Bool
     ) throws(RetryStoreError) {
@@ -129,7 +129,7 @@ public struct StoreReader {
         try iterator.check()
     }
 
-    /// What is known of a device token in a partition.
+    /// Returns the state of a device token in a partition; nil when there is none.
     public func device(
         of partition: Int32, token: UnsafeRawBufferPointer
     ) throws(RetryStoreError) -> DeviceState? {
@@ -141,9 +141,9 @@ public struct StoreReader {
 }
 
 extension RetryStore {
-    /// Runs `body` with a reader on the scan thread, between the scans of others: long reading is many calls, each from
-    /// where the one before ended.
-    /// - Parameter completion: called on the scan thread.
+    /// Runs `body` with a reader on the scan thread, between other scans. A long read takes many calls, each from where
+    /// the previous call ended.
+    /// - Parameter completion: called on the scan thread, or on the caller's when the store is closed.
     public func read<Value: Sendable>(
         _ body: @escaping @Sendable (StoreReader) throws(RetryStoreError) -> Value,
         completion: @escaping @Sendable (Result<Value, RetryStoreError>) -> Void

@@ -1,27 +1,26 @@
 import EventLoop
 import Synchronization
 
-/// A piece of work on the database that may be done again: when it fails, nothing or a part of it was done, and doing all
-/// of it makes that good.
+/// A write that is idempotent: running it again repairs a partial failure.
 struct IdempotentWrite: Sendable {
     let run: @Sendable () throws(RetryStoreError) -> Void
-    /// It can't be done, and is not tried again.
+    /// Called when the write failed for good; it isn't retried.
     let fail: @Sendable (RetryStoreError) -> Void
 }
 
-/// Does steps in the order in which they came. One that fails, as on a full disk, is tried again every second until it
-/// succeeds; those behind it wait, so nothing is left out or overtaken.
-// Sendable: the loop is; the state is behind a lock; the timer is set and fires on the loop's thread only.
+/// Runs writes in the order of their arrival. A transiently failed write, as on a full disk, is retried every second
+/// until it succeeds. Later writes wait for it, so none is left out or overtaken.
+// Sendable: the loop is; the state is behind a lock. The timer is set and fires on the loop's thread only.
 final class WriteQueue: TimerHandler, Sendable {
     private struct State {
-        /// The first is the one that failed.
+        /// Waiting writes; the first is the failed one.
         var waiting: [IdempotentWrite] = []
-        /// Of what was tried last; nil when that succeeded.
+        /// Failure of the last attempt; nil when it succeeded.
         var failure: RetryStoreError?
         var isTimerSet = false
         var observer: (@Sendable (RetryStoreError?) -> Void)?
-        /// Writes something that says nothing: only a write can tell whether the next one will succeed. Nil at the end, as
-        /// it has a hold on the database.
+        /// Writes nothing of meaning, because only a write can show whether the next write will succeed. Nil after
+        /// `close`, as it has a hold on the database.
         var probe: (@Sendable () throws(RetryStoreError) -> Void)?
     }
 
@@ -35,16 +34,16 @@ final class WriteQueue: TimerHandler, Sendable {
         state = Mutex(State(probe: probe))
     }
 
-    /// Why the database doesn't do what it is asked for; nil when it does.
+    /// Current failure of the database; nil when it works.
     var failure: RetryStoreError? { state.withLock { $0.failure } }
 
-    /// Told of each failure, also those after which nothing is tried again, and (nil) when the database works again. On the
-    /// loop's thread.
+    /// Sets the observer, which runs on the loop's thread. It receives each failure, also those after which nothing is
+    /// retried, and nil when the database works again.
     func observe(_ observer: @escaping @Sendable (RetryStoreError?) -> Void) {
         state.withLock { $0.observer = observer }
     }
 
-    /// Does the step, after those before it. False when the loop has ended: nothing is done then.
+    /// Runs the write after those before it. Returns false, and does nothing, when the loop has ended.
     func take(_ step: IdempotentWrite) -> Bool {
         loop.execute { [self] in
             let waits = state.withLock { state in
@@ -57,12 +56,12 @@ final class WriteQueue: TimerHandler, Sendable {
         }
     }
 
-    /// Something else on the database failed. Any thread.
+    /// Reports a failure of other work on the database. Callable on any thread.
     func tell(_ error: RetryStoreError) {
         loop.execute { [self] in failed(error) }
     }
 
-    /// At the end, when the loop has ended: a last attempt for what waits.
+    /// Attempts the waiting writes for a last time, after the loop has ended.
     func close() {
         let waiting = state.withLock { state in
             defer {
@@ -78,7 +77,7 @@ final class WriteQueue: TimerHandler, Sendable {
         }
     }
 
-    /// Nil when the step is done, or never will be.
+    /// Runs the write. Returns a transient failure; nil when the write succeeded or failed for good.
     private func attempt(_ step: IdempotentWrite) -> RetryStoreError? {
         do throws(RetryStoreError) {
             try step.run()
@@ -91,7 +90,7 @@ final class WriteQueue: TimerHandler, Sendable {
         }
     }
 
-    /// Nil: it works again. That the store is closed is no failure.
+    /// Passes a failure to the observer; nil: the database works again. `closed` is no failure.
     private func inform(_ error: RetryStoreError?) {
         if error != .closed { state.withLock { $0.observer }?(error) }
     }

@@ -1,11 +1,11 @@
-/// What one app may do in a ``StreamScheduler``.
+/// Limits of one app in a ``StreamScheduler``.
 public struct AppLimits: Sendable, Equatable {
-    /// Share of its class's turns against other apps that wait there, 1 to 1000.
+    /// Share of its class's turns against other waiting apps, 1 to 1000.
     public var weight: Int
     /// Notifications per second over time, 1e-6 to 1e9; nil = no limit.
     public var ratePerSecond: Double?
-    /// Notifications that may go at once after a pause, 1 to 1e9; counts with a rate only. What the rate brings while
-    /// the owner's timer sleeps must fit, or that part of the rate is lost.
+    /// Notifications that may be sent at once after a pause, 1 to 1e9; used only with a rate. The burst must hold the
+    /// tokens earned while the owner's timer sleeps, or that part of the rate is lost.
     public var burst: Int
     /// Notifications assigned and not ended at most, from 1; nil = no limit.
     public var maximumInFlight: Int?
@@ -26,11 +26,11 @@ public struct AppLimits: Sendable, Equatable {
     }
 }
 
-/// How many apps have notifications waiting and may not send them; an app with two reasons counts for both.
+/// Number of apps that have waiting notifications and may not send; an app with two reasons counts for both.
 public struct ParkedApps: Sendable, Equatable {
-    /// Apps with as many in flight as they may have.
+    /// Apps with the maximum number in flight.
     public var capped = 0
-    /// Apps whose rate allows none at the moment.
+    /// Apps whose rate allows no notification at the moment.
     public var paced = 0
     /// Apps that an operator has paused.
     public var paused = 0

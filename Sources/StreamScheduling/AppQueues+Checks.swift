@@ -1,6 +1,6 @@
-/// The whole structure, walked from end to end; for tests.
+/// Checks of the whole structure, from end to end; for tests.
 extension AppQueues {
-    /// What is wrong; nil when nothing is.
+    /// Describes the first error; nil when there is none.
     func problem() -> String? {
         guard MemoryLayout<App>.offset(of: \.queues) == 0, MemoryLayout<App>.stride == 64 else {
             return "an app's record is laid out otherwise"
@@ -106,7 +106,7 @@ extension AppQueues {
 }
 
 extension StreamScheduler {
-    /// What is wrong with the scheduler's lists and counts; nil when nothing is.
+    /// Describes the first error in the scheduler's lists and counts; nil when there is none.
     func checkInvariants() -> String? {
         queues.problem() ?? connections.problem()
     }

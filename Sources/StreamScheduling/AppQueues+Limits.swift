@@ -1,6 +1,6 @@
-/// Limits of apps: who is parked, and who comes back when.
+/// Limits of apps: parking, and the return to the rings.
 extension AppQueues {
-    /// Whether the app exists; makes records up to it where there are none yet.
+    /// Whether the app exists. Allocates missing records up to the app.
     @inline(__always)
     mutating func hasRecord(_ app: UInt32) -> Bool {
         Int(app) < capacity || grow(toHold: Int(app))
@@ -85,7 +85,7 @@ extension AppQueues {
 
     // MARK: Parking
 
-    /// One more reason, or several, not to send.
+    /// Adds reasons not to send.
     mutating func block(_ app: UInt16, _ reasons: UInt8) {
         let record = apps + Int(app)
         let before = record.pointee.blocked
@@ -99,7 +99,7 @@ extension AppQueues {
         if reasons & Block.paced != 0 { wakeLater(app) }
     }
 
-    /// Reasons not to send have gone; an app without any gets its places behind the others.
+    /// Removes reasons not to send; an app without reasons is queued behind the others.
     mutating func unblock(_ app: UInt16, _ reasons: UInt8) {
         let record = apps + Int(app)
         let before = record.pointee.blocked
@@ -122,13 +122,14 @@ extension AppQueues {
 
     // MARK: Pace
 
-    /// Spends a token; returns from when on there is another.
+    /// Spends a token; returns when the next token is available, in nanoseconds.
     mutating func takeToken(_ app: UInt16, now: UInt64) -> UInt64 {
         buckets![Int(app)].take(now: now)
         return buckets![Int(app)].availableAt
     }
 
-    /// A paced app waits again, or has more tokens: it goes on, or is woken when there is one.
+    /// Checks a paced app that waits again, or has more tokens: continues the app, or wakes it when a token is
+    /// available.
     mutating func recheckPace(_ app: UInt16, now: UInt64) {
         let record = apps + Int(app)
         guard record.pointee.blocked & Block.paced != 0 else { return }
@@ -145,32 +146,32 @@ extension AppQueues {
         wakes.push(.init(due: buckets![Int(app)].availableAt, app: UInt32(app)))
     }
 
-    /// One token more.
+    /// Adds a token.
     mutating func giveBackToken(_ app: UInt16, now: UInt64) {
         buckets![Int(app)].giveBack()
-        // It may go on earlier than the heap says. Where it may at once, its entry can stay: once it has spent its
-        // tokens again, it waits at least as long as that.
+        // The app may continue earlier than the heap has it. If the app may continue at once, its entry can stay. Once
+        // its tokens are spent again, it waits at least as long.
         if buckets![Int(app)].availableAt > now { dropWake(app) }
         recheckPace(app, now: now)
     }
 
-    /// Takes the app out of the heap, by searching.
+    /// Removes the app from the heap, by searching.
     mutating func dropWake(_ app: UInt16) {
         guard apps[Int(app)].isToWake else { return }
         wakes.remove(app: UInt32(app))
         apps[Int(app)].isToWake = false
     }
 
-    /// Lets the apps go on whose moment has come, in the order of their moments.
+    /// Continues the apps whose time has passed, in the order of their times.
     mutating func wake(now: UInt64) {
         while wakes.count > 0, wakes.nextDue <= now {
             let entry = wakes.pop()
             let record = apps + Int(entry.app)
             record.pointee.isToWake = false
-            // It may have no rate any more, or nothing to send; then it is looked at when it waits again.
+            // The app may have no rate any more, or nothing to send; it is checked when it waits again.
             guard record.pointee.blocked & Block.paced != 0, record.pointee.waiting != 0 else { continue }
             let app = UInt16(truncatingIfNeeded: entry.app)
-            // Spent a token since then: not yet, or after others.
+            // The app has spent a token since then: it waits longer, or behind others.
             if buckets![Int(app)].availableAt > entry.due {
                 wakeLater(app)
             } else {

@@ -1,16 +1,16 @@
-/// The waiting notifications of a ``StreamScheduler`` by app and class, and the rule that says which is next.
+/// The waiting notifications of a ``StreamScheduler`` by app and class, and the rule for the next notification.
 ///
-/// Each app has a first-in-first-out list per class. The apps that wait in a class and may send form its *ring*,
-/// served by deficit round robin: as each notification costs the same, the app whose turn it is sends as many as its
-/// weight says, then the next one does. Only that app has a deficit, which is why the ring keeps it, and why an app
-/// that leaves has none. An app that may not send is *parked*: in no ring, so that no decision looks at it.
+/// Each app has a first-in-first-out list per class. The apps that wait in a class and may send form its *ring*, served
+/// by deficit round robin. Each notification costs the same, so the current app sends as many as its weight. Then the
+/// next app has its turn. Only the current app has a deficit, so the ring keeps the deficit, and an app that leaves has
+/// none. An app that may not send is *parked*: in no ring, so that no decision checks the app.
 struct AppQueues: ~Copyable {
     static let levels = 3
     static let none = UInt16.max
-    /// Apps at most, so that links fit.
+    /// Apps at most, so that links fit into 16 bits.
     static let mostApps = Int(UInt16.max)
 
-    /// Why an app is parked.
+    /// Reasons why an app is parked.
     struct Block {
         static let capped: UInt8 = 1
         static let paced: UInt8 = 2
@@ -28,65 +28,65 @@ struct AppQueues: ~Copyable {
 
     /// 64 bytes: a cache line.
     struct App {
-        /// First, so that ``AppQueues/queue(_:_:)`` finds them at the record's beginning.
+        /// Queues by class; first, so that ``AppQueues/queue(_:_:)`` finds them at the record's beginning.
         var queues = (Queue(), Queue(), Queue())
         var inFlight: UInt32 = 0
         var maximumInFlight = UInt32.max
         var weight: UInt16 = 1
-        /// Classes in which something waits, a bit each.
+        /// Classes with waiting notifications, a bit each.
         var waiting: UInt8 = 0
-        /// Why it may not send, a bit each; 0 when it may.
+        /// Reasons why the app may not send, a bit each; 0 when the app may send.
         var blocked: UInt8 = 0
         var hasRate = false
-        /// It has an entry in the heap.
+        /// Whether the app has an entry in the heap.
         var isToWake = false
     }
 
     struct Ring {
-        /// The app whose turn it is.
+        /// The app whose turn it is; `none` when the ring is empty.
         var current = AppQueues.none
-        /// How many apps there are.
+        /// Number of apps in the ring.
         var active: UInt16 = 0
-        /// What the app whose turn it is may still send; 0 when its turn begins.
+        /// Notifications that the current app may still send in its turn; 0 when its turn begins.
         var deficit: UInt32 = 0
         /// Notifications of the class, those of parked apps included.
         var waiting = 0
     }
 
-    /// Whose turn it is; made real by ``commit(_:now:)`` once a connection was found.
+    /// The next notification and its app; ``commit(_:now:)`` books the turn once a connection was found.
     struct Turn {
         var slot: UInt32
         var app: UInt16
         var level: UInt8
-        /// The floor gives this turn to a lower class though something urgent waits.
+        /// Whether the floor assigns this turn to a lower class although priority 10 waits.
         var isFloor: Bool
-        /// The credits as they are after this turn.
+        /// The credits after this turn.
         var credits: (Int32, Int32)
     }
 
     /// The most that the classes below 10 are owed, in per mille of a turn, when their turns find no room.
     static let mostCredit: Int32 = 16_000
 
-    /// Kept alive for its nodes.
+    /// Table, kept alive for its nodes.
     private let table: NotificationTable
     let slots: Int
     let nodes: UnsafeMutablePointer<NotificationNode>
     let owner: UInt32
-    /// Apps at most.
+    /// Number of apps at most.
     let limit: Int
-    /// Apps that have a record: the first so many.
+    /// Number of apps with a record: the lowest numbers.
     var capacity = 0
     var apps: UnsafeMutablePointer<App>
     let rings: UnsafeMutablePointer<Ring>
     /// Classes whose ring isn't empty, a bit each.
     var active: UInt8 = 0
-    /// Turns, in per mille, that the classes below 10 (first) and the class 1 (second) are owed.
+    /// Turns, in per mille, owed to the classes below 10 (first) and to the class 1 (second).
     var credits: (Int32, Int32) = (0, 0)
     let floor: Int32
     var waiting = 0
     var assigned = 0
     var parked = ParkedApps()
-    /// By app; made when the first app gets a rate.
+    /// Buckets by app; nil until the first app has a rate.
     var buckets: UnsafeMutablePointer<TokenBucket>?
     var wakes = WakeHeap()
 
@@ -102,7 +102,7 @@ struct AppQueues: ~Copyable {
         rings.initialize(repeating: Ring(), count: Self.levels)
     }
 
-    /// Its slots are free for another scheduler.
+    /// Frees the slots for other schedulers.
     deinit {
         if waiting + assigned > 0 {
             for slot in 0..<slots where nodes[slot].owner == owner { nodes[slot].state = .idle }
@@ -185,8 +185,8 @@ struct AppQueues: ~Copyable {
 
     // MARK: Turns
 
-    /// The first of the app and class whose turn it is; some class is active. Changes nothing, so that a turn that
-    /// finds no connection isn't lost.
+    /// Returns the first notification of the app and class whose turn it is; a class must be active. Changes nothing,
+    /// so that a turn without a connection isn't lost.
     @inline(__always)
     func nextTurn() -> Turn {
         var credits = credits
@@ -203,8 +203,8 @@ struct AppQueues: ~Copyable {
             credits: credits)
     }
 
-    /// The first of priority 10, out of turn; nil when none may go. The lower classes go on earning their share, so that
-    /// the turn they are owed isn't lost.
+    /// Returns the first notification of priority 10, out of turn; nil when none may be sent. The lower classes keep
+    /// earning their share, so that their owed turn isn't lost.
     func urgentTurn() -> Turn? {
         guard active & 1 != 0 else { return nil }
         let app = rings[0].current
@@ -213,7 +213,7 @@ struct AppQueues: ~Copyable {
             credits: (min(credits.0 + floor, Self.mostCredit), credits.1))
     }
 
-    /// Takes the notification out and books it for its app.
+    /// Removes the notification from its queue and books it for its app.
     @inline(__always)
     mutating func commit(_ turn: Turn, now: UInt64) {
         credits = turn.credits
@@ -242,7 +242,7 @@ struct AppQueues: ~Copyable {
         if reasons != 0 { block(turn.app, reasons) }
     }
 
-    /// One contended turn: the lower side earns its share of it, and has the turn once it is owed a whole one.
+    /// Counts one contended turn: the lower side earns its share, and has the turn once a whole turn is owed.
     @inline(__always)
     private static func owed(_ credit: inout Int32, _ share: Int32) -> Bool {
         credit += share
@@ -251,7 +251,8 @@ struct AppQueues: ~Copyable {
         return true
     }
 
-    /// An assigned notification has ended; nil when it isn't assigned here. Returns since when it was on its way.
+    /// Ends an assigned notification. Returns when it was enqueued, in nanoseconds; nil when the slot isn't assigned
+    /// here.
     @inline(__always)
     mutating func end(slot: UInt32) -> UInt64? {
         guard state(of: slot) == .assigned else { return nil }
@@ -268,7 +269,7 @@ struct AppQueues: ~Copyable {
         return node.pointee.since
     }
 
-    /// An assigned notification wasn't sent after all. False when it isn't assigned here.
+    /// Ends an assigned notification that was not sent. Returns false when the slot isn't assigned here.
     mutating func withdraw(slot: UInt32, now: UInt64) -> Bool {
         guard end(slot: slot) != nil else { return false }
         let app = nodes[Int(slot)].app
@@ -278,7 +279,7 @@ struct AppQueues: ~Copyable {
 
     // MARK: Rings
 
-    /// The app's queue of a class isn't empty any more.
+    /// Handles that the app's queue of a class is no longer empty.
     private mutating func began(_ app: UInt16, _ level: Int, now: UInt64) {
         let record = apps + Int(app)
         let isFirst = record.pointee.waiting == 0
@@ -289,7 +290,7 @@ struct AppQueues: ~Copyable {
         if record.pointee.blocked & Block.paced != 0 { recheckPace(app, now: now) }
     }
 
-    /// The app's queue of a class is empty now.
+    /// Handles that the app's queue of a class is empty now.
     @inline(__always)
     private mutating func ended(_ app: UInt16, _ level: Int) {
         let record = apps + Int(app)
@@ -301,7 +302,7 @@ struct AppQueues: ~Copyable {
         }
     }
 
-    /// Puts the app behind all others of the class.
+    /// Adds the app behind all others of the class.
     mutating func link(_ app: UInt16, _ level: Int) {
         let ring = rings + level
         let queue = queue(app, level)

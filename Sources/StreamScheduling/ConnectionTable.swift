@@ -1,17 +1,17 @@
-/// The connections of a ``StreamScheduler``, arranged so that one with room is found in O(1).
+/// The connections of a ``StreamScheduler``, arranged so that a connection with room is found in O(1).
 ///
-/// A connection with a free stream and window for any body is *roomy*. Roomy ready ones hang in one list per number in
-/// flight, so that the lowest list in use has the least loaded. Those whose window is down to less than the largest
-/// body are *tight*: they hang in lists by the window that is left. Reserve connections have such lists too, but for
-/// their number in flight, as they are filled one after another. Bitmaps tell which lists are in use.
+/// A connection with a free stream and window for any body is *roomy*. Roomy ready connections are in one list per
+/// number in flight, so the lowest list in use has the least loaded. Connections whose window is below the largest body
+/// are *tight*: their lists are by remaining window. Reserve connections have the same lists except those by number in
+/// flight, because they are filled one after another. Bitmaps mark the lists in use.
 ///
-/// A ready connection with window for any body keeps a share of its streams for urgent notifications: when only those
-/// are free, it isn't roomy but *kept*, in a list of its own.
+/// A ready connection with window for any body reserves a share of its streams for urgent notifications. A connection
+/// with only reserved streams free isn't roomy but *kept*, in a list of its own.
 ///
 /// The connection that has the run is roomy, ready, and in no list, so that its assignments move nothing.
 struct ConnectionTable: ~Copyable {
     private static let none = UInt32.max
-    /// In flight beyond this shares one list; stream limits of APNs are near 1000.
+    /// Lists by number in flight. Higher numbers share the last list; stream limits of APNs are near 1000.
     private static let buckets = 4096
     /// Lists by window.
     private static let windows = 64
@@ -21,7 +21,7 @@ struct ConnectionTable: ~Copyable {
     private static let kept = reserveTight + windows
     private static let lists = kept + 1
     private static let unlisted = UInt16.max
-    /// Tight connections looked at per decision in the one list where the window fits some and not others.
+    /// Tight connections checked per decision in the one list where the window fits some and not others.
     private static let tightTries = 16
 
     private struct Entry {
@@ -29,10 +29,10 @@ struct ConnectionTable: ~Copyable {
         var previous = ConnectionTable.none
         var inFlight: Int32 = 0
         var streamsFree: Int32 = 0
-        /// Of the streams, those for urgent notifications alone.
+        /// Streams reserved for urgent notifications.
         var streamsKept: Int32 = 0
         var windowFree: Int64 = 0
-        /// The list it hangs in.
+        /// The list that contains the connection.
         var list = ConnectionTable.unlisted
         var state = StreamScheduler.ConnectionState.suspended
     }
@@ -45,7 +45,7 @@ struct ConnectionTable: ~Copyable {
     let capacity: Int
     private let entries: UnsafeMutablePointer<Entry>
     private let lists: UnsafeMutablePointer<List>
-    /// One bit per roomy ready list in use, and one bit per word of those.
+    /// Bitmap with one bit per roomy ready list in use. `usedWords` has one bit per word of this bitmap.
     private let used: UnsafeMutablePointer<UInt64>
     private var usedWords: UInt64 = 0
     private var readyTightUsed: UInt64 = 0
@@ -116,7 +116,7 @@ struct ConnectionTable: ~Copyable {
 
     // MARK: Choice
 
-    /// The connection for a body of `bytes`, with the notification booked on it; nil when none has room.
+    /// Returns the connection for a body of `bytes`, with the notification booked; nil when no connection has room.
     @inline(__always)
     mutating func take(bytes: Int64, mayUseKept: Bool) -> UInt32? {
         if run == Self.none {
@@ -144,14 +144,14 @@ struct ConnectionTable: ~Copyable {
         relist(connection)
     }
 
-    /// Others may have ended much since the run began.
+    /// Ends the run if other connections have ended so many notifications that they are much less loaded.
     private mutating func endRunIfTooFull() {
         guard run != Self.none, usedWords != 0 else { return }
         if bucket(entries[Int(run)]) > leastBucket + 2 * runLength { endRun() }
     }
 
-    /// When no ready connection has room for any body: one that has kept a stream for it, one whose window still does,
-    /// else one of the reserve.
+    /// Finds a connection when no ready connection has room for any body. Tries kept streams first, then windows that
+    /// fit the body, then the reserve.
     private mutating func takeElsewhere(bytes: Int64, mayUseKept: Bool) -> UInt32? {
         let kept = lists[Self.kept].head
         let found =
@@ -168,12 +168,13 @@ struct ConnectionTable: ~Copyable {
 
     private mutating func tight(from first: Int, used: UInt64, bytes: Int64) -> UInt32? {
         guard used != 0 else { return nil }
-        // The window of list n is above n steps and n + 1 steps at most, the last one's below the largest body.
+        // The window of list n is above n steps, and n + 1 steps at most. The last list's window is below the largest
+        // body.
         let boundary = min(Int((max(bytes, 1) - 1) / windowStep), Self.windows - 1)
         let above = boundary == Self.windows - 1 ? 0 : used & (UInt64.max << UInt64(boundary + 1))
         if above != 0 { return lists[first + above.trailingZeroBitCount].head }
         guard used & (1 << UInt64(boundary)) != 0 else { return nil }
-        // Those that are passed over go to the end, so that the next decision looks at others.
+        // Skipped connections move to the end, so that the next decision checks others.
         let list = UInt16(first + boundary)
         for _ in 0..<Self.tightTries {
             let head = lists[Int(list)].head
@@ -193,7 +194,7 @@ struct ConnectionTable: ~Copyable {
 
     // MARK: Lists
 
-    /// The lowest list of roomy ready connections; there is one.
+    /// Lowest list of roomy ready connections in use. Such a list must exist.
     private var leastBucket: Int {
         let word = usedWords.trailingZeroBitCount
         return word * 64 + used[word].trailingZeroBitCount
@@ -261,7 +262,7 @@ struct ConnectionTable: ~Copyable {
         if lists[list].head == Self.none { mark(list, false) }
     }
 
-    /// Notes in the bitmaps whether a list is in use.
+    /// Records in the bitmaps whether a list is in use.
     private mutating func mark(_ list: Int, _ isUsed: Bool) {
         switch list {
         case ..<Self.readyTight:
@@ -280,7 +281,7 @@ struct ConnectionTable: ~Copyable {
 
     // MARK: Checks
 
-    /// What is wrong with lists, counts and bitmaps; nil when nothing is.
+    /// Describes the first error in lists, counts and bitmaps; nil when there is none.
     func problem() -> String? {
         var found = 0
         for list in 0..<Self.lists {

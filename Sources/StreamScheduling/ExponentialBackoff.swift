@@ -1,11 +1,11 @@
-/// Waiting times that grow with every attempt, with full jitter: uniform between nothing and the window.
+/// Waiting times that grow with every attempt, with full jitter: uniform between 1 ms and the window.
 ///
 /// With base 2 s, cap 15 min and multiplier 2:
 ///
 ///     attempt   1    2    3    4     5     6     7      8      9      10+
 ///     window    2 s  4 s  8 s  16 s  32 s  64 s  128 s  256 s  512 s  900 s
 ///
-/// Full jitter, because a thousand notifications that failed together must not come back together.
+/// Full jitter, because a thousand notifications that failed together must not be retried together.
 public struct ExponentialBackoff: Sendable, Equatable {
     /// Window after the first attempt, in milliseconds, at least 1.
     public let baseMilliseconds: Int64
@@ -14,7 +14,7 @@ public struct ExponentialBackoff: Sendable, Equatable {
     /// Growth per attempt, 1 to 100.
     public let multiplier: Double
 
-    /// Throws with the name of the value that is out of range.
+    /// Creates a backoff. Throws with the name of the value that is out of range.
     public init(
         baseMilliseconds: Int64, capMilliseconds: Int64, multiplier: Double = 2
     ) throws(RetryPolicyError) {
@@ -30,20 +30,20 @@ public struct ExponentialBackoff: Sendable, Equatable {
         self.init(base: baseMilliseconds, cap: capMilliseconds, multiplier: multiplier)
     }
 
-    /// For answers that ask to come back later: 2 s doubling to 15 min (APNs: retry a 5xx after 15 minutes, a
-    /// back-off is allowed).
+    /// Backoff for answers that request a later retry: 2 s doubling to 15 min. APNs documentation: retry a 5xx after 15
+    /// minutes; a back-off is allowed.
     public static let later = ExponentialBackoff(base: 2000, cap: 900_000, multiplier: 2)
 
-    /// For the probes of a topic whose credential is refused: 1 s doubling to 15 s. A probe is a single push.
+    /// Backoff for probes of a topic whose credential is refused: 1 s doubling to 15 s. A probe is a single push.
     public static let configuration = ExponentialBackoff(base: 1000, cap: 15_000, multiplier: 2)
 
-    /// For connecting again: 1 s doubling to 60 s (APNs takes rapid reconnects for an attack).
+    /// Backoff for reconnects: 1 s doubling to 60 s (APNs treats rapid reconnects as an attack).
     public static let reconnect = ExponentialBackoff(base: 1000, cap: 60000, multiplier: 2)
 
-    /// For notifications whose receipt did not come: 1 min doubling to 6 h.
+    /// Backoff for notifications without a receipt: 1 min doubling to 6 h.
     public static let confirm = ExponentialBackoff(base: 60000, cap: 21_600_000, multiplier: 2)
 
-    /// For values known to be right.
+    /// Creates a backoff from values known to be valid.
     private init(base: Int64, cap: Int64, multiplier: Double) {
         baseMilliseconds = base
         capMilliseconds = cap
@@ -52,7 +52,7 @@ public struct ExponentialBackoff: Sendable, Equatable {
 
     private static let longest: Int64 = 30 * 24 * 3_600_000
 
-    /// The longest wait after the `attempt`-th failure (counted from 1), in milliseconds.
+    /// Returns the longest wait after the `attempt`-th failure (counted from 1), in milliseconds.
     public func window(attempt: UInt32) -> Int64 {
         var window = Double(baseMilliseconds)
         var remaining = attempt
@@ -66,7 +66,7 @@ public struct ExponentialBackoff: Sendable, Equatable {
         return window >= Double(capMilliseconds) ? capMilliseconds : Int64(window)
     }
 
-    /// A wait between 1 ms and the window, and not above `limit` where one is given (at least 1), in milliseconds.
+    /// Returns a random wait in milliseconds, from 1 to the window, and at most `limit` (at least 1).
     public func wait(
         attempt: UInt32, limit: Int64 = .max, using generator: inout SeededGenerator
     ) -> Int64 {
@@ -78,7 +78,7 @@ public struct ExponentialBackoff: Sendable, Equatable {
 public struct RetryPolicyError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The setting's name.
     public let field: String
-    /// What it must be.
+    /// Requirement that the value violates.
     public let requirement: String
 
     public var description: String { "retry \(field) \(requirement)" }

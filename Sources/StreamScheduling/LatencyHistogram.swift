@@ -1,18 +1,18 @@
-/// Counts durations in buckets whose width grows with the value, so that any percentile is known to within 3 % from
-/// 1 µs to one hour, in 8.5 KB, whatever the number of values. Below 1 µs the error is at most 16 ns; above an
-/// hour only ``max`` is exact.
+/// Counts durations in buckets whose width grows with the value. Any percentile is known to within 3 % from 1 µs to one
+/// hour. The counters use 8.5 KB, whatever the number of values. Below 1 µs the error is at most 16 ns; above an hour
+/// only ``max`` is exact.
 ///
-/// A class rather than a non-copyable struct, as owners keep them in arrays (one per application, class or
-/// connection) and hand them on; the one allocation holds all counters, so that recording is a few instructions on
-/// it without a check of exclusivity. Used by one thread at a time.
+/// A class rather than a non-copyable struct, because owners keep histograms in arrays and pass them on. Arrays have a
+/// histogram per application, class or connection. The one allocation holds all counters, so recording is a few
+/// instructions without a check of exclusivity. Used by one thread at a time.
 public final class LatencyHistogram {
-    // A value below 2^10 ns falls into one of 32 buckets of 32 ns; each power of two above it has 32 buckets, by the
-    // five bits below the leading one. The width is so at most 1/32 of the value, and the middle at most 1/64 off.
+    // A value below 2^10 ns falls into one of 32 buckets of 32 ns. Each power of two above has 32 buckets, by the five
+    // bits below the leading bit. So the width is at most 1/32 of the value, and the middle at most 1/64 off.
     private static let linearBits = 10
     private static let subBits = 5
     private static let topBit = 41
     private static let bucketCount = (topBit - linearBits + 2) << subBits
-    // Behind the buckets: the largest value.
+    // Index of the largest value, behind the buckets.
     private static let maxIndex = bucketCount
 
     private let words: UnsafeMutablePointer<UInt64>
@@ -26,7 +26,7 @@ public final class LatencyHistogram {
         words.deallocate()
     }
 
-    /// Bytes that the counters take.
+    /// Size of the counters in bytes.
     public static var memoryBytes: Int { (bucketCount + 1) * MemoryLayout<UInt64>.size }
 
     /// Counts one duration. A few nanoseconds; nothing is allocated.
@@ -35,18 +35,19 @@ public final class LatencyHistogram {
         if nanoseconds > words[Self.maxIndex] { words[Self.maxIndex] = nanoseconds }
     }
 
-    /// Durations counted.
+    /// Number of counted durations.
     public var count: UInt64 {
         var sum: UInt64 = 0
         for index in 0..<Self.bucketCount { sum &+= words[index] }
         return sum
     }
 
-    /// The longest duration in nanoseconds, exact; 0 without one.
+    /// The longest duration in nanoseconds, exact; 0 without durations.
     public var max: UInt64 { words[Self.maxIndex] }
 
-    /// The duration, in nanoseconds, that `percent` of those counted don't exceed (nearest rank); 0 without any.
-    /// - Parameter percent: 0 to 100; 100 gives ``max``.
+    /// Returns the duration, in nanoseconds, that `percent` of the durations don't exceed (nearest rank); 0 without
+    /// durations.
+    /// - Parameter percent: 0 to 100; 100 returns ``max``.
     public func percentile(_ percent: Double) -> UInt64 {
         let count = count
         guard count > 0 else { return 0 }
@@ -61,7 +62,7 @@ public final class LatencyHistogram {
         return max
     }
 
-    /// Adds what another one has counted.
+    /// Adds the counts of another histogram.
     public func merge(_ other: LatencyHistogram) {
         for index in 0..<Self.bucketCount { words[index] &+= other.words[index] }
         words[Self.maxIndex] = Swift.max(max, other.max)

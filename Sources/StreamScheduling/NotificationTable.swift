@@ -1,8 +1,8 @@
-/// Where the notifications of one event loop stand: a preallocated node for each slot `0..<capacity`, through which
-/// the schedulers of that loop link their queues.
+/// The notifications of one event loop: a preallocated node for each slot `0..<capacity`. The schedulers of that loop
+/// link their queues through the nodes.
 ///
-/// Shared by the schedulers of one loop, so that the memory is there once however many they are; a slot belongs to
-/// one of them at a time. 32 bytes a slot. Not Sendable: it belongs to its loop's thread.
+/// The loop's schedulers share the table, so that its memory doesn't grow with their number. A slot belongs to one
+/// scheduler at a time. 32 bytes a slot. Not Sendable: the table belongs to its loop's thread.
 public final class NotificationTable {
     /// Slots are numbered `0..<capacity`.
     public let capacity: Int
@@ -19,7 +19,7 @@ public final class NotificationTable {
 
     deinit { nodes.deallocate() }
 
-    /// A mark for one more scheduler, by which it knows its slots.
+    /// Returns a mark by which a new scheduler recognises its slots.
     func newOwner() -> UInt32 {
         owners += 1
         return owners
@@ -28,7 +28,7 @@ public final class NotificationTable {
 
 @available(*, unavailable) extension NotificationTable: Sendable {}
 
-/// One slot. `next` of a queue's last and `previous` of its first are stale: the queue knows its ends.
+/// A slot. `next` of a queue's last node and `previous` of its first are stale: the queue knows its ends.
 struct NotificationNode: BitwiseCopyable {
     enum State: UInt8 {
         case idle
@@ -36,12 +36,12 @@ struct NotificationNode: BitwiseCopyable {
         case assigned
     }
 
-    /// When it was enqueued, in nanoseconds.
+    /// When the notification was enqueued, in nanoseconds.
     var since: UInt64 = 0
     var next: UInt32 = 0
     var previous: UInt32 = 0
     var bytes: UInt32 = 0
-    /// The scheduler that it waits or is assigned in.
+    /// The scheduler in which the notification waits or is assigned.
     var owner: UInt32 = 0
     var app: UInt16 = 0
     var level: UInt8 = 0

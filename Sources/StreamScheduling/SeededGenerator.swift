@@ -1,14 +1,14 @@
 /// A small, fast, seeded generator (xoshiro256**, seeded through SplitMix64).
 ///
-/// Every random choice of the delivery core comes from a generator that is passed in, so that a run can be
-/// repeated from its seed. Not for secrets.
+/// Every random choice of the delivery core uses an injected generator, so that a run can be repeated from its seed.
+/// Not for secrets.
 public struct SeededGenerator: RandomNumberGenerator, Sendable {
     private var s0: UInt64
     private var s1: UInt64
     private var s2: UInt64
     private var s3: UInt64
 
-    /// Equal seeds give equal sequences. Any seed is good, 0 as well.
+    /// Creates a generator; equal seeds produce equal sequences. Any seed is valid, including 0.
     public init(seed: UInt64) {
         var mixer = SplitMix(state: seed)
         s0 = mixer.next()
@@ -34,7 +34,7 @@ public struct SeededGenerator: RandomNumberGenerator, Sendable {
     }
 }
 
-/// SplitMix64: spreads one word of seed over as many as are wanted.
+/// SplitMix64: expands a one-word seed to any number of words.
 private struct SplitMix {
     var state: UInt64
 

@@ -1,34 +1,35 @@
 import SluiceModel
 
-/// What an operator sees, and what a pool grows by.
+/// Figures for operators, and for a pool that decides about growth.
 extension StreamScheduler {
-    /// Notifications waiting, all classes, those of parked apps included.
+    /// Notifications waiting in all classes, including parked apps.
     public var waiting: Int { queues.waiting }
 
     /// Notifications assigned and not ended.
     public var assigned: Int { queues.assigned }
 
-    /// Whether something waits that may go now, as of the last decision: parked apps don't count.
+    /// Whether a waiting notification may be sent, as of the last decision; parked apps don't count.
     public var hasEligible: Bool { queues.active != 0 }
 
-    /// Notifications waiting in one class.
+    /// Returns the number of notifications waiting in one class.
     public func depth(_ priority: Priority) -> Int { queues.rings[Self.level(priority)].waiting }
 
-    /// Notifications waiting of one app in one class; 0 for an app that doesn't exist.
+    /// Returns the number of notifications of one app waiting in one class; 0 for an app that doesn't exist.
     public func depth(app: UInt32, _ priority: Priority) -> Int {
         Int(app) < queues.capacity ? Int(queues.queue(UInt16(app), Self.level(priority)).pointee.count) : 0
     }
 
-    /// How long the notification that is next in its class has waited, in nanoseconds; nil when none waits that may go.
-    /// One app's, but as apps take turns, a sample of what all wait. O(1): what to grow by.
+    /// Returns how long the next notification of a class has waited, in nanoseconds; nil when none that may be sent
+    /// waits. The age of one app; because apps take turns, it is a sample of all waits. O(1): suited to decide about
+    /// growth.
     public func nextAge(_ priority: Priority, now: UInt64) -> UInt64? {
         let level = Self.level(priority)
         let app = queues.rings[level].current
         return app == AppQueues.none ? nil : age(app, level, now: now)
     }
 
-    /// The longest that the first notification of any app has waited in one class, in nanoseconds; nil when none waits.
-    /// Looks at every app, parked ones included: for reports.
+    /// Returns the longest wait of any app's first notification in one class, in nanoseconds; nil when none waits.
+    /// Checks every app, including parked apps: for reports.
     public func oldestAge(_ priority: Priority, now: UInt64) -> UInt64? {
         let level = Self.level(priority)
         guard queues.rings[level].waiting > 0 else { return nil }
@@ -40,7 +41,7 @@ extension StreamScheduler {
         return oldest
     }
 
-    /// How long the first notification of one app in one class has waited, in nanoseconds; nil when none waits.
+    /// Returns how long the first notification of one app in one class has waited, in nanoseconds; nil when none waits.
     public func oldestAge(app: UInt32, _ priority: Priority, now: UInt64) -> UInt64? {
         Int(app) < queues.capacity ? age(UInt16(app), Self.level(priority), now: now) : nil
     }
@@ -52,15 +53,15 @@ extension StreamScheduler {
         return now > since ? now - since : 0
     }
 
-    /// Notifications of one app that are assigned and not ended.
+    /// Returns the number of one app's notifications that are assigned and not ended.
     public func inFlight(app: UInt32) -> Int {
         Int(app) < queues.capacity ? Int(queues.apps[Int(app)].inFlight) : 0
     }
 
-    /// Apps that wait and may not send.
+    /// Apps that have waiting notifications and may not send.
     public var parkedApps: ParkedApps { queues.parked }
 
-    /// The class that `slot` is in, or was in last.
+    /// Returns the current or last class of `slot`.
     public func priority(slot: UInt32) -> Priority {
         switch queues.nodes[Int(slot)].level {
         case 0: .immediate
@@ -69,15 +70,15 @@ extension StreamScheduler {
         }
     }
 
-    /// Whether `slot` waits here.
+    /// Returns whether `slot` waits in this scheduler.
     public func isWaiting(slot: UInt32) -> Bool { queues.state(of: slot) == .waiting }
 
-    /// Whether `slot` is assigned here and has not ended.
+    /// Returns whether `slot` is assigned in this scheduler and has not ended.
     public func isAssigned(slot: UInt32) -> Bool { queues.state(of: slot) == .assigned }
 
-    /// Connections that could take a notification now.
+    /// Number of connections that could accept a notification now.
     public var placeableConnections: Int { connections.placeable }
 
-    /// Notifications in flight on one connection, as far as reported and assigned.
+    /// Returns the number of notifications in flight on one connection, as reported and assigned.
     public func inFlight(_ connection: UInt32) -> Int { connections.inFlight(connection) }
 }

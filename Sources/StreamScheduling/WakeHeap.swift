@@ -1,5 +1,6 @@
-/// Apps by the moment at which they may send again: a heap with four children a node, so that a node's children are
-/// one cache line. An app that no longer waits stays until its moment; only ``remove(app:)``, for changed limits, searches.
+/// Apps ordered by the time at which they may send again. A heap with four children a node, so that a node's children
+/// are one cache line. An app that no longer waits stays until its time. Only ``remove(app:)``, for changed limits,
+/// searches.
 struct WakeHeap: ~Copyable {
     struct Entry {
         var due: UInt64
@@ -13,7 +14,7 @@ struct WakeHeap: ~Copyable {
     private var entries: UnsafeMutablePointer<Entry>
     private(set) var count = 0
     private(set) var capacity = 0
-    /// When the first is due; `max` when there is none.
+    /// Time when the first app is due; `max` when the heap is empty.
     private(set) var nextDue = UInt64.max
 
     init() {
@@ -22,7 +23,7 @@ struct WakeHeap: ~Copyable {
 
     deinit { entries.deallocate() }
 
-    /// Makes room for so many.
+    /// Makes room for `capacity` entries.
     mutating func reserve(_ capacity: Int) {
         guard capacity > self.capacity else { return }
         let larger = UnsafeMutablePointer<Entry>.allocate(capacity: capacity)
@@ -32,7 +33,7 @@ struct WakeHeap: ~Copyable {
         self.capacity = capacity
     }
 
-    /// The caller has made room.
+    /// Adds an entry; the caller has made room.
     mutating func push(_ entry: Entry) {
         precondition(count < capacity, "an app is to wake twice")
         var index = count
@@ -47,14 +48,14 @@ struct WakeHeap: ~Copyable {
         nextDue = entries[0].due
     }
 
-    /// Takes the first out; there is one.
+    /// Removes and returns the first entry; the heap must not be empty.
     mutating func pop() -> Entry {
         let first = entries[0]
         remove(at: 0)
         return first
     }
 
-    /// Takes an app out, by searching.
+    /// Removes an app, by searching.
     mutating func remove(app: UInt32) {
         guard let index = (0..<count).first(where: { entries[$0].app == app }) else { return }
         remove(at: index)
@@ -63,7 +64,7 @@ struct WakeHeap: ~Copyable {
     private mutating func remove(at start: Int) {
         count -= 1
         if start < count {
-            // The last goes down from the gap; one from another branch may have to go up instead.
+            // The last entry sinks from the gap; an entry from another branch may have to rise instead.
             let last = entries[count]
             var index = start
             while true {
@@ -85,7 +86,7 @@ struct WakeHeap: ~Copyable {
         nextDue = count > 0 ? entries[0].due : .max
     }
 
-    /// All entries in no order; for checks.
+    /// Calls `body` for all entries, unordered; for checks.
     func forEach(_ body: (Entry) -> Void) {
         for index in 0..<count { body(entries[index]) }
     }

@@ -6,16 +6,17 @@
 extern "C" {
 #endif
 
-/// The one size of block that is taken from huge pages: that of RocksDB's memtables where their bound is 64 MiB or more.
+/// Size in bytes of the blocks on huge pages. RocksDB's memtables have this block size where their bound is 64 MiB or
+/// more.
 enum { sluice_memtable_block_bytes = 256 << 10 };
 
-/// Blocks of that size which are in use now, of those that come from huge pages.
+/// Returns the number of blocks in use in the region of huge pages.
 size_t sluice_memtable_blocks(void);
 
-/// Memory that the system has given for them, or will when it is touched.
+/// Returns the bytes that the system has provided for that region, or will provide when they are touched.
 size_t sluice_memtable_bytes(void);
 
-/// What RocksDB calls, for tests: C++'s `new char[bytes]` and `delete[]`.
+/// Replacements for C++'s `new char[bytes]` and `delete[]`, which RocksDB calls; for tests.
 void *sluice_memtable_new(size_t bytes);
 void sluice_memtable_delete(void *block);
 

@@ -1,56 +1,57 @@
 import SluiceModel
 
-/// What the owner of a ``DeliveryMachine`` has to do, in the order in which the actions come.
+/// Action that the owner of a ``DeliveryMachine`` has to do. Actions are done in the order in which they come.
 public enum DeliveryAction: Equatable, Sendable {
     /// Put the item into its lane's stream scheduler.
     case enqueue(UInt32, atFront: Bool)
-    /// Take it out again; it waits there.
+    /// Remove the item from the scheduler, where it waits.
     case dequeue(UInt32)
-    /// Its job was replaced while it waits in the scheduler: it keeps its place there, its length is another, and its
-    /// priority may be more urgent.
+    /// Update the item in the scheduler because its job was replaced. It keeps its place there. Its length has
+    /// changed, and its priority may be more urgent.
     case requeue(UInt32)
-    /// The item has ended: write its outcome, free the job, release the slot. `successor` is the slot of the push that
-    /// superseded it, ``DeliveryMachine/noSlot`` otherwise. When its progress says that it is stored, remove it from the
-    /// store after Kafka has acknowledged the outcome, unless the store has a newer version by then.
+    /// Write the ended item's outcome, free the job, and release the slot. `successor` is the slot of the push that
+    /// superseded the item, ``DeliveryMachine/noSlot`` otherwise. An item that is stored, by its progress, leaves the
+    /// store after Kafka has acknowledged the outcome. It stays there when the store has a newer version by then.
     case finish(UInt32, OutcomeKind, OutcomeCause?, successor: UInt32)
-    /// Free the job and release the slot without an outcome: Kafka (or the store) has it for whoever takes the
-    /// partition over.
+    /// Free the job and release the slot without an outcome. Kafka or the store has the item for the partition's next
+    /// worker.
     case drop(UInt32)
-    /// Make the item durable, with what ``DeliveryMachine/progressToStore(_:at:)`` says.
-    /// ``DeliveryMachine/stored(_:version:at:)`` or ``DeliveryMachine/storeFailed(_:version:)`` has to follow where the
-    /// store is durable.
+    /// Make the item durable, with the progress of ``DeliveryMachine/progressToStore(_:at:)``. Where the store is
+    /// durable, ``DeliveryMachine/stored(_:version:at:)`` or ``DeliveryMachine/storeFailed(_:version:)`` has to
+    /// follow.
     case store(UInt32, version: UInt64)
-    /// The record is durable in the store: its offset counts as complete, and its outcome completes none.
+    /// Complete the record's offset because the record is durable in the store. Its outcome completes no offset.
     case offsetDone(partition: UInt16, offset: Int64)
-    /// The store has the item as it is, and will bring it back when it is due: free the job, release the slot. All
-    /// items of its device leave together.
+    /// Free the job and release the slot because the store has the item as it is. The item is loaded when it is due.
+    /// All items of a device leave together.
     case evict(UInt32)
-    /// Make what is known of a device durable: ``DeliveryMachine/presence(_:)`` of this number. Only where the store is.
+    /// Make a device's presence durable: ``DeliveryMachine/presence(_:at:)`` of this number. Only where the store is
+    /// durable.
     case keepPresence(UInt32)
-    /// Its device has a new token while it is in flight or right behind: remember the token for a later `readdress`.
+    /// Remember the new token of the item's device for a later `readdress`. The item is in flight or blocked behind
+    /// one.
     case noteMove(UInt32)
-    /// The job is for the new token of its device from here on, which is this device: the token of the event, or the one that
-    /// was noted.
+    /// Address the job to this device, which is its device's new token: the token of the event, or the noted one.
     case readdress(UInt32, DeviceKey)
-    /// The new token of its device belongs to another shard: ``DeliveryMachine/export(_:)`` it, release the slot, and
-    /// adopt it there.
+    /// Move the item to another shard, because its device's new token belongs there. Export it with
+    /// ``DeliveryMachine/export(_:)``, release the slot, and adopt the item in the other shard.
     case depart(UInt32)
-    /// The answers to a topic's pushes have stopped the topic. For a person to mend.
+    /// Alert a person, because the answers to a topic's pushes have stopped the topic.
     case alert(topic: UInt16, slot: UInt32, TopicFault)
-    /// The topic's pushes go on.
+    /// Report that the topic's pushes go on.
     case recovered(topic: UInt16)
-    /// Pushes of the topic wait for what no clock ends: those that the store has need not come back before
+    /// Record that pushes of the topic wait for a cause that no clock ends. Stored ones needn't be loaded before
     /// ``resumed(topic:)``. Only where the store is durable.
     case parked(topic: UInt16)
-    /// The item's device is online, and the item leaves memory by the next action: it comes back when it is its turn.
+    /// Record that the item's device is online. The next action evicts the item; it is loaded when it is its turn.
     case awaitsTurn(UInt32)
-    /// All pushes of the topic come back that the store has as parked.
+    /// Load all pushes of the topic that the store has as parked.
     case resumed(topic: UInt16)
-    /// A few pushes of a stopped topic come back that the store has as parked: to find out whether APNs takes them.
+    /// Load a few pushes of a stopped topic that the store has as parked, to find out whether APNs accepts them.
     case probeWanted(topic: UInt16)
 }
 
-/// A queue of actions over a ring that grows when it must: in steady state nothing is allocated.
+/// Queue of actions over a ring that grows when it is full; in steady state it allocates nothing.
 struct ActionQueue: ~Copyable {
     private var ring: UnsafeMutablePointer<DeliveryAction>
     private var capacity: Int

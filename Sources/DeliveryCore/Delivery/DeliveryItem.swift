@@ -1,20 +1,20 @@
 import SluiceModel
 
-/// Where an item stands between the moment its job came in and its end.
+/// State of an item between its arrival and its end.
 public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case free
-    /// Being moved from one of the others to the next: never seen between two calls.
+    /// Being moved from one state to the next: never seen between two calls.
     case unplaced
     /// In its lane's stream scheduler.
     case waiting
     /// On a stream.
     case inFlight
-    /// Behind an older push of its identity that is in flight, and isn't tried again. Also when it has expired: it ends
-    /// after that one.
+    /// Behind an older push of its identity that is in flight and isn't retried. An expired item also stays here: it
+    /// ends after the older push.
     case blocked
-    /// Its device has as many in flight as it may.
+    /// Waits because its device has as many items in flight as it may.
     case deviceLimited
-    /// Waits for a successor, for the app's coalesce window.
+    /// Waits for a successor, during the app's coalesce window.
     case coalescing
     /// Between two attempts, or its device is held (429).
     case retrying
@@ -22,55 +22,56 @@ public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case scheduled
     /// Its device is offline.
     case held
-    /// Its device is back; it waits for its turn.
+    /// Waits for its turn because its device is back.
     case returning
     /// Accepted by APNs; the device's receipt is awaited.
     case confirming
-    /// Its topic is stopped, as APNs refuses the credential or topic.
+    /// Waits because its topic is stopped: APNs refuses the credential, the topic or most device tokens.
     case parked
-    /// Its credential's pool has had no connection for a while, and others have.
+    /// Waits because its credential's pool has had no connection for a while, and other pools have one.
     case stalled
     /// Ended; the owner hasn't released the slot yet.
     case finished
 
-    /// Counts as pending: neither free nor ended.
+    /// True when the item counts as pending: neither free nor ended.
     public var isLive: Bool { self != .free && self != .finished }
 }
 
-/// One slot of the machine. Links are slots, ``DeliveryMachine/noSlot`` where there is none.
+/// Slot of the machine. Links are slots, ``DeliveryMachine/noSlot`` where there is none.
 ///
-/// 128 bytes, two cache lines: the first has all that a push needs whose turn it is, and that has ended.
+/// 128 bytes, two cache lines. The first line has all fields that a push needs at its turn and at its end.
 struct DeliveryItem: BitwiseCopyable {
     struct Flags: OptionSet, BitwiseCopyable {
         let rawValue: UInt16
 
         /// `apns-expiration: 0`.
         static let isOnce = Flags(rawValue: 1)
-        /// A cancel came while it was in flight: no further attempt.
+        /// A cancel came while the item was in flight: it has no further attempt.
         static let withdrawn = Flags(rawValue: 2)
-        /// Its receipt came while it was in flight.
+        /// The item's receipt came while it was in flight or blocked.
         static let receiptSeen = Flags(rawValue: 4)
-        /// Its device's token changed while it was in flight or blocked: it moves before it is sent (again).
+        /// The token of the item's device changed while it was in flight or blocked: it moves before it is sent or
+        /// retried.
         static let moves = Flags(rawValue: 8)
-        /// Goes out once although its device counts as offline.
+        /// The item is sent once although its device counts as offline.
         static let ignoresPresence = Flags(rawValue: 16)
-        /// The store has it, or was asked to take it.
+        /// The store has the item, or was asked to keep it.
         static let stored = Flags(rawValue: 32)
-        /// Its offset counts as complete.
+        /// The item's offset counts as complete.
         static let offsetDone = Flags(rawValue: 64)
-        /// The store could not take it: it is asked again.
+        /// The store could not keep the item: the store is asked again.
         static let storeAgain = Flags(rawValue: 128)
-        /// APNs has accepted it, and its receipt is awaited.
+        /// APNs has accepted the item, and its receipt is awaited.
         static let accepted = Flags(rawValue: 256)
-        /// Of ``Priority``, ``DeliveryMode`` and ``DuplicatePolicy``.
+        /// Flags for ``Priority``, ``DeliveryMode`` and ``DuplicatePolicy``.
         static let isUrgent = Flags(rawValue: 512)
         static let isLowPower = Flags(rawValue: 1024)
         static let holds = Flags(rawValue: 2048)
         static let confirms = Flags(rawValue: 4096)
         static let avoidsDuplicates = Flags(rawValue: 8192)
-        /// What the store has of it isn't its present state.
+        /// The store's copy of the item differs from its present state.
         static let changed = Flags(rawValue: 16384)
-        /// The store was asked to take it, and hasn't answered yet.
+        /// The store was asked to keep the item, and hasn't answered yet.
         static let asked = Flags(rawValue: 32768)
 
         init(rawValue: UInt16) { self.rawValue = rawValue }
@@ -93,15 +94,15 @@ struct DeliveryItem: BitwiseCopyable {
 
     var expiry: Int64
     var firstSent: Int64 = 0
-    /// Not before this moment of the monotonic clock.
+    /// Earliest time of the next attempt, in nanoseconds of the monotonic clock.
     var notBefore: UInt64 = 0
     var offset: Int64
     var device: UInt32
-    /// The items of one device.
+    /// Links of the list of one device's items.
     var next = DeliveryMachine.noSlot
     var previous = DeliveryMachine.noSlot
-    /// Of an item in flight: the newer one of its identity that is blocked behind it. Of a blocked one: the item in
-    /// flight.
+    /// Peer of the item. An item in flight has the newer item that is blocked behind it; a blocked item has the item
+    /// in flight.
     var peer = DeliveryMachine.noSlot
     var topic: UInt16
     var lane: UInt16
@@ -113,20 +114,20 @@ struct DeliveryItem: BitwiseCopyable {
     var refusals: UInt8 = 0
     var state = ItemState.unplaced
 
-    // The second line.
+    // Second cache line.
     var collapseKey: UInt64
     var notificationKey: UInt64
     var deliverAt: Int64
     var created: Int64
     var registeredAt: Int64
-    /// Of the last time that the store was asked.
+    /// Version of the store's last request for this item.
     var storeVersion: UInt32 = 0
-    /// When the store brings it back at the latest, in seconds since the epoch.
+    /// Latest time at which the store brings the item back, in seconds since the epoch.
     var storedDue: UInt32 = 0
-    /// In the list of parked or returning items.
+    /// Links of the list of parked, stalled or returning items.
     var queueNext = DeliveryMachine.noSlot
     var queuePrevious = DeliveryMachine.noSlot
-    /// In its highest bit ``isStoredParked``.
+    /// Receipt timeout in seconds; the highest bit is ``isStoredParked``.
     private var receiptTimeout: UInt32
     private var orderLow: UInt32
 
@@ -134,13 +135,13 @@ struct DeliveryItem: BitwiseCopyable {
 
     var receiptTimeoutSeconds: UInt32 { receiptTimeout & ~Self.parkedBit }
 
-    /// The store has it as one that waits with its topic, and brings it back when the topic's pushes go on.
+    /// True when the store has the item as parked, and loads it when the topic's pushes go on.
     var isStoredParked: Bool {
         get { receiptTimeout & Self.parkedBit != 0 }
         set { receiptTimeout = newValue ? receiptTimeout | Self.parkedBit : receiptTimeout & ~Self.parkedBit }
     }
 
-    /// Order of arrival, 48 bits. A successor keeps its predecessor's.
+    /// Order of arrival, 48 bits. A successor keeps its predecessor's order.
     var order: UInt64 { UInt64(orderHigh) &<< 32 | UInt64(orderLow) }
 
     var priority: Priority {
@@ -185,13 +186,13 @@ struct DeliveryItem: BitwiseCopyable {
         progress.isOffsetDone = flags.contains(.offsetDone)
         progress.isStored = flags.contains(.stored)
         progress.notBeforeNanoseconds = notBefore
-        // In the second line, which is not looked at for most pushes.
+        // The version is in the second cache line, which most pushes don't read.
         if progress.isStored { progress.storeVersion = UInt64(storeVersion) }
         return progress
     }
 }
 
-/// What makes two pushes of one device the same: topic and collapse identifier, or the `apns-id` without one.
+/// Identity of a push of one device: topic and collapse identifier, or the `apns-id` without a collapse identifier.
 struct PushIdentity: Equatable {
     var collapseKey: UInt64
     var notificationKey: UInt64
@@ -210,7 +211,7 @@ extension PushFacts {
     }
 }
 
-/// A list of items through their `queueNext` and `queuePrevious`, first come first served.
+/// List of items through their `queueNext` and `queuePrevious`, first come first served.
 struct ItemList: BitwiseCopyable {
     private(set) var first = DeliveryMachine.noSlot
     private(set) var last = DeliveryMachine.noSlot

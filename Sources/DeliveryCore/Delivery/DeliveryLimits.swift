@@ -2,36 +2,37 @@ import StreamScheduling
 
 /// Limits and policies of a ``DeliveryMachine``, fixed for its life.
 public struct DeliveryLimits: Sendable {
-    /// Items at once, in whatever state; slots are numbered `0..<capacity`.
+    /// Most items at once, in any state; slots are numbered `0..<capacity`.
     public var capacity: Int
-    /// Items of one device at once, 1 to 1,024: a device with thousands of pushes must not take the memory of others.
-    /// Expired ones that wait for the end of an attempt of their identity come on top, no more than are in flight.
+    /// Most items of one device at once, 1 to 1,024: a device with thousands of pushes must not use the memory of
+    /// others. Expired items that wait for the end of an attempt of their identity don't count. They are at most as
+    /// many as are in flight.
     public var pendingPerDevice: Int
-    /// Items of one device in flight at once, at least 1.
+    /// Most items of one device in flight at once, at least 1.
     public var inFlightPerDevice: Int
-    /// Devices whose presence is remembered; the one heard of longest ago is forgotten first.
+    /// Most devices whose presence is remembered; the device heard of longest ago is forgotten first.
     public var knownDevices: Int
-    /// No item lives longer, in milliseconds: APNs itself keeps none for more than 30 days.
+    /// Longest life of an item, in milliseconds. APNs itself keeps no push for more than 30 days.
     public var maximumExpirationMilliseconds: Int64
-    /// How long a push without an expiration lives from the moment that it may be sent, in milliseconds. A push that waits
+    /// Life of a push without an expiration, from the time that it may be sent, in milliseconds. A push that waits
     /// for its device (hold, confirm) lives for ``maximumExpirationMilliseconds`` instead.
     public var defaultLifeMilliseconds: Int64
     public var retry: RetryBackoff
-    /// How long an unconfirmed item waits for news of its device before it is sent again without.
+    /// Backoff that determines how long an unconfirmed item waits for news of its device before it is sent again.
     public var confirm: ExponentialBackoff
-    /// Items that go out to devices that are back, per second, and how many at once: when an outage ends, they must not
-    /// flood the connections.
+    /// Items sent per second to devices that are back; `returnBurst` is how many at once. When an outage ends, these
+    /// items must not flood the connections.
     public var returnsPerSecond: Int
     public var returnBurst: Int
-    /// Items that wait in memory for that, where the store is durable and brings the others when it is their turn.
+    /// Most items that wait in memory for their return. A durable store keeps the others until their turn.
     public var returning: Int
-    /// What has to wait longer goes to the store, in milliseconds.
+    /// Wait above which an item is handed to the store, in milliseconds.
     public var storeAfterMilliseconds: Int64
-    /// The store answers when an item is durable, and its offset counts as complete then. Otherwise the store only
-    /// holds what is to be handed out again, and the offset waits for the outcome.
+    /// True when the store answers once an item is durable; the item's offset counts as complete then. Otherwise the
+    /// store only holds items to hand out again, and the offset waits for the outcome.
     public var storeIsDurable: Bool
-    /// An item of a durable store leaves memory when nothing of its device is due for so long, in milliseconds. The store
-    /// must bring items back within that time.
+    /// Time in milliseconds, for a durable store: a device's items are evicted when none of them is due within it.
+    /// The store must bring items back within that time.
     public var residentMilliseconds: Int64
 
     public init(

@@ -1,7 +1,7 @@
 import SluiceModel
 
 extension DeliveryMachine {
-    /// APNs answered 2xx.
+    /// Records that APNs answered 2xx.
     public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
         if deviceBackoff.count > 0 {
@@ -26,21 +26,22 @@ extension DeliveryMachine {
     private mutating func acceptedUnconfirmed(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
         if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
-        // A cancel takes the further attempts away, and with them what there was to confirm.
+        // A cancel prevents further attempts, so a receipt has nothing left to decide.
         if item.pointee.flags.contains(.withdrawn) { return end(slot, .accepted, at: now) }
-        // First, as its peer can be the same record again, or an older one: its partition may be back already.
+        // Comes first because the peer can be the same record again, or an older one: the partition may be assigned
+        // again already.
         if isEnding(item.pointee.partition) { return drop(slot, at: now) }
         if item.pointee.peer != Self.noSlot {
             return end(slot, .superseded, successor: item.pointee.peer, at: now)
         }
         item.pointee.failures = 0
         item.pointee.refusals = 0
-        // Accepted for a token that no device has any more: on to the new one.
+        // APNs accepted the push for a token that no device has any more; it is sent to the new token.
         if item.pointee.flags.contains(.moves) { return place(slot, at: now, atFront: true) }
         awaitReceipt(slot, at: now)
     }
 
-    /// APNs answered with another status.
+    /// Records that APNs answered with another status.
     public mutating func answered(_ slot: UInt32, _ answer: AttemptAnswer, at now: DeliveryTime) {
         let item = items + Int(slot)
         item.pointee.refusals = 0
@@ -49,7 +50,7 @@ extension DeliveryMachine {
         let device = land(slot)
         let isBurst = answer.reason.suspectsConfigurationInBursts && circuits[Int(topic)].noteSuspect()
         if answer.class == .configuration || isBurst {
-            // The topic's pushes stop, this one as well: it isn't counted as an attempt that failed.
+            // The topic's pushes stop, including this push, which doesn't count as a failed attempt.
             circuitFailed(slot, isBurst ? .tokens : .refusal, at: now)
             if !isBurst, answer.reason.isFinal {
                 retry(slot, .answered(.job), at: now)
@@ -64,11 +65,11 @@ extension DeliveryMachine {
             let recovers = openCircuits > 0 && circuits[Int(topic)].recovers(after: answer, isProbe: isProbe)
             let wait = patience(answer, slot, device, at: now)
             if endsToken {
-                // First, so that what is blocked behind this one ends with the others.
+                // Comes first so that the items blocked behind this item end with the others.
                 endPending(of: device, since: answer.invalidSinceMilliseconds, at: now)
             }
             if endsToken, item.pointee.flags.contains(.moves), !item.pointee.flags.contains(.isOnce) {
-                // Its device has a new token, as it was told meanwhile: there it goes.
+                // The device's new token was reported meanwhile: the item is sent to the new token.
                 again(slot, inMilliseconds: 0, at: now)
             } else {
                 countFailure(slot)
@@ -81,7 +82,8 @@ extension DeliveryMachine {
         releaseDeviceLimited(device, at: now)
     }
 
-    /// What the answer asks for, in milliseconds. For a device or a lane as a whole it is noted there.
+    /// Returns the wait that the answer asks for, in milliseconds. A wait for a device or a whole lane is recorded
+    /// there.
     private mutating func patience(
         _ answer: AttemptAnswer, _ slot: UInt32, _ device: UInt32, at now: DeliveryTime
     ) -> Int64 {
@@ -95,7 +97,7 @@ extension DeliveryMachine {
             let item = items[Int(slot)]
             let wait = min(retryAfter, limits.retry.retryAfterLimitMilliseconds)
             hold(item.lane, milliseconds: wait, isUrgent: item.priority == .immediate, at: now)
-            // The hold may end early: a push that expires before has an attempt in between.
+            // The hold may end early. A push that expires before the end has an attempt in between.
             let left = lastMoment(slot) - now.wallMilliseconds
             return min(wait, max(1, left / 2))
         }
@@ -106,8 +108,8 @@ extension DeliveryMachine {
         items[Int(slot)].failures = min(items[Int(slot)].failures, .max - 1) + 1
     }
 
-    /// APNs asks for a pause for one device token (429; HNR): what else is for it waits as well. Returns until when, on
-    /// the monotonic clock.
+    /// Records that APNs asks for a pause for one device token (429). All other pushes to the token wait as well.
+    /// Returns the end of the pause, in nanoseconds of the monotonic clock.
     @discardableResult
     public mutating func pause(
         _ device: DeviceKey, retryAfterMilliseconds: Int64, at now: DeliveryTime
@@ -117,8 +119,8 @@ extension DeliveryMachine {
             retryAfter: UInt64(max(0, min(retryAfterMilliseconds, 1 << 40))) * 1_000_000, using: &generator)
     }
 
-    /// The request ended without an answer. `processed` says whether APNs may have taken it: false where the stream was
-    /// refused or lies above GOAWAY's last stream (RFC 9113 §6.8, §8.7).
+    /// Records that the request ended without an answer. `processed` is false when APNs can't have processed it: the
+    /// stream was refused, or lies above GOAWAY's last stream (RFC 9113 §6.8, §8.7).
     public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
         let item = items + Int(slot)
         let device = land(slot)
@@ -133,10 +135,10 @@ extension DeliveryMachine {
         releaseDeviceLimited(device, at: now)
     }
 
-    /// APNs ended a connection, blamed a topic, and did not process this push of the topic. The topic stops, as after an
-    /// answer that blames it. The attempt doesn't count.
+    /// Records that APNs ended a connection, blamed a topic, and did not process this push of the topic. The topic
+    /// stops, as after an answer that blames it. The attempt doesn't count.
     ///
-    /// - Parameter slot: of a push in flight.
+    /// - Parameter slot: slot of a push in flight.
     public mutating func topicRefused(_ slot: UInt32, at now: DeliveryTime) {
         circuitFailed(slot, .refusal, at: now)
         failed(slot, processed: false, at: now)
@@ -163,7 +165,7 @@ extension DeliveryMachine {
         }
     }
 
-    /// An item whose attempt failed is to be tried again, unless something newer or a cancel has come meanwhile.
+    /// Retries an item after a failed attempt, unless a newer push or a cancel has come meanwhile.
     mutating func again(
         _ slot: UInt32, inMilliseconds wait: Int64, isRetry: Bool = true, at now: DeliveryTime
     ) {
@@ -172,7 +174,7 @@ extension DeliveryMachine {
         if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
         if isEnding(item.pointee.partition) { return drop(slot, at: now) }
         if item.pointee.peer != Self.noSlot {
-            // The newer one doesn't hurry a server that asked for patience.
+            // The newer push mustn't be sent earlier than the server asked.
             let successor = item.pointee.peer
             if items[Int(successor)].notBefore < notBefore {
                 items[Int(successor)].notBefore = notBefore
@@ -186,8 +188,8 @@ extension DeliveryMachine {
         place(slot, at: now, atFront: true)
     }
 
-    /// Ends what is in flight and must not be sent twice, because the worker ends and no answer will be heard: Kafka would
-    /// bring the record again. O(slots).
+    /// Ends items in flight that must not be sent twice, because the worker ends and their answers won't be received.
+    /// Kafka would deliver their records again. O(slots).
     public mutating func giveUpUnanswered(at now: DeliveryTime) {
         for slot in 0..<UInt32(highWater)
         where items[Int(slot)].state == .inFlight
@@ -197,7 +199,7 @@ extension DeliveryMachine {
         }
     }
 
-    /// Ends an item in flight whatever may still come for it: it can't be sent at all, or the owner ends.
+    /// Ends an item in flight at once, whatever answer may come: it can't be sent at all, or the owner ends.
     public mutating func giveUp(
         _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, at now: DeliveryTime
     ) {

@@ -1,13 +1,13 @@
 import SluiceModel
 
 extension DeliveryMachine {
-    /// How a push comes in.
+    /// Source of a push.
     private enum Arrival {
         case record
         case restored(ItemProgress)
         case imported(ItemProgress)
 
-        /// Nothing that it brings with it has to be waited for.
+        /// Returns true when the item may be sent without waiting for anything that it brings with it.
         func mayGo(at now: DeliveryTime) -> Bool {
             switch self {
             case .record: true
@@ -20,12 +20,12 @@ extension DeliveryMachine {
         }
     }
 
-    /// Takes a push from its Kafka record.
+    /// Admits a push from its Kafka record.
     public mutating func admit(_ facts: PushFacts, at now: DeliveryTime) -> Admission {
         take(facts, .record, at: now)
     }
 
-    /// Takes an item back from the store. Those of a partition come before its records.
+    /// Admits an item from the store. A device's items come before the records that wait for the device.
     public mutating func restore(
         _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
     ) -> Admission {
@@ -33,8 +33,8 @@ extension DeliveryMachine {
         return take(facts, .restored(progress), at: now)
     }
 
-    /// Takes an item over from another shard, whose device has a new token. Its offset and its outcome are this
-    /// shard's from here on. An item of a partition that has gone meanwhile is dropped by an action.
+    /// Admits an item from another shard because its device has a new token. Its offset and its outcome belong to
+    /// this shard from then on. An action drops an item whose partition was revoked meanwhile.
     public mutating func importItem(
         _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
     ) -> Admission {
@@ -61,8 +61,8 @@ extension DeliveryMachine {
             milestones.ended(.superseded)
             return .obsolete(by: slot)
         }
-        // Never to be sent. An older one of its identity has to go all the same: this one may come for the second time,
-        // and was sent before a restart.
+        // The push is never to be sent, and an older one of its identity has to end as well. The push may have
+        // arrived before, and have been sent before a restart.
         let isOver = expiry <= now.wallMilliseconds || facts.deliverAtMilliseconds >= expiry
         if isOver, pending == Self.noSlot, flying == Self.noSlot {
             count(arrival)
@@ -74,7 +74,7 @@ extension DeliveryMachine {
             count(arrival)
             return replace(pending, with: facts, arrival, expiry: expiry, at: now)
         }
-        // One that is over stays no longer than the attempt in flight that it outdates.
+        // An expired push stays no longer than the attempt in flight that it outdates.
         if !isOver, let known, Int(devices.entries[Int(known)].pending) >= most(arrival) {
             count(arrival)
             milestones.ended(.undeliverable)
@@ -94,7 +94,7 @@ extension DeliveryMachine {
         return .placed(slot)
     }
 
-    /// Items that the device of one that comes so may have.
+    /// Returns the most items that the device of such an arrival may have.
     private func most(_ arrival: Arrival) -> Int {
         switch arrival {
         case .record: limits.pendingPerDevice
@@ -111,7 +111,7 @@ extension DeliveryMachine {
         }
     }
 
-    /// The device's items of one identity: the pending one and the one in flight.
+    /// Returns the device's items of one identity: the pending item and the item in flight.
     func find(_ identity: PushIdentity, in device: UInt32) -> (pending: UInt32, flying: UInt32) {
         var (pending, flying) = (Self.noSlot, Self.noSlot)
         var slot = devices.entries[Int(device)].first
@@ -125,7 +125,7 @@ extension DeliveryMachine {
         return (pending, flying)
     }
 
-    /// The slot when it holds the very same record.
+    /// Returns the slot when it holds the same record.
     private func repeats(_ facts: PushFacts, _ arrival: Arrival, _ slot: UInt32) -> UInt32? {
         if case .imported = arrival { return nil }
         guard slot != Self.noSlot, items[Int(slot)].partition == facts.partition,
@@ -134,13 +134,14 @@ extension DeliveryMachine {
         return slot
     }
 
-    /// Versions grow over all items of the machine.
+    /// Raises the next version above `version`. Versions grow over all items of the machine.
     private mutating func follow(_ version: UInt64) {
         nextStoreVersion = max(nextStoreVersion, UInt32(truncatingIfNeeded: version) &+ 1)
     }
 
-    /// Records of one partition come in their order, but for those that Kafka repeats. Otherwise the one that comes
-    /// later is newer, unless it has travelled: then the moment of creation tells.
+    /// Returns true when the push is older than the item in `slot`. Records of one partition come in order, except
+    /// repeats. Otherwise the later arrival is newer. When the push was restored or moved, the time of creation
+    /// decides.
     private func isOlder(_ facts: PushFacts, _ arrival: Arrival, than slot: UInt32) -> Bool {
         let item = items + Int(slot)
         if item.pointee.partition == facts.partition { return facts.offset < item.pointee.offset }
@@ -148,7 +149,7 @@ extension DeliveryMachine {
         return facts.createdMilliseconds < item.pointee.created
     }
 
-    /// The slot when what it holds is newer.
+    /// Returns the slot when it holds a newer push.
     private func newer(_ facts: PushFacts, _ arrival: Arrival, _ slot: UInt32) -> UInt32? {
         slot != Self.noSlot && isOlder(facts, arrival, than: slot) ? slot : nil
     }
@@ -170,7 +171,7 @@ extension DeliveryMachine {
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
         if progress.wait == .retrying, case .restored = arrival {
-            // Also when it has to wait for another first.
+            // Applies as well when the item first waits for another item.
             let notBefore = now.monotonic(inMilliseconds: progress.wakeMilliseconds - now.wallMilliseconds)
             item.pointee.notBefore = max(item.pointee.notBefore, notBefore)
         }
@@ -182,7 +183,7 @@ extension DeliveryMachine {
         }
     }
 
-    /// An item that comes with the app's coalesce window waits for a successor, if its life is longer than that.
+    /// Lets a push with a coalesce window wait for a successor, if it lives longer than the window.
     private mutating func coalesce(_ slot: UInt32, _ facts: PushFacts, at now: DeliveryTime) {
         let window = Int64(facts.coalesceWindowMilliseconds)
         guard facts.collapseKey != 0, window > 0, items[Int(slot)].attempts == 0,
@@ -191,7 +192,7 @@ extension DeliveryMachine {
         items[Int(slot)].notBefore = now.monotonic(inMilliseconds: window)
     }
 
-    /// Places a new item, or lets it wait for its receipt where it did before.
+    /// Places a new item, or lets it wait for its receipt as it did before.
     private mutating func settle(_ slot: UInt32, _ arrival: Arrival, at now: DeliveryTime) {
         switch arrival {
         case .record: place(slot, at: now)
@@ -202,7 +203,7 @@ extension DeliveryMachine {
         }
     }
 
-    /// An item of the store goes on waiting as it did.
+    /// Lets an item of the store wait as it did before.
     private mutating func resume(_ slot: UInt32, _ progress: ItemProgress, at now: DeliveryTime) {
         let wake = progress.wakeMilliseconds
         if progress.isAccepted { return awaitReceipt(slot, until: wake == 0 ? nil : wake, at: now) }
@@ -218,9 +219,9 @@ extension DeliveryMachine {
         place(slot, at: now)
     }
 
-    /// Puts a newer push in the place of a pending one: it keeps the slot, the order, and what the older one had to
-    /// wait for on behalf of the device or the server, so that a steady stream of updates neither starves itself nor
-    /// hurries anything. One that has expired ends there, at once or behind what is in flight.
+    /// Replaces a pending push with a newer one, which keeps the slot and the order. It also keeps the waits that the
+    /// older one had for the device or the server. A steady stream of updates therefore neither starves itself nor
+    /// shortens a wait. An expired push ends there, at once or behind the attempt in flight.
     private mutating func replace(
         _ slot: UInt32, with facts: PushFacts, _ arrival: Arrival, expiry: Int64, at now: DeliveryTime
     ) -> Admission {
@@ -228,7 +229,7 @@ extension DeliveryMachine {
         let old = item.pointee
         let replaced = ReplacedPush(progress: old.progress, partition: old.partition, offset: old.offset)
         milestones.ended(.superseded)
-        // Without a collapse identifier the newer one can be of another topic.
+        // Without a collapse identifier the newer push can belong to another topic.
         if openCircuits > 0, old.topic != facts.topic { probeLeft(slot) }
         var new = DeliveryItem(facts, device: old.device, order: old.order, expiry: expiry)
         (new.next, new.previous, new.peer) = (old.next, old.previous, old.peer)
@@ -236,7 +237,7 @@ extension DeliveryMachine {
         new.notBefore = old.notBefore
         new.state = old.state
         new.flags.formUnion(old.flags.intersection(.moves))
-        // What the store has of one that comes from there doesn't say so.
+        // The store's copy of a restored push doesn't have this wait.
         if new.notBefore > now.monotonicNanoseconds { new.flags.insert(.changed) }
         let goesOnWaiting =
             old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
@@ -250,7 +251,7 @@ extension DeliveryMachine {
             if goesOnWaiting { actions.append(.requeue(slot)) }
             return .replaced(slot, replaced)
         }
-        // Out of the old one's list before the priority, by which the list is found, is another.
+        // Leaves the old item's list before the priority changes, because the priority selects the list.
         withdraw(slot)
         new.state = .unplaced
         item.pointee = new
@@ -259,7 +260,7 @@ extension DeliveryMachine {
         return .replaced(slot, replaced)
     }
 
-    /// When a push that comes now expires.
+    /// Returns the expiration of a push that arrives now.
     private func expiry(of facts: PushFacts, at now: DeliveryTime) -> Int64 {
         let longest = now.wallMilliseconds + limits.maximumExpirationMilliseconds
         guard facts.expirationMilliseconds == .max, facts.delivery == .accept, !facts.isOnce else {
@@ -269,7 +270,7 @@ extension DeliveryMachine {
         return min(begin + limits.defaultLifeMilliseconds, longest)
     }
 
-    /// Tables by topic and lane grow with the highest number.
+    /// Grows the tables by topic and lane to the highest number.
     private mutating func makeRoom(topic: UInt16, lane: UInt16) {
         if Int(topic) >= circuits.count {
             circuits.append(
@@ -284,7 +285,7 @@ extension DeliveryMachine {
 
     // MARK: To another shard
 
-    /// What another shard adopts of an item that departs.
+    /// Returns the facts and progress with which another shard adopts an item that departs.
     public mutating func export(_ slot: UInt32) -> (facts: PushFacts, progress: ItemProgress) {
         let item = items[Int(slot)]
         let device = moves.removeValue(forKey: slot)?.device ?? DeviceKey(high: 0, low: 0)

@@ -1,7 +1,7 @@
 import SluiceModel
 
 extension DeliveryMachine {
-    /// Withdraws what is pending under a collapse identifier or `apns-id` of a device.
+    /// Withdraws the pending items under a collapse identifier or `apns-id` of a device.
     public mutating func cancel(
         _ device: DeviceKey, _ target: CancelTarget, origin: RecordOrigin? = nil, at now: DeliveryTime
     ) -> CancelResult {
@@ -9,7 +9,7 @@ extension DeliveryMachine {
         var result = CancelResult()
         forEachItem(of: device) { machine, slot in
             let item = machine.items + Int(slot)
-            // What is still in flight of a partition that went away is another worker's to withdraw.
+            // An item still in flight of a revoked partition is withdrawn by the partition's next worker.
             guard item.pointee.matches(target), item.pointee.isBefore(origin),
                 !machine.isEnding(item.pointee.partition)
             else { return }
@@ -24,14 +24,14 @@ extension DeliveryMachine {
         return result
     }
 
-    /// Calls for each item of a device, oldest last; the body may end the item it is called for.
+    /// Calls `body` for each item of a device, oldest last; the body may end the item that it is called for.
     mutating func forEachItem(of key: DeviceKey, _ body: (inout DeliveryMachine, UInt32) -> Void) {
         guard let device = devices.find(key) else { return }
         forEachItem(ofEntry: device, body)
     }
 
     mutating func forEachItem(ofEntry device: UInt32, _ body: (inout DeliveryMachine, UInt32) -> Void) {
-        // What the body does to one item can end another, so the list is looked at first.
+        // The body can end another item, so the list is copied first.
         var slots = scratch
         scratch = []
         slots.removeAll(keepingCapacity: true)
@@ -46,8 +46,8 @@ extension DeliveryMachine {
 
     // MARK: Presence
 
-    /// The device is online: what is held for it goes out, urgent pushes first and in the order of their creation, paced
-    /// with those of other devices. Returns how many items that are.
+    /// Records that the device is online, and queues its held items. Urgent pushes are sent first, in the order of
+    /// their creation, paced with those of other devices. Returns the number of held items.
     public mutating func online(
         _ device: DeviceKey, occurred: ReportTime, partition: UInt16, at now: DeliveryTime
     ) -> Int {
@@ -61,7 +61,7 @@ extension DeliveryMachine {
         learn(device, .online, occurred, partition, at: now).map { letReturn($0, at: now) } ?? 0
     }
 
-    /// The device is offline: what is to be held then, is. Returns how many items that are.
+    /// Records that the device is offline, and holds the items that are to be held then. Returns their number.
     public mutating func offline(
         _ device: DeviceKey, occurred: ReportTime, partition: UInt16, at now: DeliveryTime
     ) -> Int {
@@ -71,7 +71,7 @@ extension DeliveryMachine {
         forEachItem(ofEntry: entry) { machine, slot in
             let item = machine.items + Int(slot)
             guard item.pointee.delivery != .accept else { return }
-            // The one attempt of a push with expiration 0 may still be confirmed.
+            // The only attempt of a push with expiration 0 may still be confirmed.
             if item.pointee.state == .confirming, item.pointee.flags.contains(.isOnce) { return }
             switch item.pointee.state {
             case .waiting, .returning, .confirming, .held:
@@ -84,7 +84,8 @@ extension DeliveryMachine {
         return count
     }
 
-    /// The device has shown the notification with this `apns-id`. Returns 1 when that confirms an item, 0 otherwise.
+    /// Records that the device has shown the notification with this `apns-id`. Returns 1 when that confirms an item,
+    /// else 0.
     public mutating func receipt(
         _ device: DeviceKey, notificationKey: UInt64, occurred: ReportTime, partition: UInt16,
         at now: DeliveryTime
@@ -97,8 +98,8 @@ extension DeliveryMachine {
                 item.pointee.firstSent > 0, !item.pointee.flags.contains(.receiptSeen)
             else { return }
             confirmed = 1
-            // One that is blocked came from the store, and an older one is sent again: were it gone first, a crash would
-            // bring back the older one alone.
+            // A blocked item came from the store, and an older one is in flight. If the blocked item ended first, a
+            // crash would bring back the older item alone.
             if item.pointee.state == .inFlight || item.pointee.state == .blocked {
                 item.pointee.flags.insert(.receiptSeen)
             } else {
@@ -109,7 +110,7 @@ extension DeliveryMachine {
         return confirmed
     }
 
-    /// Notes where a device is, unless something newer is known. Returns its entry then.
+    /// Records a device's presence, unless newer news is known. Returns its entry when it was recorded.
     @discardableResult
     private mutating func learn(
         _ key: DeviceKey, _ presence: Presence, _ occurred: ReportTime, _ partition: UInt16,
@@ -128,14 +129,14 @@ extension DeliveryMachine {
         return entry
     }
 
-    /// Notes where a device is of which nothing is known. Returns its entry.
+    /// Records the presence of a device without one. Returns its entry.
     @discardableResult
     mutating func remember(
         _ key: DeviceKey, _ presence: Presence, _ occurred: ReportTime, _ partition: UInt16,
         at now: DeliveryTime
     ) -> UInt32 {
-        // Items have room in the table of devices, and so have known devices: one that is forgotten makes it. Before
-        // the device is looked up: the one that goes from the table for it could be this very one, idle as yet.
+        // The table of devices has room for items and for known devices; forgetting a device makes room. This comes
+        // before the lookup, because the idle entry that leaves the table could be this device's.
         if let surplus = presences.surplus { forget(presences[surplus].device, surplus, at: now) }
         let device = devices.findOrInsert(key)
         let index = presences.insert(device: device, presence, learned: occurred, partition: partition)
@@ -143,7 +144,7 @@ extension DeliveryMachine {
         return device
     }
 
-    /// Nothing is known of the device any more: what was held for it is sent.
+    /// Forgets a device's presence. Its held items are sent.
     private mutating func forget(_ device: UInt32, _ presence: UInt32, at now: DeliveryTime) {
         presences.remove(presence)
         devices.entries[Int(device)].presence = Self.noSlot
@@ -154,15 +155,15 @@ extension DeliveryMachine {
         }
     }
 
-    /// Forgets what a partition's events have said: what they say from here on, another worker hears.
+    /// Forgets the presences that a partition's events reported. From here on, another worker receives its events.
     mutating func forgetPresences(of partition: UInt16, at now: DeliveryTime) {
         for presence in presences.indices(of: partition) {
             forget(presences[presence].device, presence, at: now)
         }
     }
 
-    /// No receipt of an item came in time. That is no report of the device: whatever it reports that is newer than its last
-    /// report counts, also what is heard of late and was before this.
+    /// Presumes a device offline because the receipt of an item didn't come in time. The presumption isn't a report
+    /// of the device. Any report newer than its last one counts, even a late report from before the presumption.
     mutating func presumeOffline(_ slot: UInt32, at now: DeliveryTime) {
         let device = items[Int(slot)].device
         let key = devices.entries[Int(device)].key
@@ -173,7 +174,7 @@ extension DeliveryMachine {
         learn(key, .presumedOffline, learned, partition, at: now)
     }
 
-    /// Queues what is held for a device for its return.
+    /// Queues a device's held items for their return. Returns their number.
     mutating func letReturn(_ device: UInt32, at now: DeliveryTime) -> Int {
         var held: [UInt32] = []
         var slot = devices.entries[Int(device)].first
@@ -187,7 +188,7 @@ extension DeliveryMachine {
             let (one, other) = (items[Int(one)], items[Int(other)])
             return (one.created, one.order) < (other.created, other.order)
         }
-        // The others stay held until the next sweep, see ``returnsNow(_:at:)``.
+        // The other items stay held until the next sweep, see ``returnsNow(_:at:)``.
         for slot in held where !areReturnsFull {
             withdraw(slot)
             returns(slot)
@@ -195,7 +196,7 @@ extension DeliveryMachine {
         return held.count
     }
 
-    /// Has an item that is in no list wait for its turn.
+    /// Puts an item that is in no list into the list of returning items.
     mutating func returns(_ slot: UInt32) {
         setState(slot, .returning)
         returning[returningList(of: slot)].append(slot, items)
@@ -203,8 +204,8 @@ extension DeliveryMachine {
 
     // MARK: The token
 
-    /// The app reports that the device token is no longer registered: what is pending for it ends as rejected, except
-    /// what was registered after that. Returns how many items that are.
+    /// Records that the device token is no longer registered, as the app reports. Its pending items end as rejected,
+    /// except those registered after that. Returns the number of items that ended.
     public mutating func unregistered(
         _ device: DeviceKey, occurredMilliseconds: Int64, origin: RecordOrigin? = nil, at now: DeliveryTime
     ) -> Int {
@@ -213,7 +214,8 @@ extension DeliveryMachine {
         return endPending(of: entry, since: occurredMilliseconds, origin: origin, at: now)
     }
 
-    /// Ends what is pending for a token that is no good any more, except what was registered after that was noticed.
+    /// Ends the pending items of an invalid token, except those registered after it was noticed. Returns their
+    /// number.
     @discardableResult
     mutating func endPending(
         of device: UInt32, since: Int64?, origin: RecordOrigin? = nil, at now: DeliveryTime
@@ -221,7 +223,7 @@ extension DeliveryMachine {
         var count = 0
         forEachItem(ofEntry: device) { machine, slot in
             let item = machine.items + Int(slot)
-            // One that is unplaced is the one whose answer this is; one that moves goes to another token.
+            // An unplaced item is the item whose answer this is; a moving item is sent to another token.
             guard item.pointee.state != .inFlight, item.pointee.state != .unplaced,
                 !item.pointee.flags.contains(.moves), item.pointee.isBefore(origin)
             else { return }
@@ -232,8 +234,9 @@ extension DeliveryMachine {
         return count
     }
 
-    /// The device has a new token: what is pending moves there. `isElsewhere` says that the new token belongs to another
-    /// shard. Returns how many items move, those in flight included, which only do if they are tried again.
+    /// Moves a device's pending items to its new token. `isElsewhere` is true when the new token belongs to another
+    /// shard. Returns the number of items that move. Items in flight are included, although they move only if they
+    /// are retried.
     public mutating func tokenChanged(
         _ device: DeviceKey, to new: DeviceKey, isElsewhere: Bool, origin: RecordOrigin? = nil,
         at now: DeliveryTime
@@ -260,7 +263,8 @@ extension DeliveryMachine {
     mutating func move(_ slot: UInt32, to move: Move, at now: DeliveryTime) {
         withdraw(slot)
         let item = items + Int(slot)
-        // APNs has it for the old token, which no device has any more, and what was presumed was of that one.
+        // APNs has the item for the old token, which no device has any more. The presumption was of the old token as
+        // well.
         item.pointee.flags.remove([.accepted, .ignoresPresence])
         if openCircuits > 0 { probeLeft(slot) }
         unlink(slot)
@@ -291,12 +295,12 @@ extension DeliveryMachine {
 }
 
 extension DeliveryItem {
-    /// By creation, as items that travelled did not arrive in one order.
+    /// Compares by creation, because items that moved or were restored didn't arrive in one order.
     func isOlder(than other: DeliveryItem) -> Bool {
         (created, order) < (other.created, other.order)
     }
 
-    /// Came before a cancel or device event, as far as one partition tells.
+    /// Returns true when the item came before a cancel or device event, as far as one partition's offsets tell.
     func isBefore(_ origin: RecordOrigin?) -> Bool {
         guard let origin, origin.partition == partition else { return true }
         return offset < origin.offset

@@ -1,5 +1,5 @@
 extension DeliveryMachine {
-    /// Looks at everything: the first thing that isn't as it must be, or nil. O(items): for tests and the simulation.
+    /// Returns the first invariant that doesn't hold; nil when all hold. O(items): for tests and the simulation.
     public func checkInvariants() -> String? {
         guard milestones.isBalanced else { return "milestones don't add up" }
         guard milestones[.unplaced] == 0 else { return "an item is unplaced" }
@@ -32,9 +32,9 @@ extension DeliveryMachine {
         return checkDevices()
     }
 
-    /// The same of so many slots from a number on, with counts that need no look at all others. In production, a part at a
+    /// Checks `slots` slots from `start` on, and the counts that need no other slots. For production, a part at a
     /// time.
-    /// - Returns: the number to go on with, and the first thing that isn't as it must be.
+    /// - Returns: the slot to continue with, and the first invariant that doesn't hold; nil when all hold.
     public func checkInvariants(from start: Int, slots: Int) -> (next: Int, problem: String?) {
         let end = min(highWater, max(0, start) + max(1, slots))
         let next = end == highWater ? 0 : end
@@ -53,7 +53,7 @@ extension DeliveryMachine {
         return (next, nil)
     }
 
-    /// Items of a device, each of which is compared with all others.
+    /// Items of a device up to which each item is compared with all others.
     private static var mostChecked: Int { 32 }
 
     private func checkTimer(_ slot: UInt32, _ item: DeliveryItem) -> String? {

@@ -2,7 +2,8 @@ import CPrefetch
 import SluiceModel
 
 extension DeliveryMachine {
-    /// Finds the place of an unplaced item: its end, the scheduler, or whatever it has to wait for first.
+    /// Places an unplaced item: ends it, puts it in the scheduler, or lets it wait for the first cause that holds it
+    /// up.
     mutating func place(_ slot: UInt32, at now: DeliveryTime, atFront: Bool = false) {
         let item = items + Int(slot)
         if isEnding(item.pointee.partition) { return drop(slot, at: now) }
@@ -33,31 +34,32 @@ extension DeliveryMachine {
         actions.append(.enqueue(slot, atFront: atFront))
     }
 
-    /// A state other than the scheduler's queue: a probe that gets there tells nothing.
+    /// Sets a state other than the scheduler's queue. A probe in such a state reports nothing about its topic.
     private mutating func setWaiting(_ slot: UInt32, _ state: ItemState) {
         setState(slot, state)
         if openCircuits > 0 { probeLeft(slot) }
     }
 
-    /// Its device has as many others in flight as it may.
+    /// Returns true when the item's device has as many other items in flight as it may.
     private func isDeviceLimited(_ slot: UInt32) -> Bool {
         !isAlone(slot) && inFlight(items[Int(slot)].device) >= limits.inFlightPerDevice
     }
 
-    /// Its device is offline, and the job says to keep it then.
+    /// Returns true when the item's device is offline, and its job asks to keep it then.
     func mustHold(_ slot: UInt32) -> Bool {
         let item = items + Int(slot)
         return item.pointee.delivery != .accept && !item.pointee.flags.contains(.ignoresPresence)
             && isOffline(item.pointee.device)
     }
 
-    /// Its device has said that it is offline, and not only failed to confirm something.
+    /// Returns true when the device has reported that it is offline. A missing receipt alone doesn't count.
     func isReportedOffline(_ slot: UInt32) -> Bool {
         let presence = devices.entries[Int(items[Int(slot)].device)].presence
         return presence != Self.noSlot && presences[presence].presence == .offline
     }
 
-    /// Until when APNs takes nothing for its device; nil when it does.
+    /// Returns the time until which APNs accepts nothing for the item's device, on the monotonic clock; nil when it
+    /// accepts.
     private mutating func heldByServer(_ slot: UInt32, at now: DeliveryTime) -> UInt64? {
         guard deviceBackoff.count > 0 else { return nil }
         let key = devices.entries[Int(items[Int(slot)].device)].key
@@ -72,10 +74,11 @@ extension DeliveryMachine {
         if until > now.monotonic(inMilliseconds: limits.storeAfterMilliseconds) { store(slot, at: now) }
     }
 
-    /// Keeps an item until its device is back. A device that only did not confirm in time gets another attempt without
-    /// news of it, later and later.
+    /// Holds an item until its device is back. A device that only failed to confirm in time gets further attempts
+    /// without news of it, at growing intervals.
     ///
-    /// - Parameter until: when that is, in milliseconds since the epoch, if the item waits for it already; 0 if not.
+    /// - Parameter until: end of the wait in milliseconds since the epoch, when the item waits for it already; 0
+    ///   otherwise.
     mutating func hold(_ slot: UInt32, until: Int64 = 0, at now: DeliveryTime) {
         let item = items + Int(slot)
         if item.pointee.flags.contains(.accepted) { item.pointee.flags.insert(.changed) }
@@ -91,12 +94,14 @@ extension DeliveryMachine {
         store(slot, at: now)
     }
 
-    /// It has time left, and its partition stays: what it waited for where it comes from it may go on waiting for.
+    /// Returns true when the item has time left and its partition stays. The item may then resume the wait that it
+    /// arrived with.
     func mayWait(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         lastMoment(slot) > now.wallMilliseconds && !isEnding(items[Int(slot)].partition)
     }
 
-    /// APNs has it; the device is to confirm it, until a moment of the wall clock or for as long as its job says.
+    /// Waits for the device to confirm a push that APNs has accepted, until `until` on the wall clock or the job's
+    /// timeout.
     mutating func awaitReceipt(_ slot: UInt32, until: Int64? = nil, at now: DeliveryTime) {
         let item = items + Int(slot)
         item.pointee.flags.insert(.accepted)
@@ -107,13 +112,13 @@ extension DeliveryMachine {
 
     // MARK: Its turn
 
-    /// The scheduler has given the item a place on a connection. False when it must not be sent now: the owner takes
-    /// the place back, and actions say what becomes of the item, if anything does at once.
+    /// Begins an attempt because the scheduler has given the item a place on a connection. Returns false when the
+    /// item must not be sent now. The owner takes the place back, and actions decide about the item.
     public mutating func begin(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         let item = items + Int(slot)
         precondition(item.pointee.state == .waiting, "slot \(slot) is \(item.pointee.state), not waiting")
         let device = devices.entries + Int(item.pointee.device)
-        // For the end of the attempt, at the latest.
+        // The entry is needed by the end of the attempt.
         sluice_prefetch(device)
         if lastMoment(slot) <= now.wallMilliseconds || isDeviceLimited(slot)
             || (item.pointee.delivery != .accept && mustHold(slot))
@@ -132,7 +137,8 @@ extension DeliveryMachine {
         return true
     }
 
-    /// The connection took nothing after all: the item waits at the front of its queue again, as if it had not begun.
+    /// Returns the item to the front of its queue, as if it had not begun, because the connection didn't accept the
+    /// request.
     public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
         let flags = item.pointee.flags
@@ -145,7 +151,7 @@ extension DeliveryMachine {
         releaseDeviceLimited(device, at: now)
     }
 
-    /// Takes an item off its stream: it is unplaced. Returns its device.
+    /// Takes an item off its stream, which leaves it unplaced. Returns its device.
     mutating func land(_ slot: UInt32) -> UInt32 {
         let (device, state) = (items[Int(slot)].device, items[Int(slot)].state)
         precondition(state == .inFlight, "slot \(slot) is \(state), not in flight")
@@ -155,8 +161,7 @@ extension DeliveryMachine {
         return device
     }
 
-    /// One more of the device may go, the one that came first. Should it come to nothing, the next are found by the
-    /// sweep.
+    /// Releases the device's earliest limited item. If it isn't sent after all, the sweep finds the next items.
     mutating func releaseDeviceLimited(_ device: UInt32, at now: DeliveryTime) {
         let entry = devices.entries + Int(device)
         guard entry.pointee.deviceLimited > 0, inFlight(device) < limits.inFlightPerDevice else {

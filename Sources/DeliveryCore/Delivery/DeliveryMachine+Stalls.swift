@@ -1,12 +1,13 @@
 import SluiceModel
 
-/// When one credential's pool has no connection while others have, its items must not take the room of the others': they
-/// go to the store. When all are down, nothing is stalled: the intake stops at its limit, and Kafka keeps the backlog.
+/// Stalls: items of a credential whose pool has no connection, while other pools have one, go to the store. They must
+/// not use the room of other credentials' items. When all pools are down, nothing is stalled: the intake stops at its
+/// limit, and Kafka keeps the backlog.
 extension DeliveryMachine {
-    /// Nothing can be sent by this lane for now.
+    /// Returns true while the lane can send nothing.
     public func isStalled(_ lane: UInt16) -> Bool { Int(lane) < stalls.count && stalls[Int(lane)] != nil }
 
-    /// The lane's pool has been without a connection for a while.
+    /// Stalls a lane whose pool has been without a connection for a while.
     public mutating func stall(lane: UInt16, at now: DeliveryTime) {
         while stalls.count <= Int(lane) { stalls.append(nil) }
         guard stalls[Int(lane)] == nil else { return }
@@ -19,7 +20,7 @@ extension DeliveryMachine {
         for topic in circuits.indices where circuits[topic].lane == lane { parked(topic: UInt16(topic)) }
     }
 
-    /// The lane's pool is well again, or no worse than all others.
+    /// Resumes a lane whose pool is well again, or no worse than all others.
     public mutating func resume(lane: UInt16, at now: DeliveryTime) {
         guard isStalled(lane) else { return }
         var slots: [UInt32] = []
@@ -28,7 +29,7 @@ extension DeliveryMachine {
             slots.append(first)
         }
         stalls[Int(lane)] = nil
-        // One that is placed can end another.
+        // Placing one item can end another.
         for slot in slots where items[Int(slot)].state == .unplaced { place(slot, at: now) }
         for topic in circuits.indices where circuits[topic].lane == lane { resumed(topic: UInt16(topic)) }
     }

@@ -1,8 +1,8 @@
 import SluiceModel
 
-/// What goes to the store, what leaves memory for it, and what comes back.
+/// Store: puts, answers, evictions and presences.
 extension DeliveryMachine {
-    /// Hands an item to the store, unless it is there as it is.
+    /// Hands an item to the store, unless the store has the item's present state.
     mutating func store(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
         if item.pointee.flags.contains(.stored), !limits.storeIsDurable || isStoredAsItIs(slot, at: now) {
@@ -20,20 +20,20 @@ extension DeliveryMachine {
         actions.append(.store(slot, version: UInt64(item.pointee.storeVersion)))
     }
 
-    /// What the store has of an item names its old device token: it has to take it once more.
+    /// Requests another put, because the store's copy of the item names the old device token.
     mutating func storeMoved(_ slot: UInt32) {
         if items[Int(slot)].flags.contains(.stored) { askStore(slot) }
     }
 
-    /// The store could not take an item a while ago.
+    /// Requests a put that failed a while ago.
     mutating func storeAgain(_ slot: UInt32) {
         items[Int(slot)].flags.remove(.storeAgain)
         askStore(slot)
     }
 
-    /// Hands the items that wait to the store now, however soon their waits end: those of a partition's records below
-    /// `offset`. They hold the watermark, and the commit's metadata has little room left for what is finished above it. What
-    /// is in flight or has its turn soon ends by itself. O(slots).
+    /// Hands waiting items of a partition's records below `offset` to the store now, however soon their waits end.
+    /// These items hold the watermark, and the commit's metadata has little room left for offsets finished above it.
+    /// Items in flight or soon due end by themselves. O(slots).
     public mutating func relieve(partition: UInt16, below offset: Int64, at now: DeliveryTime) {
         guard limits.storeIsDurable, !isEnding(partition) else { return }
         for index in 0..<highWater {
@@ -49,7 +49,8 @@ extension DeliveryMachine {
         }
     }
 
-    /// What the store has to keep of an item, for a ``DeliveryAction/store(_:version:)`` that is carried out now.
+    /// Returns the progress that the store has to keep, for a ``DeliveryAction/store(_:version:)`` that is carried
+    /// out now.
     public mutating func progressToStore(_ slot: UInt32, at now: DeliveryTime) -> ItemProgress {
         var progress = items[Int(slot)].progress
         (progress.wait, progress.wakeMilliseconds) = wait(slot, at: now)
@@ -61,7 +62,7 @@ extension DeliveryMachine {
         return progress
     }
 
-    /// How an item waits, and until when by the wall clock; 0 without such a moment.
+    /// Returns the kind of an item's wait, and its end in milliseconds since the epoch; 0 without an end.
     private func wait(_ slot: UInt32, at now: DeliveryTime) -> (ItemProgress.Wait, Int64) {
         let item = items + Int(slot)
         switch item.pointee.state {
@@ -70,7 +71,7 @@ extension DeliveryMachine {
         case .confirming: return (.confirming, timerMilliseconds(slot, at: now))
         case .held: return (.held, timerMilliseconds(slot, at: now))
         case .parked, .stalled:
-            // No clock ends that: the owner looks for such items when the topic's pushes go on.
+            // No clock ends the wait: the owner loads these items when the topic's pushes go on.
             return (.parked, 0)
         default: return (.none, now.wallMilliseconds)
         }
@@ -83,10 +84,10 @@ extension DeliveryMachine {
         return now.wallMilliseconds &+ Int64(min(wait, 1 << 50)) + 1
     }
 
-    /// Seconds since the epoch, down; `.max` for never.
+    /// Returns seconds since the epoch, rounded down; `.max` for never.
     static func seconds(_ milliseconds: Int64) -> UInt32 { UInt32(clamping: milliseconds / 1000) }
 
-    /// The store has the item's present state, or will, and brings it back no later than it must, nor right away.
+    /// Returns true when the store has or will have the item's present state, due in time but not right away.
     private func isStoredAsItIs(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         let item = items + Int(slot)
         guard item.pointee.flags.contains(.stored), !item.pointee.flags.contains(.changed) else {
@@ -101,7 +102,7 @@ extension DeliveryMachine {
 
     // MARK: Answers of the store
 
-    /// The store has made an item durable. Of no effect when it has ended or was replaced meanwhile.
+    /// Records that the store has made an item durable. No effect when the item has ended or was replaced meanwhile.
     public mutating func stored(_ slot: UInt32, version: UInt64, at now: DeliveryTime) {
         let item = items + Int(slot)
         guard Int(slot) < highWater, item.pointee.state.isLive,
@@ -112,11 +113,12 @@ extension DeliveryMachine {
             item.pointee.flags.insert(.offsetDone)
             actions.append(.offsetDone(partition: item.pointee.partition, offset: item.pointee.offset))
         }
-        // Those that have just come are the likeliest to be heard of again: while there is room, the sweep takes them.
+        // Items that have just arrived are the likeliest to get news. While there is room, only the sweep evicts
+        // them.
         if count > limits.capacity / 2 { evict(item.pointee.device, at: now) }
     }
 
-    /// The store could not take an item: it is asked again within a second. The item goes on meanwhile.
+    /// Records that the store could not keep an item, which is retried within a second. Meanwhile the item goes on.
     public mutating func storeFailed(_ slot: UInt32, version: UInt64) {
         let item = items + Int(slot)
         guard Int(slot) < highWater, item.pointee.state.isLive,
@@ -128,7 +130,7 @@ extension DeliveryMachine {
 
     // MARK: Eviction
 
-    /// The item may leave memory as far as it is concerned.
+    /// Returns true when the item alone doesn't prevent eviction.
     func isEvictable(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         let flags = items[Int(slot)].flags
         guard flags.contains([.stored, .offsetDone]), flags.isDisjoint(with: [.asked, .storeAgain, .moves])
@@ -137,14 +139,14 @@ extension DeliveryMachine {
         }
         switch items[Int(slot)].state {
         case .held, .scheduled:
-            // Of two waits the store keeps one.
+            // The store keeps only one of two waits.
             return items[Int(slot)].notBefore <= now.monotonicNanoseconds && isStoredAsItIs(slot, at: now)
         case .retrying, .coalescing, .confirming, .parked, .stalled: return isStoredAsItIs(slot, at: now)
         default: return false
         }
     }
 
-    /// Has all items of a device leave memory, if each of them may.
+    /// Evicts all items of a device, if each of them may be evicted.
     mutating func evict(_ device: UInt32, at now: DeliveryTime) {
         let entry = devices.entries + Int(device)
         guard entry.pointee.pending > 0 else { return }
@@ -154,7 +156,7 @@ extension DeliveryMachine {
             slot = items[Int(slot)].next
         }
         let key = entry.pointee.key
-        // What moves there later has to meet them.
+        // An item that moves to this device later has to meet the device's items.
         guard moves.isEmpty || !moves.values.contains(where: { $0.device == key }) else { return }
         let isOnline = isOnline(device)
         slot = entry.pointee.first
@@ -173,13 +175,14 @@ extension DeliveryMachine {
 
     // MARK: Presence
 
-    /// Something is known of the device. Without it, what the store knows has to come first where that matters.
+    /// Returns true when the device's presence is known. If not, the store's presence is loaded first where it
+    /// matters.
     public func knowsPresence(of device: DeviceKey) -> Bool {
         guard let entry = devices.find(device) else { return false }
         return devices.entries[Int(entry)].presence != Self.noSlot
     }
 
-    /// The device has reported that it is online, and nothing newer.
+    /// Returns true when the device has reported that it is online, and nothing newer.
     public func isOnline(_ device: DeviceKey) -> Bool {
         devices.find(device).map { isOnline($0) } ?? false
     }
@@ -189,7 +192,7 @@ extension DeliveryMachine {
         return presence != Self.noSlot && presences[presence].presence == .online
     }
 
-    /// The item of a record is in memory, and for this device.
+    /// Returns true when the item of a record is in memory for this device.
     func holds(_ place: RecordPlace, of device: DeviceKey) -> Bool {
         guard let entry = devices.find(device) else { return false }
         var slot = devices.entries[Int(entry)].first
@@ -202,10 +205,10 @@ extension DeliveryMachine {
         return false
     }
 
-    /// What is known of a device, by the number of ``DeliveryAction/keepPresence(_:)``.
+    /// Returns a device's presence, by the number of ``DeliveryAction/keepPresence(_:)``.
     public func presence(_ number: UInt32, at now: DeliveryTime) -> KnownPresence {
         let entry = presences[number]
-        // Presence that is presumed was not reported just now, or never was. Clocks of services may be ahead.
+        // A presumed presence wasn't reported just now, or never was. Clocks of services may be ahead.
         let noted =
             entry.presence == .presumedOffline
             ? now.wallMilliseconds : min(entry.learned.milliseconds, now.wallMilliseconds)
@@ -216,7 +219,7 @@ extension DeliveryMachine {
             isAwaited: entry.presence == .online && hasItemsOnTheirWayOut(entry.device))
     }
 
-    /// The store has items of the device as they were before their turn came, and would bring them back late.
+    /// Returns true when the store has items of the device in a state before their turn, and would load them late.
     private func hasItemsOnTheirWayOut(_ device: UInt32) -> Bool {
         var slot = devices.entries[Int(device)].first
         while slot != Self.noSlot {
@@ -232,12 +235,12 @@ extension DeliveryMachine {
         return false
     }
 
-    /// The slot of an item of this device, ``noSlot`` when it has none here.
+    /// Returns the slot of an item of this device, ``noSlot`` when none is in memory.
     public func item(ofPresence number: UInt32) -> UInt32 {
         devices.entries[Int(presences[number].device)].first
     }
 
-    /// Calls with the partition of each item of this device.
+    /// Calls `body` with the partition of each item of this device.
     public func forEachPartition(ofPresence number: UInt32, _ body: (UInt16) -> Void) {
         var slot = devices.entries[Int(presences[number].device)].first
         while slot != Self.noSlot {
@@ -246,7 +249,8 @@ extension DeliveryMachine {
         }
     }
 
-    /// An item has come to another device: who looks for it in its own partition is to find what is known of that device.
+    /// Requests that a device's presence be kept, because an item has moved to the device. A worker that looks for
+    /// the item in its own partition has to find the presence.
     mutating func keepPresence(with slot: UInt32) {
         let presence = devices.entries[Int(items[Int(slot)].device)].presence
         guard limits.storeIsDurable, presence != Self.noSlot,
@@ -255,9 +259,9 @@ extension DeliveryMachine {
         actions.append(.keepPresence(presence))
     }
 
-    /// Takes what the store knows of a device, before its items, unless something as new is known by now. Several
-    /// partitions may have something of one device, after a token change, and in any order.
-    /// - Returns: false when it has expired: it has no effect, and the store may forget it.
+    /// Restores a device's presence from the store before its items, unless the known presence is as new. After a
+    /// token change several partitions may have a presence of one device, in any order.
+    /// - Returns: false when the presence has expired: it has no effect, and the store may remove it.
     public mutating func restore(_ known: KnownPresence, at now: DeliveryTime) -> Bool {
         guard known.expiryMilliseconds > now.wallMilliseconds else { return false }
         take(known, at: now)
@@ -282,7 +286,7 @@ extension DeliveryMachine {
         if known.presence == .offline { heedPresence(device) }
     }
 
-    /// Items that came from another partition before this was known were to be tried without news of their device.
+    /// Clears the flag to ignore presence. Items from another partition had set it before this presence was known.
     private mutating func heedPresence(_ device: UInt32) {
         var slot = devices.entries[Int(device)].first
         while slot != Self.noSlot {
@@ -292,18 +296,18 @@ extension DeliveryMachine {
     }
 }
 
-/// Where a device is, as far as it is known.
+/// A device's presence, with its time and its expiration.
 public struct KnownPresence: Equatable, BitwiseCopyable, Sendable {
     public var device: DeviceKey
     public var presence: Presence
-    /// The time of the device's last report; ``ReportTime/none`` when there was none and its presence is presumed.
+    /// Time of the device's last report; ``ReportTime/none`` when there was none and its presence is presumed.
     public var learned: ReportTime
-    /// The owner's number of the Kafka partition that brought it.
+    /// Owner's number of the Kafka partition that brought the report.
     public var partition: UInt16
-    /// Milliseconds since the epoch from which on it counts no more.
+    /// Time from which on the presence counts no more, in milliseconds since the epoch.
     public var expiryMilliseconds: Int64
-    /// The device is online, and items that the store has as held are on their way out. Whoever takes the partition over
-    /// has to load them, because no further report brings them.
+    /// True when the device is online, and items that the store has as held are on their way out. The next worker
+    /// assigned the partition has to load them, because no further report brings them.
     public var isAwaited: Bool
 
     public init(

@@ -1,12 +1,13 @@
 import SluiceModel
 
 extension DeliveryMachine {
-    /// How often each item is looked at for its expiration, in nanoseconds; a part of them in each call.
+    /// Interval at which each item is checked for its expiration, in nanoseconds; each call checks a part of the
+    /// items.
     private static let sweepInterval: UInt64 = 1_000_000_000
-    /// Parts of a sweep, when nothing else wakes the owner.
+    /// Longest interval between two parts of a sweep, in nanoseconds, when nothing else wakes the owner.
     private static let sweepStep: UInt64 = 250_000_000
 
-    /// Does what time brings: waits that are over, items that have expired, devices' returns, and topics' probes.
+    /// Advances the time: ends waits, expires items, returns held items, and lets topics probe.
     public mutating func advance(to now: DeliveryTime) {
         while let slot = timers.popDue(now: now.monotonicNanoseconds) { timerFired(slot, at: now) }
         if openCircuits > 0 { advanceCircuits(at: now) }
@@ -15,11 +16,11 @@ extension DeliveryMachine {
         sweep(at: now)
     }
 
-    /// When to call ``advance(to:)`` again, on the monotonic clock; nil while nothing waits for time to pass.
+    /// Returns when to call ``advance(to:)`` again, on the monotonic clock; nil while nothing waits for time to pass.
     public func nextWake(after now: DeliveryTime) -> UInt64? {
         var wake = timers.nextDue ?? .max
         if count - milestones[.finished] > milestones[.inFlight] {
-            // At least one item is looked at then.
+            // By then at least one item is checked.
             let share = Self.sweepInterval / UInt64(max(1, highWater)) + 1_000_000
             wake = min(wake, sweptAt &+ max(Self.sweepStep, share))
         }
@@ -36,7 +37,7 @@ extension DeliveryMachine {
             setState(slot, .unplaced)
             place(slot, at: now)
         case .held:
-            // Without news of its device: once more.
+            // The item gets another attempt without news of its device.
             item.pointee.flags.insert(.ignoresPresence)
             setState(slot, .unplaced)
             place(slot, at: now)
@@ -44,7 +45,7 @@ extension DeliveryMachine {
             setState(slot, .unplaced)
             presumeOffline(slot, at: now)
             if item.pointee.flags.contains(.isOnce) { return end(slot, .expired, at: now) }
-            // A device that comes and goes doesn't get it each time.
+            // A device that comes and goes doesn't receive the item each time.
             let pause = limits.retry.later.wait(
                 attempt: UInt32(max(1, item.pointee.attempts)), using: &generator)
             item.pointee.notBefore = max(item.pointee.notBefore, now.monotonic(inMilliseconds: pause))
@@ -61,28 +62,29 @@ extension DeliveryMachine {
 
     private var returnInterval: UInt64 { 1_000_000_000 / UInt64(limits.returnsPerSecond) }
 
-    /// When the next item may return.
+    /// Time of the next return.
     private var nextReturn: UInt64 {
         let ahead = returnInterval * UInt64(limits.returnBurst - 1)
         return returnSchedule > ahead ? returnSchedule - ahead : 0
     }
 
-    /// How long the lists may be, by the time that they take at their rate, in nanoseconds.
+    /// Longest length of the lists, as the time that they take at their rate, in nanoseconds.
     private static let returnsListed: UInt64 = 10_000_000_000
 
-    /// No further item returns for now: held ones wait in the store. Never so without a durable store.
+    /// True when no further item returns for now: held items wait in the store. Always false without a durable store.
     var areReturnsFull: Bool {
         guard limits.storeIsDurable else { return false }
         return returningCount >= limits.returning
             || UInt64(returningCount) * returnInterval > Self.returnsListed
     }
 
-    /// The item expires within ten seconds, in which full lists may not reach it: it is sent without waiting in them.
+    /// Returns true when the item expires within ten seconds. Full lists may not reach it, so it is sent without
+    /// waiting.
     func expiresBeforeReturn(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         lastMoment(slot) - now.wallMilliseconds < Int64(Self.returnsListed / 1_000_000)
     }
 
-    /// Has a held item return whose device is online, if there is room by now or it is about to expire.
+    /// Releases a held item of an online device, if there is room by now or the item is about to expire.
     /// - Returns: false when the item stays held.
     private mutating func returnsNow(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         guard limits.storeIsDurable, isOnline(items[Int(slot)].device) else { return false }
@@ -104,8 +106,8 @@ extension DeliveryMachine {
 
     // MARK: Expirations
 
-    /// Looks at as many items as the time since the last call asks for, so that each has its turn once a second. Also
-    /// finds schedules that a step of the wall clock has brought about.
+    /// Checks as many items as the time since the last call requires, so that each is checked once a second. The
+    /// sweep also finds scheduled items that became due by a step of the wall clock.
     private mutating func sweep(at now: DeliveryTime) {
         let elapsed = now.monotonicNanoseconds &- sweptAt
         if elapsed >= Self.sweepInterval || highWater == 0 {
@@ -129,7 +131,7 @@ extension DeliveryMachine {
         case .free, .finished, .inFlight: return
         default: break
         }
-        // What is blocked ends with the attempt before it, which would else be made again.
+        // A blocked item ends with the attempt before it. Otherwise that attempt would be retried.
         if lastMoment(slot) <= now.wallMilliseconds, item.pointee.state != .blocked {
             return end(slot, .expired, at: now)
         }
@@ -153,13 +155,14 @@ extension DeliveryMachine {
         isDraining || (!endingPartitions.isEmpty && endingPartitions.contains(partition))
     }
 
-    /// A partition begins under a number that an earlier one may have had.
+    /// Begins a partition under a number that an earlier partition may have had.
     public mutating func begin(partition: UInt16) {
         endingPartitions.remove(partition)
     }
 
-    /// Gives back what isn't in flight of a partition that goes away, or of all (nil, to drain): Kafka or the store has
-    /// it still. What is in flight gets its outcome, or is given back when it fails.
+    /// Drops items that aren't in flight: those of a revoked partition, or all items when `partition` is nil, to
+    /// drain. Kafka or the store still has these items. Items in flight get their outcomes, or are dropped when they
+    /// fail.
     public mutating func abandon(partition: UInt16?, at now: DeliveryTime) {
         if let partition { endingPartitions.insert(partition) } else { isDraining = true }
         for index in 0..<highWater {
@@ -170,7 +173,7 @@ extension DeliveryMachine {
             }
             guard partition == nil || item.pointee.partition == partition else { continue }
             if item.pointee.flags.contains(.receiptSeen) {
-                // Nobody hears of that again.
+                // The receipt isn't reported again.
                 end(UInt32(index), .confirmed, at: now)
             } else {
                 drop(UInt32(index), at: now)

@@ -2,42 +2,43 @@ import CPrefetch
 import SluiceModel
 import StreamScheduling
 
-/// The decisions about every push between its Kafka record and its outcome (design §5, §6): it supersedes, orders,
-/// holds, schedules, expires and retries. Values in, values out: no I/O, no clock, no threads.
+/// Decisions about every push between its Kafka record and its outcome: it supersedes, orders, holds, schedules,
+/// expires and retries. Values in, values out: no I/O, no clock, no threads.
 ///
-/// A push has a slot from ``admit(_:at:)`` to ``release(_:)``. The owner keeps the job's bytes by slot, does what
-/// ``nextAction()`` says after every call, and reports what happened:
+/// A push has a slot from ``admit(_:at:)`` to ``release(_:)``. The owner keeps the job's bytes by slot. After every
+/// call the owner does the actions of ``nextAction()``. The owner reports the results:
 ///
 ///     job      ── admit ──▶ placed / replaced / ended
 ///     action   ── enqueue ──▶ stream scheduler ── its turn ──▶ begin ── true ──▶ request
 ///     answer   ── accepted, answered, failed ──▶ finish, or again later
 ///     timer    ── advance ──▶ what is due, what has expired
 ///
-/// - Identity: device token, topic and collapse identifier, or the `apns-id` without one. Of one identity at most one
-///   is in flight and at most one more is pending; a newer one takes the place of the pending one, and the one in flight
-///   isn't tried again. That holds for a newer one that has expired as well: after a restart it can be one that APNs has
-///   accepted before, and what is older would come after it.
-/// - Everything is O(1) but for what concerns all items of one device (bounded by
-///   ``DeliveryLimits/pendingPerDevice``), timers (logarithmic), and ``abandon(partition:at:)``. Nothing is allocated
-///   per push in steady state.
-/// - One owner, one thread.
+/// - Identity: device token, topic and collapse identifier, or the `apns-id` without a collapse identifier.
+/// - At most one push of an identity is in flight, and at most one more is pending. A newer push replaces the pending
+///   one, and the push in flight isn't retried. A newer push that has expired does the same. After a restart APNs may
+///   have accepted it before, and an older push would arrive after it.
+/// - Everything is O(1), with three exceptions. Work on all items of one device is bounded by
+///   ``DeliveryLimits/pendingPerDevice`` for admitted records. Timers are logarithmic. Functions over all slots, such
+///   as ``abandon(partition:at:)``, are O(slots).
+/// - Nothing is allocated per push in steady state.
+/// - The machine has one owner and one thread.
 public struct DeliveryMachine: ~Copyable {
-    /// No slot.
+    /// Slot number that stands for no slot.
     public static let noSlot = UInt32.max
 
-    /// Items of one device that can come together when many tokens change to one: what moves is let in beyond
-    /// ``DeliveryLimits/pendingPerDevice``, but not without an end.
+    /// Most items of one device after many tokens have changed to one. Moved items are admitted beyond
+    /// ``DeliveryLimits/pendingPerDevice``, up to this number.
     static let mostPerDevice = 4096
 
     public let limits: DeliveryLimits
     let items: UnsafeMutablePointer<DeliveryItem>
     private let freeSlots: UnsafeMutablePointer<UInt32>
     private var freeCount: Int
-    /// Slots from here on were never used.
+    /// First slot that was never used.
     private(set) var highWater = 0
     var devices: DeviceTable
     var presences: PresenceTable
-    /// By the monotonic clock.
+    /// Timers of waiting items, by the monotonic clock.
     var timers: DueQueue
     var actions = ActionQueue()
     public internal(set) var milestones = DeliveryMilestones()
@@ -49,24 +50,24 @@ public struct DeliveryMachine: ~Copyable {
     var circuits: [TopicCircuit] = []
     /// Circuits that aren't closed.
     var openCircuits = 0
-    /// By lane: until when a 503 with `Retry-After` holds it.
+    /// Holds by a 503 with `Retry-After`, by lane.
     var laneHolds: [LaneHold] = []
-    /// Holds whose time isn't over, as of the last look.
+    /// Holds that had not ended at the last check.
     var heldLanes = 0
-    /// By lane: items that wait for its pool; nil while that is well.
+    /// Items that wait for their lane's pool, by lane; nil while the pool is well.
     var stalls: [ItemList?] = []
-    /// Items of devices that are back: urgent ones, and others.
+    /// Items of devices that are back: urgent items, and others.
     var returning = InlineArray<2, ItemList>(repeating: ItemList())
-    /// When the next return would be on time, if returns came at their rate.
+    /// Time of the next return if returns keep their rate, in nanoseconds of the monotonic clock.
     var returnSchedule: UInt64 = 0
-    /// New tokens of items with ``DeliveryItem/Flags/moves``.
+    /// New tokens of items with ``DeliveryItem/Flags/moves``, or that depart.
     var moves: [UInt32: Move] = [:]
-    /// Partitions that go away: what fails isn't tried again here.
+    /// Partitions that are being revoked: failed items aren't retried here.
     var endingPartitions: Set<UInt16> = []
     var isDraining = false
     var sweepCursor = 0
     var sweptAt: UInt64 = 0
-    /// The slots that were expected last, over which a cursor goes round.
+    /// Ring of the slots that were prefetched last.
     private var expected = InlineArray<8, UInt32>(repeating: 0)
     private var expectedCursor = 0
     /// Room for the slots of one device.
@@ -78,7 +79,7 @@ public struct DeliveryMachine: ~Copyable {
         var isElsewhere: Bool
     }
 
-    /// - Parameter seed: of the jitter.
+    /// - Parameter seed: seed of the jitter.
     public init(limits: DeliveryLimits, seed: UInt64) {
         self.limits = limits
         items = allocateLines(capacity: limits.capacity)
@@ -100,10 +101,10 @@ public struct DeliveryMachine: ~Copyable {
         freeSlots.deallocate()
     }
 
-    /// What is to be done next; nil when all is done.
+    /// Returns the next action; nil when there is none.
     public mutating func nextAction() -> DeliveryAction? { actions.popFirst() }
 
-    /// Bytes of the tables that grow with the capacity, of which each page is resident once it was used.
+    /// Bytes of the tables that grow with the capacity. Each page of them is resident once it was used.
     public var tableBytes: Int {
         let slot = MemoryLayout<DeliveryItem>.stride + MemoryLayout<UInt32>.stride + DueQueue.bytesPerSlot
         return limits.capacity * slot + devices.bytes
@@ -112,21 +113,21 @@ public struct DeliveryMachine: ~Copyable {
     /// Items that have a slot.
     public var count: Int { highWater - freeCount }
 
-    /// Slots below this one are in use, or were.
+    /// Upper bound of the slots that are or were in use.
     package var usedSlots: Int { highWater }
 
     /// Value that changes with the number of items in any state.
     package var stateMark: UInt64 { milestones.stateMark }
 
-    /// Part of the mark that an item in a state makes up.
+    /// Returns the part of the mark that an item in a state contributes.
     package static func markWeight(_ state: UInt8) -> UInt64 {
         state == ItemState.free.rawValue ? 0 : DeliveryMilestones.weight(state)
     }
 
-    /// A push that comes now finds a slot.
+    /// True when an arriving push finds a slot.
     public var hasFreeSlot: Bool { count < limits.capacity }
 
-    /// Holds an item of the partition. O(slots).
+    /// Returns true when a slot holds an item of the partition. O(slots).
     public func holds(partition: UInt16) -> Bool {
         for index in 0..<highWater where items[index].partition == partition && items[index].state != .free {
             return true
@@ -134,18 +135,18 @@ public struct DeliveryMachine: ~Copyable {
         return false
     }
 
-    /// The offset of an item that has a slot is complete, as the store has it.
+    /// Returns true when the offset of an item that has a slot is complete because the store has the item.
     public func isOffsetDone(_ slot: UInt32) -> Bool { items[Int(slot)].flags.contains(.offsetDone) }
 
-    /// The record of an item that has a slot.
+    /// Returns the record of an item that has a slot.
     public func place(_ slot: UInt32) -> RecordPlace {
         RecordPlace(partitionSlot: items[Int(slot)].partition, offset: items[Int(slot)].offset)
     }
 
-    /// The device of an item that hasn't ended.
+    /// Returns the device of an item that hasn't ended.
     public func device(_ slot: UInt32) -> DeviceKey { devices.entries[Int(items[Int(slot)].device)].key }
 
-    /// What is known of an item.
+    /// Returns the state and progress of an item.
     public func info(_ slot: UInt32) -> ItemInfo {
         let item = items + Int(slot)
         return ItemInfo(
@@ -153,19 +154,19 @@ public struct DeliveryMachine: ~Copyable {
             offset: item.pointee.offset, topic: item.pointee.topic)
     }
 
-    /// The item in this slot will soon have its turn, or its answer: its memory is fetched meanwhile. Of no other effect.
+    /// Prefetches the memory of an item that will soon have its turn or its answer. Affects timing only.
     @inline(__always)
     public mutating func prefetch(_ slot: UInt32) {
         guard Int(slot) < highWater else { return }
         sluice_prefetch(items + Int(slot))
-        // Where its device is can be told when the item is there.
+        // The item's device is read only once the item is in the cache.
         let earlier = expected[expectedCursor]
         expected[expectedCursor] = slot
         expectedCursor = (expectedCursor + 1) & 7
         sluice_prefetch(devices.entries + Int(items[Int(earlier)].device))
     }
 
-    /// A push for this device will soon be handed in: what is known of it is fetched meanwhile. Of no other effect.
+    /// Prefetches the memory of a device for which a push will soon be handed in. Affects timing only.
     @inline(__always)
     public mutating func prefetch(_ device: DeviceKey) {
         guard let earlier = devices.prefetch(device) else { return }
@@ -175,14 +176,14 @@ public struct DeliveryMachine: ~Copyable {
         sluice_prefetch(UnsafeRawPointer(items + Int(first)) + 64)
     }
 
-    /// Where an item stands.
+    /// Returns the state of an item.
     public func state(_ slot: UInt32) -> ItemState {
         Int(slot) < highWater ? items[Int(slot)].state : .free
     }
 
     // MARK: Slots
 
-    /// A free slot; nil when there is none.
+    /// Takes a free slot; returns nil when there is none.
     mutating func takeSlot() -> UInt32? {
         if freeCount > 0 {
             freeCount -= 1
@@ -193,13 +194,13 @@ public struct DeliveryMachine: ~Copyable {
         return UInt32(highWater - 1)
     }
 
-    /// Gives the slot of an ended item back. The owner has no use for it any more.
+    /// Frees the slot of an ended item, which the owner doesn't need any more.
     public mutating func release(_ slot: UInt32) {
         precondition(
             items[Int(slot)].state == .finished, "slot \(slot) is released before its item has ended")
         milestones.left(.finished)
         items[Int(slot)].state = .free
-        // The next push is written there.
+        // The next push is written to this slot.
         sluice_prefetch(UnsafeRawPointer(items + Int(slot)) + 64)
         freeSlots[freeCount] = slot
         freeCount += 1
@@ -223,8 +224,8 @@ public struct DeliveryMachine: ~Copyable {
 
     // MARK: Devices
 
-    /// Items of a device in flight. While a device has one item only, its entry doesn't say, so that neither the begin
-    /// nor the end of an attempt has to look at it.
+    /// Returns the items of a device in flight. The entry of a device with one item doesn't count them. Neither the
+    /// begin nor the end of an attempt therefore has to read the entry.
     func inFlight(_ device: UInt32) -> Int {
         let entry = devices.entries + Int(device)
         if entry.pointee.pending > 1 { return Int(entry.pointee.inFlight) }
@@ -232,7 +233,7 @@ public struct DeliveryMachine: ~Copyable {
         return items[Int(entry.pointee.first)].state == .inFlight ? 1 : 0
     }
 
-    /// Its device has no other item.
+    /// Returns true when the item's device has no other item.
     func isAlone(_ slot: UInt32) -> Bool {
         let item = items + Int(slot)
         return item.pointee.next == Self.noSlot && item.pointee.previous == Self.noSlot
@@ -249,7 +250,7 @@ public struct DeliveryMachine: ~Copyable {
         entry.pointee.pending += 1
     }
 
-    /// Takes an item from its device, and the device from the table when nothing is left of it.
+    /// Unlinks an item from its device, and retires a device without items and presence.
     mutating func unlink(_ slot: UInt32) {
         let item = items + Int(slot)
         let entry = devices.entries + Int(item.pointee.device)
@@ -265,20 +266,20 @@ public struct DeliveryMachine: ~Copyable {
         }
     }
 
-    /// From when on an item isn't sent any more. A push that APNs must not keep (expiration 0) asks for one attempt, as
-    /// late as it may be. A push that APNs didn't process is tried again for a short while. A push that APNs processed
-    /// has only its receipt to wait for.
+    /// Returns the time from which on an item isn't sent any more, in milliseconds since the epoch. A push that APNs
+    /// must not keep (expiration 0) asks for one attempt, as late as it may be. A push that APNs didn't process is
+    /// retried for a short while. A push that APNs processed only waits for its receipt.
     func lastMoment(_ slot: UInt32) -> Int64 {
         let item = items + Int(slot)
         guard item.pointee.flags.contains(.isOnce), item.pointee.firstSent > 0,
             !item.pointee.flags.contains(.accepted)
         else { return item.pointee.expiry }
-        // Whatever the clock says now.
+        // Applies at any time of the clock.
         if item.pointee.attempts > 0, item.pointee.state != .inFlight { return 0 }
         return min(item.pointee.expiry, item.pointee.firstSent + limits.retry.onceMilliseconds)
     }
 
-    /// The device counts as offline.
+    /// Returns true when the device counts as offline.
     func isOffline(_ device: UInt32) -> Bool {
         let presence = devices.entries[Int(device)].presence
         return presence != Self.noSlot && presences[presence].presence != .online
@@ -286,7 +287,7 @@ public struct DeliveryMachine: ~Copyable {
 
     // MARK: Ends
 
-    /// Ends an item that isn't in flight: takes it from wherever it is, and lets what was blocked behind it go.
+    /// Ends an item that isn't in flight: withdraws it from its list, and unblocks the item behind it.
     mutating func end(
         _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause? = nil,
         successor: UInt32 = DeliveryMachine.noSlot, at now: DeliveryTime
@@ -297,7 +298,7 @@ public struct DeliveryMachine: ~Copyable {
         leave(slot, at: now)
     }
 
-    /// Gives an item back without an outcome.
+    /// Drops an item without an outcome.
     mutating func drop(_ slot: UInt32, at now: DeliveryTime) {
         withdraw(slot)
         milestones.dropped += 1
@@ -305,7 +306,7 @@ public struct DeliveryMachine: ~Copyable {
         leave(slot, at: now)
     }
 
-    /// The last step of an unplaced item.
+    /// Does the last step of an unplaced item.
     mutating func leave(_ slot: UInt32, at now: DeliveryTime) {
         let peer = items[Int(slot)].peer
         if openCircuits > 0 { probeLeft(slot) }
@@ -315,14 +316,14 @@ public struct DeliveryMachine: ~Copyable {
         if peer != Self.noSlot { unblock(peer, at: now) }
     }
 
-    /// Has an unplaced item wait for the older one of its identity that is in flight.
+    /// Makes an unplaced item wait for the older item of its identity that is in flight.
     mutating func block(_ slot: UInt32, behind flying: UInt32) {
         items[Int(slot)].peer = flying
         items[Int(flying)].peer = slot
         setState(slot, .blocked)
     }
 
-    /// What an item was blocked behind is gone.
+    /// Unblocks an item because the item before it is gone.
     mutating func unblock(_ slot: UInt32, at now: DeliveryTime) {
         items[Int(slot)].peer = Self.noSlot
         setState(slot, .unplaced)
@@ -335,7 +336,7 @@ public struct DeliveryMachine: ~Copyable {
         }
     }
 
-    /// Takes an item that isn't in flight from wherever it waits.
+    /// Takes an item that isn't in flight out of the list in which it waits.
     mutating func withdraw(_ slot: UInt32) {
         let item = items + Int(slot)
         switch item.pointee.state {

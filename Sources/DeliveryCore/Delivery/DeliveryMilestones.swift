@@ -1,28 +1,29 @@
 import SluiceModel
 
-/// How many items came, where they stand, and how they ended. The sums add up after every call: ``isBalanced``.
+/// Counts of items that arrived, of their states, and of their ends. The sums add up after every call:
+/// ``isBalanced``.
 public struct DeliveryMilestones: Sendable {
     /// Pushes handed in, however they ended.
     public internal(set) var received = 0
-    /// Items taken over from the store, and from other shards.
+    /// Items restored from the store; `imported` counts items from other shards.
     public internal(set) var restored = 0
     public internal(set) var imported = 0
     /// Records that the machine had already, restored.
     public internal(set) var repeated = 0
-    /// Given back without an outcome.
+    /// Items dropped without an outcome.
     public internal(set) var dropped = 0
-    /// Left to the store, which brings them back when they are due or their device is heard of.
+    /// Items left to the store, which loads them when they are due or their device reports.
     public internal(set) var evicted = 0
-    /// Gone to another shard with their device's new token.
+    /// Items that moved to another shard with their device's new token.
     public internal(set) var departed = 0
 
     /// Requests handed to a connection.
     public internal(set) var sent = 0
-    /// Failed attempts after which the item is tried again.
+    /// Failed attempts after which the item is retried.
     public internal(set) var retried = 0
-    /// Items that the store was asked to take.
+    /// Puts that the store was asked for.
     public internal(set) var stored = 0
-    /// Topics stopped because APNs refused the credential or topic.
+    /// Stops of topics, because APNs refused the credential, the topic or most device tokens.
     public internal(set) var stops = 0
     /// Cancels and device events taken in.
     public internal(set) var events = 0
@@ -33,7 +34,7 @@ public struct DeliveryMilestones: Sendable {
     /// Items in this state now.
     public subscript(state: ItemState) -> Int { live[Int(state.rawValue)] }
 
-    /// Items that ended so.
+    /// Items with this kind of outcome.
     public subscript(kind: OutcomeKind) -> Int { ended[Int(kind.rawValue)] }
 
     /// Sum of ``weight(_:)`` over all items: it changes with the number of items in any state.
@@ -45,7 +46,7 @@ public struct DeliveryMilestones: Sendable {
         return mark
     }
 
-    /// Part of the mark of an item that isn't free.
+    /// Returns the weight of one item in the mark, for an item that isn't free.
     @inline(__always)
     static func weight(_ state: UInt8) -> UInt64 {
         let spread = (UInt64(state) &+ 1) &* 0x9E37_79B9_7F4A_7C15
@@ -57,15 +58,15 @@ public struct DeliveryMilestones: Sendable {
         ItemState.allCases.reduce(0) { $1.isLive ? $0 + self[$1] : $0 }
     }
 
-    /// Items that ended, however.
+    /// Items that ended, with any outcome.
     public var finished: Int { OutcomeKind.allCases.reduce(0) { $0 + self[$1] } }
 
-    /// Items that came and of which nothing is known: none, or something is wrong.
+    /// Items that arrived and aren't accounted for; any value but 0 is an error.
     public var unaccounted: Int {
         received + restored + imported - (pending + finished + repeated + dropped + departed + evicted)
     }
 
-    /// Everything that came is pending, has ended, or was handed on.
+    /// True when every item that arrived is pending, has ended, or was handed on.
     public var isBalanced: Bool { unaccounted == 0 }
 
     mutating func moved(from old: ItemState, to new: ItemState) {

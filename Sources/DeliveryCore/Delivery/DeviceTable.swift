@@ -2,28 +2,28 @@ import CPrefetch
 import SluiceModel
 import StreamScheduling
 
-/// A device with items, or whose presence is known. 32 bytes.
+/// Device with items or with a known presence; 32 bytes.
 struct DeviceEntry: BitwiseCopyable {
     var key: DeviceKey
-    /// Its newest item; all hang together by `next`. Of a free entry: the next free one.
+    /// Newest item of the device; `next` links all of its items. In a free entry, the next free entry.
     var first = DeliveryMachine.noSlot
-    /// In the table of presences.
+    /// Index in the table of presences.
     var presence = DeliveryMachine.noSlot
-    /// Items in whatever state.
+    /// Items in any state.
     var pending: UInt16 = 0
     var inFlight: UInt16 = 0
     var deviceLimited: UInt16 = 0
     var isUsed = true
-    /// Idle a moment ago; it goes soon if it still is then.
+    /// True after the device became idle; its entry is removed soon if it is still idle then.
     var isRetiring = false
 }
 
-/// Devices by their key, over preallocated storage. An entry stays where it is, so that items can name it by its number.
+/// Devices by their key, over preallocated storage. An entry never moves, so that items can name it by its number.
 ///
-/// Entries lie side by side, and those that were freed last are taken first: what is in use stays in the cache while
-/// there is little. They are found through an index of eight bytes a place: open addressing with linear probing, half full
-/// at the most. A place holds the bits of the key's hash that led to it, so that a search looks at hardly any entry but
-/// the one that it finds, and those behind a gap can move up without a look at theirs.
+/// Entries lie side by side, and those freed last are taken first. With few devices, the used entries stay in the
+/// cache. An index with eight bytes a place finds the entries: open addressing with linear probing, at most half
+/// full. A place holds the bits of the key's hash that led to it. A search therefore reads hardly any entry but its
+/// result. Places behind a gap can move up without reading their entries.
 struct DeviceTable: ~Copyable {
     private struct Place: BitwiseCopyable {
         var hash: UInt32 = 0
@@ -35,17 +35,17 @@ struct DeviceTable: ~Copyable {
     private let places: Int
     private let capacity: Int
     private var firstFree = DeliveryMachine.noSlot
-    /// Entries from here on were never used.
+    /// First entry that was never used.
     private(set) var highWater = 0
     private(set) var count = 0
-    /// The devices that went idle last, over which a cursor goes round.
+    /// Ring of the devices that became idle last.
     private var retiring = InlineArray<16, UInt32>(repeating: DeliveryMachine.noSlot)
     private var cursor = 0
-    /// Hashes of the devices that were expected last, likewise.
+    /// Ring of the hashes of the devices that were prefetched last.
     private var expected = InlineArray<8, UInt32>(repeating: 0)
     private var expectedCursor = 0
 
-    /// For so many devices at once.
+    /// Creates a table for at most `capacity` devices at once.
     init(capacity: Int) {
         let capacity = capacity + 16
         self.capacity = capacity
@@ -62,20 +62,20 @@ struct DeviceTable: ~Copyable {
 
     var bytes: Int { capacity * MemoryLayout<DeviceEntry>.stride + places * MemoryLayout<Place>.stride }
 
-    /// Multiplied, so that a key whose low bits are poor does no harm.
+    /// Hashes the key by multiplication, so that a key with poor low bits does no harm.
     private func hash(_ key: DeviceKey) -> UInt32 {
         UInt32(truncatingIfNeeded: (key.low &* 0x9e37_79b9_7f4a_7c15) &>> 32)
     }
 
-    /// Where a search begins.
+    /// Returns the place at which a search begins.
     private func home(_ hash: UInt32) -> Int {
         Int(truncatingIfNeeded: (UInt64(hash) &* UInt64(truncatingIfNeeded: places)) &>> 32)
     }
 
     private func after(_ place: Int) -> Int { place &+ 1 == places ? 0 : place &+ 1 }
 
-    /// Fetches what a search for the device looks at first, and the entry that one asked for a little earlier will find.
-    /// Returns the entry of one that was asked for earlier still.
+    /// Prefetches the first place of a search for the device, and the entry of a device that was prefetched a little
+    /// earlier. Returns the entry of the earliest device in the ring.
     @inline(__always)
     mutating func prefetch(_ key: DeviceKey) -> UInt32? {
         let hash = hash(key)
@@ -87,7 +87,7 @@ struct DeviceTable: ~Copyable {
         return guess(earliest)
     }
 
-    /// The entry that the search most likely finds.
+    /// Returns the entry that the search most likely finds.
     private func guess(_ hash: UInt32) -> UInt32? {
         var place = home(hash)
         while index[place].entry != DeliveryMachine.noSlot {
@@ -109,10 +109,10 @@ struct DeviceTable: ~Copyable {
         return nil
     }
 
-    /// The device's entry, a new one if need be. The owner never asks for more devices than there are places for.
+    /// Returns the device's entry, a new one if needed. The owner never asks for more devices than the capacity.
     mutating func findOrInsert(_ key: DeviceKey) -> UInt32 { find(key) ?? insert(key) }
 
-    /// A new entry for a device that has none.
+    /// Inserts an entry for a device that has none.
     mutating func insert(_ key: DeviceKey) -> UInt32 {
         let entry: UInt32
         if firstFree != DeliveryMachine.noSlot {
@@ -132,8 +132,8 @@ struct DeviceTable: ~Copyable {
         return entry
     }
 
-    /// An entry is idle: without items and presence. It goes after a few more have become so, when its place in the index
-    /// has arrived in the cache, unless it is in use again.
+    /// Retires an idle entry, without items and presence. The entry is removed after a few more have retired, because
+    /// its place in the index is in the cache by then. An entry that is in use again stays.
     mutating func retire(_ device: UInt32) {
         let entry = entries + Int(device)
         guard !entry.pointee.isRetiring else { return }
@@ -149,8 +149,7 @@ struct DeviceTable: ~Copyable {
         }
     }
 
-    /// Takes an entry out. Those behind it in the index that may stand in its place move up, so that no search ends
-    /// early.
+    /// Removes an entry. Places behind it in the index move up where they may, so that no search ends early.
     private mutating func remove(_ device: UInt32) {
         var gap = home(hash(entries[Int(device)].key))
         while index[gap].entry != device { gap = after(gap) }
@@ -173,20 +172,20 @@ struct DeviceTable: ~Copyable {
     }
 }
 
-/// What is known of where a device is.
+/// Presence of a device, as reported or presumed.
 public enum Presence: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case online
-    /// A device event said so.
+    /// A device event reported the device as offline.
     case offline
-    /// A receipt did not come in time.
+    /// A receipt didn't come in time.
     case presumedOffline
 }
 
-/// The moment a device's report is about. Reports of one moment count in the order of their records.
+/// Time of a device's report. Reports of the same time count in the order of their records.
 public struct ReportTime: Comparable, BitwiseCopyable, Sendable {
-    /// In milliseconds since the epoch; 0 when there was no report.
+    /// Milliseconds since the epoch; 0 when there was no report.
     public var milliseconds: Int64
-    /// The offset of the report's record; -1 when there was no report or its offset isn't known.
+    /// Offset of the report's record; -1 when there was no report or its offset isn't known.
     public var offset: Int64
 
     public init(milliseconds: Int64, offset: Int64) {
@@ -194,7 +193,7 @@ public struct ReportTime: Comparable, BitwiseCopyable, Sendable {
         self.offset = offset
     }
 
-    /// The time of a device that has reported nothing.
+    /// Time of a device that has reported nothing.
     public static let none = ReportTime(milliseconds: 0, offset: -1)
 
     public static func < (one: Self, other: Self) -> Bool {
@@ -202,13 +201,13 @@ public struct ReportTime: Comparable, BitwiseCopyable, Sendable {
     }
 }
 
-/// Presences of a bounded number of devices. Of those that are online the one heard of longest ago is forgotten first,
-/// as nothing is held for it; then of the others.
+/// Presences of a bounded number of devices. The online device heard of longest ago is forgotten first, because
+/// nothing is held for it. The other devices follow.
 struct PresenceTable: ~Copyable {
     struct Entry: BitwiseCopyable {
-        /// The time of the device's last report.
+        /// Time of the device's last report.
         var learned = ReportTime.none
-        /// The partition that brings the device's events.
+        /// Partition that brings the device's events.
         var partition: UInt16 = 0
         var presence = Presence.online
         var device = DeliveryMachine.noSlot
@@ -219,7 +218,7 @@ struct PresenceTable: ~Copyable {
     let capacity: Int
     private(set) var entries: [Entry] = []
     private var firstFree = DeliveryMachine.noSlot
-    /// The one heard of longest ago, and the one heard of last.
+    /// Ends of a list: the device heard of longest ago, and the device heard of last.
     private struct Ends {
         var oldest = DeliveryMachine.noSlot
         var newest = DeliveryMachine.noSlot
@@ -232,7 +231,7 @@ struct PresenceTable: ~Copyable {
 
     subscript(index: UInt32) -> Entry { entries[Int(index)] }
 
-    /// The device that gives way to one more; nil while there is room.
+    /// Presence that is forgotten for one more device; nil while there is room.
     var surplus: UInt32? {
         guard count >= capacity else { return nil }
         return online.oldest == DeliveryMachine.noSlot ? others.oldest : online.oldest
@@ -256,7 +255,7 @@ struct PresenceTable: ~Copyable {
         return index
     }
 
-    /// The presences that a partition brought, in no order.
+    /// Returns the presences that a partition brought, in no order.
     func indices(of partition: UInt16) -> [UInt32] {
         var found: [UInt32] = []
         for first in [online.oldest, others.oldest] {
@@ -296,7 +295,7 @@ struct PresenceTable: ~Copyable {
         setEnds(ends, of: index)
     }
 
-    /// The list that an entry is in, or belongs in.
+    /// Returns the list that an entry is in, or belongs in.
     private func ends(of index: UInt32) -> Ends {
         entries[Int(index)].presence == .online ? online : others
     }

@@ -2,19 +2,19 @@ import CPrefetch
 import SluiceModel
 import StreamScheduling
 
-/// Which devices may have items in the store that aren't in memory, with the partitions of those items: a set of (device,
-/// partition) over eight bytes an entry.
+/// Set of the devices that may have items only in the store, with the partitions of those items. An entry, (device,
+/// partition), takes eight bytes.
 ///
-/// A device that has such items is always found (no false negatives), but for what 60 bits of a hash can't tell apart: of
-/// ten million devices some two are taken for one with a probability of 4 in 100,000. A device that has none is taken for
-/// one that has with a probability of 10⁻¹¹, and costs a look into the store.
+/// A device with such items is always found (no false negatives), unless 60 bits of a hash can't tell two devices
+/// apart. Among ten million devices, some two are confused with a probability of 4 in 100,000. A device without such
+/// items is found with a probability of 10⁻¹¹, and costs a look into the store.
 ///
-/// The set is split over segments by a part of the device's hash. Each is a hash table with linear probing that grows by an
-/// eighth at a time, so that entries stay between 0.62 and 0.7 of the places and no growth takes much time or room: ten
-/// million devices take 115 to 130 MB. An entry holds the hash that its place follows from, so that growth and removal
-/// need nothing else. A search begins with a cache line, and so looks at one, seldom at two.
+/// The set is split into segments by a part of the device's hash. A segment is a hash table with linear probing. A
+/// segment grows by an eighth at a time, so that entries fill 0.62 to 0.7 of the places. No growth therefore takes
+/// much time or room: ten million devices take 115 to 130 MB. An entry holds the hash that determines its place, so
+/// that growth and removal need nothing else. A search begins with a cache line, and so reads one line, seldom two.
 public struct EvictedDevices: ~Copyable {
-    /// Words: 48 bits of the device's hash, never 0, and the partition. A word of 0 is a free place.
+    /// Words of 48 bits of the device's hash, never 0, and the partition. A word of 0 is a free place.
     private struct Segment: BitwiseCopyable {
         var words: UnsafeMutablePointer<UInt64>?
         var places: UInt32 = 0
@@ -24,15 +24,15 @@ public struct EvictedDevices: ~Copyable {
     private let segments: UnsafeMutablePointer<Segment>
     private let segmentCount: Int
     private let segmentShift: UInt64
-    /// Entries; what is not known during a scan isn't counted.
+    /// Entries in the set; items that a scan hasn't found yet don't count.
     public private(set) var count = 0
     private var places = 0
-    /// Partitions of which it isn't known yet what the store has.
+    /// Partitions whose scan of the store has not finished.
     private var scanned: [UInt16] = []
 
     public init() { self.init(segmentBits: 12) }
 
-    /// With 2^`segmentBits` segments.
+    /// Creates a set with 2^`segmentBits` segments.
     init(segmentBits: Int) {
         segmentCount = 1 << segmentBits
         segmentShift = UInt64(64 - segmentBits)
@@ -45,34 +45,35 @@ public struct EvictedDevices: ~Copyable {
         segments.deallocate()
     }
 
-    /// No device has items in the store alone.
+    /// True when no device has items only in the store.
     public var isEmpty: Bool { count == 0 && scanned.isEmpty }
 
-    /// The memory that it takes. While a segment grows it is the new one's more.
+    /// Memory in bytes, except the new table of a segment that is growing.
     public var bytes: Int {
         segmentCount * MemoryLayout<Segment>.stride + places * MemoryLayout<UInt64>.stride
     }
 
     // MARK: Places
 
-    /// The segment, and the hash in an entry's place in a word.
+    /// Returns the device's segment, and the hash of its entries.
     @inline(__always)
     private func split(_ device: DeviceKey) -> (segment: UnsafeMutablePointer<Segment>, hash: UInt64) {
-        // Mixed, so that keys of which one half is poor do no harm.
+        // Mixes both halves, so that a key with one poor half does no harm.
         let high = device.high &* 0x9e37_79b9_7f4a_7c15
         let hash = (device.low ^ high) & 0xFFFF_FFFF_FFFF
-        // A shift by 64 gives 0.
+        // A shift by 64 yields 0.
         return (segments + Int(truncatingIfNeeded: high >> segmentShift), max(1, hash))
     }
 
-    /// Where a search begins: the first place of a line, of which all that are free come last.
+    /// Returns the place at which a search begins: the first place of a line. The free places of a line come last.
     @inline(__always)
     private static func home(_ hash: UInt64, _ places: UInt32) -> UInt32 {
         let spread = (hash &* 0xd6e8_feb8_6659_fd93) &>> 32
         return UInt32(truncatingIfNeeded: (spread &* UInt64(places &>> 3)) &>> 32) &<< 3
     }
 
-    /// Whether the hash is in a line. Without a branch for each place, as which it would be can't be foretold.
+    /// Returns true when the hash is in a line. Has no branch for each place, because the branch couldn't be
+    /// predicted.
     @inline(__always)
     private static func isIn(_ line: UnsafeMutablePointer<UInt64>, _ hash: UInt64) -> Bool {
         var found: UInt64 = 0
@@ -92,7 +93,7 @@ public struct EvictedDevices: ~Copyable {
 
     // MARK: Asking
 
-    /// Fetches what a question about the device will look at.
+    /// Prefetches the line that a search for the device reads first.
     @inline(__always)
     public func prefetch(_ device: DeviceKey) {
         let (segment, hash) = split(device)
@@ -100,7 +101,7 @@ public struct EvictedDevices: ~Copyable {
         sluice_prefetch(words + Int(Self.home(hash, segment.pointee.places)))
     }
 
-    /// Whether the device may have items in the store alone, of whatever partition.
+    /// Returns true when the device may have items only in the store, in any partition.
     @inline(__always)
     public func contains(_ device: DeviceKey) -> Bool {
         guard scanned.isEmpty else { return true }
@@ -117,7 +118,7 @@ public struct EvictedDevices: ~Copyable {
         }
     }
 
-    /// Calls with each partition of which the device may have items in the store alone, once, in no order.
+    /// Calls `body` with each partition in which the device may have items only in the store, once, in no order.
     @inline(__always)
     public func forEachPartition(of device: DeviceKey, _ body: (UInt16) -> Void) {
         for partition in scanned { body(partition) }
@@ -134,7 +135,7 @@ public struct EvictedDevices: ~Copyable {
         }
     }
 
-    /// The least such partition from `least` on: for going through them while they change.
+    /// Returns the lowest such partition from `least` on, for iterating while the partitions change.
     public func partition(of device: DeviceKey, from least: UInt16 = 0) -> UInt16? {
         var found: UInt16?
         forEachPartition(of: device) { partition in
@@ -145,7 +146,7 @@ public struct EvictedDevices: ~Copyable {
 
     // MARK: Changing
 
-    /// The device has items of the partition in the store alone. Again: nothing changes.
+    /// Records that the device has items of the partition only in the store. A repeated call changes nothing.
     public mutating func insert(_ device: DeviceKey, _ partition: UInt16) {
         let (segment, hash) = split(device)
         let word = hash << 16 | UInt64(partition)
@@ -164,7 +165,7 @@ public struct EvictedDevices: ~Copyable {
         count += 1
     }
 
-    /// The device has no items of the partition in the store alone any more.
+    /// Records that the device has no items of the partition only in the store any more.
     public mutating func remove(_ device: DeviceKey, _ partition: UInt16) {
         let (segment, hash) = split(device)
         guard let place = find(hash << 16 | UInt64(partition), segment) else { return }
@@ -172,7 +173,7 @@ public struct EvictedDevices: ~Copyable {
         shrink(segment)
     }
 
-    /// The partition is gone: forgets what it brought, and a scan of it. The whole set is looked through.
+    /// Removes all entries of a revoked partition, and ends its scan. Searches the whole set.
     public mutating func removeAll(partition: UInt16) {
         endScan(partition)
         guard count > 0 else { return }
@@ -182,7 +183,7 @@ public struct EvictedDevices: ~Copyable {
             var place: UInt32 = 0
             while place < segment.pointee.places {
                 let word = words[Int(place)]
-                // What moves into the gap is looked at next.
+                // The entry that moves into the gap is checked next.
                 if word != 0, UInt16(truncatingIfNeeded: word) == partition {
                     close(place, segment)
                 } else {
@@ -193,19 +194,19 @@ public struct EvictedDevices: ~Copyable {
         }
     }
 
-    /// Between ``beginScan(_:)`` and ``endScan(_:)``.
+    /// Returns true between ``beginScan(_:)`` and ``endScan(_:)``.
     public func isScanned(_ partition: UInt16) -> Bool { scanned.contains(partition) }
 
     /// Partitions whose scan hasn't ended.
     public var scansUnderWay: Int { scanned.count }
 
-    /// It is unknown what the store has of the partition: until ``endScan(_:)`` any device may have items of it. Insertions
-    /// and removals go on meanwhile.
+    /// Begins a partition's scan: until ``endScan(_:)`` any device may have items of it. Insertions and removals are
+    /// allowed meanwhile.
     public mutating func beginScan(_ partition: UInt16) {
         if !scanned.contains(partition) { scanned.append(partition) }
     }
 
-    /// All that the store has of the partition has been inserted.
+    /// Ends a partition's scan because all of its stored items have been inserted.
     public mutating func endScan(_ partition: UInt16) {
         scanned.removeAll { $0 == partition }
     }
@@ -223,7 +224,7 @@ public struct EvictedDevices: ~Copyable {
         return nil
     }
 
-    /// Takes an entry out. Those behind it that may stand in its place move up, so that no search ends early.
+    /// Removes an entry. Entries behind it move up where they may, so that no search ends early.
     private mutating func close(_ place: UInt32, _ segment: UnsafeMutablePointer<Segment>) {
         let (words, places) = (segment.pointee.words!, segment.pointee.places)
         var gap = place
@@ -243,7 +244,7 @@ public struct EvictedDevices: ~Copyable {
         count -= 1
     }
 
-    /// Gives room back when little of it is used.
+    /// Frees room when little of it is used.
     private mutating func shrink(_ segment: UnsafeMutablePointer<Segment>) {
         let (count, places) = (segment.pointee.count, segment.pointee.places)
         if count == 0 {
@@ -251,7 +252,7 @@ public struct EvictedDevices: ~Copyable {
             segment.pointee = Segment()
             self.places -= Int(places)
         } else if places > 64, count < places / 4 {
-            // Half full, so that it isn't soon to grow again.
+            // Half full, so that the segment doesn't have to grow again soon.
             resize(segment, 8 * (count / 4 + 1))
         }
     }

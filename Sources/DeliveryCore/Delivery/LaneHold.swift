@@ -1,28 +1,29 @@
 import StreamScheduling
 
-/// A server's wish to be left alone for a while (503 with `Retry-After`), of one lane.
+/// Hold of one lane, because a server asked for a pause (503 with `Retry-After`).
 ///
 ///     none ── asked ──▶ urgent only ── asked again, for a later push of priority 10 ──▶ total
 ///      ▲                     │                                                    │
 ///      └───── a push was accepted, or the time is over ───────────────────────────┘
 ///
-/// Meanwhile single pushes of any priority are probes: the first after a second, the others ever more seldom.
+/// During the hold, single pushes of any priority are probes: the first after a second, the others at growing
+/// intervals.
 struct LaneHold: BitwiseCopyable {
-    /// When the hold ends, in nanoseconds of the monotonic clock; 0: there is none.
+    /// End of the hold, in nanoseconds of the monotonic clock; 0 when there is none.
     var until: UInt64 = 0
-    /// When the hold began, in nanoseconds of the monotonic clock.
+    /// Start of the hold, in nanoseconds of the monotonic clock.
     var begin: UInt64 = 0
-    /// Also pushes of priority 10 wait.
+    /// True when pushes of priority 10 wait as well.
     var isTotal = false
-    /// When the next probe may leave, in nanoseconds of the monotonic clock.
+    /// Time of the next probe, in nanoseconds of the monotonic clock.
     var nextProbe: UInt64 = 0
     /// Probes that have left.
     var probes: UInt32 = 0
 
-    /// The pause before the next probe, in milliseconds.
+    /// Pause before the next probe, in milliseconds.
     var pause: Int64 { ExponentialBackoff.configuration.window(attempt: probes + 1) }
 
-    /// Answers so soon after the hold began are to pushes of before, in nanoseconds.
+    /// Time after the hold's start in which answers belong to earlier pushes, in nanoseconds.
     static let grace: UInt64 = 500_000_000
 }
 
@@ -37,7 +38,7 @@ public enum LaneGate: Sendable, Equatable {
 }
 
 extension DeliveryMachine {
-    /// Pushes of a lane that may leave now.
+    /// Returns the pushes of a lane that may leave now.
     public func laneGate(_ lane: UInt16, at now: DeliveryTime) -> LaneGate {
         guard heldLanes > 0, Int(lane) < laneHolds.count else { return .open }
         let hold = laneHolds[Int(lane)]
@@ -46,14 +47,14 @@ extension DeliveryMachine {
         return hold.isTotal ? .closed : .urgentOnly
     }
 
-    /// A push has left through ``LaneGate/probe``.
+    /// Records that a push has left through ``LaneGate/probe``.
     public mutating func probed(_ lane: UInt16, at now: DeliveryTime) {
         guard Int(lane) < laneHolds.count else { return }
         laneHolds[Int(lane)].probes += 1
         laneHolds[Int(lane)].nextProbe = now.monotonic(inMilliseconds: laneHolds[Int(lane)].pause)
     }
 
-    /// The server has asked to be left alone.
+    /// Holds the lane because the server has asked for a pause.
     mutating func hold(_ lane: UInt16, milliseconds: Int64, isUrgent: Bool, at now: DeliveryTime) {
         var hold = laneHolds[Int(lane)]
         if hold.until > now.monotonicNanoseconds {
@@ -81,7 +82,8 @@ extension DeliveryMachine {
         }
     }
 
-    /// When a lane may send more than now, in nanoseconds of the monotonic clock; `.max`: no lane is held.
+    /// Returns when a lane may send more than now, in nanoseconds of the monotonic clock; `.max` when no lane is
+    /// held.
     func nextLaneWake(after now: DeliveryTime) -> UInt64 {
         var wake = UInt64.max
         for hold in laneHolds where hold.until != 0 {

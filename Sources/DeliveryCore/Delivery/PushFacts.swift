@@ -1,31 +1,31 @@
 import SluiceModel
 
-/// What the delivery machine knows of a push. Everything else of the job stays with the owner, by slot.
+/// Facts of a push that the delivery machine needs. The owner keeps the rest of the job, by slot.
 public struct PushFacts: Equatable, Sendable {
     public var device: DeviceKey
-    /// Of the collapse identifier; 0 where the push has none, and its identity is its `apns-id` then.
+    /// Hash of the collapse identifier; 0 when the push has none, and its `apns-id` is its identity.
     public var collapseKey: UInt64
-    /// Of the `apns-id`.
+    /// Hash of the `apns-id`.
     public var notificationKey: UInt64
-    /// The owner's number of the `apns-topic`; it belongs to one lane.
+    /// Owner's number of the `apns-topic`; a topic belongs to one lane.
     public var topic: UInt16
-    /// The owner's number of the credential's pool.
+    /// Owner's number of the credential's pool.
     public var lane: UInt16
-    /// The owner's number of the Kafka partition.
+    /// Owner's number of the Kafka partition.
     public var partition: UInt16
     public var offset: Int64
-    /// Nothing is sent from this moment on, in milliseconds since the epoch; `.max` where the job gives none.
+    /// Time from which on nothing is sent, in milliseconds since the epoch; `.max` when the job has none.
     public var expirationMilliseconds: Int64
-    /// `apns-expiration: 0`: APNs makes one attempt and never stores it.
+    /// True for `apns-expiration: 0`: APNs makes one attempt and never stores the push.
     public var isOnce: Bool
-    /// Not before this moment, in milliseconds since the epoch; 0 = at once.
+    /// Earliest time of sending, in milliseconds since the epoch; 0 for at once.
     public var deliverAtMilliseconds: Int64
     public var createdMilliseconds: Int64
-    /// When the app registered the device token; `.min` where unknown.
+    /// Time at which the app registered the device token, in milliseconds since the epoch; `.min` when unknown.
     public var registeredAtMilliseconds: Int64
-    /// How long a receipt may take under ``DeliveryMode/confirm``.
+    /// Time that a receipt may take under ``DeliveryMode/confirm``, in seconds.
     public var receiptTimeoutSeconds: UInt32
-    /// How long it waits for a successor before it is sent. Of no effect without a collapse identifier.
+    /// Time that the push waits for a successor, in milliseconds. It has no effect without a collapse identifier.
     public var coalesceWindowMilliseconds: UInt32
     public var priority: Priority
     public var delivery: DeliveryMode
@@ -60,31 +60,33 @@ public struct PushFacts: Equatable, Sendable {
     }
 }
 
-/// What has become of an item so far: what a store keeps beside the job, and what travels between shards.
+/// Progress of an item so far. A store keeps it beside the job, and it moves between shards.
 public struct ItemProgress: Equatable, BitwiseCopyable, Sendable {
     /// Attempts that APNs answered or may have seen.
     public var attempts: UInt16 = 0
-    /// Of those, the failures since it was last accepted that count towards the maximum of attempts.
+    /// Failures since APNs last accepted the item that count towards the maximum of attempts; part of ``attempts``.
     public var failures: UInt16 = 0
-    /// Milliseconds since the epoch; 0 = never sent.
+    /// Time of the first attempt, in milliseconds since the epoch; 0 when never sent.
     public var firstSentMilliseconds: Int64 = 0
-    /// When the expiration is, as it was capped when the job came in.
+    /// Expiration in milliseconds since the epoch, as capped when the job arrived.
     public var expiryMilliseconds: Int64 = .max
-    /// APNs has accepted it, and its receipt is awaited.
+    /// True when APNs has accepted the item, and its receipt is awaited.
     public var isAccepted = false
-    /// The offset counts as complete: the item is durable in the store.
+    /// True when the offset counts as complete: the item is durable in the store.
     public var isOffsetDone = false
-    /// The store has it, or was asked to take it.
+    /// True when the store has the item, or was asked to keep it.
     public var isStored = false
-    /// Of the last time that the store was asked; grows over all items of a machine.
+    /// Version of the store's last request for this item; it grows over all items of a machine.
     public var storeVersion: UInt64 = 0
-    /// How it waits, when it comes from or goes to the store.
+    /// Kind of the wait, when the item is restored from or handed to the store.
     public var wait = Wait.none
-    /// When that wait ends, in milliseconds since the epoch; 0: by no clock.
+    /// End of that wait, in milliseconds since the epoch; 0 when no clock ends it.
     public var wakeMilliseconds: Int64 = 0
-    /// When the store has to bring it back, in milliseconds since the epoch: at the end of its wait, or when it expires.
+    /// Time at which the store has to bring the item back, in milliseconds since the epoch. It is the end of the
+    /// item's wait or life.
     public var dueMilliseconds: Int64 = .max
-    /// Not before this moment of the monotonic clock: for another shard of this process, of no meaning in a store.
+    /// Earliest time of the next attempt, on the monotonic clock. Only for another shard of this process, not for a
+    /// store.
     public var notBeforeNanoseconds: UInt64 = 0
 
     public init() {}
@@ -92,10 +94,10 @@ public struct ItemProgress: Equatable, BitwiseCopyable, Sendable {
     public typealias Wait = StoredPush.Wait
 }
 
-/// Where a cancel or device event stands in Kafka. It has no effect on what came after it there, as it may be read
-/// once more after a restart.
+/// Position of a cancel or device event in Kafka. The event has no effect on later records there, because it may be
+/// read again after a restart.
 public struct RecordOrigin: Equatable, BitwiseCopyable, Sendable {
-    /// The owner's number of the Kafka partition.
+    /// Owner's number of the Kafka partition.
     public var partition: UInt16
     public var offset: Int64
 
@@ -105,7 +107,7 @@ public struct RecordOrigin: Equatable, BitwiseCopyable, Sendable {
     }
 }
 
-/// What the owner may want to know of an item, until it releases the slot.
+/// State of an item for its owner, until the owner releases the slot.
 public struct ItemInfo: Equatable, Sendable {
     public var state: ItemState
     public var progress: ItemProgress
@@ -121,23 +123,26 @@ public struct ReplacedPush: Equatable, Sendable {
     public var offset: Int64
 }
 
-/// What became of a push that was handed in.
+/// Result of handing in a push.
 public enum Admission: Equatable, Sendable {
-    /// It has this slot. The owner keeps the job there.
+    /// The push has this slot. The owner keeps the job there.
     case placed(UInt32)
-    /// It took the place of an older push of its identity, whose job the owner still has under the slot: that one
-    /// ended as `superseded`, and the new job goes there. An action follows that ends the new one when it has expired.
+    /// The push replaced an older push of its identity, whose job the owner still has under the slot. The older push
+    /// ended as `superseded`, and the new job belongs in the slot. An action follows that ends the new push when it
+    /// has expired.
     case replaced(UInt32, ReplacedPush)
-    /// The slot holds a newer push of its identity, as happens when Kafka repeats records after a restart: the push
-    /// ended as `superseded` by the slot's, and isn't kept.
+    /// The slot holds a newer push of its identity, as when Kafka repeats records after a restart. The handed-in push
+    /// ended as `superseded` by that push, and isn't kept.
     case obsolete(by: UInt32)
-    /// The slot holds this very record, restored from the store. When it is durable there, its offset is complete.
+    /// The slot holds the same record, restored from the store. When the record is durable there, its offset is
+    /// complete.
     case repeated(UInt32, isDurable: Bool)
-    /// As many pushes are pending for its device as may be: it ended as `undeliverable` (``OutcomeCause/deviceLimit``).
+    /// The push ended as `undeliverable` (``OutcomeCause/deviceLimit``), because its device has as many pending
+    /// pushes as it may.
     case deviceFull
-    /// It ended as `expired`, and nothing older of its identity was here.
+    /// The push ended as `expired`, and no older push of its identity was here.
     case expired
-    /// There is no slot for it; nothing has changed.
+    /// There is no slot for the push; nothing has changed.
     case full
 }
 
@@ -145,11 +150,12 @@ public enum Admission: Equatable, Sendable {
 public struct AttemptAnswer: Equatable, Sendable {
     public var `class`: ReasonClass
     public var reason: Reason
-    /// With 410: since when APNs has known that the token is invalid, in milliseconds since the epoch.
+    /// With 410: time since which APNs has known that the token is invalid, in milliseconds since the epoch; nil
+    /// otherwise.
     public var invalidSinceMilliseconds: Int64?
-    /// 0 where the answer has none.
+    /// Wait that the answer asks for, in milliseconds; 0 when it has none.
     public var retryAfterMilliseconds: Int64
-    /// The connection is no good for the item, and there is no other yet: even a first repetition waits.
+    /// True when the connection can't serve the item, and there is no other yet: even a first retry waits.
     public var mustWait: Bool
 
     public init(
@@ -164,7 +170,7 @@ public struct AttemptAnswer: Equatable, Sendable {
     }
 }
 
-/// What a cancel names.
+/// Items that a cancel names.
 public enum CancelTarget: Equatable, Sendable {
     /// A collapse identifier, under one topic or under all.
     case collapseKey(UInt64, topic: UInt16?)
@@ -172,11 +178,11 @@ public enum CancelTarget: Equatable, Sendable {
     case notificationKey(UInt64)
 }
 
-/// What a cancel found; nothing at all when both are 0.
+/// Result of a cancel; it found nothing when both counts are 0.
 public struct CancelResult: Equatable, Sendable {
     /// Items that were withdrawn.
     public var cancelled = 0
-    /// Items in flight: what APNs has can't be called back. Should their attempt fail, it was their last.
+    /// Items in flight: a request to APNs can't be called back. If their attempt fails, it was their last.
     public var tooLate = 0
 
     public init(cancelled: Int = 0, tooLate: Int = 0) {

@@ -1,14 +1,16 @@
 import SluiceModel
 
-/// Stops the pushes of one topic while APNs refuses its credential or the topic itself, or takes most of its device tokens
-/// for wrong, so that they wait for a person instead of failing one by one.
+/// Stops the pushes of one topic while APNs refuses its credential or the topic itself. It also stops them while APNs
+/// takes most of the topic's device tokens for wrong. The pushes then wait for a person instead of failing one by
+/// one.
 ///
-/// A wrong environment or topic has every token answered as wrong (`BadDeviceToken`, `DeviceTokenNotForTopic`). The topic
-/// stops when more than half of about the last hundred answers say so, or all of the first twenty.
+/// With a wrong environment or topic, every token is answered as wrong (`BadDeviceToken`, `DeviceTokenNotForTopic`).
+/// The topic stops when more than half of about the last hundred answers are such, or all of the first twenty.
 ///
-///     closed ── a configuration answer ──▶ open ── after a growing pause ──▶ probing (one push) ── any other answer ──▶ closed
-///                                           ▲                                   │
-///                                           └────── a configuration answer ─────┘
+///     closed ── a configuration answer ──▶ open ── after a growing pause ──▶ probing (one push)
+///        ▲                                  ▲                                   │
+///        │                                  └────── a configuration answer ─────┤
+///        └───────────────────────── an answer that recovers ────────────────────┘
 package struct TopicCircuit: BitwiseCopyable {
     package enum State: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         case closed
@@ -17,29 +19,29 @@ package struct TopicCircuit: BitwiseCopyable {
     }
 
     var state = State.closed
-    /// Configuration answers to a probe in a row, and the first.
+    /// Failures in a row: the first configuration answer, and those to probes.
     var failures: UInt32 = 0
-    /// When an open one lets a probe go.
+    /// Time at which an open circuit lets a probe go, in nanoseconds of the monotonic clock.
     var until: UInt64 = 0
-    /// The push that goes first.
+    /// Slot of the probe; ``DeliveryMachine/noSlot`` when there is none.
     var probe = DeliveryMachine.noSlot
-    /// Items that wait for it to close.
+    /// Items that wait for the circuit to close.
     var parked = ItemList()
     /// Lane of the topic's last push; `.max` before the first.
     var lane = UInt16.max
-    /// How often the store was asked for a probe since the last push that failed.
+    /// Requests to the store for a probe since the last push that failed.
     var asked: UInt32 = 0
-    /// Why it is open.
+    /// Cause for which the circuit is open.
     var fault = TopicFault.refusal
-    /// Answers that judged a device token, halved at 200; and those of them that took the token for wrong.
+    /// Answers that judged a device token, halved at 200; `suspects` counts those that took the token for wrong.
     private var answers: UInt32 = 0
     private var suspects: UInt32 = 0
 
-    /// All answers so far speak of wrong tokens from so many on.
+    /// Least number of answers, all with wrong tokens, at which the topic stops.
     private static let leastOfAll: UInt32 = 20
     private static let leastOfRecent: UInt32 = 50
 
-    /// APNs took a token for right: it accepted the push, or knew that the token is no longer valid.
+    /// Counts a token that APNs took for right: it accepted the push, or knew that the token is no longer valid.
     @inline(__always)
     mutating func noteAnswer() {
         answers &+= 1
@@ -48,7 +50,8 @@ package struct TopicCircuit: BitwiseCopyable {
         suspects /= 2
     }
 
-    /// APNs took a token for wrong. True when it does so with most: the push then waits with the topic.
+    /// Counts a token that APNs took for wrong. Returns true when most tokens are such: the push then waits with the
+    /// topic.
     mutating func noteSuspect() -> Bool {
         suspects += 1
         noteAnswer()
@@ -57,8 +60,9 @@ package struct TopicCircuit: BitwiseCopyable {
             || suspects > Self.leastOfRecent && suspects * 2 > answers
     }
 
-    /// Whether the answer to a push shows that what the circuit is open for is over. What a server in trouble answers says
-    /// nothing about the credential. Good tokens among wrong ones are always in flight: then the probe's answer counts alone.
+    /// Returns true when the answer to a push shows that the circuit's fault is over. The answer of a server in
+    /// trouble reports nothing about the credential. With wrong tokens, pushes for good tokens are always in flight,
+    /// so that only the probe's answer counts.
     func recovers(after answer: AttemptAnswer, isProbe: Bool) -> Bool {
         switch fault {
         case .refusal:
@@ -73,7 +77,7 @@ package struct TopicCircuit: BitwiseCopyable {
     }
 }
 
-/// Why a topic stops.
+/// Cause for which a topic stops.
 public enum TopicFault: UInt8, BitwiseCopyable, Sendable, Equatable {
     /// APNs refuses the credential or the topic.
     case refusal
@@ -86,7 +90,8 @@ extension DeliveryMachine {
         Int(topic) < circuits.count ? circuits[Int(topic)].state : .closed
     }
 
-    /// Whether the item may go as far as its topic is concerned. The first that asks while it probes is the probe.
+    /// Returns true when the item's topic lets the item go. While the circuit probes, the first item that asks is the
+    /// probe.
     mutating func circuitLets(_ slot: UInt32) -> Bool {
         let topic = Int(items[Int(slot)].topic)
         switch circuits[topic].state {
@@ -104,13 +109,14 @@ extension DeliveryMachine {
         store(slot, at: now)
     }
 
-    /// An item goes where nothing is learned of its topic: the next one is the probe.
+    /// Releases the probe because the item leaves without an answer for its topic: the next item is the probe.
     mutating func probeLeft(_ slot: UInt32) {
         let topic = Int(items[Int(slot)].topic)
         if circuits[topic].probe == slot { circuits[topic].probe = Self.noSlot }
     }
 
-    /// APNs blamed the credential or topic for this item's request, or takes most of the topic's tokens for wrong.
+    /// Opens the circuit. APNs blamed the credential or topic for this request, or takes most of the topic's tokens
+    /// for wrong.
     mutating func circuitFailed(_ slot: UInt32, _ fault: TopicFault, at now: DeliveryTime) {
         let topic = Int(items[Int(slot)].topic)
         let wasClosed = circuits[topic].state == .closed
@@ -130,7 +136,7 @@ extension DeliveryMachine {
         parked(topic: UInt16(topic))
     }
 
-    /// APNs answered a request of the topic without blaming it: all that waited goes on.
+    /// Closes the circuit because APNs answered without blaming the topic: all waiting items go on.
     mutating func circuitRecovered(topic: UInt16, at now: DeliveryTime) {
         guard circuits[Int(topic)].state != .closed else { return }
         circuits[Int(topic)].state = .closed
@@ -140,7 +146,7 @@ extension DeliveryMachine {
         openCircuits -= 1
         actions.append(.recovered(topic: topic))
         resumed(topic: topic)
-        // Only those that are here now: one that is placed may come to wait for something else, but not for this.
+        // Only the items that are parked now: a placed item may wait for another cause, but not for the topic.
         while circuits[Int(topic)].parked.count > 0 {
             let slot = circuits[Int(topic)].parked.first
             withdraw(slot)
@@ -148,19 +154,19 @@ extension DeliveryMachine {
         }
     }
 
-    /// Lets probes go whose time has come.
+    /// Releases the probes whose time has come.
     mutating func advanceCircuits(at now: DeliveryTime) {
         for topic in circuits.indices where circuits[topic].state != .closed {
             if circuits[topic].state == .open {
                 guard circuits[topic].until <= now.monotonicNanoseconds else { continue }
                 circuits[topic].state = .probing
             }
-            // Each pass takes one from the list: what is placed elsewhere isn't the probe.
+            // Each pass takes one item from the list: an item that is placed elsewhere isn't the probe.
             while circuits[topic].state == .probing, circuits[topic].probe == Self.noSlot,
                 circuits[topic].parked.count > 0
             {
                 let slot = nextProbe(topic)
-                // Behind many wrong tokens a good push may be in the store.
+                // A good push may be in the store behind many wrong tokens.
                 if circuits[topic].fault == .tokens, items[Int(slot)].attempts > 0 {
                     askForProbe(topic, at: now)
                 }
@@ -173,11 +179,11 @@ extension DeliveryMachine {
         }
     }
 
-    /// Has the store bring a few of the topic's pushes, now and then: none is in memory.
+    /// Requests a few of the topic's pushes from the store, at intervals, because none is in memory.
     private mutating func askForProbe(_ topic: Int, at now: DeliveryTime) {
         guard limits.storeIsDurable, circuits[topic].until <= now.monotonicNanoseconds else { return }
         circuits[topic].asked += 1
-        // The store may have none, and looks through all that is due to find that out.
+        // The store may have none, and has to search all due items to find out.
         let pause = limits.retry.configuration.wait(attempt: circuits[topic].failures, using: &generator)
         let times = Int64(min(circuits[topic].asked, Self.mostPauses))
         circuits[topic].until = now.monotonic(inMilliseconds: pause * times)
@@ -186,7 +192,7 @@ extension DeliveryMachine {
 
     // MARK: In the store
 
-    /// The topic's pushes wait for what no clock ends.
+    /// Returns true when the topic's pushes wait for a cause that no clock ends.
     func isParked(_ topic: UInt16) -> Bool {
         circuits[Int(topic)].state != .closed || isStalled(circuits[Int(topic)].lane)
     }
@@ -199,8 +205,8 @@ extension DeliveryMachine {
         if limits.storeIsDurable, !isParked(topic) { actions.append(.resumed(topic: topic)) }
     }
 
-    /// The parked push that probes next. Behind many wrong tokens a good push would wait for hours, so every other probe is
-    /// the newest push that was never tried.
+    /// Returns the parked push that probes next. Behind many wrong tokens a good push would wait for hours. Every
+    /// other probe is therefore the newest push that was never tried.
     private func nextProbe(_ topic: Int) -> UInt32 {
         let circuit = circuits[topic]
         guard circuit.fault == .tokens, circuit.failures % 2 == 1 else { return circuit.parked.first }
@@ -213,10 +219,10 @@ extension DeliveryMachine {
     }
 
     private static let probesLookedAt = 64
-    /// Longest time between two questions to a store that has no probe, in pauses of the back-off.
+    /// Longest time between two requests to a store that has no probe, in pauses of the back-off.
     private static let mostPauses: UInt32 = 20
 
-    /// When a circuit has something to do; `.max` when none has.
+    /// Time at which a circuit next has work; `.max` when none has.
     var nextCircuitWake: UInt64 {
         var wake = UInt64.max
         for circuit in circuits where circuit.state != .closed && circuit.probe == Self.noSlot {

@@ -2,13 +2,15 @@ extension IntakeGate {
     public struct Limits: Sendable, Equatable {
         /// Jobs taken and not finished, at least 1.
         public var jobs: Int
-        /// Likewise in bytes, at least 1.
+        /// Bytes of jobs taken and not finished, at least 1.
         public var bytes: Int
-        /// Part of either limit that the long-held jobs of one partition may take, 0…1. At 1 none is paused alone.
+        /// Part of either limit that the long-held jobs of one partition may take, 0…1. At 1 no partition is paused
+        /// alone.
         public var partitionShare: Double
-        /// A job is long-held after so many nanoseconds, and counted as such after at most twice as many.
+        /// Nanoseconds after which a job is long-held. The gate counts the job as long-held after at most twice as
+        /// many.
         public var longHold: UInt64
-        /// At the limit for so many nanoseconds: pause.
+        /// Nanoseconds at the limit after which all partitions are paused.
         public var stall: UInt64
 
         public init(
@@ -23,14 +25,14 @@ extension IntakeGate {
         }
     }
 
-    /// Why a partition is paused.
+    /// Reasons of a partition's pause.
     public struct Reason: OptionSet, Sendable, Hashable {
         public let rawValue: UInt8
         public init(rawValue: UInt8) { self.rawValue = rawValue }
 
         /// The worker is at its limit of jobs or bytes.
         public static let limit = Reason(rawValue: 1)
-        /// An old job holds the partition's watermark, and its window of offsets is full.
+        /// An old job holds the partition's watermark, and the partition's window of offsets is full.
         public static let window = Reason(rawValue: 2)
         /// The partition's long-held jobs take more than one partition's share of the limit.
         public static let share = Reason(rawValue: 4)
@@ -38,7 +40,7 @@ extension IntakeGate {
         public static let store = Reason(rawValue: 8)
     }
 
-    /// What to do; in the order of ``nextAction()``.
+    /// Orders to the owner, in the order of ``nextAction()``.
     public enum Action: Sendable, Equatable {
         case pause(Int, Reason)
         case resume(Int)
@@ -59,8 +61,9 @@ extension IntakeGate {
             bytes += other.bytes
         }
 
-        /// Never below zero, and without jobs there are no bytes: parts of a partition's load are known by estimate.
-        /// - Returns: what it took off.
+        /// Subtracts a load. The result is never below zero and has no bytes without jobs, because parts of a
+        /// partition's load are estimates.
+        /// - Returns: the load that was taken off.
         @discardableResult
         mutating func subtract(_ other: Load) -> Load {
             let before = self

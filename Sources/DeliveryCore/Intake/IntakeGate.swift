@@ -1,41 +1,42 @@
-/// How much of Kafka a worker takes in: it counts the jobs that are taken and not finished, and says which
-/// partitions to pause and to resume.
+/// Decides how much a worker takes in from Kafka. The gate counts the jobs that are taken and not finished, and decides
+/// which partitions to pause and to resume.
 ///
-/// A partition is paused for one or more of these reasons (``Reason``):
-/// - *limit*: the worker holds as many jobs or bytes as it may. It first only stops polling, because a pause throws
-///   away what the consumer has fetched ahead; all partitions are paused when nothing has become free for a while.
-///   They resume at half.
-/// - *share*: one partition's jobs are held for long and take more than their share of the limit, while others have
-///   work: it is paused alone, until its jobs are down to half of the share.
-/// - *window*: its ``OffsetTracker`` has no room.
-/// - *store*: the owner says so, of all.
+/// A partition is paused for one or more of the reasons below (``Reason``).
+/// - *limit*: the worker holds as many jobs or bytes as it may. At first the worker only stops polling, because a pause
+///   discards what the consumer has fetched ahead. All partitions are paused when nothing has become free for
+///   ``Limits/stall``. They resume at half of the limit.
+/// - *share*: long-held jobs of one partition take more than their share of the limit, while other partitions have
+///   work. The partition is paused alone, until its jobs are down to half of the share.
+/// - *window*: the partition's ``OffsetTracker`` has no room.
+/// - *store*: the owner holds all partitions.
 ///
-/// Per partition a pause and a resume alternate strictly, whatever the reasons do. The limit is passed by less than
-/// one batch of records.
+/// A partition's pauses and resumes alternate strictly, whatever the reasons do. The limit is exceeded by less than one
+/// batch of records.
 ///
-/// Partitions go by small numbers that the owner gives and uses again. Pure: time is an argument, in nanoseconds of a
-/// monotonic clock. O(1) for each record; nothing is allocated but when a partition is added or paused.
+/// Partitions are named by small numbers that the owner assigns and reuses. Pure: time is an argument, in nanoseconds
+/// of a monotonic clock. Each record costs O(1). Memory is allocated only when a partition is added or paused.
 public struct IntakeGate: ~Copyable, Sendable {
     private struct Partition: Sendable {
         var isLive = false
-        /// The group takes it away: it is neither paused nor resumed any more.
+        /// The group revokes the partition: the partition is neither paused nor resumed any more.
         var isEnding = false
         var reasons: Reason = []
         var load = Load()
-        /// Of `load`: what was taken below `oldEnd`, and from there to `recentEnd`. The rest is younger than a turn.
+        /// Part of `load` below `oldEnd`. `recent` is the part from `oldEnd` to `recentEnd`. The rest is younger than a
+        /// turn.
         var old = Load()
         var recent = Load()
         var oldEnd = Int64.min
         var recentEnd = Int64.min
-        /// One above the highest offset taken.
+        /// Highest offset taken, plus one.
         var end = Int64.min
 
-        /// It has jobs, or had one in this turn.
+        /// True when the partition has jobs, or has taken a job in this turn.
         var isWorking: Bool { isLive && !isEnding && (load.jobs > 0 || end > recentEnd) }
 
         mutating func turn() {
             old.add(recent)
-            // Which jobs were released is an estimate: no more of them are old than are left.
+            // No more jobs can be old than are left, because the released jobs are only estimated.
             old.jobs = min(old.jobs, load.jobs)
             old.bytes = min(old.bytes, load.bytes)
             recent = load
@@ -49,7 +50,7 @@ public struct IntakeGate: ~Copyable, Sendable {
             end = offset + 1
         }
 
-        /// The oldest are taken for those that are gone.
+        /// Removes jobs from the load, as if the oldest were gone.
         mutating func release(_ jobs: Int) -> Load {
             let gone = IntakeGate.mean(load, jobs)
             let oldOnes = min(old.jobs, gone.jobs)
@@ -73,21 +74,21 @@ public struct IntakeGate: ~Copyable, Sendable {
     private var partitions: [Partition] = []
     /// Partitions that are neither gone nor ending.
     private var livePartitions = 0
-    /// Of all partitions, without ``orphans``.
+    /// Load of all partitions, without ``orphans``.
     public private(set) var load = Load()
-    /// Jobs of partitions that went away: nobody waits for them, but they take room.
+    /// Jobs of removed partitions. Nobody waits for these jobs, but they take room.
     public private(set) var orphans = Load()
-    /// Bytes that are held whatever is finished; counted where they are more than the jobs' own.
+    /// Bytes held, finished or not. They count where they are more than the jobs' own bytes.
     public var bytesHeld = 0
-    /// All partitions are paused as the store is in trouble.
+    /// All partitions are paused because the store is in trouble.
     public private(set) var isHeld = false
     /// All partitions are paused for the limit.
     public private(set) var isPausedForLimit = false
-    /// How often that happened.
+    /// Number of times that all partitions were paused for the limit.
     public private(set) var limitPauses = 0
-    /// How often one partition was paused alone for its share.
+    /// Number of times that one partition was paused alone for its share.
     public private(set) var sharePauses = 0
-    /// Since when the gate gives no room although nothing is paused for the limit.
+    /// Time since which the gate gives no room while nothing is paused for the limit, in nanoseconds; nil: no stall.
     private var stalledSince: UInt64?
     private var nextTurn: UInt64 = 0
     private var actions: [Action] = []
@@ -107,7 +108,7 @@ public struct IntakeGate: ~Copyable, Sendable {
 
     // MARK: Partitions
 
-    /// A partition is assigned. It is paused at once if the others are paused for the limit.
+    /// Adds an assigned partition. The partition is paused at once if the others are paused for the limit or the store.
     public mutating func add(_ partition: Int) {
         while partitions.count <= partition { partitions.append(Partition()) }
         precondition(!partitions[partition].isLive, "partition number \(partition) is in use")
@@ -118,7 +119,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         if isHeld { insert(.store, partition) }
     }
 
-    /// The group takes the partition away: its jobs still count, but it is left as it is from now on.
+    /// Ends a partition that the group revokes. Its jobs still count, but its pauses stay as they are.
     public mutating func end(_ partition: Int) {
         guard isLive(partition), !partitions[partition].isEnding else { return }
         partitions[partition].isEnding = true
@@ -126,8 +127,8 @@ public struct IntakeGate: ~Copyable, Sendable {
         if livePartitions == 1 { liftShares() }
     }
 
-    /// The partition is gone; its jobs are ``orphans`` until they finish.
-    /// - Returns: whether it was paused, as its owner was told.
+    /// Removes the partition. Its jobs are ``orphans`` until they finish.
+    /// - Returns: whether the partition was paused by an order to the owner.
     @discardableResult
     public mutating func remove(_ partition: Int) -> Bool {
         guard isLive(partition) else { return false }
@@ -143,23 +144,23 @@ public struct IntakeGate: ~Copyable, Sendable {
         partitions.indices.contains(partition) && partitions[partition].isLive
     }
 
-    /// Why the partition is paused; empty: it is not.
+    /// Returns the reasons for which the partition is paused; empty: the partition isn't paused.
     public func reasons(_ partition: Int) -> Reason { isLive(partition) ? partitions[partition].reasons : [] }
 
-    /// The partition's jobs taken and not finished.
+    /// Returns the partition's jobs that are taken and not finished.
     public func load(_ partition: Int) -> Load { isLive(partition) ? partitions[partition].load : Load() }
 
     // MARK: Records
 
-    /// A job was taken. Offsets of one partition rise.
+    /// Counts a job that was taken. The offsets of one partition rise.
     public mutating func take(_ partition: Int, offset: Int64, bytes: Int) {
         let job = Load(jobs: 1, bytes: bytes)
         partitions[partition].take(job, offset)
         load.add(job)
     }
 
-    /// A job is finished. `bytes` may be an estimate, as long as a partition's sum is right when none is left.
-    /// - Returns: why the partition is paused.
+    /// Removes a finished job. `bytes` may be an estimate, as long as a partition's sum is right when no job is left.
+    /// - Returns: the reasons for which the partition is paused.
     @discardableResult
     public mutating func finish(_ partition: Int, offset: Int64, bytes: Int) -> Reason {
         load.subtract(partitions[partition].finish(Load(jobs: 1, bytes: bytes), offset))
@@ -168,13 +169,13 @@ public struct IntakeGate: ~Copyable, Sendable {
         return partitions[partition].reasons
     }
 
-    /// Jobs of an ending partition go back to Kafka; which ones is not known.
+    /// Removes jobs of an ending partition that go back to Kafka. The jobs themselves are not known.
     public mutating func giveBack(_ partition: Int, jobs: Int) {
         load.subtract(partitions[partition].load.subtract(Self.mean(partitions[partition].load, jobs)))
     }
 
-    /// Jobs of a partition that take no room any more; which ones is not known.
-    /// - Returns: why the partition is paused.
+    /// Removes jobs of a partition that take no room any more. The jobs themselves are not known.
+    /// - Returns: the reasons for which the partition is paused.
     @discardableResult
     public mutating func release(_ partition: Int, jobs: Int) -> Reason {
         load.subtract(partitions[partition].release(jobs))
@@ -182,7 +183,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         return partitions[partition].reasons
     }
 
-    /// The store can't take what has to wait, or can again.
+    /// Pauses all partitions while the store can't take what has to wait, and resumes them when the store can again.
     public mutating func hold(_ isHeld: Bool) {
         guard isHeld != self.isHeld else { return }
         self.isHeld = isHeld
@@ -191,7 +192,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         }
     }
 
-    /// Jobs of partitions that went away are finished, or given back.
+    /// Removes jobs of removed partitions that are finished or given back.
     public mutating func finishOrphans(_ jobs: Int) {
         orphans.subtract(Self.mean(orphans, jobs))
     }
@@ -201,7 +202,8 @@ public struct IntakeGate: ~Copyable, Sendable {
         return Load(jobs: jobs, bytes: load.bytes / load.jobs * jobs)
     }
 
-    /// What the partition's window of offsets says: full at its limit, roomy at half of it, nothing in between.
+    /// Pauses a partition whose window of offsets is full, and resumes the partition when the window has room. A window
+    /// is full at its limit and has room at half of it. In between nothing changes.
     public mutating func window(_ partition: Int, isFull: Bool, hasRoom: Bool) {
         if isFull {
             insert(.window, partition)
@@ -222,8 +224,8 @@ public struct IntakeGate: ~Copyable, Sendable {
         return total.jobs >= limits.jobs || total.bytes >= limits.bytes
     }
 
-    /// How many records to poll now, at most. 0: don't poll; a later ``settle(at:)`` or ``advance(to:)`` may make
-    /// room. While all is paused it is 1: the consumer's events have to be served.
+    /// Returns how many records to poll now, at most. 0: don't poll; a later ``settle(at:)`` or ``advance(to:)`` may
+    /// make room. The result is 1 while all is paused, because the consumer's events have to be served.
     public mutating func room(atMost batch: Int, at now: UInt64) -> Int {
         if isPausedForLimit || isHeld { return 1 }
         guard isAtLimit else { return min(batch, limits.jobs - total.jobs) }
@@ -231,11 +233,11 @@ public struct IntakeGate: ~Copyable, Sendable {
         return 0
     }
 
-    /// The gate gives no room, and nothing is paused for it (yet).
+    /// The gate gives no room, and nothing is paused for the limit yet.
     public var isStalled: Bool { stalledSince != nil }
 
-    /// After jobs were finished: ends a stall or a pause at the limit when there is room again.
-    /// - Returns: whether it did; polling goes on then.
+    /// Ends a stall or a pause at the limit when finished jobs have made room.
+    /// - Returns: whether a stall or pause has ended; polling goes on then.
     @discardableResult
     public mutating func settle(at now: UInt64) -> Bool {
         if isPausedForLimit {
@@ -249,11 +251,11 @@ public struct IntakeGate: ~Copyable, Sendable {
         return true
     }
 
-    /// Time has passed: pauses what has been at its limit for long enough. Call it a few times in each ``Limits/stall``.
+    /// Pauses what has been at its limit for long enough. To be called a few times in each ``Limits/stall``.
     public mutating func advance(to now: UInt64) {
         if now >= nextTurn {
             nextTurn = now &+ limits.longHold
-            // What comes free is the others' now: they have another while before they are paused as well.
+            // Room that becomes free belongs to the others. They have another while before they are paused as well.
             if turn(), stalledSince != nil { stalledSince = now }
         }
         guard !isPausedForLimit, let since = stalledSince, now >= since &+ limits.stall, isAtLimit else {
@@ -269,7 +271,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         for partition in partitions.indices { insert(.limit, partition) }
     }
 
-    /// What to do next; to be drained after every call that is not a question.
+    /// Returns the next action; nil: none is left. To be drained after every call that is not a question.
     public mutating func nextAction() -> Action? {
         guard firstAction < actions.count else {
             if firstAction > 0 {
@@ -286,8 +288,9 @@ public struct IntakeGate: ~Copyable, Sendable {
 
     // MARK: Decisions
 
-    /// Room for all partitions that are not paused for another reason: what is theirs has fallen to half of what the
-    /// held-up partitions leave them. Some of the whole must be free, or they would stop again at once.
+    /// True when there is room for all partitions that are not paused for another reason. Their load has fallen to half
+    /// of the room that the partitions paused for their share leave. A part of the whole limit must be free, because
+    /// the partitions would stop again at once otherwise.
     private var hasRoomForAll: Bool {
         var held = Load()
         for partition in partitions where partition.isLive && partition.reasons.contains(.share) {
@@ -302,7 +305,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         total - held <= (limit - held) / 2 && limit - total >= max(1, limit / 16)
     }
 
-    /// Another `longHold` has passed: what was recent is old now.
+    /// Makes recent jobs old, because another `longHold` has passed.
     /// - Returns: whether a partition was paused for its share.
     private mutating func turn() -> Bool {
         var working = 0
@@ -316,7 +319,8 @@ public struct IntakeGate: ~Copyable, Sendable {
         return hasPaused
     }
 
-    /// At the limit, one partition's jobs may be all there is: the others have no chance to show that they have work.
+    /// Pauses the partition with the most jobs, if its load is over the share. At the limit its jobs may be all there
+    /// is, so that the others can't show that they have work.
     private mutating func pauseLargestAlone() -> Bool {
         var largest: Int?
         for (index, partition) in partitions.enumerated()
@@ -345,7 +349,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         if load.jobs <= share.jobs / 2, load.bytes <= share.bytes / 2 { remove(.share, partition) }
     }
 
-    /// A partition that is alone has no share to keep to.
+    /// Lifts all pauses for a share, because a partition that is alone has no share to keep to.
     private mutating func liftShares() {
         for partition in partitions.indices { remove(.share, partition) }
     }

@@ -1,42 +1,44 @@
-/// Until when a worker may take it for granted that its partitions are still its own.
+/// Time until which a worker may assume that its partitions are still its own.
 ///
-/// A process that was stopped for longer than the group waits has lost its partitions without knowing. The lease ends well
-/// before the group's session does, counted from the last moment at which the group has heard of this worker. While the
-/// process runs, that is now: the client's heartbeats see to it. A pause leaves it where it was, until heartbeats have had
-/// time to be answered; several pauses in a row add up. Once the lease has ended, nothing is taken for granted: the lease is
-/// renewed only by an answer of the group to a request that was made after the end was noticed, and only when all shards have
-/// done what they were told before, such as to let go of lost partitions.
+/// A process that was stopped for longer than the group waits has lost its partitions without notice. The lease ends
+/// well before the group's session does. It is counted from the last moment at which the group has heard of this
+/// worker. While the process runs, that moment is now, because the client sends heartbeats. A pause of the process
+/// leaves the moment where it was, until heartbeats have had time to be answered. Several pauses in a row add up.
+///
+/// Once the lease has ended, nothing is assumed. Only an answer of the group renews the lease, to a request that was
+/// made after the end was noticed. All shards must also have done what they were asked for before, such as releasing
+/// lost partitions.
 ///
 /// Pure: times are nanoseconds of a monotonic clock.
 public struct MembershipLease: Sendable {
     /// Orders to the owner.
     public enum Action: Equatable, Sendable {
-        /// Pushes and outcomes may leave until then.
+        /// Pushes and outcomes may leave until this time, in nanoseconds.
         case extend(UInt64)
-        /// The lease has ended. All offsets are committed once more, as only a member can.
+        /// The lease has ended. All offsets are committed once more, because only a member can commit.
         case doubt
-        /// Each shard ends what it was told so far; then comes ``MembershipLease/shardsPassed(_:at:)`` with this number.
+        /// Each shard finishes its requests so far. ``MembershipLease/shardsPassed(_:at:)`` with this number follows.
         case askShards(UInt64)
     }
 
-    /// From the last sign to the group to the end.
+    /// Nanoseconds from the group's last sign of this worker to the end of the lease.
     private let length: UInt64
-    /// Between two calls of ``tick(at:)`` a longer time is a pause of the process.
+    /// Nanoseconds between two calls of ``tick(at:)`` beyond which the process counts as paused.
     private let pause: UInt64
-    /// After a pause, so long until heartbeats were answered for sure.
+    /// Nanoseconds after a pause until heartbeats have certainly been answered.
     private let settling: UInt64
     private var lastTick: UInt64
     private var awakeSince: UInt64
-    /// When the group has heard of this worker, at the latest.
+    /// Time of the group's last sign of this worker, in nanoseconds.
     private var heardAt: UInt64
-    /// When it was noticed that the lease has ended; nil while it hasn't.
+    /// Time at which the end of the lease was noticed, in nanoseconds; nil: the lease hasn't ended.
     private var doubtSince: UInt64?
-    /// The confirmation that waits for the shards.
+    /// Confirmation that waits for the shards; nil: no confirmation waits.
     private var confirmation: (number: UInt64, requestedAt: UInt64)?
     private var confirmations: UInt64 = 0
 
-    /// - Parameter session: after so long without a heartbeat the group gives the partitions to others. The lease is half as
-    ///   long.
+    /// - Parameter session: nanoseconds without a heartbeat after which the group assigns the partitions to others. The
+    ///   lease is half as long.
     public init(session: UInt64, now: UInt64) {
         length = session / 2
         pause = max(length / 8, 250_000_000)
@@ -46,7 +48,7 @@ public struct MembershipLease: Sendable {
         heardAt = now
     }
 
-    /// When the lease ends as things are.
+    /// Time at which the lease ends as things are, in nanoseconds; 0 once the lease has ended.
     public var until: UInt64 { doubtSince == nil ? heardAt &+ length : 0 }
 
     /// The lease has ended, and the group hasn't confirmed the membership since.
@@ -55,7 +57,8 @@ public struct MembershipLease: Sendable {
     /// The group has confirmed the membership, and the shards are awaited.
     public var awaitsShards: Bool { confirmation != nil }
 
-    /// To be called several times in each eighth of the lease.
+    /// Extends the lease while the process runs, and notices its end. To be called several times in each eighth of the
+    /// lease.
     public mutating func tick(at now: UInt64) -> Action? {
         let wasStopped = now &- lastTick > pause
         lastTick = now
@@ -73,8 +76,8 @@ public struct MembershipLease: Sendable {
         return .extend(until)
     }
 
-    /// The group has taken this worker for a member, in answer to a request that was made at `requestedAt`. An answer to an
-    /// older request than the doubt says nothing of what has happened since: the owner asks once more.
+    /// Takes the group's confirmation of the membership, in answer to a request that was made at `requestedAt`. An
+    /// answer to a request older than the doubt proves nothing about the time since. The owner then asks once more.
     public mutating func confirmed(requestedAt: UInt64) -> Action? {
         guard let doubtSince else {
             guard requestedAt > heardAt else { return nil }
@@ -87,7 +90,8 @@ public struct MembershipLease: Sendable {
         return .askShards(confirmations)
     }
 
-    /// All shards have done what they were told before the confirmation of this number.
+    /// Renews the lease after a confirmation, unless the new end has passed already. All shards have done what they
+    /// were asked for before the confirmation of this number.
     public mutating func shardsPassed(_ number: UInt64, at now: UInt64) -> Action? {
         guard let confirmation, confirmation.number == number else { return nil }
         self.confirmation = nil

@@ -1,21 +1,22 @@
-/// When the records of one partition were polled, coarsely: how old its head of line is.
+/// Poll times of one partition's records, kept coarsely. They show how old the head of line is.
 ///
-/// A *mark* is an offset and the time at which it was polled; it stands for the records that follow up to the next
-/// mark. A record is marked when none is outstanding before it, or when the last mark is older than the interval. When
-/// the marks are full, so many are joined with their neighbours that half of the room is free again, at the price of a
-/// longer interval; it shrinks again as the old ones go.
+/// A *mark* is an offset and the time at which it was polled. The mark stands for the records that follow up to the
+/// next mark. A record is marked when none is outstanding before it, or when the last mark is older than the interval.
+/// When the marks are full, they are joined with their neighbours until half of the room is free again. Joining makes
+/// the interval longer. The interval shrinks again as the old marks go.
 ///
-/// So an age is never understated, and overstated by the interval at most, or by 1/128 of the greatest age since the
-/// partition last had nothing outstanding, whichever is more.
+/// An age is never understated. It is overstated at most by the interval or by 1/128 of the greatest age, whichever is
+/// more. The greatest age counts from when the partition last had nothing outstanding.
 ///
-/// Pure: time is an argument, in nanoseconds of a monotonic clock. O(1) amortised for each record, at most 16 KiB.
+/// Pure: time is an argument, in nanoseconds of a monotonic clock. Each record costs O(1) amortised. All marks take at
+/// most 16 KiB.
 public struct PollTimes: Sendable {
     private struct Mark: Sendable {
         var offset: Int64
         var time: UInt64
     }
 
-    /// A ring, from `first`; grows to `capacity`.
+    /// Ring of marks, from `first` on; grows to `capacity`.
     private var marks: [Mark] = []
     private var first = 0
     private var count = 0
@@ -27,7 +28,7 @@ public struct PollTimes: Sendable {
     ///   - interval: nanoseconds between two marks, at least 1.
     ///   - capacity: marks at most; a power of two, at least 8.
     public init(interval: UInt64 = 100_000_000, capacity: Int = 1024) {
-        // The 1/128 is for 1024 marks.
+        // The 1/128 holds for 1024 marks.
         precondition(
             capacity >= 8 && capacity & (capacity - 1) == 0, "capacity \(capacity): no power of two from 8 on"
         )
@@ -36,10 +37,10 @@ public struct PollTimes: Sendable {
         self.capacity = capacity
     }
 
-    /// A record was polled.
+    /// Notes that a record was polled.
     /// - Parameters:
-    ///   - offset: above all that came before.
-    ///   - watermark: the oldest offset that is outstanding now, this one included.
+    ///   - offset: the record's offset, above all offsets before.
+    ///   - watermark: the oldest offset that is outstanding now, this record's included.
     public mutating func polled(_ offset: Int64, at now: UInt64, watermark: Int64) {
         if watermark >= offset {
             count = 0
@@ -53,7 +54,8 @@ public struct PollTimes: Sendable {
         self[count - 1] = Mark(offset: offset, time: now)
     }
 
-    /// When the record was polled that holds the watermark. `nil`: nothing was polled at or below it.
+    /// Returns when the record that holds the watermark was polled, in nanoseconds. `nil`: nothing was polled at or
+    /// below the watermark.
     public func time(of offset: Int64) -> UInt64? {
         guard count > 0, self[0].offset <= offset else { return nil }
         var low = 0
@@ -65,7 +67,7 @@ public struct PollTimes: Sendable {
         return self[low].time
     }
 
-    /// Lets go of marks whose records are all finished.
+    /// Removes marks whose records are all finished.
     private mutating func dropPassed(_ watermark: Int64) {
         while count > 1, self[1].offset <= watermark {
             first = (first + 1) & (marks.count - 1)

@@ -9,7 +9,7 @@ enum Base64Text {
         return table
     }()
 
-    /// Bytes that fit into `characters` characters.
+    /// Returns the number of bytes that fit into `characters` characters.
     static func capacity(characters: Int) -> Int { max(0, characters) * 3 / 4 }
 
     static func encode(_ bytes: [UInt8]) -> [UInt8] {
@@ -29,7 +29,7 @@ enum Base64Text {
         return text
     }
 
-    /// Nil when a character is foreign, the length impossible or a spare bit set.
+    /// Decodes a text. Returns nil when a character is foreign, the length impossible or a spare bit set.
     static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {
         guard text.count % 4 != 1 else { return nil }
         var bytes: [UInt8] = []

@@ -1,11 +1,11 @@
 extension CommitMetadata {
-    /// Why a commit's metadata was set aside. The records above the committed offset are then all done again.
+    /// Cause for which a commit's metadata was set aside. All records above the committed offset are then repeated.
     public enum Problem: String, Sendable, Equatable, CustomStringConvertible {
-        /// Another program's text.
+        /// Text of another program.
         case foreign
         /// Written by a newer Sluice.
         case unknownVersion = "unknown-version"
-        /// Starts like ours and can't be read.
+        /// Starts like Sluice's text, and can't be read.
         case malformed
         /// The checksum doesn't match.
         case corrupted
@@ -23,20 +23,21 @@ extension CommitMetadata {
         }
     }
 
-    /// What a commit's metadata says.
+    /// Contents of a commit's metadata.
     public struct Decoded: Sendable, Equatable {
         /// Finished offsets above the committed one; empty when there is a problem.
         public var completed: CompletedOffsets
-        /// Nil when the text was understood (the empty text is).
+        /// Cause for which the text was set aside; nil when it was understood. The empty text is understood.
         public var problem: Problem?
     }
 
-    /// Reads the metadata of the commit of `committedOffset`. Never fails: what can't be trusted counts as empty.
+    /// Reads the metadata of the commit of `committedOffset`. Never fails: text that can't be trusted counts as
+    /// empty.
     public static func decode(_ text: String, committedOffset: Int64) -> Decoded {
         decode(Array(text.utf8), committedOffset: committedOffset)
     }
 
-    /// As the other, for bytes as they come from the broker.
+    /// Does the same for bytes as they come from the broker.
     public static func decode(_ text: [UInt8], committedOffset: Int64) -> Decoded {
         if text.isEmpty { return Decoded(completed: .none, problem: nil) }
         do throws(Problem) {
@@ -72,11 +73,11 @@ extension CommitMetadata {
 
 extension CommitMetadata.Problem: Error {}
 
-/// Reads the body behind the base64.
+/// Reader of the body behind the base64.
 private struct VariableReader {
     var bytes: ArraySlice<UInt8>
 
-    /// The next LEB128 number; nil at the end, when cut off, or above 64 bits.
+    /// Reads the next LEB128 number. Returns nil at the end, when the number is cut off, or above 64 bits.
     mutating func next() -> UInt64? {
         var value: UInt64 = 0
         var shift: UInt64 = 0

@@ -1,13 +1,13 @@
 extension CommitMetadata {
-    /// The metadata for a commit of `watermark`.
+    /// Encodes the metadata for a commit of `watermark`.
     ///
-    /// Takes the form (runs or bitmap) that keeps more, and of two equal ones the shorter.
+    /// Uses the form (runs or bitmap) that keeps more offsets, and the shorter one when both keep the same number.
     ///
     /// - Parameters:
-    ///   - completed: finished ranges at or above the watermark, ascending and disjoint. Read only as far as
-    ///     something fits.
+    ///   - completed: finished ranges at or above the watermark, ascending and disjoint. Read only as far as offsets
+    ///     fit.
     ///   - maximumBytes: length limit of the text.
-    /// - Returns: the empty string when nothing is finished above the watermark or nothing fits.
+    /// - Returns: the text; empty when nothing is finished above the watermark or nothing fits.
     public static func encode(
         watermark: Int64, completed: some Sequence<Range<Int64>>, maximumBytes: Int = maximumBytes
     ) -> String {
@@ -44,7 +44,7 @@ extension CommitMetadata {
     }
 }
 
-/// Pairs (unfinished, finished) as LEB128.
+/// Body of pairs (unfinished, finished) as LEB128.
 private struct RunBody {
     var bytes: [UInt8] = []
     var kept: Int64 = 0
@@ -72,7 +72,7 @@ private struct RunBody {
     }
 }
 
-/// One bit per offset; ends with its highest finished one.
+/// Body with a bit per offset; ends with its highest finished offset.
 private struct BitmapBody {
     var bytes: [UInt8] = []
     var kept: Int64 = 0
@@ -100,7 +100,7 @@ private struct BitmapBody {
 }
 
 extension [UInt8] {
-    /// LEB128, at most ten bytes.
+    /// Appends a LEB128 number, at most ten bytes.
     fileprivate mutating func appendVariable(_ value: UInt64) {
         var rest = value
         while rest >= 0x80 {

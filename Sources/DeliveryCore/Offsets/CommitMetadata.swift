@@ -1,18 +1,18 @@
-/// The text that goes with an offset commit: which offsets above the committed one are finished already.
+/// Text that accompanies an offset commit: the offsets above the committed one that are finished already.
 ///
 /// Printable, at most ``maximumBytes`` long (Kafka's `offset.metadata.max.bytes` is 4096 by default):
 ///
 ///     sluice1 r :  base64( committed offset, runs,   checksum )
 ///     sluice1 b :  base64( committed offset, bitmap, checksum )
 ///
-/// - `committed offset`: LEB128. The text only counts for the offset that it was written with, so that an
-///   offset reset by hand can't make records disappear.
-/// - `runs`: LEB128 pairs from the committed offset up: so many unfinished, then so many finished.
+/// - `committed offset`: LEB128. The text only counts for the offset that it was written with. An offset reset by
+///   hand therefore can't make records disappear.
+/// - `runs`: LEB128 pairs from the committed offset up: the number of unfinished offsets, then of finished ones.
 /// - `bitmap`: bit *i*, least significant first, is committed offset + *i*; 1 = finished.
 /// - `checksum`: FNV-1a, 32 bit big-endian, of the form letter and all bytes before.
 ///
-/// The window closes before anything doesn't fit (``Capacity``). Skipping a record
-/// that isn't finished would lose it, so whatever can't be read with certainty reads as "nothing is finished".
+/// The window closes before an offset doesn't fit (``Capacity``). Skipping an unfinished record would lose it. Text
+/// that can't be read with certainty therefore reads as "nothing is finished".
 public enum CommitMetadata {
     /// Kafka's default limit for the metadata of one commit.
     public static let maximumBytes = 4096
@@ -34,14 +34,15 @@ public enum CommitMetadata {
 }
 
 extension CommitMetadata {
-    /// The finished offsets that fit into one commit's metadata, however the unfinished ones end.
+    /// Capacity of one commit's metadata for finished offsets, however the unfinished ones end.
     ///
-    /// A run of finished offsets begins behind an unfinished one. No set that can still arise has more runs than there
-    /// are unfinished offsets now.
+    /// A run of finished offsets begins behind an unfinished one. No later set has more runs than there are
+    /// unfinished offsets now.
     struct Capacity: Sendable, Equatable {
         /// Offsets that the bitmap covers, from the committed one on. A window of this length always fits.
         let offsets: Int64
-        /// Bytes for runs. Some bytes less than there are, for the run below the watermark and lengths that grow by a digit.
+        /// Bytes for runs. Some bytes are spared for the run below the watermark, and for lengths that grow by a
+        /// digit.
         private let runBytes: Int
 
         private static let longestNumber = 9
@@ -55,7 +56,7 @@ extension CommitMetadata {
             runBytes = max(0, budget - Self.spareRunBytes)
         }
 
-        /// Whether at most so many runs within so many offsets fit. O(1).
+        /// Returns true when at most `runs` runs within `span` offsets fit. O(1).
         ///
         /// - Parameter part: divisor of the capacity; 2 asks for half of it.
         @inline(__always)
@@ -63,8 +64,8 @@ extension CommitMetadata {
             span <= offsets / Int64(part) || Self.mostBytes(runs: runs, span: span) <= runBytes / part
         }
 
-        /// The length of a run body is two LEB128 numbers for each run. So many of them can take a second, third or fourth
-        /// byte as their sum, the span, allows.
+        /// Returns the most bytes of a run body, which has two LEB128 numbers for each run. The span is the sum of
+        /// the numbers. It limits how many of them can have a second, third or fourth byte.
         private static func mostBytes(runs: Int, span: Int64) -> Int {
             let numbers = 2 * runs
             var bytes = numbers

@@ -1,15 +1,14 @@
-/// A set of finished offsets of one partition, as sorted ranges that neither overlap nor touch.
+/// Set of finished offsets of one partition, as sorted ranges that neither overlap nor touch.
 ///
-/// It carries what the commit metadata said at assignment into the ``OffsetTracker``; it isn't meant for
-/// the per-record path.
+/// It carries the commit metadata at assignment into the ``OffsetTracker``; it isn't meant for the per-record path.
 public struct CompletedOffsets: Sendable, Equatable {
     /// Ascending, disjoint, with at least one offset between neighbours.
     public let ranges: [Range<Int64>]
 
-    /// No offset is finished.
+    /// Set without offsets.
     public static let none = CompletedOffsets([])
 
-    /// Takes ranges in any order; overlapping and touching ones are joined, empty ones dropped.
+    /// Creates a set from ranges in any order; overlapping and touching ranges are joined, empty ones dropped.
     public init(_ ranges: [Range<Int64>]) {
         var joined: [Range<Int64>] = []
         for range in ranges.sorted(by: { $0.lowerBound < $1.lowerBound }) where !range.isEmpty {
@@ -22,7 +21,7 @@ public struct CompletedOffsets: Sendable, Equatable {
         self.ranges = joined
     }
 
-    /// How many offsets are in the set.
+    /// Offsets in the set.
     public var count: Int64 {
         ranges.reduce(0) { $0 + ($1.upperBound - $1.lowerBound) }
     }
@@ -39,7 +38,7 @@ public struct CompletedOffsets: Sendable, Equatable {
         return low < ranges.count && ranges[low].lowerBound <= offset
     }
 
-    /// The part of the set at or above `offset`.
+    /// Returns the part of the set at or above `offset`.
     func from(_ offset: Int64) -> CompletedOffsets {
         CompletedOffsets(
             ranges.compactMap { $0.upperBound <= offset ? nil : max($0.lowerBound, offset)..<$0.upperBound })

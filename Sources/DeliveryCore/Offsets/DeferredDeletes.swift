@@ -1,24 +1,24 @@
-/// When pushes that have ended may leave the store, and which offsets have to wait for that. One value for each partition
-/// of the intake.
+/// Decides when pushes that have ended may leave the store, and which offsets have to wait for that. Each partition
+/// of the intake has its own value.
 ///
-/// What a push has superseded must not come again when the push itself is gone, so two rules hold:
-/// - A push is removed only after Kafka has taken a commit that was issued after the push's outcome was acknowledged, and
-///   after the offsets of its device that were acknowledged before it are complete.
-/// - An offset whose outcome is acknowledged after that of a stored push of its device is complete only when that push is
-///   removed: were it committed before, a crash would bring back the older push alone.
+/// A superseded push must not return when its successor is gone. Two rules therefore hold:
+/// - A push is removed only after Kafka has accepted a commit issued after the push's outcome was acknowledged. All
+///   offsets of its device that were acknowledged before have to be complete as well.
+/// - An offset whose outcome is acknowledged after that of a stored push of its device completes with that push's
+///   removal. If it were committed before, a crash would bring back the older push alone.
 ///
-/// So the acknowledgements of a device form a *chain* as soon as there is one of a stored push. Chains of different devices
-/// don't wait for each other. All removals that come next in their chains go after one commit, and so do several in a row
-/// of one chain.
+/// The acknowledgements of a device therefore form a *chain* as soon as there is an acknowledgement of a stored push.
+/// Chains of different devices don't wait for each other. All removals that come next in their chains follow the same
+/// commit, even several in a row of one chain.
 ///
-/// Devices go by a hash: two that share it only wait for each other without need. Memory is bounded by what has ended and
-/// awaits its removal. Pure. O(1) for each step; in steady state nothing is allocated, and without chains an
-/// acknowledgement costs one comparison.
+/// A hash identifies the device: two devices that share it only wait for each other without need. Memory is bounded
+/// by the ended pushes that await their removal. Pure. Each step is O(1). In steady state nothing is allocated, and
+/// without chains an acknowledgement costs one comparison.
 public struct DeferredDeletes: Sendable {
-    /// What to do, in the order of ``nextAction()``.
+    /// Action for the owner, in the order of ``nextAction()``.
     public enum Action: Equatable, Sendable {
-        /// Remove the item from the store, after all removals before it; ``removed(device:offset:)`` has to follow when that
-        /// is written.
+        /// Remove the item from the store, after all removals before it. ``removed(device:offset:)`` has to follow
+        /// when the removal is written.
         case remove(device: UInt64, offset: Int64)
         /// The offset is complete.
         case complete(Int64)
@@ -27,20 +27,20 @@ public struct DeferredDeletes: Sendable {
     private struct Chain: Sendable {
         var first = DeferredDeletes.none
         var last = DeferredDeletes.none
-        /// Offsets in it that wait for removals.
+        /// Offsets in the chain that wait for removals.
         var completions = 0
     }
 
-    /// One thing that a chain still has to do; or a free one.
+    /// Link of a chain: a removal or completion that is still to be done, or a free link.
     private struct Link: Sendable {
         var offset: Int64
         var next = DeferredDeletes.none
         var isRemoval: Bool
-        /// The owner has been asked to remove it.
+        /// True when the owner has been asked to remove the item.
         var isAsked = false
     }
 
-    /// A removal whose turn it is, and which waits for a commit that is issued later than `commit`.
+    /// Removal that is next in its chain, and waits for a commit issued later than `commit`.
     private struct Waiting: Sendable {
         var device: UInt64
         var link: UInt32
@@ -51,23 +51,25 @@ public struct DeferredDeletes: Sendable {
     private var chains: [UInt64: Chain] = [:]
     private var links: [Link] = []
     private var firstFree = DeferredDeletes.none
-    /// In the order in which it became their turn, and so with rising commits.
+    /// Removals in the order in which they became next, and therefore with rising commits.
     private var waiting = FIFO<Waiting>()
     private var actions = FIFO<Action>()
     private var lastCommit: UInt64 = 0
-    /// Issued, and neither taken nor failed.
+    /// Commits that were issued, and neither accepted nor failed.
     private var commitsUnderWay: [UInt64] = []
-    /// Pushes whose outcome is acknowledged and which aren't removed yet.
+    /// Pushes whose outcome is acknowledged and that aren't removed yet.
     public private(set) var removals = 0
     /// Offsets that wait for removals.
     public private(set) var completions = 0
 
     public init() {}
 
-    /// Nothing awaits its removal: there is no chain. Inlined, as it is asked of each outcome: a call would need a copy of all.
+    /// True when no removal is awaited: there is no chain. Inlined because it is asked for each outcome: a call would
+    /// copy the value.
     @inlinable public var isEmpty: Bool { removals == 0 && completions == 0 }
 
-    /// A removal waits for a commit that isn't issued yet: one has to be, also if no offset has changed.
+    /// True when a removal waits for a commit that isn't issued yet. A commit is then needed even if no offset has
+    /// changed.
     public var needsCommit: Bool {
         guard let last = waiting.last else { return false }
         return last.commit >= commitsUnderWay.max() ?? 0
@@ -75,12 +77,13 @@ public struct DeferredDeletes: Sendable {
 
     // MARK: Events
 
-    /// Kafka has the outcome of a record: of a push, or of a cancel or device event, which waits like a push that isn't
-    /// stored. Calls come in the order in which the partition's outcomes are acknowledged.
+    /// Records that Kafka has acknowledged the outcome of a push, cancel or device event. A cancel or device event
+    /// waits like a push that isn't stored. Calls come in the order in which the partition's outcomes are
+    /// acknowledged.
     /// - Parameters:
-    ///   - isStored: the store has the push, or is about to, and it is to be removed.
-    ///   - completes: its offset isn't complete yet. It may be when the push is stored, and often is.
-    /// - Returns: the offset is complete now, as far as the outcome completes it; otherwise ``nextAction()`` says when.
+    ///   - isStored: true when the store has the push, or is about to, and the push is to be removed.
+    ///   - completes: true when the offset isn't complete yet. The offset of a stored push often is complete.
+    /// - Returns: true when the offset is complete now because of the outcome; otherwise ``nextAction()`` reports it.
     public mutating func acknowledged(
         device: UInt64, offset: Int64, isStored: Bool, completes: Bool
     ) -> Bool {
@@ -98,7 +101,7 @@ public struct DeferredDeletes: Sendable {
         return false
     }
 
-    /// The partition's offsets are committed, with what was complete at this moment.
+    /// Records that the partition's offsets are being committed, with all that are complete now.
     /// - Returns: the commit's number, for ``commitTaken(_:)`` or ``commitFailed(_:)``.
     public mutating func commitIssued() -> UInt64 {
         lastCommit += 1
@@ -106,7 +109,7 @@ public struct DeferredDeletes: Sendable {
         return lastCommit
     }
 
-    /// Kafka has taken a commit.
+    /// Records that Kafka has accepted a commit.
     public mutating func commitTaken(_ commit: UInt64) {
         end(commit)
         while let next = waiting.first, next.commit < commit {
@@ -116,11 +119,12 @@ public struct DeferredDeletes: Sendable {
         }
     }
 
-    /// Kafka hasn't taken a commit, or it isn't known whether it has: another has to follow.
+    /// Records that Kafka hasn't accepted a commit, or that the result is unknown: another commit has to follow.
     public mutating func commitFailed(_ commit: UInt64) { end(commit) }
 
-    /// A removal is written; those of a device in the order in which they were asked for.
-    /// - Returns: whether it was awaited: not that of an earlier assignment of the partition.
+    /// Records that a removal is written. Removals of a device are reported in the order in which they were
+    /// requested.
+    /// - Returns: true when the removal was awaited, and doesn't belong to an earlier assignment of the partition.
     @discardableResult
     public mutating func removed(device: UInt64, offset: Int64) -> Bool {
         guard var chain = chains[device], links[Int(chain.first)].offset == offset,
@@ -133,7 +137,7 @@ public struct DeferredDeletes: Sendable {
         return true
     }
 
-    /// The partition has gone: nothing is awaited any more.
+    /// Forgets all chains because the partition was revoked.
     public mutating func removeAll() {
         chains.removeAll(keepingCapacity: true)
         links.removeAll(keepingCapacity: true)
@@ -144,7 +148,8 @@ public struct DeferredDeletes: Sendable {
         (removals, completions) = (0, 0)
     }
 
-    /// What to do next; to be drained after ``commitTaken(_:)`` and ``removed(device:offset:)``.
+    /// Returns the next action; nil when there is none. Drain after ``commitTaken(_:)`` and
+    /// ``removed(device:offset:)``.
     public mutating func nextAction() -> Action? { actions.popFirst() }
 
     // MARK: Chains
@@ -153,9 +158,10 @@ public struct DeferredDeletes: Sendable {
         if let index = commitsUnderWay.firstIndex(of: commit) { commitsUnderWay.remove(at: index) }
     }
 
-    /// After a removal: completes the offsets behind it. The removals behind those wait for a commit that has them.
+    /// Completes the offsets behind a removal. The removals behind those offsets wait for a commit that includes the
+    /// offsets.
     private mutating func goOn(_ device: UInt64, _ chain: inout Chain) {
-        // The next removal of a row has its turn already.
+        // The next removal of the row waits for its commit already.
         guard chain.first != Self.none, !links[Int(chain.first)].isRemoval else { return }
         while chain.first != Self.none, !links[Int(chain.first)].isRemoval {
             actions.append(.complete(links[Int(chain.first)].offset))
@@ -192,7 +198,7 @@ public struct DeferredDeletes: Sendable {
         chain.last = index
         if link.isRemoval {
             removals += 1
-            // Nothing but removals before it: its turn comes with theirs.
+            // With nothing but removals before it, the removal is next together with them.
             if chain.completions == 0 { wait(device, index) }
         } else {
             chain.completions += 1
@@ -208,7 +214,7 @@ public struct DeferredDeletes: Sendable {
     }
 }
 
-/// A queue over a ring that grows when it must.
+/// Queue over a ring that grows when it is full.
 private struct FIFO<Element: Sendable>: Sendable {
     private var ring: [Element?] = []
     private var head = 0

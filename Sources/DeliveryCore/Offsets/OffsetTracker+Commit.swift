@@ -1,14 +1,15 @@
 extension OffsetTracker {
-    /// The finished offsets above the one to commit, ascending, gaps of the log included: those of this run, then those
-    /// that an earlier run finished and this one hasn't read yet.
+    /// Finished offsets above the one to commit, ascending, with the gaps of the log. Offsets of this run come first,
+    /// then offsets that an earlier run finished and this run hasn't read yet.
     public var completedAbove: CompletedAbove { CompletedAbove(tracker: self) }
 
-    /// Finished offsets between the one to commit and the end: what a restart without metadata would repeat.
+    /// Finished offsets between the one to commit and the end, which a restart without metadata would repeat.
     public var completedInWindow: Int64 { end - committable - Int64(outstanding) }
 
-    /// The offset to commit, and the metadata that keeps a restart from repeating what is finished above it: finished in
-    /// this run, or in an earlier one whose commit said so. All of it, as ``begin(_:bytes:)`` takes no record with which that
-    /// could not be. Allocates; meant for the commit interval, not for each record.
+    /// Returns the offset to commit, and the metadata that keeps a restart from repeating the offsets finished above
+    /// it. Offsets count that this run finished, or an earlier run whose commit recorded them. The metadata includes
+    /// all of them, because ``begin(_:bytes:)`` accepts no record that would prevent it. Allocates: call once per
+    /// commit interval, not for each record.
     public func commitPoint() -> (offset: Int64, metadata: String) {
         let offset = committable
         return (
@@ -17,11 +18,11 @@ extension OffsetTracker {
         )
     }
 
-    /// Whether the owner should free the watermark, by putting the oldest unfinished records where they count as finished:
-    /// the window has grown to half of what the metadata holds in any case. Asked at most once for each eighth by which it
-    /// grows.
-    /// - Parameter again: the window doesn't grow any more: asks without regard to when that was done last.
-    /// - Returns: the records below this offset should go; nil: none needs to.
+    /// Returns the offset below which the owner should store the oldest unfinished records, so that they count as
+    /// finished. Storing them frees the watermark. It is needed once the window has grown to half of the metadata's
+    /// certain capacity. Returns an offset at most once for each eighth by which the window grows.
+    /// - Parameter again: true when the window doesn't grow any more: ignores when relief was asked for last.
+    /// - Returns: the offset; nil when no record needs to be stored.
     public mutating func askRelief(again: Bool = false) -> Int64? {
         let length = end - committable
         guard outstanding > 0, length > capacity.offsets / 2, again || end >= nextRelief else { return nil }
@@ -29,10 +30,10 @@ extension OffsetTracker {
         return committable + length / 2
     }
 
-    /// Walks the ring run by run; lazy, because a commit needs no list of them.
+    /// Iterates over the ring run by run; lazy, because a commit needs no list of the runs.
     public struct CompletedAbove: Sequence, IteratorProtocol, Sendable {
         private let tracker: OffsetTracker
-        /// From the offset to commit to the watermark all are finished.
+        /// True while the finished range from the offset to commit to the watermark is still to be returned.
         private var isBelow: Bool
         private var position: Int64
         private var restoredIndex: Int

@@ -1,8 +1,8 @@
 extension OffsetTracker {
-    /// Has commits stop at a record that was ``Begin/alreadyCompleted``: what it asks for is done once more, as an earlier
-    /// process may have done it to what that process had in memory alone. Were the commit to pass the record before, a
-    /// crash would leave what came before it without that effect, and nobody would read the record again. The record still
-    /// counts as finished.
+    /// Holds commits at a record that was ``Begin/alreadyCompleted`` until its effect was repeated. The earlier
+    /// process may have applied the effect only to its memory. If the commit passed the record before, a crash would
+    /// leave older items without that effect. Nobody would read the record again. The record still counts as
+    /// finished.
     ///
     /// Offsets come in ascending order. O(1), amortised.
     public mutating func hold(_ offset: Int64) {
@@ -10,17 +10,18 @@ extension OffsetTracker {
         held.append(offset)
     }
 
-    /// What a held record asks for is done, and will outlive the process with the next commit. O(log n) for n held ones.
+    /// Releases a held record, because its effect is done and will outlive the process with the next commit. O(log n)
+    /// for n held records.
     ///
-    /// - Returns: whether it was held.
+    /// - Returns: true when the offset was held.
     @discardableResult
     public mutating func release(_ offset: Int64) -> Bool { held.remove(offset) }
 
-    /// The next offset to commit: the watermark, or the first held offset below it.
+    /// Next offset to commit: the watermark, or the first held offset below it.
     public var committable: Int64 { min(watermark, held.first ?? watermark) }
 }
 
-/// Offsets in ascending order. Those that are gone from the middle stay marked until they are the first.
+/// Offsets in ascending order. Offsets removed from the middle stay marked until they are the first.
 struct HeldOffsets: Sendable {
     private var offsets: [(offset: Int64, isHeld: Bool)] = []
     private var head = 0

@@ -1,8 +1,8 @@
-/// Which offset of one partition may be committed while its records finish out of order.
+/// Tracks which offset of one partition may be committed while its records finish out of order.
 ///
-/// A record is *outstanding* from `begin` until `complete`. The *watermark* is the oldest outstanding
-/// offset, or the one after the last record begun when none is outstanding: everything below it is
-/// finished, so it is the offset to commit, unless one below it is *held*. Offsets that the log skips (compaction,
+/// A record is *outstanding* from `begin` until `complete`. The *watermark* is the oldest outstanding offset. When no
+/// offset is outstanding, it is the offset after the last record begun. Everything below the watermark is finished,
+/// so it is the offset to commit, unless an offset below it is *held*. Offsets that the log skips (compaction,
 /// transaction markers) are never begun and count as finished.
 ///
 ///     watermark          oldest outstanding       end
@@ -10,28 +10,28 @@
 ///     1  0  0  1  1  0  1  1  0  0  0  1  0  0  0     bit per offset: 1 = outstanding
 ///     └───────────────── span ──────────────────┘
 ///
-/// The window is a ring of 64-bit words indexed by the offset itself. `begin` and `complete` are O(1)
-/// amortised: the watermark passes each word once. The ring doubles as the window grows, to about twice the
-/// span limit; nothing is allocated otherwise.
+/// The window is a ring of 64-bit words indexed by the offset itself. `begin` and `complete` are O(1) amortised,
+/// because the watermark passes each word once. The ring doubles as the window grows, to about twice the span limit.
+/// Nothing else is allocated.
 ///
 /// Pure: one owner, no clock, no locks. Misuse is answered, never trapped.
 public struct OffsetTracker: Sendable {
-    /// What became of an offset handed to ``begin(_:)``.
+    /// Result of handing an offset to ``begin(_:)``.
     public enum Begin: Sendable, Equatable {
         /// Outstanding now; `complete` must follow.
         case begun
-        /// Finished before the restart, as the commit's metadata says: don't repeat it. If it has effects in memory that
-        /// are lost with the process, ``hold(_:)`` it until it has had them once more.
+        /// Finished before the restart, by the commit's metadata: don't repeat it. If its effects in memory were lost
+        /// with the process, ``hold(_:)`` the offset until they are repeated.
         case alreadyCompleted
-        /// Not above everything begun before. The log went back (offsets reset, topic recreated): the
-        /// owner starts a new tracker.
+        /// Not above all offsets begun before. The log went back (offsets reset, topic recreated): the owner starts a
+        /// new tracker.
         case outOfOrder
-        /// The window can't hold it yet. The owner keeps the record and offers it again when the
-        /// watermark has moved.
+        /// The window can't hold the offset yet. The owner keeps the record and offers it again when the watermark
+        /// has moved.
         case full
     }
 
-    /// What became of an offset handed to ``complete(_:)``.
+    /// Result of handing an offset to ``complete(_:)``.
     public enum Completion: Sendable, Equatable {
         /// Finished; an older record is still outstanding.
         case completed
@@ -43,49 +43,50 @@ public struct OffsetTracker: Sendable {
         case unknown
     }
 
-    /// Everything below it is finished.
+    /// Offset below which everything is finished.
     public private(set) var watermark: Int64
-    /// One above the highest offset begun.
+    /// Offset after the highest offset begun.
     public private(set) var end: Int64
     /// Records begun and not complete.
     public private(set) var outstanding: Int
-    /// Their bytes. Of 64 neighbouring offsets only the sum is kept: each that completes takes an equal part of what
-    /// is left off it, so the sum is right whenever none of the 64 is left.
+    /// Bytes of the outstanding records. For 64 neighbouring offsets only the sum is kept. A completed offset
+    /// subtracts an equal part of the sum that is left. The sum is therefore right whenever none of the 64 is left.
     public private(set) var outstandingBytes = 0
     /// Offsets from watermark to end at which ``isFull`` asks for a pause.
     public let spanLimit: Int
-    /// Characters that the metadata of one commit may have.
+    /// Most characters of one commit's metadata.
     let metadataBytes: Int
-    /// The finished offsets above the committed one always fit into this, so that no commit forgets one.
+    /// Capacity that the finished offsets above the committed one never exceed, so that no commit loses one.
     let capacity: CommitMetadata.Capacity
-    /// From this end on, the owner is asked once more to free the watermark; see ``askRelief()``.
+    /// End from which on the owner is asked again to free the watermark; see ``askRelief(again:)``.
     var nextRelief = Int64.min
 
-    /// Below this nothing was ever tracked.
+    /// Offset below which nothing was ever tracked.
     let start: Int64
-    /// Beyond this the ring doesn't grow.
+    /// Window in offsets beyond which the ring doesn't grow.
     private let largestSpan: Int64
     var words: [UInt64]
-    /// Bytes of the records that each word's bits stand for.
+    /// Bytes of the records of each word's bits.
     private var sizes: [UInt32]
-    /// Finished before the restart, not yet passed by `begin` from `restoredIndex` on.
+    /// Offsets finished before the restart; `begin` has not passed the ranges from `restoredIndex` on.
     var restored: CompletedOffsets
     var restoredIndex = 0
     var held = HeldOffsets()
 
     /// Bits that a window must leave free, so that its first and last word never share a ring word.
     private static let slack = 64
-    /// 64 of these fit a word's sum. A larger record is counted as this one, 64 MiB.
+    /// Largest size of a record, 64 MiB, so that 64 sizes fit a word's sum. A larger record counts as this size.
     private static let largestSize = Int(UInt32.max) / 64
 
     /// - Parameters:
-    ///   - nextOffset: the committed offset, or 0 when nothing was committed (the watermark jumps to the
-    ///     first record begun).
-    ///   - completedAbove: what the commit's metadata says is finished above it.
-    ///   - spanLimit: window in offsets at which the partition should pause, at least 1. The ring takes
-    ///     three to six eighths of it in bytes when it is full.
+    ///   - nextOffset: the committed offset, or 0 when nothing was committed. The watermark jumps to the first record
+    ///     begun.
+    ///   - completedAbove: offsets finished above it, from the commit's metadata.
+    ///   - spanLimit: window in offsets at which the partition should pause, at least 1. A full ring takes three to
+    ///     six eighths of this number in bytes.
     ///   - initialCapacity: offsets that fit before the ring first grows.
-    ///   - metadataBytes: characters that the broker takes as a commit's metadata (`offset.metadata.max.bytes`).
+    ///   - metadataBytes: most characters of a commit's metadata that the broker accepts
+    ///     (`offset.metadata.max.bytes`).
     public init(
         nextOffset: Int64, completedAbove: CompletedOffsets = .none, spanLimit: Int = 1 << 20,
         initialCapacity: Int = 4096, metadataBytes: Int = CommitMetadata.maximumBytes
@@ -106,28 +107,28 @@ public struct OffsetTracker: Sendable {
         sizes = [UInt32](repeating: 0, count: first / 64)
     }
 
-    /// Offsets from the watermark to the end: what a restart would have to look at again.
+    /// Offsets from the watermark to the end, which a restart would have to check again.
     public var span: Int64 { end - watermark }
 
-    /// The oldest record that isn't finished; it holds the watermark.
+    /// Oldest record that isn't finished, which holds the watermark; nil when none is outstanding.
     public var oldestOutstanding: Int64? { outstanding == 0 ? nil : watermark }
 
-    /// The window reached its limit: pause the partition. Records that were polled before the pause still
-    /// fit, up to about twice the limit, unless the metadata could not hold them.
+    /// True when the window has reached its limit: pause the partition. Records polled before the pause still fit, up
+    /// to about twice the limit, unless the metadata could not hold them.
     public var isFull: Bool { span >= Int64(spanLimit) || !metadataHolds(through: end) }
 
-    /// The window is down to half of its limit: a paused partition can resume (apart from ``isFull`` so that it
-    /// doesn't pause and resume with every record).
+    /// True when the window is at most half of its limit: a paused partition can resume. Separate from ``isFull`` so
+    /// that the partition doesn't pause and resume with every record.
     public var hasRoom: Bool { span <= Int64(spanLimit / 2) && metadataHolds(through: end, part: 2) }
 
-    /// Whether `offset` was begun and is not complete.
+    /// Returns true when `offset` was begun and is not complete.
     public func isOutstanding(_ offset: Int64) -> Bool {
         guard offset >= watermark, offset < end else { return false }
         return words[wordIndex(offset)] & Self.bit(offset) != 0
     }
 
-    /// Takes the next record of the partition, of so many bytes. Offsets come in ascending order; those skipped are
-    /// gaps of the log.
+    /// Begins the next record of the partition, of `bytes` bytes. Offsets come in ascending order; skipped offsets
+    /// are gaps of the log.
     public mutating func begin(_ offset: Int64, bytes: Int = 0) -> Begin {
         guard offset >= end, offset < Int64.max else { return .outOfOrder }
         guard outstanding == 0 || (metadataHolds(through: offset) && makeRoom(through: offset)) else {
@@ -146,7 +147,7 @@ public struct OffsetTracker: Sendable {
         return .begun
     }
 
-    /// Finishes a record that was begun.
+    /// Completes a record that was begun.
     public mutating func complete(_ offset: Int64) -> Completion {
         guard offset >= start, offset < end else { return .unknown }
         guard offset >= watermark else { return .notOutstanding }
@@ -164,8 +165,8 @@ public struct OffsetTracker: Sendable {
         return .advanced
     }
 
-    /// The log has nothing to read below `offset` (the consumer's position at the end of the partition, behind
-    /// transaction markers). Without it the watermark would stop behind the last record.
+    /// Skips to `offset`, because the log has no records below it: the consumer's position at the end of the
+    /// partition, behind transaction markers. Without this call the watermark would stop behind the last record.
     public mutating func skip(to offset: Int64) {
         guard offset > end else { return }
         if outstanding == 0 {
@@ -178,7 +179,7 @@ public struct OffsetTracker: Sendable {
 
     // MARK: Ring
 
-    /// The first outstanding offset at or above `offset`, which is in the window.
+    /// Returns the first outstanding offset at or above `offset`, which is in the window.
     func nextOutstanding(from offset: Int64) -> Int64? {
         guard outstanding > 0, offset < end else { return nil }
         var block = offset >> 6
@@ -193,7 +194,7 @@ public struct OffsetTracker: Sendable {
         return block << 6 + Int64(word.trailingZeroBitCount)
     }
 
-    /// The first offset at or above `offset` that isn't outstanding; at most the end.
+    /// Returns the first offset at or above `offset` that isn't outstanding; at most the end.
     func nextFinished(from offset: Int64) -> Int64 {
         guard offset < end else { return end }
         var block = offset >> 6
@@ -231,8 +232,9 @@ public struct OffsetTracker: Sendable {
         sizes = largerSizes
     }
 
-    /// Whether a commit's metadata could hold all that may be finished above the committed offset once `offset` is begun. With
-    /// nothing outstanding it always can: the record holds the watermark then, and adds no run.
+    /// Returns true when a commit's metadata can hold all offsets that may finish above the committed offset, once
+    /// `offset` is begun. Always true when nothing is outstanding: the record then holds the watermark, and adds no
+    /// run.
     @inline(__always)
     private func metadataHolds(through offset: Int64, part: Int = 1) -> Bool {
         guard outstanding > 0 else { return true }
@@ -257,7 +259,7 @@ public struct OffsetTracker: Sendable {
 
     private static func bit(_ offset: Int64) -> UInt64 { 1 << UInt64(offset & 63) }
 
-    /// The power of two that holds a window of `span` offsets.
+    /// Returns the power of two that holds a window of `span` offsets.
     private static func capacity(for span: Int) -> Int {
         var capacity = 2 * slack
         while capacity < span + slack { capacity *= 2 }

@@ -1,41 +1,44 @@
-/// Orders of a ``ProduceOrder`` to its owner, in the order in which they come.
+/// Action of a ``ProduceOrder`` for its owner. Actions are done in the order in which they come.
 public enum ProduceAction: Equatable, Sendable, BitwiseCopyable {
-    /// Hand this record to the producer. ``ProduceOrder/answered(_:_:)`` has to follow before anything else. A dead letter may
-    /// have to go without its value.
+    /// Hand this record to the producer. ``ProduceOrder/answered(_:_:)`` has to follow before any other call. A dead
+    /// letter may have to be produced without its value.
     case produce(UInt32, omitsValue: Bool)
-    /// The bytes of all records before this one are of no use any more. The record itself need not be there yet.
+    /// Free the bytes of all records before this one. The record itself need not exist yet.
     case forget(before: UInt32)
-    /// The outcome of a job that waited will never be produced: its partition has gone. `wasProduced`: an aborted transaction
-    /// had it, and a report has come for it. Nothing is told of what is kept: its report was, or is to come.
+    /// Report that the outcome of a waiting job will never be produced, because its partition was revoked.
+    /// `wasProduced` is true when an aborted transaction had the record, and its report has arrived. Kept records
+    /// have no such action, because their reports have arrived or will arrive.
     case gaveBack(partition: UInt16, wasProduced: Bool)
-    /// Nothing more is produced in the transaction of this number. `produced` counts the records of all transactions.
+    /// Report that nothing more is produced in the transaction of this number. `produced` counts records of all
+    /// transactions.
     case frozen(number: UInt64, produced: Int)
-    /// All that was written before this ticket was asked for is produced, and with transactions committed.
+    /// Report that all records written before this ticket was asked for are produced, and with transactions
+    /// committed.
     case released(ticket: UInt64)
     /// Call ``ProduceOrder/timerDue(isPermitted:)`` in some milliseconds: the producer may have room then.
     case armTimer
-    /// Nothing waits any more, and records are taken at once.
+    /// Report that nothing waits any more: records are produced at once.
     case resumed
-    /// The producer takes no record of the open transaction: it can only be aborted.
+    /// Report that the producer accepts no record of the open transaction, which can only be aborted.
     case refused(number: UInt64)
-    /// A change of the store that waited was dropped with its partition, which is lost. Only without transactions.
+    /// Report that a waiting change of the store was dropped with its lost partition. Only without transactions.
     case droppedChange(UInt32)
-    /// The producer will never take this record: the worker has to end.
+    /// Report that the producer will never accept this record: the worker has to end.
     case failed(UInt32)
 }
 
-/// Answers of a producer to a record that was handed to it.
+/// Answer of a producer to a record that was handed to it.
 public enum ProduceAnswer: Equatable, Sendable, BitwiseCopyable {
-    /// Taken: exactly one report follows.
+    /// Accepted: exactly one report follows.
     case queued
     /// No room at the moment.
     case queueFull
     /// No transaction is open, or the open one can only be aborted.
     case noTransaction
-    /// Not taken, for a cause that may pass.
+    /// Not accepted, for a cause that may pass.
     case failedForNow
-    /// Larger than the producer takes.
+    /// Not accepted, because the record is larger than the producer allows.
     case tooLarge
-    /// Not taken, and never will be.
+    /// Not accepted, and never will be.
     case failed
 }

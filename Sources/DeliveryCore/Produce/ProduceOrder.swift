@@ -1,82 +1,81 @@
-/// Decides what becomes of each record that a shard writes: outcomes, dead letters and changes of its store.
+/// Orders the records that a shard writes, and decides when each is produced: outcomes, dead letters and changes of
+/// its store.
 ///
-/// A value without I/O, clock or thread. Records are known by handles, never by their bytes. The owner keeps the bytes of
-/// what ``write(_:partition:isJob:isPermitted:)`` and ``answered(_:_:)`` tell it to keep. After each call it does what
-/// ``nextAction()`` says, until that is nil.
+/// A value without I/O, clock or thread. Handles identify records; the order never sees their bytes. The owner keeps
+/// the bytes that ``write(_:partition:isJob:isPermitted:)`` and ``answered(_:_:)`` ask it to keep. After each call
+/// the owner does the actions of ``nextAction()``, until that is nil.
 ///
-/// All records lie in one row, in the order in which they were written:
+/// All records form one row, in the order in which they were written:
 ///
-/// ```
-///       front               cut                  end
-///         │ kept for an abort │ waits to be produced │
-///         └───────────────────┴──────────────────────┘
-/// produced:    cut moves right past one record; without transactions front moves with it
-/// committed:   front moves to cut
-/// aborted:     cut moves back to front, so that all is produced once more, in the same order
-/// ```
+///           front               cut                  end
+///             │ kept for an abort │ waits to be produced │
+///             └───────────────────┴──────────────────────┘
+///     produced:    cut moves right past one record; without transactions front moves with it
+///     committed:   front moves to cut
+///     aborted:     cut moves back to front, so that all is produced once more, in the same order
 ///
-/// With transactions, the owner's coordinator numbers them from 1. A thaw opens the transaction of its number, and tells
-/// how the one ended that was thawed before. A freeze closes the transaction of its number.
+/// With transactions, the owner's coordinator numbers them from 1. A thaw opens the transaction of its number, and
+/// reports how the transaction ended that was thawed before. A freeze closes the transaction of its number.
 ///
-/// ```
-///            thaw(n)            freeze(n), some wait
-///   frozen ───────────→ open(n) ────────────────────→ freezing(n)
-///     ↑                   │ freeze(n), none waits;        │ these are produced, or dropped with their partition;
-///     │    frozen(n)      │ freeze(n, at once)            │ freeze(n, at once); the producer refuses
-///     └───────────────────┴───────────────────────────────┘
-/// ```
+///               thaw(n)            freeze(n), some wait
+///     frozen ────────────→ open(n) ────────────────────→ freezing(n)
+///       ↑                    │ freeze(n), none waits;       │ the waiting ones are produced or dropped;
+///       │    frozen(n)       │ freeze(n, at once)           │ freeze(n, at once); the producer refuses
+///       └────────────────────┴──────────────────────────────┘
 ///
-/// - A freeze or thaw of a number that was overtaken is ignored, and so is one that comes twice.
-/// - `frozen` comes once at most for each number.
-/// - A thaw that comes after a freeze of its number tells how the one before ended, and opens nothing.
-/// - A thaw of a later number while one is open closes that one first.
-/// - A transaction that refuses a record takes no other.
-/// - Without transactions it is as if one were always open, whose records are committed when they are produced.
+/// Waiting records are dropped with their partition.
 ///
-/// The coordinator's part: it lets a transaction end only after all shards are frozen in it. No other rule keeps a record
-/// from being produced into a transaction that this machine hasn't heard of.
+/// - A freeze or thaw of a number that was overtaken is ignored, and so is a repeated one.
+/// - `frozen` comes at most once for each number.
+/// - A thaw that comes after a freeze of its number reports how the transaction before ended, and opens nothing.
+/// - A thaw of a later number while a transaction is open closes that transaction first.
+/// - A transaction that refuses a record accepts no other.
+/// - Without transactions the order acts as if one were always open, and committed each record once it is produced.
+///
+/// The coordinator lets a transaction end only after all shards are frozen in it. No other rule keeps a record from
+/// being produced into a transaction that this machine doesn't know of.
 public struct ProduceOrder: ~Copyable {
-    /// So many may wait for the next transaction before the shard stops to send.
+    /// Records that may wait for the next transaction before the shard stops sending.
     public static let mostWaiting = 20_000
 
     public let isTransactional: Bool
     private let inPlace = InPlace()
     private var phase: Phase
-    /// Number of the transaction that was thawed last; 0: none was.
+    /// Number of the transaction that was thawed last; 0 when none was.
     private var opened: UInt64 = 0
-    /// Highest number of a freeze; 0: none came.
+    /// Highest number of a freeze; 0 when none came.
     private var closed: UInt64 = 0
     /// Sequence number of the first record that waits for the next transaction, while one is freezing.
     private var freezeEnd: UInt64 = 0
-    /// The producer has refused a record of the open transaction.
+    /// True when the producer has refused a record of the open transaction.
     private var isRefused = false
-    /// With transactions: the producer will never take the first record that waits.
+    /// True when the producer will never accept the first waiting record. Only with transactions.
     private var hasFailed = false
     private var hasEnded = false
 
-    /// All records from `front` on.
+    /// Records from `front` on.
     private var records = RingQueue<Record>(capacity: 1024)
     /// Sequence number of the first record; counts from 0.
     private var front: UInt64 = 0
-    /// Records at the front that were produced, and dropped ones between them.
+    /// Count of records at the front that were produced, with the dropped ones between them.
     private var cut = 0
     /// Records that the open transaction has, kept for an abort. Zero without transactions.
     public private(set) var retained = 0
     /// Records that are not produced yet.
     public private(set) var waiting = 0
-    /// Records that the producer has taken in all transactions. Zero without transactions.
+    /// Records that the producer has accepted in all transactions. Zero without transactions.
     public private(set) var produced = 0
 
-    /// Dead letters go without their values.
+    /// True when dead letters are produced without their values.
     private var omitsValues = false
-    /// What waits is produced, record by record.
+    /// True while waiting records are produced, record by record.
     private var isFlushing = false
-    /// The record at `cut` was handed to the producer, whose answer is to come.
+    /// True while the record at `cut` is with the producer, which hasn't answered yet.
     private var isAsked = false
     private var isTimerArmed = false
-    /// The shard is to be told when nothing waits any more.
+    /// True when ``ProduceAction/resumed`` is owed to the shard as soon as nothing waits any more.
     private var owesRoom = false
-    /// Bytes before `front` were not told to be forgotten.
+    /// True when ``ProduceAction/forget(before:)`` is owed to the owner, for the bytes before `front`.
     private var owesForget = false
     private var tickets = RingQueue<Ticket>(capacity: 16)
     private var actions = RingQueue<ProduceAction>(capacity: 64)
@@ -88,22 +87,24 @@ public struct ProduceOrder: ~Copyable {
         phase = isTransactional ? .frozen : .open
     }
 
-    /// The shard should send nothing: many wait for the next transaction, or some for room in the producer.
+    /// True when the shard should send nothing: many records wait for the next transaction, or some for room in the
+    /// producer.
     public var isBlocked: Bool { phase == .frozen ? waiting > Self.mostWaiting : waiting > 0 }
 
-    /// Nothing is produced until the next transaction begins.
+    /// True while nothing is produced until the next transaction begins.
     public var isFrozen: Bool { phase == .frozen }
 
-    /// Records written last wait for the next transaction. True also while frozen, whether or not any was written.
+    /// True when the last records wait for the next transaction. True also while frozen, even if no record was
+    /// written.
     public var writesForNext: Bool {
         phase == .frozen || phase == .freezing && front &+ UInt64(records.count) > freezeEnd
     }
 
     package enum State: UInt8, CaseIterable, Sendable {
         case frozen, open, freezing
-        /// The open transaction takes no record.
+        /// The open transaction accepts no record.
         case refused
-        /// The producer will never take the first record that waits.
+        /// The producer will never accept the first waiting record.
         case failed
         case ended
     }
@@ -118,21 +119,21 @@ public struct ProduceOrder: ~Copyable {
         }
     }
 
-    /// Number of the transaction that was thawed last; 0: none was.
+    /// Number of the transaction that was thawed last; 0 when none was.
     public var transaction: UInt64 { opened }
 
     /// Tickets that wait.
     public var ticketsWaiting: Int { tickets.count }
 
-    /// Records whose bytes the owner has, those between that were dropped included.
+    /// Records whose bytes the owner has, including dropped ones between them.
     public var recordsHeld: Int { records.count }
 
     // MARK: Records
 
-    /// A record was written.
+    /// Adds a record that was written.
     /// - Parameters:
-    ///   - isJob: a job of the intake ends with it.
-    ///   - isPermitted: the worker's membership is not in doubt. Of no meaning with transactions, which fence.
+    ///   - isJob: true when a job of the intake ends with the record.
+    ///   - isPermitted: true when the worker's membership is not in doubt. Ignored with transactions, which fence.
     public mutating func write(
         _ kind: Kind, partition: UInt16, isJob: Bool, isPermitted: Bool
     ) -> Step {
@@ -155,8 +156,8 @@ public struct ProduceOrder: ~Copyable {
         return .wait(handle)
     }
 
-    /// The producer has answered.
-    /// - Returns: whether the record's bytes are needed further on.
+    /// Records the producer's answer.
+    /// - Returns: true when the record's bytes are still needed.
     public mutating func answered(_ handle: UInt32, _ answer: ProduceAnswer) -> Bool {
         guard isAsked, handle == self.handle(cut) else {
             return handle &- self.handle(0) < UInt32(truncatingIfNeeded: records.count)
@@ -193,7 +194,7 @@ public struct ProduceOrder: ~Copyable {
     }
 
     private mutating func refused(_ handle: UInt32) -> Bool {
-        // Larger with its headers than the producer takes: without its value it must fit.
+        // With its headers the record is larger than the producer accepts; without its value it must fit.
         if records[cut].kind == .deadLetter, !records[cut].has(Record.omitted) {
             records[cut].flags |= Record.omitted
             isFlushing = true
@@ -202,12 +203,12 @@ public struct ProduceOrder: ~Copyable {
         actions.append(.failed(handle))
         owesRoom = true
         guard !isTransactional else {
-            // Without it the transaction would be torn: nothing follows.
+            // Without the record the transaction would be torn: nothing follows.
             hasFailed = true
             isFlushing = false
             return true
         }
-        // Its job never ends: a fresh start brings it again.
+        // The record's job never ends; after a restart, Kafka delivers the job again.
         waiting -= 1
         removeFirst(1)
         skipDropped()
@@ -221,18 +222,18 @@ public struct ProduceOrder: ~Copyable {
         armTimer()
     }
 
-    /// Produces what waits, as far as there is room.
+    /// Produces waiting records, as far as there is room.
     public mutating func flush(isPermitted: Bool) {
         isFlushing = waiting > 0 && !hasEnded && mayProduce(isPermitted)
     }
 
-    /// The time of ``ProduceAction/armTimer`` is over.
+    /// Flushes because the time of ``ProduceAction/armTimer`` is over.
     public mutating func timerDue(isPermitted: Bool) {
         isTimerArmed = false
         flush(isPermitted: isPermitted)
     }
 
-    /// Nil: nothing is to be done before the next call.
+    /// Returns the next action; nil when there is none before the next call.
     public mutating func nextAction() -> ProduceAction? {
         if let action = actions.popFirst() { return action }
         if isFlushing, !isAsked {
@@ -263,18 +264,18 @@ public struct ProduceOrder: ~Copyable {
     private mutating func removeFirst(_ count: Int) {
         records.removeFirst(count)
         front &+= UInt64(count)
-        // What was produced as it was written has no bytes to forget.
+        // A record that was produced as it was written has no bytes to free.
         if isTransactional || owesRoom || isFlushing { owesForget = true }
     }
 
-    /// Passes records at `cut` that were dropped. Where nothing before is kept, they leave the row.
+    /// Passes dropped records at `cut`. When no record before them is kept, they leave the row.
     private mutating func skipDropped() {
         while cut < records.count, records[cut].has(Record.dropped) {
             if cut == 0 { removeFirst(1) } else { cut += 1 }
         }
     }
 
-    /// Does what follows where nothing waits, or all before a ticket has gone.
+    /// Does the work that follows when nothing waits, or all records before a ticket are produced.
     @inline(__always)
     private mutating func settle() {
         if waiting == 0 {
@@ -295,8 +296,8 @@ public struct ProduceOrder: ~Copyable {
         }
     }
 
-    /// Asks for ``ProduceAction/released(ticket:)``: another writer's records come after all that was written here so far,
-    /// also if the open transaction is aborted and repeated.
+    /// Asks for ``ProduceAction/released(ticket:)``. Another writer's records then come after all records written
+    /// here so far, even if the open transaction is aborted and repeated.
     public mutating func afterThis(ticket: UInt64) {
         tickets.append(Ticket(position: front &+ UInt64(records.count), number: ticket))
         releaseTickets()
@@ -304,13 +305,13 @@ public struct ProduceOrder: ~Copyable {
 
     // MARK: Partitions
 
-    /// The slot is another partition's, or the same one's once more.
+    /// Begins a partition in the slot: another partition, or the same one again.
     public mutating func beginPartition(_ slot: UInt16) {
         endedSlots.remove(slot)
     }
 
-    /// The partition has gone, and whoever has it now writes the outcomes of its jobs. Nothing more is written for it here
-    /// until it begins again.
+    /// Ends a partition that was revoked; its next worker writes the outcomes of its jobs. Nothing more is written
+    /// for it here until it begins again.
     public mutating func endPartition(_ slot: UInt16) {
         guard !hasEnded else { return }
         endedSlots.insert(slot)
@@ -320,14 +321,15 @@ public struct ProduceOrder: ~Copyable {
         settle()
     }
 
-    /// Without transactions changes of the store are produced all the same: a deletion tells others of what has ended.
+    /// Returns true when a record of the partition isn't produced any more. Without transactions, changes of the
+    /// store are still produced, because a deletion reports to others that an item has ended.
     @inline(__always)
     private func isEnded(_ kind: Kind, _ slot: UInt16) -> Bool {
         endedSlots.contains(slot) && (isTransactional || kind != .change)
     }
 
-    /// Without transactions: what waits for a lost partition is for another to say.
-    /// - Returns: how many jobs' outcomes that are.
+    /// Drops the waiting records of a lost partition, because another worker reports them. Only without transactions.
+    /// - Returns: the number of jobs whose outcomes were dropped.
     public mutating func abandon(_ slot: UInt16) -> Int {
         guard !isTransactional, !hasEnded else { return 0 }
         let jobs = dropWaiting(tellsJobs: false) { $0.partition == slot }
@@ -335,7 +337,7 @@ public struct ProduceOrder: ~Copyable {
         return jobs
     }
 
-    /// - Returns: how many jobs' outcomes were dropped.
+    /// - Returns: the number of jobs whose outcomes were dropped.
     @discardableResult
     private mutating func dropWaiting(tellsJobs: Bool, _ isDropped: (Record) -> Bool) -> Int {
         var jobs = 0
@@ -360,14 +362,16 @@ public struct ProduceOrder: ~Copyable {
 
     // MARK: Transactions
 
-    /// The transaction of this number is about to end: nothing more is produced in it, as soon as all is that was written so
-    /// far. What belongs together is written between two facts of the coordinator, and so is in one transaction.
+    /// Freezes the transaction of this number because it is about to end. Once all records written so far are
+    /// produced, nothing more is produced in it. Records that belong together are written between two facts of the
+    /// coordinator, and are therefore in one transaction.
     ///
-    /// - Parameter atOnce: it is about to be aborted: what isn't produced yet waits for the next one.
+    /// - Parameter atOnce: true when it is about to be aborted. Records that aren't produced yet wait for the next
+    ///   transaction.
     public mutating func freeze(_ number: UInt64, atOnce: Bool) {
         guard isTransactional, !hasEnded, number >= opened else { return }
         if number > opened {
-            // Its thaw has not come: what was open is over, and nothing is in this one.
+            // Its thaw has not come: the open transaction is over, and no record is in this one.
             guard number > closed else { return }
             closed = number
             return freezeNow()
@@ -389,11 +393,12 @@ public struct ProduceOrder: ~Copyable {
         actions.append(.frozen(number: closed, produced: produced))
     }
 
-    /// The transaction of this number has begun.
+    /// Begins the transaction of this number.
     /// - Parameters:
-    ///   - repeating: nil: the one that was thawed before was committed. Otherwise it was aborted: what it had of these
-    ///     partitions, by their slots, is produced again before anything newer, and what waits of others is dropped.
-    ///   - omitsValues: dead letters go without their values, as Kafka has refused some with them.
+    ///   - repeating: slots of partitions to repeat; nil when the transaction thawed before was committed. Otherwise
+    ///     that transaction was aborted. Its records of these partitions are produced again before newer ones.
+    ///     Waiting records of other partitions are dropped.
+    ///   - omitsValues: true when dead letters are produced without values, because Kafka has refused some with them.
     public mutating func thaw(_ number: UInt64, repeating: Set<UInt16>?, omitsValues: Bool) {
         guard isTransactional, !hasEnded, number > opened else { return }
         opened = number
@@ -421,7 +426,7 @@ public struct ProduceOrder: ~Copyable {
         }
     }
 
-    /// The worker ends: nothing more is produced, and what is written is nobody's.
+    /// Ends the order because the worker ends: nothing more is produced, and later records are dropped.
     public mutating func end() -> Ending {
         var changesLeft = 0
         for index in cut..<records.count

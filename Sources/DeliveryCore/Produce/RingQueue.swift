@@ -1,5 +1,5 @@
-/// A queue over a ring that grows when it must: in steady state nothing is allocated. Elements are found by their distance
-/// from the front.
+/// Queue over a ring that grows when it is full; in steady state it allocates nothing. An index is the distance from
+/// the front.
 struct RingQueue<Element: BitwiseCopyable>: ~Copyable {
     private var ring: UnsafeMutablePointer<Element>
     private var capacity: Int

@@ -1,8 +1,8 @@
 import SluiceModel
 
 extension DeviceResidency {
-    /// The first thing that isn't as it must be; nil: all is well. O(devices that wait), so a caller in production asks only
-    /// while these are few: ``waitingDevices``.
+    /// Returns the first invariant that doesn't hold; nil when all hold. Costs O(waiting devices). A caller in
+    /// production therefore asks only while ``waitingDevices`` is small.
     public func checkInvariants() -> String? {
         guard current == nil else { return "a load is being taken in" }
         guard restored.count <= limits.room else {
@@ -30,6 +30,6 @@ extension DeviceResidency {
         return nil
     }
 
-    /// Devices for which something waits, or that stand in line.
+    /// Devices for which an event waits, or that stand in line for a load.
     public var waitingDevices: Int { loads.count }
 }

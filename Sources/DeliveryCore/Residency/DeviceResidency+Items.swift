@@ -1,12 +1,12 @@
 import SluiceModel
 
-/// What the store has of the items in memory, by slot of the delivery machine, and of those that have ended.
+/// State in the store of the items in memory, by slot of the delivery machine, and of ended items.
 ///
-/// A push that was never handed to the store has no flag, and costs a look at one byte at its end.
+/// A push that was never handed to the store has no flag. At its end the shard reads one byte for it.
 extension DeviceResidency {
     // MARK: Slots
 
-    /// An item has got a slot, with what the store has of it.
+    /// Records that an item has got a slot, with the facts that the store has of the item.
     public mutating func placed(
         _ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
     ) {
@@ -25,8 +25,9 @@ extension DeviceResidency {
         if facts.isRestored { restored.insert(place) }
     }
 
-    /// An item has taken the place of an older one, whose end was told before. It takes over a new token that the older one
-    /// waits for: if the store has it, the token change waits for it instead.
+    /// Records that an item has replaced an older one, whose end was reported before. The new item takes over a new
+    /// token that the older item waits for. When the store has the new item, the token change waits for the new item
+    /// instead.
     public mutating func replaced(
         _ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
     ) {
@@ -40,7 +41,7 @@ extension DeviceResidency {
         residents[Int(slot)].change = change
     }
 
-    /// The item that came was in this slot already: at its end it has to leave the store as well.
+    /// Records that the arrived item was in this slot already. At its end the item has to leave the store as well.
     public mutating func repeated(
         _ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
     ) {
@@ -51,7 +52,7 @@ extension DeviceResidency {
         residents[Int(slot)].storedDue = due
     }
 
-    /// What the store has of the item in a slot.
+    /// Returns the state in the store of the item in a slot.
     public func facts(_ slot: UInt32) -> ResidentFacts {
         var facts = ResidentFacts()
         let flags = flags[Int(slot)]
@@ -66,15 +67,15 @@ extension DeviceResidency {
         return facts
     }
 
-    /// The store was asked to keep the item.
+    /// Returns true when the store was asked to keep the item.
     @inline(__always)
     public func isStored(_ slot: UInt32) -> Bool { flags[Int(slot)].contains(.stored) }
 
-    /// The item came from the store.
+    /// Returns true when the item came from the store.
     @inline(__always)
     public func isRestored(_ slot: UInt32) -> Bool { flags[Int(slot)].contains(.restored) }
 
-    /// The item leaves its slot: it has ended, was evicted, departs, or is replaced.
+    /// Removes an item from its slot because it has ended, was evicted, departs, or is replaced.
     @inline(__always)
     public mutating func left(_ slot: UInt32) {
         if flags[Int(slot)] != [] { forget(slot) }
@@ -87,10 +88,10 @@ extension DeviceResidency {
         flags[Int(slot)] = []
     }
 
-    /// A restored item that had no slot is let go: it came from another shard, and couldn't be taken over.
+    /// Releases a restored item that had no slot: it came from another shard and couldn't be taken over.
     public mutating func left(_ place: RecordPlace) { restored.remove(place) }
 
-    /// The item leaves memory; the store has it. Its device's events go on when it is here again.
+    /// Evicts an item from memory; the store has it. Events of its device go on when the item is loaded again.
     public mutating func evict(_ slot: UInt32) {
         let resident = residents[Int(slot)]
         left(slot)
@@ -98,13 +99,14 @@ extension DeviceResidency {
         reload(resident.device)
     }
 
-    /// The device of an item that the store has is online, and the item leaves memory next: it comes back when it is its
-    /// turn.
+    /// Puts the device of a stored item in the line for its turn. The device is online, and the item is evicted next.
+    /// The item is loaded when the device has its turn.
     public mutating func awaitsTurn(_ slot: UInt32) {
         awaited(residents[Int(slot)].device, residents[Int(slot)].place.partitionSlot)
     }
 
-    /// Of a partition that has gone nobody removes an item, and its slot may be another's.
+    /// Returns true while the assignment of the item's partition lasts. After its end nobody removes the item, and
+    /// the slot may belong to another partition.
     private func isCurrent(_ resident: Resident) -> Bool {
         let partition = self[resident.place.partitionSlot]
         return partition.isBegun && partition.assignment == resident.assignment
@@ -118,19 +120,19 @@ extension DeviceResidency {
 
     // MARK: Puts
 
-    /// The store fails, or works again.
+    /// Records whether the store fails at present.
     public mutating func storeFails(_ isFailing: Bool) { self.isFailing = isFailing }
 
-    /// Whether the store may be asked to keep an item for a device. While it fails what it has to do waits, and only a move
-    /// is added to that: the token change that it follows from is done.
+    /// Returns true when the store may be asked to keep an item for a device. While the store fails, requests wait.
+    /// Only a move is added to the waiting requests, because the token change that caused the move is done.
     public func mayPut(_ slot: UInt32, _ device: DeviceKey) -> Bool { !isFailing || hasLeft(slot, device) }
 
-    /// The store has the item under an old token of its device.
+    /// Returns true when the store has the item under an old token of its device.
     private func hasLeft(_ slot: UInt32, _ device: DeviceKey) -> Bool {
         isStored(slot) && residents[Int(slot)].storedUnder != device
     }
 
-    /// An item is written under its device's present token. What has to be asked of the store in the same batch.
+    /// Records that an item is written under its device's present token. Returns the requests for the same batch.
     public mutating func put(
         _ slot: UInt32, _ place: RecordPlace, _ device: DeviceKey, due: Int64
     ) -> StoreWrite {
@@ -159,12 +161,12 @@ extension DeviceResidency {
         return write
     }
 
-    /// The delivery machine hears when this version of the item is durable.
+    /// Requests a report to the delivery machine when this version of the item is durable.
     public mutating func confirms(_ slot: UInt32, version: UInt64) {
         requests.puts.append(StoreRequests.Put(slot: slot, version: version))
     }
 
-    /// An item's device has another token than its record names.
+    /// Records that the token of an item's device differs from the token in the item's record.
     public mutating func moved(_ slot: UInt32, _ place: RecordPlace, to device: DeviceKey) {
         begin(slot, place, device)
         residents[Int(slot)].device = device
@@ -174,10 +176,10 @@ extension DeviceResidency {
 
     // MARK: Batches
 
-    /// What a batch that is handed over now asks for.
+    /// Returns the requests of a batch that is handed over now, and begins an empty list.
     public mutating func takeRequests() -> StoreRequests { exchange(&requests, with: StoreRequests()) }
 
-    /// The store has done a batch. Its loads are still to be taken in.
+    /// Records that the store has done a batch. The loads of the batch are still to be taken in.
     public mutating func done(_ requests: StoreRequests) {
         for stale in requests.staleKeys {
             guard let count = staleKeys[stale] else { continue }
@@ -191,8 +193,8 @@ extension DeviceResidency {
 
     // MARK: Ends
 
-    /// The item in a slot has ended, with an outcome for its device. Nil: the store hasn't got it. Otherwise the item that
-    /// the store has until the outcome is safe, and its key there.
+    /// Records that the item in a slot has ended, with an outcome for its device. Returns the ended item and its key
+    /// in the store; nil when the store doesn't have it. The store keeps the item until the outcome is safe.
     public mutating func ends(_ slot: UInt32) -> (item: EndedItem, key: StoredKey)? {
         guard isStored(slot) else { return nil }
         let resident = residents[Int(slot)]
@@ -201,7 +203,7 @@ extension DeviceResidency {
         return (EndedItem(device: resident.device.low, place: resident.place), key)
     }
 
-    /// The same of an item without a slot.
+    /// Does the same for an item without a slot.
     public mutating func ends(
         _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
     ) -> (item: EndedItem, key: StoredKey)? {
@@ -211,10 +213,11 @@ extension DeviceResidency {
         return (EndedItem(device: device.low, place: place), key)
     }
 
-    /// An item of a record's place has ended, for whatever device, and is still in the store. For observers.
+    /// Returns true when an item of a record's place has ended and is still in the store, whatever its device. For
+    /// observers.
     package func hasEnded(_ place: RecordPlace) -> Bool { ended.has(place) }
 
-    /// The item of a record for this device has ended, and is still in the store.
+    /// Returns true when the item of a record for this device has ended and is still in the store.
     @inline(__always)
     public func hasEnded(_ place: RecordPlace, of device: DeviceKey) -> Bool {
         !ended.isEmpty
@@ -222,8 +225,8 @@ extension DeviceResidency {
                 || ended.has(EndedItem(device: device.low, place: place)))
     }
 
-    /// The outcome of an item is safe: the key to remove from the store in the next batch, and the item in the log that it
-    /// is of. Nil: it is gone already.
+    /// Requests an item's removal in the next batch, because its outcome is safe. Returns the key to remove, and the
+    /// item in the log that it belongs to. Returns nil when the item is gone already.
     public mutating func remove(_ item: EndedItem) -> (item: EndedItem, key: StoredKey)? {
         guard isBegun(item.place.partitionSlot) else { return nil }
         let earlier = EndedItem(device: item.device, place: item.place.inEarlierLog)

@@ -1,40 +1,42 @@
 import SluiceModel
 
-/// What is being taken in of a load.
+/// State of the load that is being taken in.
 struct CurrentLoad {
     var device: DeviceKey
     var partitionSlot: UInt16
-    /// The offset of the last item that was found.
+    /// Offset of the last item that the load found; `.min` when the load found none or doesn't count.
     var last: Int64
-    /// The offset of the first push of the partition, up to the last item's, that waits for the device; nil: none does.
+    /// Offset of the partition's first push, up to `last`, that waits for the device; nil when none waits.
     var firstWaiting: Int64?
-    /// All that the partition has of the device is in memory.
+    /// True while every item that the partition has of the device is in memory.
     var isAllHere = true
-    /// An item has found no slot. Newer items stay in the store with it, because a newer one that has expired would end, and
-    /// the older one would be sent afterwards.
+    /// True when an item has found no slot. Newer items then stay in the store as well. A newer item that has expired
+    /// would end, and the older item would be sent afterwards.
     var hasFoundNoSlot = false
 }
 
-/// Loads: which devices are asked for, and what becomes of what is found.
+/// Loads: selects the devices to load, and judges the items that a load finds.
 extension DeviceResidency {
     // MARK: Asking
 
-    /// An item of the device is due; all records of its partition up to `readThrough` were handed to the shards before.
+    /// Queues the device because an item of it is due. All records of the partition up to `readThrough` were handed
+    /// to the shards before.
     public mutating func due(_ device: DeviceKey, _ slot: UInt16) {
         guard evicted.contains(device) else { return }
         if loads[device] != nil { return reload(device) }
         standInLine(device, .partition(slot))
     }
 
-    /// The store has a presence of the device in a partition that has expired: the device is loaded, and then
-    /// ``mayForgetPresence(_:)``. A device that is loaded or waits for that is left for the next look.
+    /// Queues a load for a device because the store has an expired presence of it in a partition.
+    /// ``mayForgetPresence(_:)`` follows the load. A device that is loaded or waits for a load is left for the next
+    /// scan.
     public mutating func expired(_ device: DeviceKey, _ slot: UInt16) {
         guard isBegun(slot), !self[slot].isEnding, loads[device] == nil else { return }
         standInLine(device, .partition(slot))
     }
 
-    /// The store is asked to keep a device's presence, which a load that is under way may not see.
-    /// - Returns: what to keep: a device whose items wait for their turn in the store is awaited.
+    /// Records that the store is asked to keep a device's presence, which a load under way may not see.
+    /// - Returns: the presence to keep. A device whose items wait for their turn in the store is marked as awaited.
     public mutating func keep(_ known: KnownPresence) -> KnownPresence {
         guard !loads.isEmpty, let load = loads[known.device] else { return known }
         loads[known.device]!.keepsPresence = true
@@ -43,14 +45,14 @@ extension DeviceResidency {
         return known
     }
 
-    /// The presence that a load has found, and that has expired, is the last one that the store was asked to keep.
+    /// Returns true when the expired presence that a load has found is the last one that the store was asked to keep.
     public func mayForgetPresence(_ load: RequestedLoad) -> Bool {
         loads[load.device].map { !$0.keepsPresence } ?? false
     }
 
-    /// Asks for as many of the devices in line as may come now. None as long as it isn't known of a partition which devices
-    /// it has items of: after new tokens these needn't be the partitions that bring the devices' events.
-    /// - Returns: true when more may follow as soon as others have had their turn.
+    /// Issues the loads that may be issued now. Issues no loads until every partition's scan has finished. After
+    /// token changes, a device's items needn't be in the partitions that bring its events.
+    /// - Returns: true when more loads may follow as soon as other work has had its turn.
     public mutating func askForLoads(at now: UInt64, _ delivery: borrowing DeliveryMachine) -> Bool {
         guard evicted.scansUnderWay == 0, now >= noLoadsBefore else { return false }
         let mayBeMore = lineUpTurns(delivery)
@@ -61,11 +63,12 @@ extension DeviceResidency {
         return idle == limits.idle || mayBeMore
     }
 
-    /// Puts devices in line for their loads while few items are returning. True when more devices are to be looked at.
+    /// Puts devices in line for their loads while few items are returning. Returns true when more devices are left to
+    /// look at.
     private mutating func lineUpTurns(_ delivery: borrowing DeliveryMachine) -> Bool {
         guard turns.count > 0 else { return false }
         var looks = 0
-        // A load under way brings at least one item, and isn't counted as returning yet.
+        // A load under way brings at least one item, and the item doesn't count as returning yet.
         var room = limits.returns - delivery.milestones[.returning] - loadsUnderWay
         while room > 0, line.count < limits.loads, looks < Self.turnsLookedAt,
             let (device, slot) = turns.popFirst()
@@ -80,8 +83,9 @@ extension DeviceResidency {
 
     private static let turnsLookedAt = 4096
 
-    /// True when the device's items can stay in the store: other devices' items have their turn first, and nothing waits for
-    /// this device but reports that it is online. All of its items are in the partition of these reports.
+    /// Returns true when the device's items can stay in the store. Other devices' items have their turn first, and
+    /// nothing but reports that the device is online waits for it. All items of the device are in the partition of
+    /// these reports.
     private func isToBePutOff(
         _ device: DeviceKey, _ load: DeviceLoad, _ delivery: borrowing DeliveryMachine
     ) -> Bool {
@@ -98,7 +102,8 @@ extension DeviceResidency {
         }
     }
 
-    /// The next device for which there is room. One that was short of it holds up all behind it, lest they take its room.
+    /// Removes and returns the next device for which there is room. A device in the short line holds up all devices
+    /// behind it, because they would take its room.
     private mutating func nextInLine(_ delivery: borrowing DeliveryMachine) -> DeviceKey? {
         while let device = shortLine.first {
             guard let load = loads[device], load.state == .queued else {
@@ -110,7 +115,7 @@ extension DeviceResidency {
             return device
         }
         guard let device = line.first else { return nil }
-        // A presence needs no room.
+        // A load of the presence alone needs no room.
         guard
             restored.count < limits.restored && hasRoom(for: limits.itemsPerLoad)
                 || loads[device].map({ isToBePutOff(device, $0, delivery) }) ?? false
@@ -123,7 +128,8 @@ extension DeviceResidency {
         restored.count + reserved + min(items, limits.room) <= limits.room
     }
 
-    /// Asks for what the store has of a device. False when that is nothing, and what waits for it goes on.
+    /// Issues the loads of a device. Returns false when there are none to issue, and the events that wait for the
+    /// device go on.
     private mutating func askFor(_ device: DeviceKey, _ delivery: borrowing DeliveryMachine) -> Bool {
         guard var load = loads[device], load.state == .queued else { return true }
         var slots: [UInt16] = []
@@ -170,13 +176,13 @@ extension DeviceResidency {
 
     // MARK: Taking in
 
-    /// Begins to take in what a load has found: items up to the offset `last`, nil for none. False when nothing of it
-    /// counts, as its partition has gone. ``endLoad()`` follows in either case.
+    /// Begins to take in the items that a load has found, up to the offset `last`; nil when it found none. Returns
+    /// false when the load doesn't count because its partition has gone. ``endLoad()`` follows in either case.
     public mutating func beginLoad(_ requested: RequestedLoad, last: Int64?) -> Bool {
         let slot = requested.partitionSlot
         current = CurrentLoad(device: requested.device, partitionSlot: slot, last: last ?? .min)
         guard isBegun(slot), !self[slot].isEnding, self[slot].assignment == requested.assignment else {
-            // The slot's next partition wasn't looked into.
+            // The load didn't look into the partition that has the slot now.
             if isBegun(slot), !self[slot].isEnding { loads[requested.device]?.needsReload = true }
             current!.last = .min
             current!.isAllHere = false
@@ -187,7 +193,7 @@ extension DeviceResidency {
         return true
     }
 
-    /// What becomes of an item that the load has found. Items come in the order of their offsets.
+    /// Decides what to do with an item that the load has found. Items come in the order of their offsets.
     public mutating func judge(
         offset: Int64, _ delivery: borrowing DeliveryMachine
     ) -> LoadedItemVerdict {
@@ -200,7 +206,7 @@ extension DeviceResidency {
         }
         var verdict = LoadedItemVerdict()
         if !place.isOfEarlierLog {
-            // Its record is still to be read, and before it others that are older.
+            // The item's record, and older records before it, are still to be read.
             guard offset <= readThrough[Int(load.partitionSlot)] else {
                 milestones.future += 1
                 current!.isAllHere = false
@@ -209,14 +215,15 @@ extension DeviceResidency {
             if let first = load.firstWaiting {
                 guard offset <= first else {
                     milestones.skipped += 1
-                    // Were it in memory, it could be sent before what is older.
+                    // In memory, the item could be sent before older items.
                     let before = loads[load.device]!.skipped[load.partitionSlot] ?? .max
                     loads[load.device]!.skipped[load.partitionSlot] = min(before, offset)
                     current!.isAllHere = false
                     return verdict
                 }
                 if offset == first {
-                    // It comes again, and the store has had it since before: it needs no place of its own.
+                    // The item's record is read again, and the store has had the item before. The record needs no
+                    // slot of its own.
                     verdict.completes = dropWaiting(place, load.device)
                     current!.firstWaiting = firstWaiting(load.device, load.partitionSlot, through: load.last)
                 }
@@ -232,8 +239,8 @@ extension DeviceResidency {
         return verdict
     }
 
-    /// The delivery machine had no slot for an item that was to come back: it stays in the store. No loads before the
-    /// moment that is returned, by the monotonic clock.
+    /// Leaves an item in the store because the delivery machine had no slot for it.
+    /// - Returns: the time before which no loads are issued, in nanoseconds of the monotonic clock.
     public mutating func foundNoSlot(at now: UInt64) -> UInt64 {
         leftOut()
         current?.hasFoundNoSlot = true
@@ -247,7 +254,7 @@ extension DeviceResidency {
         current!.isAllHere = false
     }
 
-    /// All of the load was taken in.
+    /// Ends the taking in of a load.
     public mutating func endLoad() {
         guard let ended = exchange(&current, with: nil) else { return }
         loadsUnderWay -= 1
@@ -262,7 +269,7 @@ extension DeviceResidency {
         load.awaited -= 1
         if load.awaited == 0 {
             reserved -= load.reserved
-            // All of the room was its own, and it was too little.
+            // The device had all of the room, and the room didn't suffice.
             load.isPartial = load.leftOut > 0 && load.found > limits.room && load.reserved == limits.room
             load.reserved = 0
         }
@@ -284,9 +291,9 @@ extension DeviceResidency {
 
     // MARK: Judging
 
-    /// In which log of the partition the store's item was written, and whether the item is in memory. An item stays of the
-    /// log that it was taken to be of while it is known here. Else an item above all that was read can't be of the present
-    /// log, nor can one whose place is another device's.
+    /// Determines the log in which the store's item was written, and whether the item is in memory. While the item is
+    /// known here, the item keeps the log that it was assigned to. Otherwise an item above all offsets that were read
+    /// belongs to an earlier log. So does an item whose place another device has.
     private func place(
         ofFound offset: Int64, _ load: CurrentLoad, _ delivery: borrowing DeliveryMachine
     ) -> (place: RecordPlace, isHere: Bool) {
@@ -301,11 +308,11 @@ extension DeviceResidency {
         return (isAbove || restored.contains(place) || ended.has(place) ? earlier : place, false)
     }
 
-    /// What a load has found is no item to restore: it has left this key since, or it is on its way here.
+    /// Returns true when an item isn't to be restored: it has left this key since, or is on its way to this shard.
     private func isStale(_ place: RecordPlace, of device: DeviceKey) -> Bool {
         if !staleKeys.isEmpty {
             if staleKeys[LocalCopy(place: place, device: device)] != nil { return true }
-            // Which log it is of is a guess.
+            // The log of the item is a guess.
             let own = RecordPlace(partitionSlot: place.partitionSlot, offset: place.recordOffset)
             if staleKeys[LocalCopy(place: own, device: device)] != nil { return true }
         }
@@ -316,8 +323,8 @@ extension DeviceResidency {
         }
     }
 
-    /// The offset of the first push of a partition, up to an offset, that waits for the device. There are such after a crash
-    /// only: what the store has came before what is read.
+    /// Returns the offset of a partition's first push, up to `last`, that waits for the device. Such pushes exist
+    /// only after a crash, because the store's items were read before the records that are read now.
     private func firstWaiting(_ device: DeviceKey, _ slot: UInt16, through last: Int64) -> Int64? {
         guard let load = loads[device] else { return nil }
         for case .record(let record) in load.waiting
@@ -327,7 +334,7 @@ extension DeviceResidency {
         return nil
     }
 
-    /// The handle of a record that waits no more, as the store has its item.
+    /// Removes a waiting record because the store has its item. Returns the record's handle.
     private mutating func dropWaiting(_ place: RecordPlace, _ device: DeviceKey) -> UInt32? {
         guard
             let index = loads[device]!.waiting.firstIndex(where: { event in
@@ -339,12 +346,12 @@ extension DeviceResidency {
         return loads[device]!.waiting.remove(at: index).handle
     }
 
-    /// An item of the device stays in the store.
+    /// Records that an item of the device stays in the store.
     mutating func leftInStore(_ device: DeviceKey, _ slot: UInt16) {
         milestones.leftInStore += 1
         guard isBegun(slot) else { return }
         evicted.insert(device, slot)
-        // No clock brings back an item that waited with its topic.
+        // No timer loads an item that waited with its topic.
         if loads[device] == nil { standInLine(device, .partition(slot)) } else { reload(device) }
     }
 }

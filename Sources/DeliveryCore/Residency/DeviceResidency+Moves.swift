@@ -1,36 +1,38 @@
 import SluiceModel
 
-/// Items whose devices get new tokens while the store has them.
+/// Items whose devices get new tokens while the store has the items.
 extension DeviceResidency {
     // MARK: Marks
 
-    /// A mark was found when the partition was taken over. All shards know it, and one has it forgotten.
+    /// Records a mark that was found when the partition was assigned. Every shard records the mark, and one shard has
+    /// it removed.
     public mutating func foundMark(_ place: RecordPlace, _ id: APNSID, forgets: Bool) {
         guard isBegun(place.partitionSlot) else { return }
         marked[place] = id
         if forgets { marks.append(place) }
     }
 
-    /// The item of a push's record was moved before the worker crashed: the record is complete. Asked once.
+    /// Returns true when the item of a push's record was moved before the worker crashed: the record is complete. A
+    /// mark answers once.
     @inline(__always)
     public mutating func isMarked(_ place: RecordPlace, _ id: APNSID) -> Bool {
         !marked.isEmpty && marked.removeValue(forKey: place) == id
     }
 
-    /// A partition's committed watermark.
+    /// Records a partition's committed watermark.
     public mutating func committed(_ slot: UInt16, _ offset: Int64) {
         guard Int(slot) < partitions.count else { return }
         partitions[Int(slot)].committed = offset
     }
 
-    /// Whether it is time to look for marks that are of no more use.
+    /// Returns true when it is time to look for marks that are no longer needed: at most every 200 ms.
     public mutating func mustForgetMarks(at now: UInt64) -> Bool {
         guard !marks.isEmpty, now >= nextForgetting else { return false }
         nextForgetting = now + 200_000_000
         return true
     }
 
-    /// Marks of records that are committed by now are of no more use.
+    /// Removes the marks whose records are committed.
     public mutating func forgetMarks() {
         for place in exchange(&marks, with: []) {
             if place.offset < self[place.partitionSlot].committed {
@@ -41,7 +43,7 @@ extension DeviceResidency {
         }
     }
 
-    /// The partition's log began anew: its marks are of other records.
+    /// Removes the partition's marks because its log began anew: they belong to other records.
     public mutating func forgetMarks(_ slot: UInt16) {
         marked = marked.filter { $0.key.partitionSlot != slot }
         for place in marks where place.partitionSlot == slot { forget(place) }
@@ -56,8 +58,8 @@ extension DeviceResidency {
 
     // MARK: Token changes that wait
 
-    /// An item in flight takes a new token over when it is tried again. When the store has it, it does so under the old
-    /// token until then: the token change, whose record this is, isn't done before.
+    /// Records that an item in flight takes a new token over when it is retried. When the store has the item, it is
+    /// there under the old token until the retry. The token change with the record `change` isn't done before.
     public mutating func noted(_ slot: UInt32, by change: RecordPlace?) {
         movedOn(slot)
         guard let change, isStored(slot) else { return }
@@ -66,16 +68,16 @@ extension DeviceResidency {
         changes[change, default: TokenChange()].items += 1
     }
 
-    /// Whether the outcome of a token change has to wait for items in flight.
+    /// Returns true when the outcome of a token change has to wait for items in flight.
     @inline(__always)
     public func mustWait(_ change: RecordPlace) -> Bool { !changes.isEmpty && changes[change] != nil }
 
-    /// Keeps a token change of which ``mustWait(_:)`` says that it has to wait.
+    /// Keeps a token change for which ``mustWait(_:)`` returned true.
     public mutating func keepChange(_ change: RecordPlace, _ handle: UInt32) {
         changes[change]?.handle = handle
     }
 
-    /// An item has moved or ended: the token change that it held up isn't held up by it any more.
+    /// Records that an item has moved or ended, and no longer holds up its token change.
     mutating func movedOn(_ slot: UInt32) {
         guard flags[Int(slot)].contains(.noted) else { return }
         flags[Int(slot)].remove(.noted)
@@ -83,11 +85,11 @@ extension DeviceResidency {
         guard let items = changes[place]?.items else { return }
         changes[place]!.items = items - 1
         guard items == 1, let done = changes.removeValue(forKey: place) else { return }
-        // Without a handle it is being taken in.
+        // Without a handle the token change is still being taken in.
         if let handle = done.handle { changesDone.append(handle) }
     }
 
-    /// An item is given back to Kafka, and so is the token change that it holds up, if that is of the same partition.
+    /// Gives the token change that an item holds up back to Kafka with the item, when both have the same partition.
     public mutating func givenBack(_ slot: UInt32) {
         guard flags[Int(slot)].contains(.noted) else { return }
         let place = residents[Int(slot)].change
@@ -96,7 +98,7 @@ extension DeviceResidency {
         if let handle = changes.removeValue(forKey: place)?.handle { changesGivenBack.append(handle) }
     }
 
-    /// Gives the waiting token changes of a partition, or all of them, back to Kafka.
+    /// Gives the waiting token changes of a partition, or of all when `slot` is nil, back to Kafka.
     public mutating func giveBackChanges(_ slot: UInt16?) {
         let given = changes.filter { slot == nil || $0.key.partitionSlot == slot }
         for (place, change) in given.sorted(by: {
@@ -107,16 +109,17 @@ extension DeviceResidency {
         }
     }
 
-    /// Handles of token changes that nothing holds up any more. To be asked when all else of a turn is done.
+    /// Returns the handles of token changes that no item holds up any more. Call when all other work of a turn is
+    /// done.
     public mutating func takeChangesDone() -> [UInt32] { exchange(&changesDone, with: []) }
 
-    /// Handles of token changes that are given back to Kafka.
+    /// Returns the handles of token changes that are given back to Kafka.
     public mutating func takeChangesGivenBack() -> [UInt32] { exchange(&changesGivenBack, with: []) }
 
     // MARK: Token changes in a row
 
-    /// Remembers what a device's token was changed to; the oldest gives way. The number under which the owner keeps the new
-    /// token; nil: a later change is known.
+    /// Remembers the new token of a device; the oldest entry is evicted when all numbers are taken. Returns the
+    /// number under which the owner keeps the new token; nil when a later change is known.
     public mutating func remember(
         _ device: DeviceKey, to new: DeviceKey, occurredMilliseconds: Int64, origin: RecordOrigin
     ) -> Int? {
@@ -138,8 +141,8 @@ extension DeviceResidency {
         return change.number
     }
 
-    /// What the token of a device was changed to after this moment; nil: nothing is known of that. The two events come
-    /// through two partitions, the later one perhaps first.
+    /// Returns the change of the device's token after this moment; nil when none is known. Two such events come
+    /// through two partitions, and the later event may come first.
     public func change(of device: DeviceKey, after occurredMilliseconds: Int64) -> PastChange? {
         guard let change = pastChanges[device], change.occurredMilliseconds > occurredMilliseconds else {
             return nil

@@ -1,18 +1,18 @@
 import SluiceModel
 
-/// A device whose items are on their way from the store, or that has to wait for that, with what is for it meanwhile.
+/// A device that is being loaded or waits for its load, with the events that wait for the device meanwhile.
 package struct DeviceLoad {
     package enum State: UInt8, CaseIterable, Sendable {
         /// In line for its loads.
         case queued
         case loading
-        /// All of it is in memory; its first event waits for another device, or for a departure's release.
+        /// All of the device is in memory; its first event waits for another device, or for a departure's release.
         case loaded
-        /// All of it is in memory; its first event waits for a slot of the delivery machine.
+        /// All of the device is in memory; its first event waits for a slot of the delivery machine.
         case awaitsSlot
     }
 
-    /// What waits for the device.
+    /// A record or departure that waits for the device.
     enum Event {
         case record(DeferredRecord)
         case migration(DeferredMigration)
@@ -34,39 +34,40 @@ package struct DeviceLoad {
 
     var look: PresenceLook
     var state = State.queued
-    /// In the order in which it came.
+    /// Events in the order in which they came.
     var waiting: [Event] = []
-    /// What was asked for doesn't cover all: once more before anything that waits goes on.
+    /// True when the issued loads don't cover all items: the device is loaded again before any waiting event goes on.
     var needsReload = false
-    /// The store was asked to keep the device's presence since its loads were asked for.
+    /// True when the store was asked to keep the device's presence since its loads were issued.
     var keepsPresence = false
-    /// By partition: the first item that was left in the store, as an older push waits here.
+    /// Offset of the first item that was left in the store because an older push waits here; by partition.
     var skipped: [UInt16: Int64] = [:]
-    /// Loads that were asked for and haven't come.
+    /// Loads that were issued and haven't been taken in.
     var awaited = 0
-    /// Room that is reserved for them, in items.
+    /// Room that is reserved for the awaited loads, in items.
     var reserved = 0
-    /// Items that the last round has found and that weren't in memory; of those, the ones without room.
+    /// Items that the last round found and that weren't in memory; `leftOut` counts those without room.
     var found = 0
     var leftOut = 0
-    /// Items that the next round needs room for; 0: unknown.
+    /// Items for which the next round needs room; 0 when unknown.
     var needs = 0
-    /// It has more items than there is room for: what waits goes on with those that are here.
+    /// True when the device has more items than there is room for: events go on with the items in memory.
     var isPartial = false
-    /// Its items stay in the store until it is their turn: reports that the device is online go on without them.
+    /// True while the device's items stay in the store until their turn. Reports that the device is online go on
+    /// without them.
     var isPutOff = false
-    /// The device stands in line for its items as well, and not only for what waits.
+    /// True when the device stands in line for its items as well, and not only for waiting events.
     var needsItems = false
-    /// Devices whose first event needs this one as well.
+    /// Devices whose first event needs this device as well.
     var dependents: [DeviceKey] = []
 
-    /// All of the device is in memory.
+    /// True when all of the device is in memory.
     var isWhole: Bool { state == .loaded && !isPartial && !isPutOff }
 
     init(look: PresenceLook) { self.look = look }
 }
 
-/// What waits for devices, and goes on.
+/// Events that wait for devices, and how they go on.
 extension DeviceResidency {
     // MARK: Questions
 
@@ -75,7 +76,8 @@ extension DeviceResidency {
         return look != .nowhere && limits.hasStore && !delivery.knowsPresence(of: device)
     }
 
-    /// Whether what concerns a device has to wait: all of the device isn't in memory, or others wait for it.
+    /// Returns true when an event of a device has to wait: some items aren't in memory, or other events wait for the
+    /// device.
     @inline(__always)
     public func mustDefer(
         _ device: DeviceKey, _ look: PresenceLook, _ delivery: borrowing DeliveryMachine
@@ -84,7 +86,7 @@ extension DeviceResidency {
         return mustLoad(device, look, delivery)
     }
 
-    /// The same of a record that may concern another device as well.
+    /// Does the same for a record that may concern another device as well.
     public func mustDefer(_ record: DeferredRecord, _ delivery: borrowing DeliveryMachine) -> Bool {
         if mustDefer(record.device, record.look, delivery) { return true }
         guard let other = record.otherDevice else { return false }
@@ -94,7 +96,7 @@ extension DeviceResidency {
 
     // MARK: Waiting
 
-    /// Has a record wait of which ``mustDefer(_:_:)`` says that it must.
+    /// Makes a record wait for which ``mustDefer(_:_:)`` returned true.
     public mutating func deferUntilLoaded(_ record: DeferredRecord, _ delivery: borrowing DeliveryMachine) {
         if let other = record.otherDevice, !mustDefer(record.device, record.look, delivery),
             waits(record.device, for: other, delivery)
@@ -108,16 +110,16 @@ extension DeviceResidency {
         append(.record(record), record.device, record.look, delivery)
     }
 
-    /// An item comes from another shard.
+    /// Decides what to do with an item that comes from another shard.
     public mutating func importItem(
         _ migration: DeferredMigration, _ delivery: borrowing DeliveryMachine
     ) -> ArrivalVerdict {
-        // Another shard has read the record, and all before it were handed to the shards.
+        // The other shard has read the record, and all records before it were handed to the shards.
         let place = migration.place
         if !place.isOfEarlierLog { hasRead(place.partitionSlot, through: place.offset) }
         let mustWait = !migration.isReleased || mustDefer(migration.device, .everywhere, delivery)
         if migration.isRestored {
-            // One that waits takes no slot: the loads that it waits for must not wait for it.
+            // A waiting item takes no room: the loads that the item waits for must not wait for it.
             guard mustWait ? waitingRestored < limits.room || !migration.isReleased : takeRoom(migration)
             else {
                 leftInStore(migration.device, migration.place.partitionSlot)
@@ -130,7 +132,7 @@ extension DeviceResidency {
         return .deferred
     }
 
-    /// False when there is no room for a restored item to be taken over.
+    /// Takes room for a restored item. Returns false when there is none.
     private mutating func takeRoom(_ migration: DeferredMigration) -> Bool {
         guard restored.count < limits.room else { return false }
         restored.insert(migration.place)
@@ -157,14 +159,14 @@ extension DeviceResidency {
         }
     }
 
-    /// - Parameter needsItems: false: what will wait for the device may be all that it is loaded for.
+    /// - Parameter needsItems: false when the device may be loaded only for events that will wait for it.
     mutating func standInLine(_ device: DeviceKey, _ look: PresenceLook, needsItems: Bool = true) {
         loads[device] = DeviceLoad(look: look)
         loads[device]!.needsItems = needsItems
         line.append(device)
     }
 
-    /// What is in memory of a device isn't all of it any more.
+    /// Loads a device again because some of its items aren't in memory any more.
     mutating func reload(_ device: DeviceKey, needsItems: Bool = true) {
         if needsItems { loads[device]?.needsItems = true }
         switch loads[device]?.state {
@@ -181,7 +183,7 @@ extension DeviceResidency {
         line.append(device)
     }
 
-    /// True when the first event of a device has to wait for another one as well.
+    /// Returns true when the first event of a device has to wait for another device as well.
     private mutating func waits(
         _ device: DeviceKey, for other: DeviceKey, _ delivery: borrowing DeliveryMachine
     ) -> Bool {
@@ -200,12 +202,12 @@ extension DeviceResidency {
 
     // MARK: Slots
 
-    /// The delivery machine had no slot for a record that was to go on: it waits for one, before all else of its device.
+    /// Makes a record wait for a slot of the delivery machine, before all other events of its device.
     public mutating func deferUntilSlot(_ record: DeferredRecord) {
         deferUntilSlot(.record(record), record.device, record.look)
     }
 
-    /// The same of an item that was to be taken over.
+    /// Does the same for an item that was to be taken over.
     public mutating func deferUntilSlot(_ migration: DeferredMigration) {
         if migration.isRestored {
             restored.remove(migration.place)
@@ -223,13 +225,13 @@ extension DeviceResidency {
         }
         milestones.awaitedSlot += 1
         loads[device]!.waiting.insert(event, at: 0)
-        // In line, it finds out again.
+        // A device in line looks for a slot again after its load.
         guard loads[device]!.state == .loaded else { return }
         loads[device]!.state = .awaitsSlot
         awaitingSlot.append(device)
     }
 
-    /// There is a slot: the device that has waited longest goes on.
+    /// Resumes the device that has waited longest for a slot, because a slot is free.
     mutating func wakeForSlot() {
         guard let device = awaitingSlot.first else { return }
         awaitingSlot.removeFirst()
@@ -240,7 +242,7 @@ extension DeviceResidency {
 
     // MARK: Departures
 
-    /// Handles of the departures that wait for a device and aren't released.
+    /// Returns the handles of the departures that wait for a device and aren't released.
     public func unreleased(of device: DeviceKey) -> [UInt32] {
         guard let load = loads[device] else { return [] }
         return load.waiting.compactMap { event in
@@ -249,7 +251,7 @@ extension DeviceResidency {
         }
     }
 
-    /// A departure may be taken over.
+    /// Records that a departure may be taken over.
     public mutating func release(_ handle: UInt32, of device: DeviceKey) {
         guard let load = loads[device] else { return }
         for index in load.waiting.indices {
@@ -264,10 +266,10 @@ extension DeviceResidency {
 
     // MARK: Going on
 
-    /// All of a device is in memory: its next event, in the order in which they came. Nil: nothing of it goes on for now, or
-    /// others have to before it.
+    /// Returns the action for the next event of a device that is all in memory, in the order of arrival. Returns nil
+    /// when none of its events goes on for now, or events of other devices have to go on before.
     ///
-    /// A device stays on the stack while those that need it as well go on, and counts as loaded for them.
+    /// A device stays on the stack while its dependents go on, and counts as loaded for them.
     mutating func resume(_ device: DeviceKey, _ delivery: borrowing DeliveryMachine) -> ResidencyAction? {
         guard let load = loads[device], load.state == .loaded else { return goOn() }
         if load.needsReload {
@@ -309,14 +311,15 @@ extension DeviceResidency {
         }
     }
 
-    /// As much of a device is in memory as there is room for. What says where the device is goes on, as its items may wait for
-    /// that; a push is refused, as an older one of its identity may be among those that aren't here. All else waits for the
-    /// rest, which comes when these have gone.
+    /// Resumes a device of which as many items are in memory as there is room for. Events that report where the
+    /// device is go on, because its items may wait for the report. A push is refused, because an older push of its
+    /// identity may be among the items that aren't in memory. All other events wait for the rest of the items, which
+    /// are loaded when the items in memory have gone.
     private mutating func resumePart(_ device: DeviceKey) -> ResidencyAction? {
         let skipped = loads[device]!.skipped
         let index = loads[device]!.waiting.firstIndex { event in
             guard case .record(let record) = event else { return false }
-            // What was skipped can be the push's own item.
+            // A skipped item can be the push's own.
             return record.isPush
                 ? record.place.offset < skipped[record.place.partitionSlot] ?? .max : record.look != .nowhere
         }
@@ -330,8 +333,8 @@ extension DeviceResidency {
         return goOn()
     }
 
-    /// Reports that the device is online go on, all else needs its items. When nothing waits any more, the device has its
-    /// turn after those that were back before.
+    /// Resumes a device whose items stay in the store. Reports that the device is online go on; any other event needs
+    /// the items. When no event waits any more, the device has its turn after the devices that were back before.
     private mutating func resumePutOff(
         _ device: DeviceKey, _ delivery: borrowing DeliveryMachine
     ) -> ResidencyAction? {

@@ -1,83 +1,85 @@
 import SluiceModel
 
-/// The decisions about devices that may have items in the store only: what must be loaded before what, what waits for it,
-/// what a load brings, what is still in the store of what has ended or moved, and how much of it all may be in memory.
-/// Values in, values out, as in ``DeliveryMachine``: no I/O, no clock, no bytes.
+/// Decisions about devices that may have items in the store only. It decides which items are loaded before which
+/// events, which events wait, and how many items may be in memory. It also records which ended or moved items the
+/// store still has. Values in, values out, as in ``DeliveryMachine``: no I/O, no clock, no bytes.
 ///
-/// An *evicted* device has items that only the store has. Whatever concerns it waits until all of it is in memory again.
-/// The owner keeps records, departures and tokens under handles, and does what ``nextAction(_:)`` says after each call.
+/// An *evicted* device has items that only the store has. Its events wait until all of its items are in memory again.
+/// The owner keeps records, departures and tokens under handles. After each call the owner does the actions of
+/// ``nextAction(_:)``.
 ///
 ///     record ── mustDefer ── true ──▶ deferUntilLoaded ──▶ load ──▶ judge each item ──▶ endLoad ──▶ proceed
 ///                      └──── false ─▶ the delivery machine
 ///
-/// - The question whether a record may go on takes two tests for emptiness while no device is evicted.
-/// - Restored items never exceed ``ResidencyLimits/room``; a device with more is taken in parts.
+/// - While no device is evicted, the check whether a record may go on costs two tests for emptiness.
+/// - Restored items never exceed ``ResidencyLimits/room``; a device with more is loaded in parts.
 public struct DeviceResidency: ~Copyable {
     public let limits: ResidencyLimits
 
     // Partitions, by slot.
     var partitions: [Partition] = []
-    /// All records of the partition up to this offset have been handed to the shards. Apart from the rest, as it is
-    /// written for each record.
+    /// Offset up to which all records of the partition have been handed to the shards; by slot. Kept apart from
+    /// ``partitions`` because each record writes it.
     var readThrough: [Int64] = []
-    /// Handles of records that came before the news that their partition begins.
+    /// Handles of records that arrived before their partition began.
     var early: [(slot: UInt16, handle: UInt32)] = []
 
-    // What is loaded.
+    // Devices and loads.
     var evicted = EvictedDevices()
     var loads: [DeviceKey: DeviceLoad] = [:]
     var line = DeviceLine()
-    /// Devices that found no room: before all others, and once there is room for what they have.
+    /// Devices that found no room. They stand before all others, and are loaded once there is room for their items.
     var shortLine = DeviceLine()
     var loadsUnderWay = 0
-    /// Room for what loads under way may bring, in items.
+    /// Room for the items that loads under way may bring, in items.
     var reserved = 0
-    /// The delivery machine had no slot for what came: no loads until then, by the monotonic clock.
+    /// Time before which no loads are issued, in nanoseconds of the monotonic clock: the delivery machine had no
+    /// slot.
     var noLoadsBefore: UInt64 = 0
-    /// The load that is being taken in; nil between two.
+    /// Load that is being taken in; nil between two loads.
     var current: CurrentLoad?
-    /// Devices whose events may go on; the last one first.
+    /// Stack of devices whose events may go on; the last one first.
     var resuming: [DeviceKey] = []
     /// Devices whose first event waits for a slot of the delivery machine.
     var awaitingSlot = DeviceLine()
     var earlierDevices = 0
-    /// Devices that are online and whose items wait for their turn in the store.
+    /// Line of devices that are online and whose items wait for their turn in the store.
     var turns = TurnLine()
 
-    // What the store has.
-    /// By slot of the delivery machine.
+    // State in the store.
+    /// States of the items in memory, by slot of the delivery machine.
     let residents: UnsafeMutablePointer<Resident>
     let flags: UnsafeMutablePointer<Resident.Flags>
     /// Items in memory that came from the store.
     var restored: Set<RecordPlace> = []
-    /// Such items that come from other shards and wait to be taken over.
+    /// Count of restored items that come from other shards and wait to be taken over.
     var waitingRestored = 0
     var ended = EndedItems()
-    /// Keys that a load which was asked for before may still find, and how often they were left.
+    /// Keys that a load issued earlier may still find, with the number of times that items left them.
     var staleKeys: [LocalCopy: Int] = [:]
     var requests = StoreRequests()
-    /// The store doesn't do for now what it is asked for.
+    /// True while the store doesn't carry out requests.
     var isFailing = false
 
     // Moves.
-    /// Records that may be read once more although the store has their items, under other tokens.
+    /// Records that may be read again although the store has their items under other tokens.
     var marked: [RecordPlace: APNSID] = [:]
-    /// Marks in the store that are to be forgotten when their records are committed.
+    /// Marks in the store that are to be removed when their records are committed.
     var marks: [RecordPlace] = []
     var nextForgetting: UInt64 = 0
-    /// Token changes by their records, of items in flight that the store has under the old token.
+    /// Token changes by their records, for items in flight that the store has under the old token.
     var changes: [RecordPlace: TokenChange] = [:]
-    /// Handles of those that wait no more.
+    /// Handles of token changes that wait no more.
     var changesDone: [UInt32] = []
-    /// Handles of those that are given back to Kafka.
+    /// Handles of token changes that are given back to Kafka.
     var changesGivenBack: [UInt32] = []
-    /// The latest token changes, by the device of the old token.
+    /// Latest token changes, by the device of the old token.
     var pastChanges: [DeviceKey: PastChange] = [:]
-    /// The same devices, by the numbers of their changes.
+    /// Devices of ``pastChanges``, by the numbers of their changes.
     var pastDevices: [DeviceKey] = []
     var oldestPast = 0
 
-    /// How often what is rare has happened.
+    /// Counts of rare cases.
     public internal(set) var milestones = ResidencyMilestones()
     private var actions: [ResidencyAction] = []
     private var actionHead = 0
@@ -85,17 +87,17 @@ public struct DeviceResidency: ~Copyable {
 
     struct Partition {
         var isBegun = false
-        /// It goes away: nothing of it comes back to memory.
+        /// True when the partition is being revoked: none of its items is loaded any more.
         var isEnding = false
-        /// Grows with each assignment of the slot.
+        /// Number that grows with each assignment of the slot.
         var assignment: UInt32 = 0
-        /// The watermark that is committed, as far as it was told.
+        /// Watermark that is committed, as far as it was reported.
         var committed = Int64.min
-        /// Items that the store has from this offset on, above what was read, are of an earlier log; `.max`: none are.
+        /// Offset from which stored items above the last read record belong to an earlier log; `.max` when none do.
         var earlierFrom = Int64.max
     }
 
-    /// What the store has of the item in a slot.
+    /// State in the store of the item in a slot.
     struct Resident: BitwiseCopyable {
         struct Flags: OptionSet, BitwiseCopyable {
             let rawValue: UInt8
@@ -103,26 +105,26 @@ public struct DeviceResidency: ~Copyable {
             static let restored = Flags(rawValue: 2)
             static let moved = Flags(rawValue: 4)
             static let marked = Flags(rawValue: 8)
-            /// A token change waits for it.
+            /// A token change waits for the item.
             static let noted = Flags(rawValue: 16)
         }
 
         var place: RecordPlace
-        /// That of its present token.
+        /// Device of the item's present token.
         var device: DeviceKey
-        /// Of the partition's assignment.
+        /// Number of the partition's assignment.
         var assignment: UInt32
         var storedUnder = DeviceKey(high: 0, low: 0)
         var storedDue: Int64 = 0
-        /// The token change that waits for it.
+        /// Token change that waits for the item.
         var change = RecordPlace(partitionSlot: 0, offset: 0)
     }
 
     /// A token change whose outcome waits for items in flight.
     struct TokenChange {
-        /// Nil while it is being taken in.
+        /// Handle of the token change; nil while the change is being taken in.
         var handle: UInt32?
-        /// Items that it waits for.
+        /// Items that the token change waits for.
         var items = 0
     }
 
@@ -140,7 +142,7 @@ public struct DeviceResidency: ~Copyable {
 
     // MARK: Actions
 
-    /// What is to be done next; nil when all is done.
+    /// Returns the next action; nil when there is none.
     public mutating func nextAction(_ delivery: borrowing DeliveryMachine) -> ResidencyAction? {
         if awaitingSlot.count > 0, delivery.hasFreeSlot { wakeForSlot() }
         while true {
@@ -160,26 +162,27 @@ public struct DeviceResidency: ~Copyable {
 
     mutating func ask(_ action: ResidencyAction) { actions.append(action) }
 
-    /// Nothing waits for a device.
+    /// True when no event waits for a device.
     public var isIdle: Bool { loads.isEmpty }
-    /// Devices with items in the store only.
+    /// Devices that have items in the store only.
     public var evictedDevices: Int { evicted.count }
     /// Items in memory that came from the store.
     public var restoredItems: Int { restored.count }
-    /// Partitions of which it isn't known yet what the store has.
+    /// Partitions whose scan of the store has not finished.
     public var scansUnderWay: Int { evicted.scansUnderWay }
-    /// So few devices stand in line that more can be named.
+    /// True while so few devices stand in line that more can be added.
     public var isLineShort: Bool { line.count < limits.loads }
 
-    /// What waits for the device goes on with a part of it: it has more items than there is room for.
+    /// Returns true when events of the device go on with a part of its items: it has more items than there is room
+    /// for.
     public func isPartial(_ device: DeviceKey) -> Bool { loads[device]?.isPartial ?? false }
 
-    /// Calls with each device that is loaded or waits, and with its state.
+    /// Calls `body` with each device that is loaded or waits, and with its state.
     package func forEachLoad(_ body: (DeviceKey, DeviceLoad.State) -> Void) {
         for (device, load) in loads { body(device, load.state) }
     }
 
-    /// The device is loaded, or waits for that.
+    /// Returns true when the device is loaded, or waits for its load.
     package func isLoading(_ device: DeviceKey) -> Bool { loads[device] != nil }
 
     /// Value that changes with the state of any load, but not when two loads swap their states.
@@ -193,12 +196,12 @@ public struct DeviceResidency: ~Copyable {
             Int32(truncatingIfNeeded: milestones.shortOfRoom))
     }
 
-    /// A device is in line, and there is no room for what it may have.
+    /// True when a device is in line, and there is no room for the items that it may have.
     public var isWaitingForRoom: Bool {
         shortLine.count > 0 || line.count > 0 && restored.count >= limits.restored
     }
 
-    /// A record of this device comes soon. Of no other effect than on time.
+    /// Prefetches the entry of a device because a record of it comes soon. Affects timing only.
     @inline(__always)
     public func prefetch(_ device: DeviceKey) {
         if evicted.count > 0 { evicted.prefetch(device) }
@@ -210,15 +213,16 @@ public struct DeviceResidency: ~Copyable {
         Int(slot) < partitions.count ? partitions[Int(slot)] : Partition()
     }
 
-    /// Has begun and hasn't ended.
+    /// Returns true when the partition has begun and hasn't ended.
     @inline(__always)
     public func isBegun(_ slot: UInt16) -> Bool {
         Int(slot) < partitions.count && partitions[Int(slot)].isBegun
     }
 
-    /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
-    /// - Parameter earlierFrom: items that the store has above what is read, from this offset on, are of an earlier log, and
-    ///   older than all that will be read; `.max`: none are.
+    /// Begins a partition under a slot that an earlier partition may have had. All records up to `readThrough` are
+    /// read.
+    /// - Parameter earlierFrom: offset from which stored items above the last read record belong to an earlier log.
+    ///   They are older than all records that will be read; `.max` when there are none.
     public mutating func begin(_ slot: UInt16, readThrough offset: Int64, earlierFrom: Int64 = .max) {
         while partitions.count <= Int(slot) {
             partitions.append(Partition())
@@ -229,24 +233,24 @@ public struct DeviceResidency: ~Copyable {
         readThrough[Int(slot)] = offset
         if earlierFrom < .max { earlierDevices = 0 }
         evicted.beginScan(slot)
-        // Of a device that is on its way to memory, or there for an event, the partition may have items as well.
+        // The partition may also have items of a device that is being loaded, or is in memory for an event.
         for device in loads.keys.sorted(by: DeviceKey.precedes) { reload(device) }
         guard !early.isEmpty else { return }
         for record in early where record.slot == slot { ask(.takeIn(record.handle)) }
         early.removeAll { $0.slot == slot }
     }
 
-    /// Keeps a record that came before its partition begins.
+    /// Keeps a record that arrived before its partition begins.
     public mutating func keepUntilBegun(_ handle: UInt32, _ slot: UInt16) { early.append((slot, handle)) }
 
-    /// All records of a partition up to an offset have been handed to the shards.
+    /// Records that all records of a partition up to an offset have been handed to the shards.
     @inline(__always)
     public mutating func hasRead(_ slot: UInt16, through offset: Int64) {
         guard Int(slot) < readThrough.count, readThrough[Int(slot)] < offset else { return }
         readThrough[Int(slot)] = offset
     }
 
-    /// The store has an item of this device.
+    /// Records that the store has an item of this device.
     public mutating func found(_ device: DeviceKey, offset: Int64, _ slot: UInt16) {
         guard isBegun(slot) else { return }
         evicted.insert(device, slot)
@@ -257,22 +261,23 @@ public struct DeviceResidency: ~Copyable {
         standInLine(device, .partition(slot))
     }
 
-    /// The device is online, and the store has items of it as held. They are loaded without a report, after those of devices
-    /// that were back before.
+    /// Puts a device in the line for its turn: it is online, and the store has items of it as held. The items are
+    /// loaded without a report, after the items of devices that were back before.
     public mutating func awaited(_ device: DeviceKey, _ slot: UInt16) {
         if isBegun(slot), !self[slot].isEnding { turns.append(device, slot, self[slot].assignment) }
     }
 
-    /// The device's items stay in the store until it is their turn; what waits for it goes on without them.
+    /// Returns true when the device's items stay in the store until their turn. Waiting reports go on without the
+    /// items.
     public func isPutOff(_ device: DeviceKey) -> Bool { !loads.isEmpty && loads[device]?.isPutOff ?? false }
 
     /// Devices that are online and whose items wait for their turn in the store.
     public var devicesAwaitingTurn: Int { turns.count }
 
-    /// All that the store has of a partition was told by ``found(_:offset:_:)``.
+    /// Records that ``found(_:offset:_:)`` has reported all devices that the store has of a partition.
     public mutating func scanned(_ slot: UInt16) { evicted.endScan(slot) }
 
-    /// Nothing more of a partition goes to the store, or comes from it.
+    /// Ends a partition: no more of its items are put in the store or loaded.
     public mutating func end(_ slot: UInt16) {
         guard isBegun(slot) else { return }
         partitions[Int(slot)].isBegun = false
@@ -286,7 +291,8 @@ public struct DeviceResidency: ~Copyable {
         restored = restored.filter { $0.partitionSlot != slot }
     }
 
-    /// Lets go of what waits of a partition that goes away, or of all (nil): nothing of it comes back to memory.
+    /// Releases the waiting events of a partition that is revoked, or of all (nil). None of its items is loaded any
+    /// more.
     public mutating func abandon(_ slot: UInt16?) {
         for index in partitions.indices where slot == nil || index == Int(slot!) {
             partitions[index].isEnding = true
@@ -300,12 +306,12 @@ public struct DeviceResidency: ~Copyable {
                 ask(.letGo(event.handle))
             }
             loads[device]!.waiting = waiting.filter { !leaves($0) }
-            // What waited behind it, or has needed the device, may go on.
+            // Events that waited behind the released one, or have needed the device, may go on.
             if loads[device]!.state == .loaded { resuming.append(device) }
         }
     }
 
-    /// Handles of all that waits or was kept, which are the owner's to free: the worker ends.
+    /// Returns the handles of all events that wait or were kept. The owner frees them because the worker ends.
     public mutating func takeAllHandles() -> [UInt32] {
         abandon(nil)
         var handles = exchange(&early, with: []).map(\.handle)
@@ -322,7 +328,7 @@ public struct DeviceResidency: ~Copyable {
         return handles
     }
 
-    /// Nothing that has ended is still in the store: of a partition, or of all (nil).
+    /// Returns true when no ended item is still in the store: of a partition, or of all (nil).
     public func isSettled(_ slot: UInt16?) -> Bool {
         guard let slot else { return ended.isEmpty }
         return ended.isEmpty || !ended.has(partitionSlot: slot)
@@ -330,13 +336,13 @@ public struct DeviceResidency: ~Copyable {
 }
 
 extension DeviceKey {
-    /// An order that doesn't change from run to run.
+    /// Returns an order that is the same in every run.
     static func precedes(_ one: DeviceKey, _ other: DeviceKey) -> Bool {
         (one.high, one.low) < (other.high, other.low)
     }
 }
 
-/// Devices in a line, first come first served.
+/// Line of devices, first come first served.
 struct DeviceLine {
     private var devices: [DeviceKey] = []
     private var head = 0
@@ -354,7 +360,7 @@ struct DeviceLine {
     }
 }
 
-/// Devices in the order in which they were back, each once in a partition.
+/// Line of devices in the order in which they were back; each device stands once per partition.
 struct TurnLine: ~Copyable {
     private struct Entry: BitwiseCopyable {
         var device: DeviceKey
@@ -363,9 +369,9 @@ struct TurnLine: ~Copyable {
         var assignment: UInt32
     }
 
-    /// Includes entries of partitions that have gone.
+    /// Entries, including entries of partitions that have gone.
     private var entries = RingQueue<Entry>(capacity: 16)
-    /// By slot: its assignment, and the devices that stand in the line for that assignment.
+    /// Assignment of each slot, and the devices that stand in the line for that assignment.
     private var members: [UInt16: (assignment: UInt32, devices: Set<DeviceKey>)] = [:]
     /// Devices in the line, without those of partitions that have gone.
     private(set) var count = 0
@@ -391,7 +397,8 @@ struct TurnLine: ~Copyable {
         return nil
     }
 
-    /// The slot's partition goes away. An entry of it is dropped when it comes to the front.
+    /// Removes a slot's devices because its partition is revoked. Their entries are dropped when they reach the
+    /// front.
     mutating func removeAll(_ slot: UInt16) {
         count -= members.removeValue(forKey: slot)?.devices.count ?? 0
         if count == 0 { entries = RingQueue(capacity: 16) }

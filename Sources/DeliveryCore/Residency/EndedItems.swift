@@ -1,8 +1,8 @@
 import SluiceModel
 
-/// An item that has ended and leaves the store: its record, and the device of its outcome.
+/// An item that has ended and leaves the store, with its record and the device of its outcome.
 public struct EndedItem: Hashable, BitwiseCopyable, Sendable {
-    /// The lower half of the device's key.
+    /// Lower half of the device's key.
     public var device: UInt64
     public var place: RecordPlace
 
@@ -12,25 +12,26 @@ public struct EndedItem: Hashable, BitwiseCopyable, Sendable {
     }
 }
 
-/// Items that have ended and are still in the store: until their outcomes are safe.
+/// Items that have ended and are still in the store until their outcomes are safe.
 ///
-/// An offset isn't enough to tell them apart. A partition whose log began anew can have an item of each log with one offset,
-/// and which log an item is of isn't always known. Those are of different devices, but for a chance of one in as many
-/// devices as there are: then they have one key in the store, too, and count as two ends of one item.
+/// An offset alone doesn't tell two items apart. A partition whose log began anew can have an item of each log with
+/// the same offset. The log of an item isn't always known. Two such items nearly always have different devices. The
+/// chance that they have the same device is one in the number of devices. They then have one key in the store, and
+/// count as two ends of one item.
 struct EndedItems {
     struct Entry {
-        /// Where the store has it.
+        /// Key of the item in the store.
         var key: StoredKey
-        /// That of its outcome: after a token change another than that of the key.
+        /// Device of the item's outcome; after a token change it differs from the key's device.
         var device: DeviceKey
-        /// Ends that are to be followed by a removal each.
+        /// Ends that are each to be followed by a removal.
         var ends = 1
-        /// Removals that were asked for.
+        /// Removals that were requested.
         var asked = 0
     }
 
     private var entries: [RecordPlace: Entry] = [:]
-    /// Further items of a place that is taken.
+    /// Further items of a place that is taken in ``entries``.
     private var others: [EndedItem: Entry] = [:]
 
     var isEmpty: Bool { entries.isEmpty }
@@ -55,7 +56,7 @@ struct EndedItems {
 
     func has(_ place: RecordPlace) -> Bool { !entries.isEmpty && entries[place] != nil }
 
-    /// Whether an item of the place has ended that the store has under this device.
+    /// Returns true when an item of the place has ended that the store has under this device.
     func has(_ place: RecordPlace, storedUnder device: DeviceKey) -> Bool {
         guard let entry = entries[place] else { return false }
         return entry.key.device == device
@@ -78,8 +79,8 @@ struct EndedItems {
         }
     }
 
-    /// An item is removed from the store in the next batch.
-    /// - Returns: its key; nil: all ends of it are followed by a removal already.
+    /// Requests an item's removal from the store in the next batch.
+    /// - Returns: the item's key; nil when a removal follows each of its ends already.
     mutating func remove(_ item: EndedItem) -> StoredKey? {
         guard var entry = self[item], entry.asked < entry.ends else { return nil }
         entry.asked += 1
@@ -87,14 +88,14 @@ struct EndedItems {
         return entry.key
     }
 
-    /// An item has left the store.
-    /// - Returns: nil when that wasn't awaited.
+    /// Records that an item has left the store.
+    /// - Returns: the item's entry; nil when the removal wasn't awaited.
     mutating func removed(_ item: EndedItem) -> Entry? {
         guard var entry = self[item] else { return nil }
         entry.ends -= 1
         entry.asked -= 1
         self[item] = entry.ends == 0 ? nil : entry
-        // The one of the lowest device, so that equal runs go alike.
+        // Picks the item with the lowest device, so that equal runs behave alike.
         if !others.isEmpty, entries[item.place] == nil,
             let next = others.keys.filter({ $0.place == item.place }).min(by: { $0.device < $1.device })
         {

@@ -1,10 +1,10 @@
-/// The record of the jobs topic that something comes from, by the slot of its partition.
+/// Record of the jobs topic that an item or event comes from, by the slot of its partition.
 ///
-/// A partition whose log began anew can still have items of its earlier log. Their offsets are told apart by a bias that
-/// makes them lower than all offsets of the present log: they came before it.
+/// A partition whose log began anew can still have items of its earlier log. A bias tells their offsets apart: it
+/// makes them lower than all offsets of the present log, because the earlier log came before.
 public struct RecordPlace: Hashable, BitwiseCopyable, Sendable {
     public var partitionSlot: UInt16
-    /// In the record's own log 0 or more; of an earlier log less than 0.
+    /// Offset, 0 or more in the present log; less than 0 in an earlier log.
     public var offset: Int64
 
     public init(partitionSlot: UInt16, offset: Int64) {
@@ -15,12 +15,12 @@ public struct RecordPlace: Hashable, BitwiseCopyable, Sendable {
     /// Highest offset of a record that has room for the bias.
     private static let bias: Int64 = 1 << 60
 
-    /// The offset as Kafka, the store and outcomes know it.
+    /// Offset in the record's own log, as in Kafka, the store and outcomes.
     public var recordOffset: Int64 { isOfEarlierLog ? offset &+ Self.bias : offset }
 
     public var isOfEarlierLog: Bool { offset < 0 }
 
-    /// The record of the same offset in the partition's log before this one.
+    /// Record of the same offset in the partition's earlier log.
     public var inEarlierLog: RecordPlace {
         isOfEarlierLog ? self : RecordPlace(partitionSlot: partitionSlot, offset: offset &- Self.bias)
     }

@@ -2,25 +2,26 @@ import SluiceModel
 
 /// Limits of a ``DeviceResidency``, fixed for its life.
 public struct ResidencyLimits: Sendable {
-    /// Without a store nothing is loaded, and only what finds no slot waits.
+    /// True when there is a store. Without a store nothing is loaded, and only events without a slot wait.
     public var hasStore: Bool
     /// Slots of the delivery machine.
     public var capacity: Int
-    /// Loads under way at once, each of one device in one partition.
+    /// Loads under way at once; a load is of one device in one partition.
     public var loads: Int
-    /// Items from the store in memory before no further device is asked for.
+    /// Items from the store in memory at which no further device is loaded.
     public var restored: Int
-    /// Items from the store in memory at once; the machine's other slots are for records.
+    /// Most items from the store in memory at once; the machine's other slots are for records.
     public var room: Int
     /// Items that a load is expected to bring, for which room is reserved; 1 to ``room``.
     public var itemsPerLoad: Int
-    /// Devices in line of which the store has nothing, and that go on in one turn.
+    /// Devices in line that need no loads and go on in one turn.
     public var idle: Int
-    /// Token changes that are remembered.
+    /// Most token changes that are remembered.
     public var pastChanges: Int
-    /// Devices that stand in line of themselves, as they have items of an earlier log.
+    /// Most devices that stand in line without an event, because they have items of an earlier log.
     public var earlierDevices: Int
-    /// Items in memory on their way to devices that are back, before further devices wait for their turn in the store.
+    /// Items in memory on their way to devices that are back, at which further devices wait for their turn in the
+    /// store.
     public var returns: Int
 
     public init(
@@ -41,11 +42,12 @@ public struct ResidencyLimits: Sendable {
     }
 }
 
-/// Where to look for what is known of a device, besides the partitions that have items of it.
+/// Partitions to search for a device's presence, besides the partitions that have items of it.
 public enum PresenceLook: Hashable, Sendable {
     case nowhere
     case partition(UInt16)
-    /// The device's own partition isn't known: what concerns it comes from another device's.
+    /// All partitions: the device's own partition isn't known, because its event comes from another device's
+    /// partition.
     case everywhere
 
     func union(_ other: PresenceLook) -> PresenceLook {
@@ -56,16 +58,16 @@ public enum PresenceLook: Hashable, Sendable {
 
 /// A record that concerns a device.
 public struct DeferredRecord: Equatable, Sendable {
-    /// The owner's number of what it keeps of the record; chosen by the owner when the record is deferred.
+    /// Owner's number of the data that it keeps of the record; the owner chooses it when the record is deferred.
     public var handle: UInt32
     public var device: DeviceKey
     public var place: RecordPlace
-    /// For what is known of the device, where the record has to know that.
+    /// Partitions to search for the device's presence, when the record needs it.
     public var look: PresenceLook
     public var isPush: Bool
-    /// It reports that the device is online, and nothing else.
+    /// True when the record reports that the device is online, and nothing else.
     public var isReturn: Bool
-    /// The device of the new token of a token change, where it is another and this shard's.
+    /// Device of a token change's new token; nil unless it is another device and belongs to this shard.
     public var otherDevice: DeviceKey?
 
     public init(
@@ -82,16 +84,16 @@ public struct DeferredRecord: Equatable, Sendable {
     }
 }
 
-/// An item that comes from another shard, as its device has a token of this one.
+/// An item that comes from another shard, because its device has a token of this shard.
 public struct DeferredMigration: Equatable, Sendable {
-    /// The owner's number of what it keeps of the item.
+    /// Owner's number of the data that it keeps of the item.
     public var handle: UInt32
-    /// Of the new token.
+    /// Device of the new token.
     public var device: DeviceKey
     public var place: RecordPlace
-    /// It may be taken over at once: what its old shard has said of it can't come after what this one says.
+    /// True when the item may be taken over at once: its old shard's reports can't come after this shard's.
     public var isReleased: Bool
-    /// It came from the store, and takes room that the intake doesn't count.
+    /// True when the item came from the store, and takes room that the intake doesn't count.
     public var isRestored: Bool
 
     public init(
@@ -105,64 +107,66 @@ public struct DeferredMigration: Equatable, Sendable {
     }
 }
 
-/// Who may go on.
+/// Decision about an item that comes from another shard.
 public enum ArrivalVerdict: Equatable, Sendable {
-    /// All of its device is in memory.
+    /// The item may be taken over: all of its device is in memory.
     case takeOver
-    /// It waits under its handle.
+    /// The item waits under its handle.
     case deferred
-    /// There is no room for it: let it go. The store has it under its new token, and brings it back.
+    /// There is no room for the item: let it go. The store has the item under its new token, and it is loaded later.
     case leaveInStore
 }
 
-/// What the owner of a ``DeviceResidency`` has to do, in the order in which the actions come.
+/// Action that the owner of a ``DeviceResidency`` has to do. Actions are done in the order in which they come.
 public enum ResidencyAction: Equatable, Sendable {
     /// Take the record in as if it came now: its partition has begun.
     case takeIn(UInt32)
-    /// The record goes on: all of its device is in memory.
+    /// Resume the record: all of its device is in memory.
     case proceed(UInt32)
-    /// The record's push ends as undeliverable (``OutcomeCause/deviceLimit``): its device has more items than there is room
-    /// for.
+    /// End the record's push as undeliverable (``OutcomeCause/deviceLimit``): its device has more items than there is
+    /// room for.
     case refuse(UInt32)
     /// Adopt the item: all of its device is in memory.
     case takeOver(UInt32)
     /// Let go of the item that was to be taken over: there is no room for it. The store has it under its new token.
     case leaveInStore(UInt32)
-    /// Let go of what has waited under the handle: its partition goes away.
+    /// Let go of the event that has waited under the handle: its partition is revoked.
     case letGo(UInt32)
     /// Have the store look for a device's presence in a partition, and for its items; part of the next batch.
     case load(DeviceKey, UInt16, withItems: Bool)
-    /// Have the store forget a mark; part of the next batch.
+    /// Have the store remove a mark; part of the next batch.
     case removeMark(RecordPlace)
-    /// Tell the intake that an item has left the store. The device is that of its outcome.
+    /// Report to the intake that an item has left the store. The device is that of the item's outcome.
     case removed(RecordPlace, DeviceKey)
 }
 
-/// What becomes of an item that a load has found.
+/// Decision about an item that a load has found.
 public struct LoadedItemVerdict: Equatable, Sendable {
-    /// Nil: nothing is to be done, as it is here already, comes later, or isn't what the store has any more. Otherwise it
-    /// comes back under this place.
+    /// Place under which the item is restored. Nil when the item is in memory already, comes later, or isn't in the
+    /// store any more as it was found.
     public var restore: RecordPlace?
-    /// The record under this handle is complete, since the store has its item; it waits no more.
+    /// Handle of a record that is complete, because the store has its item; the record waits no more. Nil when there
+    /// is none.
     public var completes: UInt32?
 }
 
-/// What the store has of an item, as far as its shard knows; goes along when the item does.
+/// State in the store of an item, as far as its shard knows; it moves to another shard with the item.
 public struct ResidentFacts: Equatable, BitwiseCopyable, Sendable {
-    /// The device under which the store was asked to keep the item last. Of no meaning without ``storedDue``.
+    /// Device under which the store was last asked to keep the item. Without ``storedDue`` it has no meaning.
     public var storedUnder = DeviceKey(high: 0, low: 0)
-    /// For when it was asked, in milliseconds since the epoch; nil: it wasn't asked.
+    /// Due time for which the store was asked to keep the item, in milliseconds since the epoch; nil when it wasn't
+    /// asked.
     public var storedDue: Int64?
-    /// It came from the store, and takes room that the intake doesn't count.
+    /// True when the item came from the store, and takes room that the intake doesn't count.
     public var isRestored = false
-    /// Its device's token isn't that of its record any more.
+    /// True when the token of the item's device isn't the token of its record any more.
     public var hasMoved = false
-    /// The store says so.
+    /// True when the store has a mark of the move.
     public var isMarked = false
 
     public init() {}
 
-    /// Of an item that a load has found.
+    /// Creates the facts of an item that a load has found.
     public init(restoredFrom device: DeviceKey, due: Int64) {
         storedUnder = device
         storedDue = due
@@ -173,30 +177,31 @@ public struct ResidentFacts: Equatable, BitwiseCopyable, Sendable {
 /// The key of an item in the store, beside its offset.
 public struct StoredKey: Equatable, BitwiseCopyable, Sendable {
     public var device: DeviceKey
-    /// In milliseconds since the epoch.
+    /// Due time in milliseconds since the epoch.
     public var due: Int64
 }
 
-/// How an item is written.
+/// Parts of an item's write.
 public struct StoreWrite: Equatable, BitwiseCopyable, Sendable {
-    /// The store has it for this moment under the same device; nil: it doesn't.
+    /// Due time under which the store has the item for the same device; nil when it doesn't have it.
     public var replacesDue: Int64?
-    /// It was under this key, which the same batch removes; nil: it wasn't under another.
+    /// Key of another device that the item was under, and that the same batch removes; nil when there is none.
     public var leaves: StoredKey?
-    /// The same batch writes a mark: whoever reads the item's record again has to know that it has moved.
+    /// True when the same batch writes a mark: a later reader of the item's record has to know that the item has
+    /// moved.
     public var marks: Bool
 }
 
-/// What one batch asks of the store, handed back when the batch is done.
+/// Requests of one batch to the store, returned to the machine when the batch is done.
 public struct StoreRequests: Sendable {
     public struct Put: BitwiseCopyable, Sendable {
         public var slot: UInt32
         public var version: UInt64
     }
 
-    /// Items that the delivery machine has asked to keep.
+    /// Items that the delivery machine has asked the store to keep.
     public internal(set) var puts: [Put] = []
-    /// Devices that are looked for, in the order of the loads.
+    /// Devices to look for, in the order of the loads.
     public internal(set) var loads: [RequestedLoad] = []
     var staleKeys: [LocalCopy] = []
     var removals: [EndedItem] = []
@@ -204,53 +209,53 @@ public struct StoreRequests: Sendable {
     public init() {}
 }
 
-/// A look for the items of a device in a partition.
+/// A search for the items of a device in a partition.
 public struct RequestedLoad: BitwiseCopyable, Sendable {
     public var device: DeviceKey
     public var partitionSlot: UInt16
-    /// Of the assignment during which it was asked for.
+    /// Assignment of the partition during which the load was issued.
     var assignment: UInt32
-    /// Items stay in the store: the device's presence alone is looked for.
+    /// True when only the device's presence is looked for: its items stay in the store.
     public var isOfPresence = false
 }
 
-/// A key that an item isn't under any more, as its device has a new token.
+/// A key that an item isn't under any more, because its device has a new token.
 struct LocalCopy: Hashable, BitwiseCopyable, Sendable {
     var place: RecordPlace
     var device: DeviceKey
 }
 
-/// What a device's token was changed to.
+/// The new token of a device whose token was changed.
 public struct PastChange: Equatable, BitwiseCopyable, Sendable {
-    /// The owner keeps the new token under this number, below ``ResidencyLimits/pastChanges``.
+    /// Number under which the owner keeps the new token, below ``ResidencyLimits/pastChanges``.
     public var number: Int
-    /// The device of the new token.
+    /// Device of the new token.
     public var to: DeviceKey
     public var occurredMilliseconds: Int64
     public var origin: RecordOrigin
 }
 
-/// How often what is rare has happened.
+/// Counts of rare cases.
 public struct ResidencyMilestones: Equatable, Sendable {
-    /// Records and departures that had to wait for a device, and for two devices.
+    /// Records and departures that had to wait for a device; `waitedForTwo` counts waits for two devices.
     public var deferred = 0
     public var waitedForTwo = 0
-    /// Devices that had to be looked for once more.
+    /// Devices that had to be loaded once more.
     public var reloaded = 0
-    /// Rounds of loads that found no room for all, and those that went on without it.
+    /// Rounds of loads that found no room for all items; `partial` counts those that went on without it.
     public var shortOfRoom = 0
     public var partial = 0
     /// Events that found no slot.
     public var awaitedSlot = 0
-    /// Items that came from another shard and stayed in the store.
+    /// Items that stayed in the store, because a departure from another shard found no room.
     public var leftInStore = 0
     /// Reports of devices that are back whose items stayed in the store until their turn.
     public var putOff = 0
-    /// Newer items that a load left in the store as an older push waits.
+    /// Newer items that a load left in the store because an older push waits.
     public var skipped = 0
-    /// Items whose records are still to be read.
+    /// Items that a load found before their records were read.
     public var future = 0
-    /// Items that had left the key under which they were found, or were on their way here.
+    /// Items that had left the key under which they were found, or were on their way to this shard.
     public var stale = 0
 
     public init() {}

@@ -1,25 +1,25 @@
 import StreamScheduling
 
-/// Back-off by device for `429 TooManyRequests`: APNs takes nothing more for that device token for a while, whichever
-/// notification it is.
+/// Back-off by device for `429 TooManyRequests`. APNs refuses every notification for that device token for a while.
 ///
-/// The hold grows with every refusal in a row: uniform between nothing and a window that doubles from the base to the
-/// cap (full jitter), after what the server's `Retry-After` asked for. A device is remembered after its hold for as
-/// long again as the window was, so that a refusal soon after goes on where the last one was, and forgotten then, or
-/// when a notification is accepted.
+/// The hold grows with every refusal in a row. Its length is the server's `Retry-After` plus a uniform wait between
+/// nothing and a window (full jitter). The window doubles from the base to the cap. After its hold, a device is
+/// remembered for as long again as the window was. A refusal within that time continues the row. The device is
+/// forgotten after that time, or when a notification is accepted.
 ///
-/// Devices are known by a 64-bit hash of their token; two with the same hash share their fate. A bounded table without
-/// allocation after `init`: every call is O(1), amortised where entries expire. When it is full, the device that would
-/// be forgotten first gives way, to within a 4096th of the longest time that one can be remembered.
+/// Devices are identified by a 64-bit hash of their token. Two devices with the same hash share their hold. The table
+/// is bounded, and allocates nothing after `init`. Every call is O(1), amortised where entries expire. When the table
+/// is full, the device that would be forgotten first is removed. That choice is exact to within a 4096th of the longest
+/// time that a device can be remembered.
 public struct DeviceBackoff: ~Copyable {
     public struct Configuration: Sendable, Equatable {
         /// Devices remembered at most, 1 to 2^30.
         public var capacity: Int
-        /// The first window, in nanoseconds.
+        /// First window, in nanoseconds.
         public var base: UInt64
-        /// The largest window, in nanoseconds, at least the base and at most 30 days.
+        /// Largest window, in nanoseconds, at least the base and at most 30 days.
         public var cap: UInt64
-        /// A longer `Retry-After` is shortened to this, in nanoseconds, at most 30 days.
+        /// Longest `Retry-After`, in nanoseconds, at most 30 days. A longer `Retry-After` is shortened to this.
         public var retryAfterLimit: UInt64
 
         public init(
@@ -39,9 +39,9 @@ public struct DeviceBackoff: ~Copyable {
     private struct Entry {
         var device: UInt64 = 0
         var until: UInt64 = 0
-        /// When it is forgotten.
+        /// Time at which the device is forgotten, in nanoseconds.
         var end: UInt64 = 0
-        /// In its list of the wheel, or the next free one.
+        /// Next entry in the list of the wheel, or the next free entry.
         var next = DeviceBackoff.none
         var previous = DeviceBackoff.none
         var refusals: UInt32 = 0
@@ -51,7 +51,7 @@ public struct DeviceBackoff: ~Copyable {
     public let configuration: Configuration
     /// Devices remembered, held or not.
     public private(set) var count = 0
-    /// Devices that were forgotten early, because the table was full.
+    /// Devices that were forgotten early because the table was full.
     public private(set) var evictions: UInt64 = 0
 
     private let entries: UnsafeMutablePointer<Entry>
@@ -63,7 +63,7 @@ public struct DeviceBackoff: ~Copyable {
     /// Entries by the tick in which they are forgotten: a wheel whose hand is at `tick`.
     private static let lists = 4096
     private let heads: UnsafeMutablePointer<UInt32>
-    /// One bit per list in use, and one bit per word of those.
+    /// Bits of the lists in use. `usedWords` has a bit for each word of these bits that isn't 0.
     private let used: UnsafeMutablePointer<UInt64>
     private var usedWords: UInt64 = 0
     private let tickLength: UInt64
@@ -86,7 +86,7 @@ public struct DeviceBackoff: ~Copyable {
         heads.initialize(repeating: Self.none, count: Self.lists)
         used = .allocate(capacity: Self.lists / 64)
         used.initialize(repeating: 0, count: Self.lists / 64)
-        // The longest that an entry can live, in all ticks but two: the one of now and the one that is begun.
+        // The longest life of an entry fills all ticks but two: the current tick and the tick just begun.
         let longest = configuration.retryAfterLimit + 2 * configuration.cap
         tickLength = max(1 << 20, longest / UInt64(Self.lists - 2) + 1)
     }
@@ -100,15 +100,15 @@ public struct DeviceBackoff: ~Copyable {
 
     // MARK: Answers
 
-    /// APNs refused a notification for the device.
+    /// Notes that APNs refused a notification for the device, and holds the device.
     ///
-    /// A refusal while the device is held is of a notification that was sent before: it doesn't count as one more in
+    /// A refusal while the device is held belongs to a notification that was sent before. Such a refusal doesn't add to
     /// the row, and never shortens the hold.
     ///
     /// - Parameters:
     ///   - now: in nanoseconds of the monotonic clock.
-    ///   - retryAfter: what the answer asked for, in nanoseconds; nil when it didn't.
-    /// - Returns: until when nothing is to be sent to the device.
+    ///   - retryAfter: the answer's `Retry-After`, in nanoseconds; nil when the answer has none.
+    /// - Returns: the time until which nothing is to be sent to the device, in nanoseconds.
     public mutating func refused(
         device: UInt64, now: UInt64, retryAfter: UInt64? = nil, using generator: inout SeededGenerator
     ) -> UInt64 {
@@ -132,7 +132,7 @@ public struct DeviceBackoff: ~Copyable {
         return entry.pointee.until
     }
 
-    /// Until when nothing is to be sent to the device; nil when it isn't held.
+    /// Returns the time until which nothing is to be sent to the device, in nanoseconds; nil when it isn't held.
     public mutating func heldUntil(device: UInt64, now: UInt64) -> UInt64? {
         guard count > 0 else { return nil }
         forget(now: now)
@@ -141,13 +141,13 @@ public struct DeviceBackoff: ~Copyable {
         return until > now ? until : nil
     }
 
-    /// APNs accepted a notification for the device: it begins anew.
+    /// Forgets the device's refusals, because APNs accepted a notification for the device.
     public mutating func accepted(device: UInt64) {
         guard count > 0, let found = find(device) else { return }
         remove(index[found])
     }
 
-    /// The longest wait after the `refusals`-th in a row.
+    /// Returns the longest wait after the `refusals`-th refusal in a row, in nanoseconds.
     private func window(_ refusals: UInt32) -> UInt64 {
         let doublings = UInt64(refusals) - 1
         return configuration.base > configuration.cap >> doublings
@@ -181,7 +181,7 @@ public struct DeviceBackoff: ~Copyable {
             preconditionFailure("entry \(number) is lost")
         }
         unlink(number)
-        // Those behind that may stand in the gap move up, so that no search ends early.
+        // Entries behind the gap that may stand in it move up, so that no search ends early.
         var place = (gap + 1) & mask
         while index[place] != Self.none {
             let home = home(entries[Int(index[place])].device)
@@ -197,7 +197,7 @@ public struct DeviceBackoff: ~Copyable {
         count -= 1
     }
 
-    /// Where in the index the device is.
+    /// Returns the device's place in the index; nil when the device isn't remembered.
     private func find(_ device: UInt64) -> Int? {
         var place = home(device)
         while index[place] != Self.none {
@@ -207,14 +207,14 @@ public struct DeviceBackoff: ~Copyable {
         return nil
     }
 
-    /// Multiplied, so that a hash whose low bits are poor does no harm.
+    /// Returns the first place of the index to search. The hash is multiplied, because its low bits may be poor.
     private func home(_ device: UInt64) -> Int {
         Int(truncatingIfNeeded: (device &* 0x9e37_79b9_7f4a_7c15) >> 32) & mask
     }
 
     // MARK: Wheel
 
-    /// Forgets those whose tick is over.
+    /// Forgets the devices whose tick is over.
     private mutating func forget(now: UInt64) {
         let current = now / tickLength
         guard current > tick else { return }
@@ -226,7 +226,7 @@ public struct DeviceBackoff: ~Copyable {
         tick = current
     }
 
-    /// The list in use that comes first, counted from the hand.
+    /// First list in use, counted from the hand; nil: no list is in use.
     private var firstUsed: Int? {
         guard usedWords != 0 else { return nil }
         let hand = Int(tick % UInt64(Self.lists))
@@ -239,7 +239,7 @@ public struct DeviceBackoff: ~Copyable {
     }
 
     private mutating func link(_ number: UInt32) {
-        // Never more than a turn of the wheel ahead, also when the clock went back.
+        // No entry is more than a turn of the wheel ahead, even when the clock went back.
         let due = min(max(entries[Int(number)].end / tickLength, tick), tick + UInt64(Self.lists - 1))
         let list = Int(due % UInt64(Self.lists))
         let head = heads[list]
@@ -268,7 +268,7 @@ public struct DeviceBackoff: ~Copyable {
 
     // MARK: Checks
 
-    /// What is wrong with index, lists and counts; nil when nothing is. For tests.
+    /// Returns an error in index, lists or counts; nil when there is none. For tests.
     func problem() -> String? {
         var linked = 0
         for list in 0..<Self.lists {

@@ -1,13 +1,13 @@
 /// Slots ordered by due time: retries that wait in memory, and expirations.
 ///
-/// A binary heap over preallocated storage that knows where each slot is: insert, move, remove and pop are
-/// O(log n), the earliest is O(1), nothing is allocated after `init`. Slots with the same due time come out
-/// in the order in which they went in. The unit of time is the owner's (nanoseconds of the monotonic clock
-/// for retries, milliseconds of the wall clock for expirations).
+/// A binary heap over preallocated storage, which knows each slot's position. Insert, move, remove and pop are O(log
+/// n). The earliest slot is O(1), and nothing is allocated after `init`. Slots with the same due time leave in the
+/// order in which they were inserted. The owner chooses the unit of time. Retries use nanoseconds of the monotonic
+/// clock, expirations milliseconds of the wall clock.
 public struct DueQueue: ~Copyable, Sendable {
     private struct Entry {
         var due: UInt64
-        /// Wraps; only compared between entries of the same due time.
+        /// Order of insertion. Wraps; compared only between entries of the same due time.
         var order: UInt32
         var slot: UInt32
 
@@ -38,16 +38,16 @@ public struct DueQueue: ~Copyable, Sendable {
     public var count: Int { heap.count }
     public var isEmpty: Bool { heap.isEmpty }
 
-    /// The earliest due time; nil when empty.
+    /// Earliest due time; nil when the queue is empty.
     public var nextDue: UInt64? { heap.first?.due }
 
-    /// When `slot` is due; nil when it isn't queued.
+    /// Returns when `slot` is due; nil when the slot isn't queued.
     public func due(of slot: UInt32) -> UInt64? {
         guard Int(slot) < positions.count, positions[Int(slot)] != Self.absent else { return nil }
         return heap[Int(positions[Int(slot)])].due
     }
 
-    /// Queues `slot`, or moves it to another time when it is queued already. False when there is no such slot.
+    /// Queues `slot`, or moves it to another time when it is queued already. Returns false when there is no such slot.
     @discardableResult
     public mutating func insert(_ slot: UInt32, due: UInt64) -> Bool {
         guard Int(slot) < positions.count else { return false }
@@ -65,7 +65,7 @@ public struct DueQueue: ~Copyable, Sendable {
         return true
     }
 
-    /// Takes `slot` out. False when it isn't queued.
+    /// Removes `slot`. Returns false when the slot isn't queued.
     @discardableResult
     public mutating func remove(_ slot: UInt32) -> Bool {
         guard Int(slot) < positions.count, positions[Int(slot)] != Self.absent else { return false }
@@ -73,7 +73,7 @@ public struct DueQueue: ~Copyable, Sendable {
         return true
     }
 
-    /// Takes out the earliest slot that is due at `now`; nil when none is.
+    /// Removes and returns the earliest slot that is due at `now`; nil when none is due.
     public mutating func popDue(now: UInt64) -> UInt32? {
         guard let first = heap.first, first.due <= now else { return nil }
         removeEntry(at: 0)

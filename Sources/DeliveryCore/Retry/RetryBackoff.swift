@@ -1,7 +1,7 @@
 import SluiceModel
 import StreamScheduling
 
-/// The retry policy of one notification (design §6; classes: APNs "Handling notification responses").
+/// The retry policy of one notification (classes: APNs "Handling notification responses").
 ///
 /// | failure                      | decision                                                        |
 /// |------------------------------|-----------------------------------------------------------------|
@@ -14,28 +14,29 @@ import StreamScheduling
 /// | later                        | back-off, `Retry-After` honoured                                |
 /// | configuration                | with the topic's circuit: only an operator can help             |
 ///
-/// A push with expiration 0 has one attempt. All of these but the first two give it up: unknown outcome, or attempts
-/// exhausted.
+/// A push with expiration 0 has one attempt. All failures but those of the first two rows end the push: unknown
+/// outcome, or attempts exhausted.
 ///
-/// Every retry is bounded by the expiration, every counted one by the maximum of attempts if there is one.
+/// Every retry is bounded by the expiration. Every counted retry is bounded by the maximum of attempts, if there is
+/// one.
 ///
-/// A value without state: attempts are counted by whoever owns the notification.
+/// A value without state: the notification's owner counts the attempts.
 public struct RetryBackoff: Sendable, Equatable {
-    /// For answers that ask to come back later.
+    /// Back-off for answers that ask for a later retry.
     public var later: ExponentialBackoff
-    /// For answers that blame the credential or the topic.
+    /// Back-off for answers that blame the credential or the topic.
     public var configuration: ExponentialBackoff
-    /// Attempts that APNs answered or may have seen; 0 = no maximum.
+    /// Maximum of attempts that APNs answered or may have seen; 0: no maximum.
     public var maximumAttempts: UInt32
-    /// Counted failures of a connection or token that are retried without waiting.
+    /// Counted failures of a connection, a provider token or an unknown outcome that are retried without waiting.
     public var attemptsAtOnce: UInt32
-    /// Refusals in a row that are retried without waiting; more of them back off, so that a server that refuses
-    /// everything isn't hammered.
+    /// Refusals in a row that are retried without waiting. Further refusals back off, to spare a server that refuses
+    /// everything.
     public var refusalsAtOnce: UInt32
-    /// A longer `Retry-After` is shortened to this, in milliseconds.
+    /// Longest `Retry-After`, in milliseconds. A longer `Retry-After` is shortened to this.
     public var retryAfterLimitMilliseconds: Int64
-    /// How long a push with expiration 0 (now or never) may be tried again that APNs didn't process, in milliseconds from its
-    /// first try.
+    /// Milliseconds from the first try within which a push with expiration 0 (now or never) may be retried. Such a push
+    /// is retried only if APNs didn't process it.
     public var onceMilliseconds: Int64
 
     public init(
@@ -52,8 +53,8 @@ public struct RetryBackoff: Sendable, Equatable {
         self.onceMilliseconds = onceMilliseconds
     }
 
-    /// From which moment on a push isn't tried again; nil = no limit but the attempts. On the wall clock, like both
-    /// arguments.
+    /// Returns the time from which on a push isn't retried, in milliseconds; nil: only the attempts are a limit. The
+    /// time is on the wall clock, like both arguments.
     public func deadlineMilliseconds(
         _ expiration: Expiration, firstAttemptMilliseconds: Int64
     ) -> Int64? {
@@ -124,11 +125,11 @@ public struct RetryBackoff: Sendable, Equatable {
 
     private struct Plan {
         var backoff: ExponentialBackoff
-        /// Which failure of its kind this is, from 1.
+        /// Number of this failure among failures of its kind, from 1.
         var step: UInt32
         var atOnce: UInt32
         var counted = true
-        /// Asked for by the server, in milliseconds.
+        /// Least wait, as the server asked for, in milliseconds.
         var atLeast: Int64 = 0
     }
 

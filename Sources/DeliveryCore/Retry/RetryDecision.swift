@@ -1,38 +1,42 @@
 import SluiceModel
 
-/// How an attempt to send one notification failed.
+/// Failure of an attempt to send one notification.
 public enum AttemptFailure: Sendable, Equatable {
     /// APNs answered with a reason of this class.
     case answered(ReasonClass)
-    /// APNs did not look at it: the stream was refused or lies above GOAWAY's last stream (RFC 9113 §6.8, §8.7).
+    /// APNs did not process the notification. The stream was refused or lies above GOAWAY's last stream (RFC 9113 §6.8,
+    /// §8.7).
     case notProcessed
-    /// The connection or the answer was lost with the stream open: it may have been delivered.
+    /// The connection or the answer was lost with the stream open: the notification may have been delivered.
     case unknownOutcome(DuplicatePolicy)
 }
 
-/// What becomes of a notification whose attempt failed.
+/// Decision about a notification whose attempt failed.
 public enum RetryDecision: Sendable, Equatable {
-    /// Again at once.
+    /// Retry at once.
     case now
-    /// Again after so many milliseconds. A length of time, not a moment, so that it can be put on the
-    /// monotonic clock while expirations are on the wall clock.
+    /// Retry after so many milliseconds. The wait is a length of time, not a moment, so that it fits the monotonic
+    /// clock. Expirations are on the wall clock.
     case after(milliseconds: Int64)
     /// Terminal.
     case giveUp(GiveUp)
 }
 
-/// Why a notification isn't tried again.
+/// Reason why a notification isn't retried.
 public enum GiveUp: UInt8, Sendable, Equatable, CaseIterable {
-    /// The answer is final for this token or this job; outcome `rejected`, the reason is the answer's.
+    /// The answer is final for this token or this job. The outcome is `rejected`, with the answer's reason.
     case rejected
-    /// Its expiration has passed, or will have before a retry may be made; outcome `expired`.
+    /// The notification's expiration has passed, or will have passed before a retry may be made. The outcome is
+    /// `expired`.
     case expired
-    /// The maximum of attempts is used up, or the one attempt of a push with expiration 0; outcome `undeliverable`.
+    /// The maximum of attempts is used up, or the single attempt of a push with expiration 0. The outcome is
+    /// `undeliverable`.
     case attemptsExhausted
-    /// It may have been delivered, and must not be doubled or has one attempt only; outcome `undeliverable`.
+    /// The notification may have been delivered, and must not be doubled or has a single attempt. The outcome is
+    /// `undeliverable`.
     case unknownOutcome
 
-    /// The kind of the terminal outcome.
+    /// Kind of the terminal outcome.
     public var outcome: OutcomeKind {
         switch self {
         case .rejected: .rejected
@@ -41,7 +45,7 @@ public enum GiveUp: UInt8, Sendable, Equatable, CaseIterable {
         }
     }
 
-    /// Why Sluice itself ended it; nil where APNs or the expiration did.
+    /// Cause for which Sluice itself ended the notification; nil where APNs or the expiration ended it.
     public var cause: OutcomeCause? {
         switch self {
         case .rejected, .expired: nil

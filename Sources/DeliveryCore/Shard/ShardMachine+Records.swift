@@ -1,17 +1,18 @@
 import SluiceModel
 
-/// Records on their way in, and items from other shards.
+/// Arrival of records, and of items from other shards.
 extension ShardMachine {
     // MARK: Before a record is decoded
 
-    /// A record of this device comes soon. The call saves time, and has no other effect.
+    /// Prefetches the entries of a device because a record of it comes soon. Affects timing only.
     @inline(__always)
     public mutating func prefetch(_ device: DeviceKey) {
         delivery.prefetch(device)
         residency.prefetch(device)
     }
 
-    /// A record has come. Non-nil: its partition hasn't begun, and the record waits under this handle.
+    /// Records that a record has arrived. Returns the handle under which it waits when its partition hasn't begun;
+    /// nil otherwise.
     @inline(__always)
     public mutating func arrives(_ place: RecordPlace) -> UInt32? {
         guard hasStore else { return nil }
@@ -26,7 +27,7 @@ extension ShardMachine {
         return handle
     }
 
-    /// A record that was complete before has had its effect once more, and takes no room from here on.
+    /// Records that a complete record has had its effect once more. From here on the record takes no room.
     public mutating func replayed(_ place: RecordPlace) {
         freed(place.partitionSlot)
         news.replayed.append(place)
@@ -34,7 +35,7 @@ extension ShardMachine {
 
     // MARK: What has to wait
 
-    /// Non-nil: all of the push's device isn't in memory, and the push waits under this handle.
+    /// Returns the handle under which the push waits, because its device isn't all in memory; nil when it may go on.
     @inline(__always)
     public mutating func mustWait(
         push device: DeviceKey, _ place: RecordPlace, _ mode: DeliveryMode
@@ -55,10 +56,10 @@ extension ShardMachine {
         return record.handle
     }
 
-    /// The same of a cancel or device event.
+    /// Does the same for a cancel or device event.
     /// - Parameters:
-    ///   - concernsPresence: what it reports is compared with what is known of the device.
-    ///   - new: the device of the new token of a token change; nil: it is none.
+    ///   - concernsPresence: true when the event's report is compared with the device's presence.
+    ///   - new: device of a token change's new token; nil for other events.
     public mutating func mustWait(
         control device: DeviceKey, _ place: RecordPlace, concernsPresence: Bool, isReturn: Bool,
         new: DeviceKey?
@@ -75,8 +76,8 @@ extension ShardMachine {
 
     // MARK: Pushes
 
-    /// The record's item was moved before the worker crashed, or has ended and is still in the store: the record is complete,
-    /// and the shard frees it.
+    /// Returns true when the record is complete. Its item was moved before the worker crashed, or has ended and is
+    /// still in the store. The shard frees the record.
     @inline(__always)
     public mutating func isDone(_ place: RecordPlace, _ device: DeviceKey, _ id: APNSID) -> Bool {
         guard residency.hasEnded(place, of: device) || residency.isMarked(place, id) else { return false }
@@ -84,7 +85,7 @@ extension ShardMachine {
         return true
     }
 
-    /// Takes a push from its record.
+    /// Admits a push from its record.
     public mutating func admit(_ facts: PushFacts, at now: DeliveryTime) -> Settlement {
         let admission = delivery.admit(facts, at: now)
         if case .placed(let slot) = admission { return .placed(slot) }
@@ -100,7 +101,7 @@ extension ShardMachine {
         return settle(place, facts.device, admission, ItemProgress(), nil)
     }
 
-    /// - Parameter resident: what the store has of the push; nil: it comes from its record.
+    /// - Parameter resident: state of the push in the store; nil when it comes from its record.
     mutating func settle(
         _ place: RecordPlace, _ device: DeviceKey, _ admission: Admission, _ progress: ItemProgress,
         _ resident: ResidentFacts?
@@ -124,7 +125,8 @@ extension ShardMachine {
             return refuse(place, device, .undeliverable, .deviceLimit, progress, resident)
         case .expired: return refuse(place, device, .expired, nil, progress, resident)
         case .repeated(let slot, let isDurable):
-            // The slot's push completes the offset, unless it is complete because the store has it.
+            // The slot's push completes the offset, unless the offset is complete already because the store has the
+            // push.
             if let resident { residency.repeated(slot, place, resident, device) }
             let isRestored = resident?.isRestored ?? false
             if isDurable, !isRestored { complete(place, isRepeated: true) }
@@ -134,7 +136,7 @@ extension ShardMachine {
         }
     }
 
-    /// A push ends that has no slot.
+    /// Ends a push that has no slot.
     private mutating func refuse(
         _ place: RecordPlace, _ device: DeviceKey, _ kind: OutcomeKind, _ cause: OutcomeCause?,
         newer: UInt32 = DeliveryMachine.noSlot, _ progress: ItemProgress, _ resident: ResidentFacts?
@@ -158,7 +160,8 @@ extension ShardMachine {
         delivery.cancel(device, target, origin: RecordOrigin(place), at: now)
     }
 
-    /// How many held items go out; nil: the store may have more of them.
+    /// Records that the device is online. Returns the number of released items; nil when the store may have more of
+    /// them.
     public mutating func online(
         _ device: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace, at now: DeliveryTime
     ) -> Int? {
@@ -168,7 +171,7 @@ extension ShardMachine {
         return residency.isPutOff(device) ? nil : released
     }
 
-    /// How many items are held.
+    /// Records that the device is offline. Returns the number of held items.
     public mutating func offline(
         _ device: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace, at now: DeliveryTime
     ) -> Int {
@@ -177,7 +180,7 @@ extension ShardMachine {
         )
     }
 
-    /// How many items that confirms.
+    /// Records a receipt. Returns the number of items that it confirms.
     public mutating func receipt(
         _ device: DeviceKey, notificationKey: UInt64, occurredMilliseconds: Int64, _ place: RecordPlace,
         at now: DeliveryTime
@@ -187,7 +190,7 @@ extension ShardMachine {
             partition: place.partitionSlot, at: now)
     }
 
-    /// How many items end.
+    /// Records that the device token is no longer registered. Returns the number of items that end.
     public mutating func unregistered(
         _ device: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace, at now: DeliveryTime
     ) -> Int {
@@ -195,7 +198,8 @@ extension ShardMachine {
             device, occurredMilliseconds: occurredMilliseconds, origin: RecordOrigin(place), at: now)
     }
 
-    /// How many items move. ``remember(_:to:occurredMilliseconds:_:)`` and ``moveOn(_:after:at:)`` follow.
+    /// Moves a device's items to its new token. Returns the number of items that move.
+    /// ``remember(_:to:occurredMilliseconds:_:)`` and ``moveOn(_:after:at:)`` follow.
     public mutating func tokenChanged(
         _ device: DeviceKey, to new: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace,
         at now: DeliveryTime
@@ -208,7 +212,8 @@ extension ShardMachine {
         )
     }
 
-    /// The number under which to keep the new token for ``moveOn(_:after:at:)``; nil: that needs none.
+    /// Remembers a token change. Returns the number under which to keep the new token for ``moveOn(_:after:at:)``;
+    /// nil when no token is kept.
     public mutating func remember(
         _ device: DeviceKey, to new: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace
     ) -> Int? {
@@ -217,9 +222,9 @@ extension ShardMachine {
             device, to: new, occurredMilliseconds: occurredMilliseconds, origin: RecordOrigin(place))
     }
 
-    /// Items that came to a device by a token change go on where the device's own token was changed to after that: the two
-    /// events come through two partitions, the later one perhaps first.
-    /// - Returns: the number of that token, which the actions are about; nil: nothing goes on.
+    /// Moves items that reached a device by a token change on to that device's own later token. The two events come
+    /// through two partitions, and the later event may come first.
+    /// - Returns: the number of that token, which the actions refer to; nil when no item moves on.
     public mutating func moveOn(
         _ device: DeviceKey, after occurredMilliseconds: Int64, at now: DeliveryTime
     ) -> Int? {
@@ -228,12 +233,13 @@ extension ShardMachine {
         }
         change = nil
         movedAt = past.occurredMilliseconds
-        // Also where it is this shard: as a departure it waits until all of that device is in memory.
+        // Applies also when the token is this shard's: as a departure, the item waits until all of that device is in
+        // memory.
         _ = delivery.tokenChanged(device, to: past.to, isElsewhere: true, origin: past.origin, at: now)
         return past.number
     }
 
-    /// A cancel or device event has had its effect.
+    /// Ends a cancel or device event that has had its effect.
     public mutating func applied(_ place: RecordPlace, isReplay: Bool) -> ControlEnd {
         if residency.mustWait(place) {
             let handle = newHandle()
@@ -245,7 +251,8 @@ extension ShardMachine {
         return .replayed
     }
 
-    /// Handles of token changes that nothing holds up any more. To be asked when all else of a turn is done.
+    /// Returns the handles of token changes that no item holds up any more. Call when all other work of a turn is
+    /// done.
     public mutating func takeChangesDone() -> [UInt32] { residency.takeChangesDone() }
 
     // MARK: Departures
@@ -256,7 +263,7 @@ extension ShardMachine {
         let progressToStore = isWritten ? delivery.progressToStore(slot, at: now) : nil
         let (facts, progress) = delivery.export(slot)
         residency.moved(slot, place, to: facts.device)
-        // Here, and not by the shard that takes it over: that one may have to wait for the device first.
+        // The old shard writes the item, because the shard that takes it over may have to wait for the device first.
         let writing = progressToStore.map { write(slot, place, facts.device, $0) }
         let partition =
             Int(place.partitionSlot) < partitions.count ? partitions[Int(place.partitionSlot)] : 0
@@ -268,8 +275,9 @@ extension ShardMachine {
         return .depart(slot)
     }
 
-    /// An item comes whose device has a token of this shard now. Its older records were taken before.
-    /// - Parameter isReleased: what its old shard has written of it can't come after what this one writes.
+    /// Decides what to do with an item whose device now has a token of this shard. Its older records were taken
+    /// before.
+    /// - Parameter isReleased: true when the old shard's reports of the item can't come after this shard's.
     public mutating func arrives(_ migration: borrowing ItemMigration, isReleased: Bool) -> MigrationVerdict {
         guard !hasEnded, has(migration.facts.partition, migration.partition) else {
             leftOut(migration)
@@ -310,30 +318,32 @@ extension ShardMachine {
             migration.place, migration.facts.device, admission, migration.progress, migration.resident)
     }
 
-    /// An item that was to be taken over can't be: the store has it under its new token, or Kafka has it after a restart.
+    /// Releases an item that can't be taken over after all. The store has it under its new token, or Kafka has it
+    /// after a restart.
     public mutating func cannotTakeOver(_ migration: borrowing ItemMigration) -> Settlement {
         if migration.resident.isRestored { residency.left(migration.place) }
         leftOut(migration)
         return .leftOut
     }
 
-    /// An item from another shard stays in the store.
+    /// Leaves an item from another shard in the store.
     public mutating func leftOut(_ migration: borrowing ItemMigration) {
         if !migration.progress.isOffsetDone { tellGaveBack(migration.facts.partition) }
         freed(migration.place, migration.progress.isOffsetDone, migration.resident)
     }
 
-    /// Handles of departures that wait for a device and aren't released.
+    /// Returns the handles of departures that wait for a device and aren't released.
     public func unreleased(of device: DeviceKey) -> [UInt32] { residency.unreleased(of: device) }
 
-    /// A departure may be taken over.
+    /// Records that a departure may be taken over.
     public mutating func release(_ handle: UInt32, of device: DeviceKey) {
         residency.release(handle, of: device)
     }
 
     // MARK: Waiting events
 
-    /// The next of the waiting events that may go on; nil: none may. Not to be asked while such an event is being dealt with.
+    /// Returns the action for the next waiting event that may go on; nil when none may. Don't call while handling an
+    /// event.
     public mutating func nextEvent() -> ResidencyAction? {
         guard let action = residency.nextAction(delivery) else { return nil }
         if case .removed(let place, let device) = action {
@@ -343,13 +353,13 @@ extension ShardMachine {
         return action
     }
 
-    /// Handles of token changes that Kafka brings again. To be asked when no event goes on any more.
+    /// Returns the handles of token changes that Kafka delivers again. Call when no event goes on any more.
     public mutating func takeChangesGivenBack() -> [UInt32] { residency.takeChangesGivenBack() }
 
-    /// A record that waited is of a partition that goes away.
+    /// Releases a record that waited, because its partition is revoked.
     public mutating func letGo(record place: RecordPlace) { giveBack(place.partitionSlot) }
 
-    /// A departure that waited is of a partition that goes away.
+    /// Releases a departure that waited, because its partition is revoked.
     public mutating func letGo(_ migration: borrowing ItemMigration) {
         if !migration.progress.isOffsetDone { giveBack(migration.facts.partition) }
         freed(migration.place, migration.progress.isOffsetDone, migration.resident)

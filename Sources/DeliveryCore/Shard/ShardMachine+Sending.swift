@@ -1,18 +1,18 @@
 import SluiceModel
 
-/// Turns of pushes, and answers.
+/// Attempts of pushes, and their answers.
 extension ShardMachine {
-    /// The push in this slot will soon have its turn, or its answer. The call saves time, and has no other effect.
+    /// Prefetches the push in this slot, which will soon have its turn or its answer. Affects timing only.
     @inline(__always)
     public mutating func prefetch(_ slot: UInt32) { delivery.prefetch(slot) }
 
-    /// A push has its turn. False: it isn't sent now.
+    /// Begins the attempt of a push that has its turn. Returns false when the push isn't sent now.
     public mutating func begin(_ slot: UInt32, at now: DeliveryTime) -> Bool { delivery.begin(slot, at: now) }
 
-    /// A push that has had its turn found no room on its connection.
+    /// Returns a begun push to its queue, because its connection had no room.
     public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) { delivery.notSent(slot, at: now) }
 
-    /// A push in flight can't be sent.
+    /// Ends a push in flight that can't be sent.
     public mutating func giveUp(
         _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, at now: DeliveryTime
     ) {
@@ -23,7 +23,7 @@ extension ShardMachine {
         delivery.laneGate(lane, at: now)
     }
 
-    /// The one push was sent that a held lane lets pass.
+    /// Records that the single push was sent that a held lane lets pass.
     public mutating func probed(_ lane: UInt16, at now: DeliveryTime) { delivery.probed(lane, at: now) }
 
     public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) { delivery.accepted(slot, at: now) }
@@ -32,12 +32,12 @@ extension ShardMachine {
         delivery.answered(slot, answer, at: now)
     }
 
-    /// No answer comes. `processed`: APNs may have the push.
+    /// Records that a request ended without an answer. `processed` is true when APNs may have the push.
     public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
         delivery.failed(slot, processed: processed, at: now)
     }
 
-    /// A GOAWAY that blames the topic has ended the request.
+    /// Records that a GOAWAY that blames the topic has ended the request.
     public mutating func topicRefused(_ slot: UInt32, at now: DeliveryTime) {
         delivery.topicRefused(slot, at: now)
     }
@@ -47,25 +47,26 @@ extension ShardMachine {
         _ = delivery.pause(device, retryAfterMilliseconds: retryAfterMilliseconds, at: now)
     }
 
-    /// The owner's number of the push's topic.
+    /// Returns the owner's number of the push's topic.
     public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
 
     // MARK: Lanes
 
     public func isStalled(_ lane: UInt16) -> Bool { delivery.isStalled(lane) }
 
-    /// The lane's pool has been without a connection for a while, and others have theirs.
+    /// Stalls a lane whose pool has been without a connection for a while, when other pools have one.
     public mutating func stall(lane: UInt16, at now: DeliveryTime) { delivery.stall(lane: lane, at: now) }
 
-    /// The lane's pool is well again, or no worse than all others.
+    /// Resumes a lane whose pool is well again, or no worse than all others.
     public mutating func resume(lane: UInt16, at now: DeliveryTime) { delivery.resume(lane: lane, at: now) }
 
     // MARK: Time
 
-    /// Does what is due.
+    /// Does all work that is due.
     public mutating func advance(to now: DeliveryTime) { delivery.advance(to: now) }
 
-    /// When ``advance(to:)`` is to be called, in nanoseconds of the monotonic clock; nil: an event has to come first.
+    /// Returns when to call ``advance(to:)``, in nanoseconds of the monotonic clock; nil when an event has to come
+    /// first.
     public func nextWake(after now: DeliveryTime) -> UInt64? {
         hasEnded ? nil : delivery.nextWake(after: now)
     }

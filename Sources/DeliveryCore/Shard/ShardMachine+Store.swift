@@ -1,17 +1,17 @@
 import SluiceModel
 
-/// Orders to the store, and the store's answers.
+/// Requests to the store, and the store's answers.
 extension ShardMachine {
     // MARK: Puts
 
-    /// Has the store take an item as it is.
+    /// Requests that the store keep an item in its present state.
     mutating func store(_ slot: UInt32, _ version: UInt64, at now: DeliveryTime) -> ShardAction? {
         guard hasStore else { return .keep(slot) }
-        // It may have ended since, in the same call.
+        // The item may have ended since, in the same call.
         guard delivery.state(slot).isLive else { return nil }
         let place = delivery.place(slot)
         let device = delivery.device(slot)
-        // A move can't be put off: the token change that it follows from is done.
+        // A move can't be put off, because the token change that caused it is done.
         guard residency.mayPut(slot, device) else {
             delivery.storeFailed(slot, version: version)
             return nil
@@ -29,37 +29,39 @@ extension ShardMachine {
         return ItemWriting(place: place, device: device, progress: progress, write: write)
     }
 
-    /// The store has the push in this slot, or was asked to take it.
+    /// Returns true when the store has the push in this slot, or was asked to keep it.
     public func isStored(_ slot: UInt32) -> Bool { residency.isStored(slot) }
 
-    /// Has the store take what waits of a partition's records below `offset`, so that their offsets are complete.
+    /// Hands the waiting items of a partition's records below `offset` to the store, so that their offsets become
+    /// complete.
     public mutating func relieve(_ slot: UInt16, below offset: Int64, at now: DeliveryTime) {
         if mayRelieve(slot) { delivery.relieve(partition: slot, below: offset, at: now) }
     }
 
-    /// Records that are still to be taken may be among those to relieve.
+    /// Returns true when the partition can be relieved. Records that are still to be taken may be among those to
+    /// relieve.
     public func mayRelieve(_ slot: UInt16) -> Bool { !hasEnded && hasStore && isBegun(slot) }
 
-    /// The store fails, or works again.
+    /// Records whether the store fails at present.
     public mutating func storeFails(_ isFailing: Bool) { residency.storeFails(isFailing) }
 
     // MARK: Devices in the store
 
-    /// The store has an item of this device.
+    /// Records that the store has an item of this device.
     public mutating func found(_ device: DeviceKey, offset: Int64, _ slot: UInt16) {
         if shard(of: device) == settings.index { residency.found(device, offset: offset, slot) }
     }
 
-    /// Items of this device were on their way out.
+    /// Records that items of this device were on their way out.
     public mutating func awaited(_ device: DeviceKey, _ slot: UInt16) {
         if shard(of: device) == settings.index { residency.awaited(device, slot) }
     }
 
-    /// All that the store has of a partition was told by ``found(_:offset:_:)``.
+    /// Records that ``found(_:offset:_:)`` has reported all devices that the store has of a partition.
     public mutating func scanned(_ slot: UInt16) { residency.scanned(slot) }
 
-    /// Items are due, all of whose records up to `readThrough` were taken before.
-    /// - Parameter report: is made when more may come.
+    /// Queues the devices of due items. All of the partition's records up to `readThrough` were taken before.
+    /// - Parameter report: report that is made when more due items may come.
     public mutating func due(_ slot: UInt16, _ items: [DueItem], readThrough: Int64, report: ShardReport) {
         guard hasStore, !hasEnded else { return whenShort.append(report) }
         residency.hasRead(slot, through: readThrough)
@@ -67,7 +69,7 @@ extension ShardMachine {
         whenShort.append(report)
     }
 
-    /// Presences of these devices have expired.
+    /// Queues devices whose presences have expired.
     public mutating func expired(_ slot: UInt16, _ devices: [DeviceKey], report: ShardReport) {
         whenShort.append(report)
         guard hasStore, !hasEnded else { return }
@@ -76,10 +78,11 @@ extension ShardMachine {
 
     // MARK: Loads
 
-    /// Asks for as many of the devices in line as may come now. True when more may follow when others have had their turn.
+    /// Issues the loads that may be issued now. Returns true when more may follow as soon as other work has had its
+    /// turn.
     public mutating func askForLoads(at now: UInt64) -> Bool { residency.askForLoads(at: now, delivery) }
 
-    /// Reports that more may come, when the line for loads is short or none are asked for any more.
+    /// Returns the reports that more may come, when the line for loads is short or no loads are issued any more.
     public mutating func takeReports() -> [ShardReport] {
         guard !whenShort.isEmpty, !hasStore || hasEnded || residency.isLineShort else { return [] }
         let reports = whenShort
@@ -87,23 +90,23 @@ extension ShardMachine {
         return reports
     }
 
-    /// The store has done a batch. ``stored(_:at:)`` of each put follows, and then its loads are taken in, by
-    /// ``beginLoad(_:last:)``.
+    /// Records that the store has done a batch. ``stored(_:at:)`` of each put follows. Then the batch's loads are
+    /// taken in, by ``beginLoad(_:last:)``.
     public mutating func done(_ requests: StoreRequests) { residency.done(requests) }
 
-    /// The store has made an item durable.
+    /// Records that the store has made an item durable.
     public mutating func stored(_ put: StoreRequests.Put, at now: DeliveryTime) {
         delivery.stored(put.slot, version: put.version, at: now)
     }
 
-    /// Begins to take in what a load has found: items up to the offset `last`, nil for none. False when nothing of it counts.
-    /// ``endLoad()`` follows in either case.
+    /// Begins to take in the items that a load has found, up to the offset `last`; nil when it found none. Returns
+    /// false when the load doesn't count. ``endLoad()`` follows in either case.
     public mutating func beginLoad(_ load: RequestedLoad, last: Int64?) -> Bool {
         residency.beginLoad(load, last: last)
     }
 
-    /// The load has found what is known of the device.
-    /// - Returns: true when that has expired, and the store is to forget it.
+    /// Restores the device's presence that the load has found.
+    /// - Returns: true when the presence has expired, and the store is to remove it.
     public mutating func restore(_ known: KnownPresence, _ load: RequestedLoad, at now: DeliveryTime) -> Bool
     {
         var known = known
@@ -113,8 +116,8 @@ extension ShardMachine {
             && isBegun(load.partitionSlot)
     }
 
-    /// Judges an item that the load has found. Items come in the order of their offsets. A record that waits no more because
-    /// of the item is complete, and the shard frees it.
+    /// Judges an item that the load has found. Items come in the order of their offsets. A record that waits no more
+    /// because of the item is complete, and the shard frees the record.
     public mutating func judge(offset: Int64, _ load: RequestedLoad) -> LoadedItemVerdict {
         let verdict = residency.judge(offset: offset, delivery)
         if verdict.completes != nil {
@@ -123,10 +126,10 @@ extension ShardMachine {
         return verdict
     }
 
-    /// Takes an item back.
+    /// Restores an item.
     /// - Parameters:
-    ///   - place: as ``judge(offset:_:)`` has said.
-    ///   - progress: as the store has it, with the moment that it is due.
+    ///   - place: place from the verdict of ``judge(offset:_:)``.
+    ///   - progress: progress in the store, with the item's due time.
     public mutating func restore(
         _ facts: PushFacts, _ place: RecordPlace, _ progress: ItemProgress, at now: DeliveryTime
     ) -> Settlement {
@@ -149,7 +152,7 @@ extension ShardMachine {
             ResidentFacts(restoredFrom: facts.device, due: progress.dueMilliseconds))
     }
 
-    /// An item that the load has found can't be sent: it ends.
+    /// Ends an item that the load has found, because it can't be sent.
     public mutating func refuseRestored(
         _ place: RecordPlace, _ load: RequestedLoad, _ progress: ItemProgress
     ) -> OutcomeFacts {
@@ -159,29 +162,29 @@ extension ShardMachine {
         return facts
     }
 
-    /// All of the load was taken in.
+    /// Ends the taking in of a load.
     public mutating func endLoad() { residency.endLoad() }
 
     // MARK: Removals
 
-    /// The outcome of an item is safe.
-    /// - Returns: the item in the log that it is of, and the key that the next batch removes; nil: it is gone already.
+    /// Requests an item's removal, because its outcome is safe.
+    /// - Returns: the item in its own log, and the key that the next batch removes; nil when it is gone already.
     public mutating func remove(_ item: EndedItem) -> (item: EndedItem, key: StoredKey)? {
         residency.remove(item)
     }
 
     // MARK: Marks
 
-    /// True when it is time to look for marks that are of no more use. ``committed(_:_:)`` of each partition, and then
-    /// ``forgetMarks()``, follow.
+    /// Returns true when it is time to look for marks that are no longer needed. ``committed(_:_:)`` of each
+    /// partition follows, and then ``forgetMarks()``.
     public mutating func mustForgetMarks(at now: UInt64) -> Bool { residency.mustForgetMarks(at: now) }
 
-    /// A partition's committed watermark.
+    /// Records a partition's committed watermark.
     public mutating func committed(_ slot: UInt16, _ offset: Int64) { residency.committed(slot, offset) }
 
-    /// Marks of records that are committed by now are of no more use.
+    /// Removes the marks whose records are committed.
     public mutating func forgetMarks() { residency.forgetMarks() }
 
-    /// The partition's log began anew: its marks are of other records.
+    /// Removes the partition's marks because its log began anew: they belong to other records.
     public mutating func forgetMarks(_ slot: UInt16) { residency.forgetMarks(slot) }
 }

@@ -1,10 +1,10 @@
 import SluiceModel
 
-/// The decisions of one shard: what becomes of each record and each push, which devices are in memory, and what is asked of
-/// the store. It composes a ``DeliveryMachine`` and a ``DeviceResidency``, and passes facts and actions between them.
+/// Decisions of one shard: the fate of each record and push, the devices in memory, and the requests to the store. It
+/// composes a ``DeliveryMachine`` and a ``DeviceResidency``, and passes facts and actions between them.
 ///
-/// The shard keeps bytes by slot and by handle. After each call it does what ``nextAction()`` says until that is nil, and
-/// after what may let waiting events go on, what ``nextEvent()`` says:
+/// The shard keeps bytes by slot and by handle. After each call it does the actions of ``nextAction()`` until that is
+/// nil. It also does the actions of ``nextEvent()`` after each call that may let waiting events go on.
 ///
 ///     record ── mustWait ── handle ──▶ nextEvent: proceed ─┐
 ///                  └──── nil ──────────────────────────────┴▶ admit ──▶ Settlement, then nextAction
@@ -36,47 +36,48 @@ public struct ShardMachine: ~Copyable {
 
     package enum Phase: UInt8, Sendable {
         case running
-        /// Nothing new is sent.
+        /// Sends nothing new.
         case draining
-        /// Answers that still come are nobody's.
+        /// The worker has ended: later answers are ignored.
         case ended
     }
 
     let settings: Settings
-    /// Read by observers alone.
+    /// Only observers read it from outside.
     package internal(set) var delivery: DeliveryMachine
-    /// Read by observers alone.
+    /// Only observers read it from outside.
     package internal(set) var residency: DeviceResidency
     package private(set) var phase = Phase.running
-    /// Work that has ended since the intake heard last.
+    /// Progress since the last report to the intake.
     var news = ShardProgress()
-    /// Actions that follow from one of the delivery machine.
+    /// Actions that follow from an action of the delivery machine.
     private var followers = RingQueue<ShardAction>(capacity: 64)
     private var lastHandle: UInt32 = 0
-    /// Jobs given back by the abandonment that is under way; nil without one.
+    /// Jobs that the current abandonment has given back; nil when there is none.
     private var abandoned: Int?
-    /// Partitions that begin, by slot: their numbers in Kafka, `notBegun` otherwise.
+    /// Kafka's numbers of the begun partitions, by slot; `notBegun` otherwise.
     var partitions: [Int32] = []
-    /// Slots of partitions whose settling is awaited, before and after their end.
+    /// Slots of partitions whose settling is awaited before their end; `releasing` has those awaited after it.
     private var settling: [UInt16] = []
     private var releasing: [UInt16] = []
     private var settlesAll = false
     /// Reports that are due when the line for loads is short.
     var whenShort: [ShardReport] = []
-    /// Changes of the store since the last flush.
+    /// True when a batch was handed to the store since the last flush.
     private var hasWritten = false
     private var produced = 0
     private var epoch: UInt32 = 0
-    /// The record of the token change that is being applied; nil: none is, or it may not wait.
+    /// Record of the token change that is being applied; nil when there is none, or it may not wait.
     var change: RecordPlace?
-    /// Milliseconds since the epoch at which the token was changed that items move to; nil: unknown.
+    /// Time at which the token was changed that items move to, in milliseconds since the epoch; nil when unknown.
     var movedAt: Int64?
 
-    /// Nanoseconds of the monotonic clock before which no load is asked for, as the last one found no slot; 0: none has.
+    /// Time before which no load is issued, in nanoseconds of the monotonic clock, because the last load found no
+    /// slot; 0 when none has.
     public internal(set) var retryLoadsAt: UInt64 = 0
-    /// The item of the last ``ShardAction/put(_:)``.
+    /// Item of the last ``ShardAction/put(_:)``.
     public internal(set) var writing: ItemWriting?
-    /// The item of the last ``ShardAction/depart(_:)``.
+    /// Item of the last ``ShardAction/depart(_:)``.
     public internal(set) var departing: ItemMigration?
     package internal(set) var milestones = ShardMilestones()
 
@@ -91,7 +92,7 @@ public struct ShardMachine: ~Copyable {
     public var mode: StoreMode { settings.mode }
     var hasStore: Bool { settings.mode.hasStore }
 
-    /// Pushes that wait for their turn may be sent.
+    /// True while pushes that wait for their turn may be sent.
     public var maySend: Bool { phase == .running }
     public var isDraining: Bool { phase != .running }
     public var hasEnded: Bool { phase == .ended }
@@ -105,7 +106,7 @@ public struct ShardMachine: ~Copyable {
 
     // MARK: Actions
 
-    /// The next order to the shard; nil when all is done. To be asked after every call.
+    /// Returns the next action for the shard; nil when there is none. Call after every other call.
     public mutating func nextAction(at now: DeliveryTime) -> ShardAction? {
         while true {
             if let action = followers.popFirst() { return action }
@@ -118,7 +119,8 @@ public struct ShardMachine: ~Copyable {
         }
     }
 
-    /// Calls of the delivery machine's actions on the residency, and what is left to do for the shard.
+    /// Passes an action of the delivery machine to the residency. Returns the action that is left for the shard; nil
+    /// when none is.
     @inline(__always)
     private mutating func follow(_ action: DeliveryAction, at now: DeliveryTime) -> ShardAction? {
         switch action {
@@ -172,7 +174,7 @@ public struct ShardMachine: ~Copyable {
         }
     }
 
-    /// An item has ended that the store has: what the changelog and the delivery report have to know.
+    /// Sets the facts of an ended item that the store has, for the changelog and the delivery report.
     mutating func isEnding(_ facts: inout OutcomeFacts, _ isOffsetDone: Bool, _ ended: EndedItem?) {
         facts.isStored = true
         facts.isOffsetDone = isOffsetDone
@@ -180,14 +182,14 @@ public struct ShardMachine: ~Copyable {
         switch mode {
         case .none, .local: break
         case .changelog: facts.removal = .later(ended)
-        // The partition has gone, and with it what could be removed.
+        // A revoked partition has no items left to remove.
         case .transactions: if isBegun(ended.place.partitionSlot) { facts.removal = .now(ended) }
         }
     }
 
     mutating func tellGaveBack(_ partitionSlot: UInt16) { followers.append(.gaveBack(partitionSlot)) }
 
-    /// The slot of an item that has ended, was given back or was evicted is free from here on.
+    /// Frees the slot of an item that has ended, was given back or was evicted.
     private mutating func release(_ slot: UInt32) {
         countFreed(slot)
         residency.left(slot)
@@ -200,20 +202,20 @@ public struct ShardMachine: ~Copyable {
         }
     }
 
-    /// A job is gone whose offset was complete before.
+    /// Counts a job that is gone and whose offset was complete before.
     mutating func freed(_ partitionSlot: UInt16) { news.freed[partitionSlot, default: 0] += 1 }
 
-    /// The same of an item without a slot.
+    /// Does the same for an item without a slot.
     mutating func freed(_ place: RecordPlace, _ isOffsetDone: Bool, _ resident: ResidentFacts) {
         if isOffsetDone, !resident.isRestored { freed(place.partitionSlot) }
     }
 
-    /// The offset of a record is complete, as the store has its item.
+    /// Completes the offset of a record because the store has its item.
     mutating func complete(_ place: RecordPlace, isRepeated: Bool) {
         news.completed.append(ShardProgress.Completion(place: place, isRepeated: isRepeated))
     }
 
-    /// A job of a partition is the intake's to count off.
+    /// Counts a job that the intake has to count off.
     mutating func giveBack(_ partitionSlot: UInt16) {
         guard let count = abandoned else { return followers.append(.gaveBack(partitionSlot)) }
         abandoned = count + 1
@@ -236,14 +238,15 @@ public struct ShardMachine: ~Copyable {
         Int(slot) < partitions.count && partitions[Int(slot)] != Self.notBegun
     }
 
-    /// The partition of this number has the slot still.
+    /// Returns true when the partition of this number still has the slot.
     func has(_ slot: UInt16, _ partition: Int32) -> Bool {
         !hasStore || isBegun(slot) && partitions[Int(slot)] == partition
     }
 
-    /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
+    /// Begins a partition under a slot that an earlier partition may have had. All records up to `readThrough` are
+    /// read.
     /// - Parameters:
-    ///   - earlierFrom: items that the store has above that, from this offset on, are of an earlier log of the topic.
+    ///   - earlierFrom: offset from which stored items above `readThrough` belong to an earlier log of the topic.
     ///   - marks: records whose items the store has under other tokens.
     public mutating func begin(
         _ slot: UInt16, partition: Int32, readThrough: Int64 = -1, earlierFrom: Int64 = .max,
@@ -255,7 +258,7 @@ public struct ShardMachine: ~Copyable {
             residency.begin(slot, readThrough: readThrough, earlierFrom: earlierFrom)
             residency.committed(slot, committed)
             for mark in marks {
-                // All shards know them, and one has them forgotten.
+                // All shards know the marks, and one shard has them removed.
                 residency.foundMark(
                     RecordPlace(partitionSlot: slot, offset: mark.offset), mark.id,
                     forgets: settings.index == 0)
@@ -264,7 +267,7 @@ public struct ShardMachine: ~Copyable {
         delivery.begin(partition: slot)
     }
 
-    /// Nothing more of a partition goes to the store, or comes from it.
+    /// Ends a partition: no more of its items are put in the store or loaded.
     public mutating func end(_ slot: UInt16) {
         settling.removeAll { $0 == slot }
         releasing.removeAll { $0 == slot }
@@ -273,34 +276,36 @@ public struct ShardMachine: ~Copyable {
         residency.end(slot)
     }
 
-    /// The jobs of a partition, or of all (nil), go back to Kafka but for those in flight. ``abandonWaiting(_:)`` follows.
+    /// Gives the jobs of a partition, or of all (nil), back to Kafka, except those in flight. ``abandonWaiting(_:)``
+    /// follows.
     public mutating func abandon(_ slot: UInt16?, at now: DeliveryTime) {
         abandoned = 0
         delivery.abandon(partition: slot, at: now)
     }
 
-    /// The same of what waits for devices.
+    /// Does the same for events that wait for devices.
     public mutating func abandonWaiting(_ slot: UInt16?) { residency.abandon(slot) }
 
-    /// Ends an abandonment, when all that followed from it is done. How many jobs were given back.
+    /// Ends an abandonment, when all of its actions are done. Returns the number of jobs that were given back.
     public mutating func abandonmentEnded() -> Int {
         defer { abandoned = nil }
         return abandoned ?? 0
     }
 
-    /// ``takeSettled()`` reports once nothing of the partition is in flight or awaits its removal.
+    /// Requests a report of ``takeSettled()`` once no item of the partition is in memory or awaits its removal.
     public mutating func settle(_ slot: UInt16) { settling.append(slot) }
 
-    /// The same of a partition that has ended.
+    /// Does the same for a partition that has ended.
     public mutating func awaitRelease(_ slot: UInt16) { releasing.append(slot) }
 
-    /// Nothing new is sent from here on. An abandonment of all, and a report when all is settled, follow.
+    /// Stops sending new pushes. An abandonment of all partitions follows, and a report when everything is settled.
     public mutating func drain() {
         if phase == .running { phase = .draining }
         settlesAll = true
     }
 
-    /// Reports of what has settled. All but ``ShardReport/settledAll`` wait until what was written so far is produced.
+    /// Returns the reports of settled partitions. All but ``ShardReport/settledAll`` wait until the records written
+    /// so far are produced.
     public mutating func takeSettled() -> [ShardReport] {
         guard !settling.isEmpty || !releasing.isEmpty || settlesAll else { return [] }
         let settled = settling.filter { isSettled($0) }
@@ -322,30 +327,31 @@ public struct ShardMachine: ~Copyable {
 
     // MARK: The end
 
-    /// The worker ends. Token changes that wait for items in flight are given back, because these don't move here any more.
-    /// ``giveUpUnanswered(at:)``, ``leaveAll()`` and ``abandonWaiting(_:)`` follow.
+    /// Ends the machine because the worker ends. Token changes that wait for items in flight are given back to Kafka,
+    /// because the items don't move here any more. ``giveUpUnanswered(at:)``, ``leaveAll()`` and
+    /// ``abandonWaiting(_:)`` follow.
     public mutating func finish() {
         phase = .ended
         residency.giveBackChanges(nil)
     }
 
-    /// Ends what is in flight and must not be sent twice.
+    /// Ends items in flight that must not be sent twice.
     public mutating func giveUpUnanswered(at now: DeliveryTime) { delivery.giveUpUnanswered(at: now) }
 
-    /// All pushes in memory go without an outcome; the shard frees them.
+    /// Counts all pushes in memory as gone without an outcome; the shard frees them.
     public mutating func leaveAll() {
         for slot in 0..<UInt32(delivery.usedSlots)
         where delivery.state(slot).isLive { countFreed(slot) }
     }
 
-    /// Handles of all that waits, which the shard frees with ``letGo(record:)`` and ``letGo(_:)``.
+    /// Returns the handles of all waiting events, which the shard frees with ``letGo(record:)`` and ``letGo(_:)``.
     public mutating func takeAllHandles() -> [UInt32] { residency.takeAllHandles() }
 
     // MARK: The intake
 
-    /// Progress of this turn for the intake; nil: there is none.
-    /// - Parameter holdsBack: records wait for the next transaction. Offsets that are complete because of these records must
-    ///   not be committed in this one.
+    /// Returns this turn's progress for the intake; nil when there is none.
+    /// - Parameter holdsBack: true when records wait for the next transaction. Offsets that are complete because of
+    ///   these records must not be committed in the present one.
     public mutating func takeNews(holdsBack: Bool) -> ShardProgress? {
         guard !news.isEmpty, !holdsBack || hasEnded else { return nil }
         let taken = news
@@ -353,19 +359,19 @@ public struct ShardMachine: ~Copyable {
         return taken
     }
 
-    /// A batch goes to the store: what it asks for.
+    /// Returns the requests of a batch that is handed to the store now.
     public mutating func takeRequests() -> StoreRequests {
         hasWritten = true
         return residency.takeRequests()
     }
 
-    /// The epoch that a record of the changelog carries which is produced now.
+    /// Epoch of a changelog record that is produced now.
     public var changeEpoch: ChangeEpoch { ChangeEpoch(shard: UInt16(settings.index), epoch: epoch) }
 
-    /// A record of the changelog was produced.
+    /// Counts a record of the changelog that was produced.
     public mutating func changed() { produced += 1 }
 
-    /// All that was asked of the store so far is on its way to it.
+    /// Ends an epoch, because all requests to the store so far are on their way to it.
     public mutating func flushed() -> ShardFlush {
         defer {
             hasWritten = false
@@ -377,20 +383,20 @@ public struct ShardMachine: ~Copyable {
 
     // MARK: Observation
 
-    /// Looks for what can't be: at a part of the slots, and at what waits while few devices do.
-    /// - Returns: where to go on, and what was found; nil: nothing.
+    /// Checks the invariants of a part of the slots, and of waiting events while few devices wait.
+    /// - Returns: the slot to continue with, and the first invariant that doesn't hold; nil when all hold.
     public func checkInvariants(from start: Int, slots: Int) -> (next: Int, problem: String?) {
         let (next, problem) = delivery.checkInvariants(from: start, slots: slots)
         let isSmall = residency.waitingDevices <= slots
         return (next, problem ?? (isSmall ? residency.checkInvariants() : nil))
     }
 
-    /// Looks at everything.
+    /// Checks all invariants.
     package func checkInvariants() -> String? { delivery.checkInvariants() ?? residency.checkInvariants() }
 
     public var deliveryMilestones: DeliveryMilestones { delivery.milestones }
     public var scansUnderWay: Int { residency.scansUnderWay }
-    /// Devices with items in the store alone.
+    /// Devices that have items only in the store.
     public var evictedDevices: Int { residency.evictedDevices }
     /// Items in memory that came from the store.
     public var restoredItems: Int { residency.restoredItems }
@@ -398,7 +404,7 @@ public struct ShardMachine: ~Copyable {
     public var devicesAwaitingTurn: Int { residency.devicesAwaitingTurn }
 }
 
-/// How often what no action shows has happened.
+/// Counts of cases that no action shows.
 package struct ShardMilestones: Equatable, Sendable {
     package var awaitedTurn = 0
     package var offsetsDone = 0

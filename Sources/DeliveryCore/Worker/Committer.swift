@@ -1,18 +1,18 @@
-/// Plain commits of a worker, one at a time: each brings what it covers to the disk or into the changelog first.
+/// Plain commits of a worker, one at a time. Each commit first writes what it covers to the disk or the changelog.
 ///
 /// ```
-/// idle ─ begin ─▶ flushing ─▶ syncing ───────▶ committing ─ answered ─▶ idle
-///                    │   └──▶ acknowledging ─────▲
-///                    └ nothing was written ──────┘
+///     idle ─ begin ─▶ flushing ─▶ syncing ───────▶ committing ─ answered ─▶ idle
+///                        │   └──▶ acknowledging ─────▲
+///                        └ nothing was written ──────┘
 /// ```
 ///
 /// A commit is one value, a ``CommitSet``, which ends exactly once: as ``Action/ended(_:isTaken:)``.
 public struct Committer: Sendable {
     public enum Kind: UInt8, Sendable, CaseIterable {
         case periodic
-        /// The points that the group has already: only a member can commit them.
+        /// Points that the group has already; only a member can commit them.
         case membership
-        /// Partitions that go away.
+        /// Partitions that the group revokes.
         case revocation
         /// All partitions, at the worker's end.
         case last
@@ -34,7 +34,7 @@ public struct Committer: Sendable {
         public var kind: Kind
         public var parts: [Part] = []
         public var deletes: [Deletes] = []
-        /// When Kafka was asked, in nanoseconds of the monotonic clock; 0 before.
+        /// Time at which Kafka was asked, in nanoseconds of the monotonic clock; 0 before.
         public internal(set) var requestedAt: UInt64 = 0
 
         init(_ kind: Kind) { self.kind = kind }
@@ -58,25 +58,27 @@ public struct Committer: Sendable {
     private let mode: StoreMode
     private let shards: Int
     public private(set) var stage = Stage.idle
-    /// Nil while idle.
+    /// Commit under way; nil while idle.
     private var current: CommitSet?
     private var awaitedShards = 0
     /// Changes whose acknowledgements the commit awaits.
     private var awaitedChanges: Set<ChangeEpoch> = []
-    /// Unacknowledged changelog records per shard and epoch. Negative while acknowledgements are ahead of the shard's count.
+    /// Unacknowledged changelog records per shard and epoch. A count is negative while acknowledgements are ahead of
+    /// the shard's count.
     private var unacknowledged: [ChangeEpoch: Int] = [:]
-    /// Something was written since the last sync, or that failed.
+    /// True when something was written since the last sync, or the last sync failed.
     private var mustSync = false
     private var ticket: UInt64 = 0
-    /// Of the commit that Kafka was asked for last.
+    /// Ticket of the commit that Kafka was asked for last.
     private var issued: UInt64 = 0
-    /// A commit of what is committed already, beside another one that waits for the disk or the changelog; nil: none is.
+    /// Commit of points that are committed already; nil: none is under way. The commit may run beside another commit
+    /// that waits for the disk or the changelog.
     private var membership: (set: CommitSet, ticket: UInt64)?
-    /// Nanoseconds of the monotonic clock before which no commit begins, because the group is in a rebalance.
+    /// Time before which no commit begins, because the group is in a rebalance, in nanoseconds of the monotonic clock.
     private var waitsUntil: UInt64 = 0
     private var actions: [Action] = []
 
-    /// Nanoseconds after which commits go on without news of a rebalance.
+    /// Nanoseconds after which commits resume without news of a rebalance.
     static let longestRebalance: UInt64 = 5_000_000_000
 
     init(mode: StoreMode, shards: Int) {
@@ -85,24 +87,25 @@ public struct Committer: Sendable {
     }
 
     public var isIdle: Bool { stage == .idle }
-    /// The group is asked by a commit of what is committed already.
+    /// True while the group is asked, by a commit of what is committed already.
     package var isAsking: Bool { membership != nil }
     /// Changelog records that Kafka hasn't acknowledged, as far as shards have counted them.
     public var unacknowledgedChanges: Int { unacknowledged.values.reduce(0) { $0 + max(0, $1) } }
 
     func mayBegin(at now: UInt64) -> Bool { stage == .idle && membership == nil && now >= waitsUntil }
 
-    /// The group may be asked also while a commit waits for acknowledgements: these may wait for the group's answer.
+    /// Returns whether the group may be asked. A commit that waits for acknowledgements is no obstacle, because
+    /// acknowledgements may wait for the group's answer.
     func mayAsk(at now: UInt64) -> Bool { stage != .committing && membership == nil && now >= waitsUntil }
 
-    /// The ticket is of a question to the group.
+    /// Returns whether the ticket is of a question to the group.
     func isMembership(_ ticket: UInt64) -> Bool { membership?.ticket == ticket }
 
     mutating func nextAction() -> Action? { actions.isEmpty ? nil : actions.removeFirst() }
 
     // MARK: Events
 
-    /// Begins a commit; the caller has asked ``isIdle``.
+    /// Begins a commit. The caller has checked ``isIdle``.
     mutating func begin(_ set: CommitSet, at now: UInt64) {
         guard stage == .idle, !set.isEmpty else { return actions.append(.ended(set, isTaken: false)) }
         current = set
@@ -115,7 +118,7 @@ public struct Committer: Sendable {
         actions.append(.flush)
     }
 
-    /// Asks the group by a commit; the caller has asked ``mayAsk(at:)``.
+    /// Asks the group by a commit. The caller has checked ``mayAsk(at:)``.
     mutating func ask(_ set: CommitSet, at now: UInt64) {
         guard membership == nil, !set.parts.isEmpty else { return }
         ticket += 1
@@ -125,7 +128,7 @@ public struct Committer: Sendable {
         actions.append(.commit(set, ticket: ticket))
     }
 
-    /// A shard has handed over what it had.
+    /// Takes a shard's flush: the shard has handed over what it had.
     mutating func flushed(_ flush: ShardFlush, at now: UInt64) {
         count(flush)
         guard stage == .flushing else { return }
@@ -133,7 +136,8 @@ public struct Committer: Sendable {
         guard awaitedShards == 0 else { return }
         if mode == .changelog {
             stage = .acknowledging
-            // Also those of an earlier flush: a shard's last one, or that of a commit that came to nothing.
+            // Records of earlier flushes count as well: a shard's last flush, or the flush of a commit that wasn't
+            // made.
             awaitedChanges = Set(unacknowledged.filter { $0.value > 0 }.keys)
             passIfAcknowledged(at: now)
         } else if mode == .local, mustSync {
@@ -145,7 +149,7 @@ public struct Committer: Sendable {
         }
     }
 
-    /// Counts the records of a shard whose reports are to come.
+    /// Counts a shard's records whose reports are outstanding.
     mutating func count(_ flush: ShardFlush) {
         if flush.hasWritten { mustSync = true }
         guard flush.produced > 0, mode == .changelog else { return }
@@ -159,7 +163,8 @@ public struct Committer: Sendable {
         if isDone { commit(at: now) } else { end(isTaken: false) }
     }
 
-    /// Kafka has a record of the changelog, or never will: the record was dropped with its partition.
+    /// Counts a changelog record as acknowledged. Kafka has the record, or never will because the record was dropped
+    /// with its partition.
     mutating func acknowledged(_ epoch: ChangeEpoch, at now: UInt64) {
         guard mode == .changelog else { return }
         let open = unacknowledged[epoch, default: 0] - 1
@@ -181,13 +186,13 @@ public struct Committer: Sendable {
         actions.append(.commit(current!, ticket: ticket))
     }
 
-    /// The partitions of these slots are gone: they are in no commit that is still to be made.
+    /// Removes a partition that is gone from the commit that is still to be made.
     mutating func forget(_ slot: UInt16) {
         guard stage == .flushing || stage == .syncing || stage == .acknowledging else { return }
         current!.parts.removeAll { $0.slot == slot }
     }
 
-    /// Kafka has answered, or could not be asked.
+    /// Ends a commit, because Kafka has answered or could not be asked.
     mutating func answered(_ ticket: UInt64, isTaken: Bool) {
         if let asked = membership, asked.ticket == ticket {
             membership = nil
@@ -197,7 +202,7 @@ public struct Committer: Sendable {
         end(isTaken: isTaken)
     }
 
-    /// Commits wait for the outcome of a rebalance.
+    /// Delays commits until the outcome of a rebalance is known.
     mutating func rebalanceBegan(at now: UInt64) { waitsUntil = now + Self.longestRebalance }
 
     mutating func rebalanceEnded() { waitsUntil = 0 }

@@ -1,12 +1,14 @@
-/// How a worker ends: what is in flight ends first, then the shards, then what they have reported is committed.
+/// Order in which a worker ends. Jobs in flight end first, then the shards, then what the shards have reported is
+/// committed.
 ///
 /// ```
-/// running ─ stop ─▶ draining ─▶ endingShards ─┬─▶ lastTransaction ─┬─▶ lastDeletes ─▶ leaving ─▶ ended
-///                                             ├─▶ lastReports ─▶ lastCommit ──▲          ▲
-///                                             └─ a failure that ends at once ────────────┘
+///     running ─ stop ─▶ draining ─▶ endingShards ─┬─▶ lastTransaction ─┬─▶ lastDeletes ─▶ leaving ─▶ ended
+///                                                 ├─▶ lastReports ─▶ lastCommit ──▲          ▲
+///                                                 └─ a failure that ends at once ────────────┘
 /// ```
 ///
-/// Each phase has a deadline, after which the next begins.
+/// The phases `draining`, `lastTransaction`, `lastReports`, `lastCommit` and `lastDeletes` have a deadline. When the
+/// deadline is over, the next phase begins.
 public struct Drain: Sendable {
     public enum Phase: UInt8, Sendable, CaseIterable, Comparable {
         case running
@@ -19,7 +21,7 @@ public struct Drain: Sendable {
         /// Delivery reports are awaited.
         case lastReports
         case lastCommit
-        /// The store forgets what is committed as ended.
+        /// The store forgets items that are committed as ended.
         case lastDeletes
         /// The group is left.
         case leaving
@@ -30,20 +32,20 @@ public struct Drain: Sendable {
 
     private let shards: Int
     public private(set) var phase = Phase.running
-    /// Nanoseconds of the monotonic clock at which the phase is over; `.max` without a deadline.
+    /// Time at which the phase is over, in nanoseconds of the monotonic clock; `.max` without a deadline.
     private(set) var deadline = UInt64.max
-    /// By then the group has been left, in nanoseconds; nil while the worker runs.
+    /// Time by which the group has been left, in nanoseconds; nil while the worker runs.
     private(set) var stopsAt: UInt64?
-    /// Shards whose answers to the drain haven't come.
+    /// Shards that haven't answered the drain.
     private var awaitedShards = 0
     private var unsettledShards = 0
     /// Shards that haven't answered in this phase.
     private var awaitedAnswers = 0
-    /// Jobs that the shards gave back at the end, of whatever partition.
+    /// Jobs that the shards gave back at the end, of all partitions.
     private(set) var drained = 0
-    /// Nothing is committed any more.
+    /// True when nothing is committed any more.
     private(set) var isAtOnce = false
-    /// Records whose delivery reports are still to come.
+    /// Records whose delivery reports are outstanding.
     var unreported = 0
     private(set) var produced = 0
     private(set) var changesLeft = 0
@@ -58,7 +60,7 @@ public struct Drain: Sendable {
 
     init(shards: Int) { self.shards = shards }
 
-    /// Part of the time that is left for outcomes, offsets and leaving the group.
+    /// Longest part of the time that is kept for outcomes, offsets and leaving the group, in nanoseconds.
     static let longestEnd: UInt64 = 5_000_000_000
     static let reportPatience: UInt64 = 2_000_000_000
     static let commitPatience: UInt64 = 2_000_000_000
@@ -104,7 +106,7 @@ public struct Drain: Sendable {
         return shardAnswered()
     }
 
-    /// Nothing is committed any more; the group is left within a few seconds.
+    /// Ends all commits. The group is left within a few seconds.
     mutating func endAtOnce(at now: UInt64) {
         isAtOnce = true
         stopsAt = min(stopsAt ?? .max, now + Self.longestEnd)
@@ -130,7 +132,8 @@ public struct Drain: Sendable {
 
     mutating func end() { phase = .ended }
 
-    /// Milliseconds for leaving the group: three seconds at least, as a rebalance that is under way has to end first.
+    /// Returns the milliseconds for leaving the group. They are three seconds at least, because a rebalance that is
+    /// under way has to end first.
     func timeToLeave(at now: UInt64) -> Int32 {
         let stopsAt = stopsAt ?? now
         return max(3_000, Int32(clamping: stopsAt > now ? (stopsAt - now) / 1_000_000 : 0))

@@ -1,12 +1,12 @@
-/// When the worker looks for due items, in which partitions, and where each look begins.
+/// Decides when the worker looks for due items, in which partitions, and where each look begins.
 ///
-/// A partition has one look under way at most, and none while shards haven't taken what the last one found. A look goes on
-/// where the last one ended, unless the wall clock went back since.
+/// A partition has one look under way at most. No look begins while shards haven't taken what the partition's last look
+/// found. A look continues where the last look ended, unless the wall clock went back since.
 public struct DueSchedule: Sendable {
-    /// One look at the due index of a partition.
+    /// A look at the due index of a partition.
     public struct Look: Sendable, Equatable {
         public var slot: UInt16
-        /// The last entry that was seen; nil: from the beginning.
+        /// Last entry that was seen; nil: from the beginning.
         public var after: DueItem?
         /// Milliseconds since the epoch up to which items are due.
         public var through: Int64
@@ -15,20 +15,20 @@ public struct DueSchedule: Sendable {
     private struct Partition: Sendable {
         var slot: UInt16
         var cursor: DueItem?
-        /// Time through which was looked last, by the clock of then.
+        /// Time through which the last look went, in milliseconds since the epoch by the clock of then.
         var lookedThrough = Int64.min
-        /// A look, and shards that haven't taken what it has found.
+        /// Number of looks under way, and of shards that haven't taken what the last look found.
         var underWay = 0
         /// Due items of records that are still to be read.
         var ahead: [DueItem] = []
         var isEnding = false
     }
 
-    /// Milliseconds by which items come back before they are due.
+    /// Milliseconds by which items return before they are due.
     static let lead: Int64 = 2_000
     /// Nanoseconds between two looks.
     static let interval: UInt64 = 1_000_000_000
-    /// Entries of one look. They are only keys: as many items are loaded as there is room for.
+    /// Entries of one look, at most. They are only keys: as many items are loaded as there is room for.
     public static let mostEntries = 8192
 
     private var partitions: [Partition] = []
@@ -47,7 +47,7 @@ public struct DueSchedule: Sendable {
         case idle
         /// A look is under way, or shards have yet to take what it has found.
         case looking
-        /// The group takes the partition away.
+        /// The group revokes the partition.
         case ending
     }
 
@@ -56,12 +56,12 @@ public struct DueSchedule: Sendable {
         return partitions[index].isEnding ? .ending : partitions[index].underWay > 0 ? .looking : .idle
     }
 
-    /// Items were found whose records are still to be read.
+    /// True when items were found whose records are still to be read.
     package func hasAhead(_ slot: UInt16) -> Bool {
         index(slot).map { !partitions[$0].ahead.isEmpty } ?? false
     }
 
-    /// The partition's items are to be looked through once more.
+    /// True when the partition's items are to be looked through once more.
     package func awaitsScan(_ slot: UInt16) -> Bool { failedScans.contains(slot) }
 
     /// Value that changes with the state of any partition.
@@ -81,7 +81,7 @@ public struct DueSchedule: Sendable {
         partitions.append(Partition(slot: slot))
     }
 
-    /// The group takes the partition away.
+    /// Ends the looks through a partition that the group revokes.
     mutating func revoke(_ slot: UInt16) {
         if let index = index(slot) { partitions[index].isEnding = true }
     }
@@ -103,7 +103,7 @@ public struct DueSchedule: Sendable {
         var looks: [Look] = []
         for index in partitions.indices where partitions[index].underWay == 0 && !partitions[index].isEnding {
             partitions[index].underWay = 1
-            // After a step of the clock, items that were put since are behind the cursor.
+            // When the clock went back, items that were put since are behind the cursor.
             let isBack = through < partitions[index].lookedThrough
             partitions[index].lookedThrough = through
             if isBack { partitions[index].cursor = nil }
@@ -113,11 +113,11 @@ public struct DueSchedule: Sendable {
         return (looks, scans)
     }
 
-    /// A look has ended.
+    /// Takes the result of a look.
     /// - Parameters:
-    ///   - found: entries in their order; nil: the store failed.
+    ///   - found: the entries in their order; nil: the store failed.
     ///   - isEnd: there is nothing more until the end of the look's window.
-    ///   - mayReturn: whether the item of an offset may come back now.
+    ///   - mayReturn: whether the item of an offset may return now.
     /// - Returns: items for the shards.
     mutating func found(
         _ slot: UInt16, _ found: [DueItem]?, isEnd: Bool, mayReturn: (Int64) -> Bool
@@ -133,17 +133,17 @@ public struct DueSchedule: Sendable {
         return items.filter { mayReturn($0.offset) }
     }
 
-    /// A shard gets some of what was found.
+    /// Notes that a shard receives a part of what was found.
     mutating func handed(_ slot: UInt16) {
         if let index = index(slot) { partitions[index].underWay += 1 }
     }
 
-    /// A shard takes more.
+    /// Notes that a shard can take more.
     mutating func taken(_ slot: UInt16) {
         if let index = index(slot), partitions[index].underWay > 0 { partitions[index].underWay -= 1 }
     }
 
-    /// A partition could not be looked through.
+    /// Notes that a partition could not be looked through, and has the scan repeated.
     mutating func scanFailed(_ slot: UInt16) {
         if index(slot) != nil, !failedScans.contains(slot) { failedScans.append(slot) }
     }

@@ -1,17 +1,17 @@
 import SluiceModel
 
-/// When the worker looks in the store for presences of devices that have expired, so that the store and the changelog forget
-/// them. Otherwise both would grow with each device token that was ever reported.
+/// Decides when the worker looks in the store for expired presences of devices. The store and the changelog then forget
+/// these presences. Otherwise both would grow with each device token that was ever reported.
 ///
-/// Each partition is looked through once in a while, in parts. A single look is under way at a time, and none while shards
-/// haven't taken what the last one found.
+/// Each partition is looked through once in an interval, in parts. A single look is under way at a time. No look begins
+/// while shards haven't taken what the last look found.
 public struct ExpirySchedule: Sendable {
     /// Look at a part of a partition's presences.
     public struct Look: Sendable, Equatable {
         public var slot: UInt16
-        /// The last device that was seen; nil: from the beginning.
+        /// Last device that was seen; nil: from the beginning.
         public var after: DeviceKey?
-        /// Presences that expire at this moment or before count, in milliseconds since the epoch.
+        /// Milliseconds since the epoch. Presences that expire at this time or before count.
         public var through: Int64
         fileprivate var number: UInt64
     }
@@ -19,12 +19,12 @@ public struct ExpirySchedule: Sendable {
     private struct Partition: Sendable {
         var slot: UInt16
         var after: DeviceKey?
-        /// Nanoseconds of the monotonic clock.
+        /// Time of the next look, in nanoseconds of the monotonic clock.
         var nextLook: UInt64
         var isEnding = false
     }
 
-    /// Devices of one look that are found at most.
+    /// Devices that one look finds, at most.
     public static let mostDevices = 256
 
     private let shards: Int
@@ -32,7 +32,7 @@ public struct ExpirySchedule: Sendable {
     private let interval: UInt64
     private var partitions: [Partition] = []
     private var looking: Look?
-    /// Shards that haven't taken what the last look found, and of which partition.
+    /// Shards that haven't taken what the last look found, and the partition's slot; nil: all have.
     private var untaken: (slot: UInt16, shards: Int)?
     private var notBefore: UInt64 = 0
     private var nextNumber: UInt64 = 0
@@ -49,17 +49,17 @@ public struct ExpirySchedule: Sendable {
         self.interval = interval
     }
 
-    /// No look is under way.
+    /// True when no look is under way, and shards have taken what the last look found.
     public var isIdle: Bool { looking == nil && untaken == nil }
 
-    /// Workers that are replaced every hour get round to it, too: the first pass is soon.
+    /// Begins a partition. The first pass is soon, so that workers that are replaced every hour make a pass, too.
     mutating func begin(_ slot: UInt16, at now: UInt64) {
         end(slot)
         guard interval > 0 else { return }
         partitions.append(Partition(slot: slot, nextLook: now + interval / 144))
     }
 
-    /// The group takes the partition away.
+    /// Ends the looks through a partition that the group revokes.
     mutating func revoke(_ slot: UInt16) {
         if let index = index(slot) { partitions[index].isEnding = true }
     }
@@ -72,7 +72,7 @@ public struct ExpirySchedule: Sendable {
 
     private func index(_ slot: UInt16) -> Int? { partitions.firstIndex { $0.slot == slot } }
 
-    /// Begins the next look; nil: there is none to begin at this moment.
+    /// Begins the next look; nil: no look can begin at this moment.
     mutating func next(at time: DeliveryTime) -> Look? {
         let now = time.monotonicNanoseconds
         guard looking == nil, untaken == nil, now >= notBefore,
@@ -86,7 +86,7 @@ public struct ExpirySchedule: Sendable {
         return look
     }
 
-    /// A look has ended.
+    /// Takes the result of a look.
     /// - Returns: devices for the shards.
     mutating func found(
         _ look: Look, _ devices: [DeviceKey]?, last: DeviceKey?, isEnd: Bool, at now: UInt64
@@ -109,7 +109,7 @@ public struct ExpirySchedule: Sendable {
         return handed
     }
 
-    /// A shard takes more.
+    /// Notes that a shard can take more.
     mutating func taken(_ slot: UInt16) {
         guard let left = untaken, left.slot == slot else { return }
         untaken = left.shards > 1 ? (slot, left.shards - 1) : nil

@@ -5,21 +5,21 @@ public struct KafkaFault: Error, Sendable, Equatable, CustomStringConvertible {
         public let rawValue: UInt16
         public init(rawValue: UInt16) { self.rawValue = rawValue }
 
-        /// The client is unusable; only a new one helps.
+        /// The client is unusable; only a new client helps.
         public static let fatal = Traits(rawValue: 1)
         /// The same call may succeed later.
         public static let retriable = Traits(rawValue: 2)
-        /// The group is in a rebalance, or has passed one that this member hasn't heard of.
+        /// The group is in a rebalance, or has passed a rebalance that this member hasn't heard of.
         public static let rebalance = Traits(rawValue: 4)
         /// The group has moved on without this member.
         public static let membershipLost = Traits(rawValue: 8)
-        /// The record is larger than the topic or the producer takes.
+        /// The record is larger than the topic or the producer accepts.
         public static let tooLarge = Traits(rawValue: 16)
-        /// The commit's metadata is longer than the brokers take.
+        /// The commit's metadata is longer than the brokers accept.
         public static let metadataTooLarge = Traits(rawValue: 32)
-        /// A person has to mend the cause: rights, settings, versions. New clients would meet the error again.
+        /// A person has to fix the cause: rights, settings, versions. New clients would meet the error again.
         public static let lasting = Traits(rawValue: 64)
-        /// Another producer has this one's transactional identifier.
+        /// Another producer has this producer's transactional identifier.
         public static let fenced = Traits(rawValue: 128)
         /// The topic has no such partition, or there is no such topic.
         public static let unknownPartition = Traits(rawValue: 256)
@@ -39,11 +39,11 @@ public struct KafkaFault: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String { message.isEmpty ? name : "\(message) (\(name))" }
 
-    /// The group has given the partitions to others.
+    /// The group has assigned the partitions to others.
     public static let partitionsLost = KafkaFault("partitions lost")
-    /// A partition's offsets went back, as its topic was made anew or the group's offsets were set back.
+    /// A partition's offsets went back, because its topic was recreated or the group's offsets were reset.
     public static let logWentBack = KafkaFault("the partition's offsets went back")
-    /// Leaders of partitions don't answer where their logs end.
+    /// Leaders of partitions don't report where their logs end.
     public static let noLogEnds = KafkaFault("no leader reports where the partitions' logs end", .retriable)
     /// Records of a transaction weren't acknowledged in time.
     public static let reportsMissing = KafkaFault("records of the transaction are not acknowledged")

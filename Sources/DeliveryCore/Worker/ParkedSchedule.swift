@@ -1,24 +1,25 @@
-/// When the worker looks in the store for pushes that wait with their topic, because APNs refuses the topic or its
-/// credential has no connection. No clock brings such pushes back before they expire.
+/// Decides when the worker looks in the store for pushes that wait with their topic. They wait because APNs refuses the
+/// topic, or because the topic's credential has no connection. No clock returns such pushes before they expire.
 ///
-/// A shard reports when it parks a topic, and when the topic's pushes go on. A topic of any number of pushes costs that entry
-/// alone while it is stopped. Looks begin when a topic resumes, when a shard wants a probe, and when a partition begins,
-/// because nobody knows then what the worker before has parked. Entries of topics that are stopped by then are read once.
-/// A probe takes a few pushes of the first partition that has any, each time of another one.
+/// A shard reports when it parks a topic, and when the topic's pushes resume. A stopped topic costs only that entry,
+/// for any number of pushes. Looks begin when a topic resumes, when a shard wants a probe, and when a partition begins.
+/// A partition begins with a look because nobody knows what the worker before has parked. Entries of topics that are
+/// stopped by then are read once. A probe takes a few pushes of the first partition that has any. The next look begins
+/// with the next partition.
 ///
-/// A single look is under way at a time, and none while shards haven't taken what the last one found: pushes that come back must
-/// not hold up what else is loaded.
+/// A single look is under way at a time. No look begins while shards haven't taken what the last look found, because
+/// returning pushes must not delay other loads.
 public struct ParkedSchedule: Sendable {
     /// Look through a part of a partition's due entries.
     public struct Look: Sendable, Equatable {
         public var slot: UInt16
-        /// Hash of the topic; nil: any.
+        /// Hash of the topic; nil: any topic.
         public var topic: UInt32?
-        /// Topics whose entries are read over, and don't count for the limit.
+        /// Topics whose entries are skipped, and don't count for the limit.
         public var stopped: Set<UInt32>
-        /// The last entry that was seen; nil: from the beginning.
+        /// Last entry that was seen; nil: from the beginning.
         public var after: DueItem?
-        /// Entries to find at most.
+        /// Entries to find, at most.
         public var limit: Int
         fileprivate var want: UInt64
     }
@@ -26,7 +27,7 @@ public struct ParkedSchedule: Sendable {
     /// A push that waits with its topic.
     public struct Entry: Hashable, BitwiseCopyable, Sendable {
         public var item: DueItem
-        /// Hash of its topic.
+        /// Hash of the push's topic.
         public var topic: UInt32
 
         public init(item: DueItem, topic: UInt32) {
@@ -38,10 +39,10 @@ public struct ParkedSchedule: Sendable {
     private struct Want: Sendable {
         var number: UInt64
         var topic: UInt32?
-        /// Shards that get what is found.
+        /// Shards that receive what is found.
         var shards: Set<Int>
         var after: DueItem?
-        /// A few pushes are enough.
+        /// True for a probe, for which a few pushes are enough.
         var isProbe = false
         var hasBegun = false
     }
@@ -50,25 +51,25 @@ public struct ParkedSchedule: Sendable {
         var slot: UInt16
         var wants: [Want] = []
         var isEnding = false
-        /// Where the last probe of a topic was found, so that each probe is another push.
+        /// Entry at which the last probe of a topic ended, by topic, so that each probe finds another push.
         var probed: [UInt32: DueItem] = [:]
     }
 
-    /// Entries of one look.
+    /// Entries of one look, at most.
     public static let mostEntries = 1024
     private static let probeEntries = 64
-    /// Pushes that a probe brings to memory.
+    /// Pushes that a probe loads into memory, at most.
     private static let probes = 4
     /// Nanoseconds to wait after the store has failed.
     private static let pause: UInt64 = 1_000_000_000
 
     private let shards: Int
     private var partitions: [Partition] = []
-    /// Topics that each shard has parked.
+    /// Topics that each shard has parked, by shard.
     private var stopped: [Set<UInt32>]
-    /// A look that hasn't ended.
+    /// Look that hasn't ended; nil: no look is under way.
     private var looking: Look?
-    /// Shards that haven't taken what the last look found, by partition.
+    /// Shards that haven't taken what the last look found, by the partition's slot.
     private var untaken: [UInt16: Int] = [:]
     private var turn = 0
     private var nextNumber: UInt64 = 0
@@ -79,7 +80,7 @@ public struct ParkedSchedule: Sendable {
         stopped = .init(repeating: [], count: shards)
     }
 
-    /// Nothing is looked for.
+    /// True when nothing is looked for.
     public var isIdle: Bool { looking == nil && partitions.allSatisfy(\.wants.isEmpty) }
 
     // MARK: Partitions
@@ -91,7 +92,7 @@ public struct ParkedSchedule: Sendable {
         partitions.append(partition)
     }
 
-    /// The group takes the partition away.
+    /// Ends the looks through a partition that the group revokes.
     mutating func revoke(_ slot: UInt16) {
         if let index = index(slot) { partitions[index].isEnding = true }
     }
@@ -111,7 +112,7 @@ public struct ParkedSchedule: Sendable {
 
     // MARK: Topics
 
-    /// A shard's pushes of a topic wait in the store from here on.
+    /// Notes that a shard's pushes of a topic wait in the store from now on.
     mutating func parked(_ topic: UInt32, shard: Int) {
         guard stopped.indices.contains(shard) else { return }
         stopped[shard].insert(topic)
@@ -123,13 +124,13 @@ public struct ParkedSchedule: Sendable {
         }
     }
 
-    /// A shard's pushes of a topic go on.
+    /// Notes that a shard's pushes of a topic resume, and has them looked for.
     mutating func resumed(_ topic: UInt32, shard: Int) {
         guard stopped.indices.contains(shard) else { return }
         stopped[shard].remove(topic)
         removeProbes(of: topic, [shard])
         for index in partitions.indices {
-            // A look that hasn't begun meets all that was parked by now.
+            // A look that hasn't begun finds all that was parked by now.
             let place = partitions[index].wants.firstIndex {
                 !$0.hasBegun && !$0.isProbe && ($0.topic == topic || $0.topic == nil)
             }
@@ -142,7 +143,7 @@ public struct ParkedSchedule: Sendable {
         }
     }
 
-    /// A shard looks for pushes of a stopped topic to try.
+    /// Notes that a shard wants pushes of a stopped topic to try.
     mutating func probeWanted(_ topic: UInt32, shard: Int) {
         guard stopped.indices.contains(shard) else { return }
         for index in partitions.indices
@@ -158,7 +159,7 @@ public struct ParkedSchedule: Sendable {
 
     // MARK: Looks
 
-    /// Begins the next look; nil: there is none to begin at this moment.
+    /// Begins the next look; nil: no look can begin at this moment.
     mutating func next(at now: UInt64) -> Look? {
         guard looking == nil, untaken.isEmpty, now >= notBefore else { return nil }
         for step in partitions.indices {
@@ -180,12 +181,12 @@ public struct ParkedSchedule: Sendable {
         return nil
     }
 
-    /// A look has ended.
+    /// Takes the result of a look.
     /// - Parameters:
-    ///   - found: nil: the store failed.
+    ///   - found: the entries that were found; nil: the store failed.
     ///   - cursor: the last entry that was seen, whether it was found or not.
     ///   - isEnd: the partition has no more entries.
-    ///   - mayReturn: whether the item of an offset may come back now; another comes from Kafka.
+    ///   - mayReturn: whether the item of an offset may return now; other items arrive from Kafka.
     /// - Returns: items for the shards.
     mutating func found(
         _ look: Look, _ found: [Entry]?, cursor: DueItem?, isEnd: Bool, at now: UInt64,
@@ -229,20 +230,20 @@ public struct ParkedSchedule: Sendable {
         return handed
     }
 
-    /// Topics that all of these shards have parked. Entries of them would be found and left, however many there are.
+    /// Returns the topics that all of these shards have parked. A look would find and leave all entries of such topics.
     private func stoppedEverywhere(_ shards: Set<Int>) -> Set<UInt32> {
         guard let first = shards.first else { return [] }
         return shards.reduce(stopped[first]) { $0.intersection(stopped[$1]) }
     }
 
-    /// A probe ends with what one partition has brought: the others aren't looked through for it.
+    /// Ends a probe in all partitions, because the pushes of one partition are enough.
     private mutating func removeProbes(of topic: UInt32?, _ shards: Set<Int>) {
         for index in partitions.indices {
             partitions[index].wants.removeAll { $0.isProbe && $0.topic == topic && $0.shards == shards }
         }
     }
 
-    /// A shard takes more.
+    /// Notes that a shard can take more.
     mutating func taken(_ slot: UInt16) {
         guard let left = untaken[slot] else { return }
         untaken[slot] = left > 1 ? left - 1 : nil

@@ -1,28 +1,29 @@
-/// Partitions that the group has assigned and that aren't read yet. Each arrives by itself: a partition that is held up
-/// holds up no other.
+/// Assigned partitions that aren't read yet. Each partition arrives by itself: a partition that is held up delays no
+/// other.
 ///
 /// ```
-/// assigned ─▶ awaitingFormerOwners ─▶ restoring ─▶ fetching ─▶ read
+///     assigned ─▶ awaitingFormerOwners ─▶ restoring ─▶ fetching ─▶ read
 /// ```
 ///
-/// Without a changelog the first stage is left out, without a store the second as well. Times are nanoseconds of a
+/// Without a changelog the first stage is omitted, without a store the second as well. Times are nanoseconds of a
 /// monotonic clock.
 struct PartitionArrivals: Sendable {
     enum Stage: UInt8, CaseIterable, Sendable {
-        /// Kafka answers when the transactions of the former owner have ended, because what they changed counts.
+        /// Kafka answers when the former owner's transactions have ended, because their changes count.
         case awaitingFormerOwners
         case restoring
         /// The offset to begin with is asked for.
         case fetching
     }
 
-    /// Question to Kafka for committed offsets. At most one is open.
+    /// Question to Kafka for committed offsets, of which at most one is open.
     struct Question: Sendable, Equatable {
         var ticket: UInt64
         var partitions: [Int32]
-        /// Ends of the logs are needed, too: what the store has above them is of an earlier log.
+        /// True: the ends of the logs are needed, too. Items that the store has above a log's end are of an earlier
+        /// log.
         var wantsLogEnds: Bool
-        /// Milliseconds that Kafka has for the answer. Closing the clients waits for a question that is open.
+        /// Milliseconds that Kafka has for the answer. Closing the clients waits for an open question.
         var patienceMilliseconds: Int32
     }
 
@@ -31,7 +32,7 @@ struct PartitionArrivals: Sendable {
         case stale
         /// These partitions are asked for again.
         case failed([Int32])
-        /// Partitions go on to their restore.
+        /// Partitions continue with their restore.
         case settled
         /// These partitions can be read.
         case offsets([FetchedOffset])
@@ -39,11 +40,11 @@ struct PartitionArrivals: Sendable {
 
     private struct Entry: Sendable {
         var stage: Stage
-        /// Counts assignments: an answer for an earlier one is void.
+        /// Number of the assignment. An answer for an earlier assignment is void.
         var number: UInt64
-        /// No attempt is made before.
+        /// Earliest time of the next attempt, in nanoseconds.
         var nextAttempt: UInt64
-        /// Attempts in a row that came to nothing, in this stage.
+        /// Failed attempts in a row, in this stage.
         var failures = 0
     }
 
@@ -58,10 +59,10 @@ struct PartitionArrivals: Sendable {
     private var open: Open?
     private var nextNumber: UInt64 = 0
     private var nextTicket: UInt64 = 0
-    /// Partitions of one question at most. Kafka doesn't answer for any while it can't for one: a question that failed is
-    /// asked in parts.
+    /// Partitions of one question, at most. A question that failed is asked in parts, because Kafka answers for none
+    /// while it can't answer for one.
     private var mostAsked = Int.max
-    /// Questions in a row that failed.
+    /// Failed questions in a row.
     private var failures = 0
 
     init(mode: StoreMode) { self.mode = mode }
@@ -70,15 +71,15 @@ struct PartitionArrivals: Sendable {
     var count: Int { entries.count }
     var partitions: [Int32] { entries.keys.sorted() }
 
-    /// Stage of the question that is open; nil: none is.
+    /// Stage of the open question; nil: no question is open.
     var askedStage: Stage? { open?.stage }
 
-    /// Whether any partition is in the stage.
+    /// Returns whether any partition is in the stage.
     func contains(_ stage: Stage) -> Bool { entries.values.contains { $0.stage == stage } }
 
     // MARK: Coming and going
 
-    /// The group has assigned partitions. Partitions that were arriving already begin anew.
+    /// Adds partitions that the group has assigned. Partitions that are arriving already begin anew.
     mutating func add(_ partitions: [Int32], at now: UInt64) {
         let stage: Stage =
             mode.hasChangelog ? .awaitingFormerOwners : mode.hasStore ? .restoring : .fetching
@@ -88,27 +89,27 @@ struct PartitionArrivals: Sendable {
         }
     }
 
-    /// The client has refused to read the partitions: they begin anew, a little later.
+    /// Adds partitions anew, a little later, because the client has refused to read them.
     mutating func refused(_ partitions: [Int32], at now: UInt64) {
         add(partitions, at: now + Self.delay(0))
     }
 
-    /// The group takes partitions away.
+    /// Removes partitions that the group revokes.
     mutating func remove(_ partitions: [Int32]) {
         for partition in partitions { entries[partition] = nil }
     }
 
     // MARK: Questions
 
-    /// The question to ask now; nil: one is open, or none is due.
+    /// Returns the question to ask now; nil: a question is open, or none is due.
     mutating func nextQuestion(at now: UInt64) -> Question? {
         guard open == nil, !entries.isEmpty else { return nil }
         var due = entries.filter { $0.value.stage != .restoring && $0.value.nextAttempt <= now }
         guard !due.isEmpty else { return nil }
-        // Partitions that have failed by themselves hold up no other.
+        // Partitions that have failed by themselves delay no other.
         let others = due.filter { $0.value.failures == 0 }
         if !others.isEmpty { due = others }
-        // Partitions that are nearly here go first.
+        // Partitions in the last stage go first.
         let stage: Stage =
             due.values.contains { $0.stage == .fetching } ? .fetching : .awaitingFormerOwners
         let asked = due.filter { $0.value.stage == stage }
@@ -124,14 +125,15 @@ struct PartitionArrivals: Sendable {
             patienceMilliseconds: failures < 4 ? 1_500 : 4_000)
     }
 
-    /// - Parameter offsets: nil: Kafka hasn't answered. Where log ends are wanted, partitions without them stay.
+    /// - Parameter offsets: the group's offsets; nil: Kafka hasn't answered. Where log ends are wanted, partitions
+    ///   without them stay.
     mutating func answered(_ ticket: UInt64, _ offsets: [FetchedOffset]?, at now: UInt64) -> Answer {
         guard let question = open, question.ticket == ticket else { return .stale }
         open = nil
         let current = question.asked.filter { entries[$0.partition]?.number == $0.number }.map(\.partition)
         let wantsLogEnds = mode.hasStore && question.stage == .fetching
         let answers = offsets.map { wantsLogEnds ? $0.filter { $0.logEnd != nil } : $0 }
-        // While a leader is away, no leader's answer may count.
+        // While a leader is away, the answer may have no log end at all, and then counts as a failure.
         guard let offsets = answers, !wantsLogEnds || !offsets.isEmpty || question.asked.isEmpty else {
             failures += 1
             let isAlone = question.asked.count == 1
@@ -161,7 +163,7 @@ struct PartitionArrivals: Sendable {
         }
     }
 
-    /// The answer can't be used now; its partitions are asked for once more.
+    /// Forgets the open question, because its answer can't be used now. Its partitions are asked for once more.
     mutating func forget(_ ticket: UInt64) {
         if open?.ticket == ticket { open = nil }
     }
@@ -172,15 +174,15 @@ struct PartitionArrivals: Sendable {
         entries[partition]!.failures = 0
     }
 
-    /// Nanoseconds until the next attempt, after so many failures before this one.
+    /// Returns the nanoseconds until the next attempt, after `failures` failures before this attempt.
     private static func delay(_ failures: Int) -> UInt64 {
         min(5, 1 << UInt64(min(failures, 3))) * 1_000_000_000
     }
 
     // MARK: Restores
 
-    /// Partitions whose restore is to begin now, those whose last attempt failed included.
-    /// - Parameter isUnderWay: a partition's restore has begun, and hasn't failed.
+    /// Returns the partitions whose restore is to begin now, including partitions whose last attempt failed.
+    /// - Parameter isUnderWay: whether a partition's restore has begun and hasn't failed.
     mutating func restores(
         at now: UInt64, isUnderWay: (Int32) -> Bool
     ) -> (first: [Int32], again: [Int32]) {
@@ -194,7 +196,7 @@ struct PartitionArrivals: Sendable {
         return (first.sorted(), again.sorted())
     }
 
-    /// The partition's part of the store is up to date.
+    /// Notes that the partition's part of the store is up to date.
     mutating func restored(_ partition: Int32, at now: UInt64) {
         guard entries[partition]?.stage == .restoring else { return }
         enter(.fetching, partition, at: now)
@@ -206,7 +208,7 @@ struct PartitionArrivals: Sendable {
     var stateMark: UInt64 {
         guard !entries.isEmpty else { return open == nil ? 0 : 1 }
         var mark: UInt64 = open.map { 2 + UInt64($0.stage.rawValue) } ?? 0
-        // Sums, as the order of a dictionary says nothing.
+        // Sums, because the order of a dictionary means nothing.
         for (partition, entry) in entries {
             mark &+=
                 (UInt64(truncatingIfNeeded: partition) &* 4 &+ UInt64(entry.stage.rawValue) &+ 1)

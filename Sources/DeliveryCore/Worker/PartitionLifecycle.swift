@@ -1,22 +1,22 @@
-/// One partition that the worker reads, from its take-over to its end: which records are outstanding, what may be
-/// committed, which deletions wait for commits, and what a revocation still awaits.
+/// A partition that the worker reads, from its take-over to its end. The lifecycle tracks which records are outstanding
+/// and what may be committed. It also tracks which deletions wait for commits, and what a revocation still awaits.
 ///
 /// ```
-/// assigned ─▶ restoring ─▶ ready        (``PartitionRestore``)
-///                            │ begin
-///                            ▼
-///                          taking ── revoke ─▶ settling ── finish ─▶ gone
-///                            └──── lost ───────────────────────────▶ gone
+///     assigned ─▶ restoring ─▶ ready        (``PartitionRestore``)
+///                                │ begin
+///                                ▼
+///                              taking ── revoke ─▶ settling ── finish ─▶ gone
+///                                └──── lost ───────────────────────────▶ gone
 /// ```
 public struct PartitionLifecycle: Sendable {
     public enum Stage: UInt8, Sendable, CaseIterable {
         /// Records are taken.
         case taking
-        /// The group takes the partition away; what is in flight ends first.
+        /// The group revokes the partition; jobs in flight end first.
         case settling
     }
 
-    /// What the group has of a partition, or is to have.
+    /// Offset and metadata that the group has of a partition, or is to have.
     public struct CommitPoint: Sendable, Equatable {
         public var offset: Int64
         public var metadata: String
@@ -27,42 +27,42 @@ public struct PartitionLifecycle: Sendable {
         }
     }
 
-    /// A record that the window of offsets could not hold yet. Its handle belongs to the owner.
+    /// Record that the window of offsets could not hold yet. The record's handle belongs to the owner.
     public struct HeldRecord: Sendable {
         public var offset: Int64
         public var bytes: Int
         public var handle: UInt
-        /// Of its device; of no meaning without a key.
+        /// Shard of the record's device; meaningless without a key.
         public var shard: Int
     }
 
     public let partition: Int32
-    /// Number that its records and outcomes carry; given by ``PartitionSlots``.
+    /// Number that the partition's records and outcomes carry; assigned by ``PartitionSlots``.
     public internal(set) var slot: UInt16 = 0
     public private(set) var stage = Stage.taking
     private var tracker: OffsetTracker
     private var pollTimes = PollTimes()
     private var heldRecords: [HeldRecord] = []
-    /// Something has changed since the last commit was put together.
+    /// True when something has changed since the last commit was assembled.
     private var isDirty = false
-    /// The point that was committed last. Nil: the next commit names the partition in any case.
+    /// Point that was committed last; nil: the next commit names the partition in any case.
     private var committed: CommitPoint?
-    /// The point that the group had at the beginning, or was asked to take last. Nil: none is known.
+    /// Point that the group had at the beginning, or was asked to take last; nil: no point is known.
     private var sent: CommitPoint?
-    /// A record was read in this assignment.
+    /// True once a record was read in this assignment.
     private var hasBegun = false
     private var deletes = DeferredDeletes()
-    /// Shards whose answers to the revocation haven't come.
+    /// Shards that haven't answered the revocation.
     private var awaitedShards = 0
     private var unsettledShards = 0
-    /// Items that the store has from this offset on, above what was read, are of an earlier log: the topic was made anew, in
-    /// this assignment or before. `.max`: there are none.
+    /// First offset of items of an earlier log; `.max`: there are none. Items that the store has from this offset on,
+    /// above what was read, belong to that log. The topic was recreated in this assignment or before.
     public let earlierFrom: Int64
 
     /// - Parameters:
-    ///   - begin: what the group has; nil: nothing is committed.
-    ///   - completed: offsets above it that are complete, as the commit's metadata says.
-    ///   - logEnd: one above the log's last offset, asked for after the partition's store was restored; nil: unknown.
+    ///   - begin: the group's point; nil: nothing is committed.
+    ///   - completed: offsets above the point that are complete, decoded from the commit's metadata.
+    ///   - logEnd: the log's last offset plus one, requested after the partition's store was restored; nil: unknown.
     public init(
         partition: Int32, begin: CommitPoint?, completed: CompletedOffsets, logEnd: Int64? = nil,
         spanLimit: Int = 1 << 20, metadataBytes: Int = CommitMetadata.maximumBytes
@@ -75,7 +75,7 @@ public struct PartitionLifecycle: Sendable {
         earlierFrom = logEnd ?? .max
     }
 
-    /// The log began anew at an offset: whatever the store has now is of the log before.
+    /// Begins at an offset, because the log began anew there. All that the store has now belongs to the log before.
     init(partition: Int32, restartingAt offset: Int64, spanLimit: Int, metadataBytes: Int) {
         self.partition = partition
         tracker = OffsetTracker(
@@ -90,15 +90,15 @@ public struct PartitionLifecycle: Sendable {
     public var hasRoom: Bool { tracker.hasRoom }
     public var hasHeld: Bool { !heldRecords.isEmpty }
     public var watermark: Int64 { tracker.watermark }
-    /// One above the highest offset taken.
+    /// Highest offset taken, plus one.
     public var end: Int64 { tracker.end }
     public var outstanding: Int { tracker.outstanding }
     public var outstandingBytes: Int { tracker.outstandingBytes }
     public var completedInWindow: Int64 { tracker.completedInWindow }
-    /// When the oldest unfinished record was polled, in nanoseconds; nil when all are finished.
+    /// Time at which the oldest unfinished record was polled, in nanoseconds; nil when all are finished.
     public var oldestPollTime: UInt64? { tracker.oldestOutstanding.flatMap { pollTimes.time(of: $0) } }
 
-    /// An item of the store may come back: its record was read, or is of an earlier log.
+    /// Test of an offset: the store's item may return, because its record was read or is of an earlier log.
     public var mayReturn: (Int64) -> Bool {
         let (end, earlierFrom) = (tracker.end, earlierFrom)
         return { $0 < end || $0 >= earlierFrom }
@@ -117,14 +117,14 @@ public struct PartitionLifecycle: Sendable {
         case .begun: pollTimes.polled(offset, at: now, watermark: tracker.watermark)
         case .alreadyCompleted:
             isDirty = true
-            // Cancels and device events have their effect on memory once more: no commit passes them before.
+            // No commit passes cancels and device events before they have had their effect on memory once more.
             tracker.hold(offset)
         case .full, .outOfOrder: break
         }
         return begin
     }
 
-    /// Finishes a record. `bytes` is its part of what was outstanding.
+    /// Finishes a record. `bytes` is the record's part of the outstanding bytes.
     mutating func complete(_ offset: Int64) -> (OffsetTracker.Completion, bytes: Int) {
         let before = tracker.outstandingBytes
         let completion = tracker.complete(offset)
@@ -132,7 +132,7 @@ public struct PartitionLifecycle: Sendable {
         return (completion, before - tracker.outstandingBytes)
     }
 
-    /// A record that was complete before has had its effect once more.
+    /// Releases a record that was complete before, because the record has had its effect once more.
     mutating func replayed(_ offset: Int64) {
         tracker.release(offset)
         isDirty = true
@@ -156,17 +156,17 @@ public struct PartitionLifecycle: Sendable {
     public var isChanged: Bool { isDirty && hasPoint }
     public var lastSent: CommitPoint? { sent }
 
-    /// The point to commit now.
+    /// Returns the point to commit now.
     func commitPoint() -> CommitPoint {
         let (offset, metadata) = tracker.commitPoint()
         return CommitPoint(offset: offset, metadata: metadata)
     }
 
-    /// There is something to commit: the group has an offset, or a record was read. Where nothing is committed and nothing
-    /// was read, the client's `auto.offset.reset` decides.
+    /// True when there is something to commit: the group has an offset, or a record was read. Otherwise the client's
+    /// `auto.offset.reset` decides where reading begins.
     var hasPoint: Bool { sent != nil || hasBegun }
 
-    /// The point to commit, if it isn't the one that was committed last.
+    /// Returns the point to commit; nil when there is none, or when that point was committed last.
     func pendingCommit() -> CommitPoint? {
         guard isDirty, hasPoint else { return nil }
         let point = commitPoint()
@@ -179,10 +179,11 @@ public struct PartitionLifecycle: Sendable {
         isDirty = false
     }
 
-    /// Kafka is asked. Its answer may be lost, and the group may have the point all the same.
+    /// Notes that Kafka is asked to commit the point. The answer may be lost while the group has the point all the
+    /// same.
     mutating func commitSent(_ point: CommitPoint) { sent = point }
 
-    /// The offsets go with the open transaction.
+    /// Notes that the open transaction carries the offsets.
     mutating func sentWithTransaction() { isDirty = false }
 
     mutating func commitAgain() {
@@ -194,7 +195,7 @@ public struct PartitionLifecycle: Sendable {
 
     public var awaitsDeletes: Bool { !deletes.isEmpty }
 
-    /// The lists of deletions that a commit covers get a number.
+    /// Assigns a number to the lists of deletions that a commit covers.
     mutating func deletesIssued() -> UInt64 { deletes.commitIssued() }
 
     mutating func deletesEnded(_ number: UInt64, isTaken: Bool) {
@@ -209,12 +210,13 @@ public struct PartitionLifecycle: Sendable {
 
     mutating func nextDelete() -> DeferredDeletes.Action? { deletes.nextAction() }
 
-    /// Jobs whose outcomes are in Kafka, and which only wait for deletions.
+    /// Jobs that only wait for deletions, because their outcomes are in Kafka.
     var waitingCompletions: Int { deletes.completions }
 
     // MARK: Revocation
 
-    /// The group takes the partition away; `shards` of them answer, and as many again where there is a store.
+    /// Begins the group's revocation. Awaits answers of `shards` shards, and as many answers again where there is a
+    /// store.
     mutating func revoke(shards: Int, hasStore: Bool) {
         stage = .settling
         awaitedShards = shards
@@ -224,6 +226,6 @@ public struct PartitionLifecycle: Sendable {
     mutating func shardGaveBack() { awaitedShards -= 1 }
     mutating func shardSettled() { unsettledShards -= 1 }
 
-    /// All shards have given back what they don't send, and nothing is in flight.
+    /// True when all shards have given back what they don't send, and nothing is in flight.
     public var isSettled: Bool { awaitedShards <= 0 && unsettledShards <= 0 }
 }

@@ -1,20 +1,22 @@
-/// Partitions on their way to this worker: their part of the store is opened, brought up to date from the changelog where
-/// there is one, and its relocation markers are read.
+/// Partitions on their way to this worker. Each partition's part of the store is opened, and restored from the
+/// changelog where there is one. Then the partition's relocation markers are read.
 ///
-/// A partition can be taken away and come again at any time: each attempt has a ticket, and answers to another ticket are
-/// ignored. A step that fails leaves the partition without a stage; ``prepare(_:)`` starts it again.
+/// A partition can be revoked and assigned again at any time. Each attempt has a ticket, and answers to another ticket
+/// are ignored. A step that fails leaves the partition without a stage, or at ``Stage/opened`` when Kafka doesn't
+/// answer. ``prepare(_:)`` starts the partition again.
 public struct PartitionRestore: Sendable {
     public enum Stage: Sendable, Equatable {
         case opening
-        /// The copy is open, and nothing was read: Kafka hasn't told where the partition of the changelog ends.
+        /// The copy is open, and nothing counts as read, because Kafka hasn't reported where the changelog's partition
+        /// ends.
         case opened
         case restoring
-        /// `position`: the changelog's offset up to which the copy is complete.
+        /// `position`: offset of the changelog up to which the copy is complete.
         case loadingMarkers(position: Int64)
         case ready(position: Int64)
     }
 
-    /// One attempt to bring one partition here.
+    /// Attempt to restore a partition on this worker.
     public struct Attempt: Hashable, Sendable {
         public var partition: Int32
         public var ticket: UInt32
@@ -46,12 +48,12 @@ public struct PartitionRestore: Sendable {
     private var entries: [Int32: Entry] = [:]
     /// Partitions whose copies are to be opened.
     private var line: [Int32] = []
-    /// The store is opening copies. Outlives a take-over that is given up.
+    /// True while the store opens copies, even after the take-over was given up.
     private var isOpening = false
     private var nextTicket: UInt32 = 0
     private var actions: [Action] = []
 
-    /// Copies that are opened together. The store's thread does nothing else meanwhile, for a tenth of a second.
+    /// Copies that are opened together, at most. Opening them occupies the store's thread for a tenth of a second.
     static let mostAtOnce = 32
 
     public init(hasChangelog: Bool) { self.hasChangelog = hasChangelog }
@@ -74,7 +76,7 @@ public struct PartitionRestore: Sendable {
                 case .loadingMarkers: 3
                 case .ready: 4
                 }
-            // Sums, as the order of a dictionary says nothing.
+            // Sums, because the order of a dictionary means nothing.
             mark &+= (UInt64(truncatingIfNeeded: partition) &* 8 &+ stage) &* 0x9E37_79B9_7F4A_7C15
         }
         return mark
@@ -84,7 +86,7 @@ public struct PartitionRestore: Sendable {
         if case .ready? = entries[partition]?.stage { true } else { false }
     }
 
-    /// Orders to the owner; to be drained after every call that isn't a question.
+    /// Returns orders to the owner; to be drained after every call that isn't a question.
     mutating func takeActions() -> [Action] {
         guard !actions.isEmpty else { return [] }
         let taken = actions
@@ -94,7 +96,7 @@ public struct PartitionRestore: Sendable {
 
     // MARK: Events
 
-    /// These partitions are to be brought here as well. Restores that are under way go on.
+    /// Starts restores of these partitions as well. Restores that are under way go on.
     mutating func prepare(_ partitions: [Int32]) {
         var starts: [Attempt] = []
         for partition in partitions {
@@ -103,7 +105,7 @@ public struct PartitionRestore: Sendable {
                 let attempt = begin(partition)
                 if hasChangelog { line.append(partition) } else { actions.append(.open(attempt)) }
             case .opened?:
-                // Its copy's position counts still.
+                // The copy's position still counts.
                 entries[partition]!.stage = .restoring
                 starts.append(Attempt(partition: partition, ticket: entries[partition]!.ticket))
             default: break
@@ -164,7 +166,8 @@ public struct PartitionRestore: Sendable {
         loadMarkers(attempt, position: position)
     }
 
-    /// The copy is older than the changelog's first record: an empty one takes its place, as its position is taken.
+    /// Opens an empty copy, because the partition's copy is older than the changelog's first record. The store makes
+    /// the copy empty, because opening the old copy has removed its position.
     mutating func copyTooOld(_ attempt: Attempt) {
         guard isCurrent(attempt, .restoring) else { return }
         entries[attempt.partition]!.stage = .opening
@@ -172,12 +175,12 @@ public struct PartitionRestore: Sendable {
         openNext()
     }
 
-    /// Kafka doesn't answer for the partition. Records that were read are read again.
+    /// Notes that Kafka doesn't answer for the partition. Records that were read are read again.
     mutating func interrupted(_ attempt: Attempt) {
         if isCurrent(attempt, .restoring) { entries[attempt.partition]!.stage = .opened }
     }
 
-    /// The partition's restore has begun, and hasn't failed.
+    /// Returns whether the partition's restore has begun and hasn't failed.
     func isUnderWay(_ partition: Int32) -> Bool {
         switch entries[partition]?.stage {
         case nil, .opened?: false
@@ -201,15 +204,15 @@ public struct PartitionRestore: Sendable {
         }
     }
 
-    /// The partition is the worker's.
-    /// - Returns: its position in the changelog; nil: it wasn't ready.
+    /// Hands the partition over to the worker.
+    /// - Returns: the partition's position in the changelog; nil: the partition wasn't ready.
     mutating func handOver(_ partition: Int32) -> Int64? {
         guard case .ready(let position)? = entries[partition]?.stage else { return nil }
         entries[partition] = nil
         return position
     }
 
-    /// The group takes away what was on its way here.
+    /// Cancels restores of partitions that the group revokes.
     mutating func cancel(_ partitions: [Int32]) {
         let gone = partitions.filter { entries[$0] != nil }.sorted()
         for partition in gone { entries[partition] = nil }

@@ -1,12 +1,12 @@
-/// The assigned partitions, each at a *place*, a small number that is used again. Records and outcomes carry a *slot*
-/// instead, which is used again only after all others, so that an outcome that comes late for a partition that went
-/// away meets nobody.
+/// Assigned partitions, each at a *place*, a small number that is reused. Records and outcomes carry a *slot* instead.
+/// A slot is reused only after all other slots. A late outcome of a removed partition therefore meets no other
+/// partition.
 public struct PartitionSlots: ~Copyable {
-    /// By place; initialised where `isUsed`. Not an array of optionals: that copies a state out and back for each use.
+    /// States by place, initialised where `isUsed`. An array of optionals would copy a state out and back for each use.
     private var states: UnsafeMutablePointer<PartitionLifecycle>
     private var capacity = 8
     private var isUsed: [Bool] = []
-    /// By slot and by partition: the place, or `none`. They grow as far as slots and partitions are used.
+    /// Places by slot and by partition, or `none`. The arrays grow as far as slots and partitions are used.
     private var placeBySlot: [UInt16] = []
     private var placeByPartition: [UInt16] = []
     private var freePlaces: [Int] = []
@@ -23,10 +23,10 @@ public struct PartitionSlots: ~Copyable {
 
     public var count: Int { isUsed.count - freePlaces.count }
 
-    /// The places in use.
+    /// Places in use.
     public var places: [Int] { isUsed.indices.filter { isUsed[$0] } }
 
-    /// Calls with each place in use.
+    /// Calls `body` with each place in use.
     @inline(__always)
     func forEachPlace(_ body: (Int) -> Void) {
         for place in isUsed.indices where isUsed[place] { body(place) }
@@ -34,8 +34,9 @@ public struct PartitionSlots: ~Copyable {
 
     public var numbers: [Int32] { places.map { self[$0].partition } }
 
-    /// The partition at a place, which must be in use. Accessed by its address, so that no copy is made. With `_read`, debug
-    /// builds crashed on a part of the state whose memory was in use again before the call on that part had returned.
+    /// Partition at a place, which must be in use. The state is accessed by its address, so that no copy is made. With
+    /// `_read`, debug builds crashed on a part of the state. The part's memory was in use again before the call on that
+    /// part had returned.
     public internal(set) subscript(place: Int) -> PartitionLifecycle {
         @inline(__always) unsafeAddress {
             precondition(isUsed[place])
@@ -57,7 +58,7 @@ public struct PartitionSlots: ~Copyable {
         return Int(places[index])
     }
 
-    /// - Returns: its place; nil when all slots are in use.
+    /// - Returns: the partition's place; nil when all slots are in use.
     @discardableResult
     mutating func insert(_ state: PartitionLifecycle) -> Int? {
         guard count < Int(Self.none) - 1 else { return nil }

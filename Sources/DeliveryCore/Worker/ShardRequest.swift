@@ -8,7 +8,7 @@ public enum StoreMode: UInt8, Sendable, CaseIterable {
     case local
     /// In a store, with a changelog topic from which other workers restore.
     case changelog
-    /// The same, with changes, outcomes and offsets in one Kafka transaction.
+    /// Like `changelog`, with changes, outcomes and offsets in one Kafka transaction.
     case transactions
 
     public var hasStore: Bool { self != .none }
@@ -17,7 +17,7 @@ public enum StoreMode: UInt8, Sendable, CaseIterable {
 
 /// An entry of the store's due index.
 public struct DueItem: Hashable, BitwiseCopyable, Sendable {
-    /// Milliseconds since the epoch at which the item has to be looked at.
+    /// Time at which the item has to be looked at, in milliseconds since the epoch.
     public var due: Int64
     public var device: DeviceKey
     public var offset: Int64
@@ -40,42 +40,45 @@ public struct ChangeEpoch: Hashable, BitwiseCopyable, Sendable {
     }
 }
 
-/// An order of the worker to a shard. A shard carries out its requests in the order in which they were given.
+/// An order of the worker to a shard. A shard carries out its requests in the order in which they were made.
 public enum ShardRequest: Sendable, Equatable {
-    /// A partition begins. All of its records up to `readThrough` were handed out before.
-    /// Items that the store has above that, from offset `earlierFrom` on, are of an earlier log of the topic; `.max`: none.
+    /// A partition begins. All of its records up to `readThrough` were handed out before. Items that the store has
+    /// above `readThrough`, from offset `earlierFrom` on, are of an earlier log of the topic. `earlierFrom` `.max`:
+    /// there are none.
     case begin(slot: UInt16, partition: Int32, readThrough: Int64, earlierFrom: Int64, committed: Int64)
-    /// Gives back what isn't in flight; ``ShardReport/abandoned(_:)`` follows.
+    /// Gives back the jobs that aren't in flight; ``ShardReport/abandoned(_:)`` follows.
     case abandon(slots: [UInt16], isLost: Bool)
-    /// ``ShardReport/settled(slot:)`` follows when nothing of the partition is in flight or awaits its removal, and all that
-    /// was written so far is produced, or committed where there are transactions.
+    /// ``ShardReport/settled(slot:)`` follows when nothing of the partition is in flight or awaits its removal. All
+    /// that was written so far is then produced, or committed where there are transactions.
     case settle(slot: UInt16)
-    /// Nothing more of the partitions goes to the store, or comes from it.
+    /// Ends the partitions' traffic to the store and from the store.
     case end(slots: [UInt16])
-    /// ``ShardReport/released(slot:)`` follows when nothing of the partition, which has ended, is in memory any more.
+    /// ``ShardReport/released(slot:)`` follows when nothing of the ended partition is in memory any more.
     case release(slot: UInt16)
-    /// Puts what waits of the records below `offset` into the store.
+    /// Puts waiting jobs of the records below `offset` into the store.
     case relieve(slot: UInt16, below: Int64)
-    /// Items are due; ``ShardReport/dueTaken(slot:)`` follows when more may come.
+    /// Items are due; ``ShardReport/dueTaken(slot:)`` follows when the shard can take more.
     case due(slot: UInt16, [DueItem], readThrough: Int64)
-    /// Items may come back that have waited with their topics; ``ShardReport/parkedTaken(slot:)`` follows when more may.
+    /// Items that waited with their topics may return; ``ShardReport/parkedTaken(slot:)`` follows when the shard can
+    /// take more.
     case parked(slot: UInt16, [DueItem], readThrough: Int64)
-    /// Presences of these devices, in the store, have expired; ``ShardReport/expiredTaken(slot:)`` follows when more may come.
+    /// Stored presences of these devices have expired; ``ShardReport/expiredTaken(slot:)`` follows when the shard can
+    /// take more.
     case expired(slot: UInt16, [DeviceKey])
     /// The outcomes of these items are safe: the store may forget the items.
     case remove([EndedItem])
-    /// The partition's log began anew: its relocation markers are of other records.
+    /// The partition's log began anew: its relocation markers belong to other records.
     case forgetMarkers(slot: UInt16)
     /// Hands over everything for the store; ``ShardReport/flushed(_:)`` follows.
     case flush
     /// Stops producing; ``ShardReport/frozen(number:produced:)`` follows.
     case freeze(number: UInt64, atOnce: Bool)
-    /// The next transaction is open. Nil `repeating`: the one before was committed. Otherwise that one was aborted, and
-    /// its records of these slots are produced again.
+    /// The next transaction is open. Nil `repeating`: the transaction before was committed. Otherwise the transaction
+    /// before was aborted, and its records of these slots are produced again.
     case thaw(number: UInt64, repeating: Set<UInt16>?, omitsValues: String?)
     /// The store fails, or works again.
     case storeFails(Bool)
-    /// Something has changed outside: look for work.
+    /// Something has changed outside: the shard looks for work.
     case wake
     /// ``ShardReport/passed(_:)`` follows.
     case pass(UInt64)
@@ -97,11 +100,11 @@ public enum ShardReport: Sendable, Equatable {
     case dueTaken(slot: UInt16)
     case parkedTaken(slot: UInt16)
     case expiredTaken(slot: UInt16)
-    /// The shard's pushes of the topic of this hash wait for what no clock ends.
+    /// The shard's pushes of the topic with this hash wait, and no clock ends their wait.
     case topicParked(UInt32)
-    /// They go on.
+    /// The shard's pushes of the topic resume.
     case topicResumed(UInt32)
-    /// A few of them are wanted back, to find out whether APNs takes them.
+    /// A few pushes of the topic are wanted back, to find out whether APNs accepts them.
     case probeWanted(UInt32)
     case flushed(ShardFlush)
     /// `produced`: records in all transactions so far.
@@ -120,7 +123,7 @@ public enum ShardReport: Sendable, Equatable {
 /// A shard's last report.
 public struct ShardEnding: Hashable, BitwiseCopyable, Sendable {
     public var flush: ShardFlush
-    /// Records in all transactions.
+    /// Records produced in all transactions.
     public var produced: Int
     /// Changes of the store that were not produced.
     public var changesLeft: Int
@@ -148,7 +151,7 @@ public struct SlotCount: Hashable, BitwiseCopyable, Sendable {
 /// Writes of a shard since its last flush.
 public struct ShardFlush: Hashable, BitwiseCopyable, Sendable {
     public var hasWritten: Bool
-    /// Records of the changelog, all of which carry `epoch`.
+    /// Changelog records produced, all of which carry `epoch`.
     public var produced: Int
     public var epoch: ChangeEpoch
 
@@ -163,7 +166,7 @@ public struct ShardFlush: Hashable, BitwiseCopyable, Sendable {
 public struct ShardProgress: Sendable, Equatable {
     public struct Completion: Hashable, BitwiseCopyable, Sendable {
         public var place: RecordPlace
-        /// The record was handed out although the store had its item: it is a job no more.
+        /// True: the record was handed out although the store had its item. The record is a job no more.
         public var isRepeated: Bool
 
         public init(place: RecordPlace, isRepeated: Bool) {
@@ -186,7 +189,7 @@ public struct ShardProgress: Sendable, Equatable {
     public var completed: [Completion] = []
     /// Records that were complete before, and have had their effect once more.
     public var replayed: [RecordPlace] = []
-    /// Jobs that are gone and whose offsets were complete before.
+    /// Jobs that are gone and whose offsets were complete before, by slot.
     public var freed: [UInt16: Int] = [:]
     /// Items that have left the store.
     public var removed: [Removal] = []
@@ -196,7 +199,7 @@ public struct ShardProgress: Sendable, Equatable {
     public var isEmpty: Bool { completed.isEmpty && replayed.isEmpty && freed.isEmpty && removed.isEmpty }
 }
 
-/// Which shard owns the devices of a hash, the lower half of their key.
+/// Returns the shard that owns the devices of a hash. The hash is the lower half of a device's key.
 public func shardIndex(ofHash hash: UInt64, shards: Int) -> Int {
     shards > 1 ? Int(truncatingIfNeeded: (hash >> 32) % UInt64(shards)) : 0
 }

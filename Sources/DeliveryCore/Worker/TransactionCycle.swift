@@ -1,28 +1,31 @@
-/// Decides which step of a `TransactionalProducer` is next, and when: transactions one after the other, each committed an
-/// interval after the first thing it holds; what is retried, aborted, given up.
+/// Decides which step of a `TransactionalProducer` is next, and when. Transactions follow one another. Each is
+/// committed an interval after its first record or offset change. The cycle also decides what is retried, what is
+/// aborted, and when the producer is given up.
 ///
-/// A value without I/O, clock or thread. The owner tells events with the time, starts the step of the returned `Turn`,
-/// and tells its result; `wakeAt` says when to call `wake` at the latest. Times are nanoseconds of a monotonic clock.
+/// A value without I/O, clock or thread. The owner reports each event with its time. The owner starts the step of the
+/// returned `Turn`, and reports the step's result. `wakeAt` is the latest time for the next call of `wake`. Times are
+/// nanoseconds of a monotonic clock.
 ///
 /// ```
-///         start        begin          interval over             sent
-/// unstarted → initializing → beginning → open → sendingOffsets → committing ─┐
-///                               ↑          └──────┬── abortable ──┘          │
-///                               ├── after a pause ┴ aborting                 │
-///                               └────────────────────────────────────────────┘
+///             start        begin          interval over             sent
+///     unstarted → initializing → beginning → open → sendingOffsets → committing ─┐
+///                                   ↑          └──────┬── abortable ──┘          │
+///                                   ├── after a pause ┴ aborting                 │
+///                                   └────────────────────────────────────────────┘
 /// ```
 ///
 /// The owner's part:
-/// - It produces only while `acceptsRecords`, tells each record with `recordProduced`, and keeps what it can't produce.
-/// - It keeps everything of a transaction until that has ended. Ended as aborted: all of it is produced again in the next
-///   one, before anything newer, or dropped.
-/// - From the turn that says `sendOffsets` on, the transaction is closed: the offsets to send are exactly those that its
-///   records stand for. When the step comes again, the same offsets.
+/// - The owner produces only while `acceptsRecords`. The owner reports each record with `recordProduced`, and keeps
+///   records that it can't produce.
+/// - The owner keeps everything of a transaction until the transaction has ended. Records of an aborted transaction are
+///   produced again in the next one, before anything newer, or dropped.
+/// - From the turn with `sendOffsets` on, the transaction is closed. The offsets to send are exactly the offsets that
+///   the transaction's records stand for. When the step is repeated, the offsets stay the same.
 public struct TransactionCycle: Sendable {
     public struct Timing: Sendable, Hashable {
-        /// From a transaction's first record to its commit.
+        /// Nanoseconds from a transaction's first record or offset change to its commit.
         public var interval: UInt64
-        /// Before a step is tried again; doubles each time.
+        /// Nanoseconds before a step's first retry. The pause doubles with each retry, up to `longestPause`.
         public var firstPause: UInt64
         public var longestPause: UInt64
 
@@ -36,9 +39,10 @@ public struct TransactionCycle: Sendable {
         }
     }
 
-    /// One call to a transactional producer.
+    /// A call to a transactional producer.
     public enum Step: UInt8, Sendable, Hashable, CaseIterable {
-        /// Gets the producer's identity, once. Ends what an earlier producer of the same identifier left open.
+        /// Gets the producer's identity, once. Ends the transaction that an earlier producer of the same identifier
+        /// left open.
         case initialize
         case begin
         /// Adds consumer offsets to the open transaction.
@@ -47,13 +51,13 @@ public struct TransactionCycle: Sendable {
         case abort
     }
 
-    /// Why a step did not succeed, by what has to follow.
+    /// A step's failure, by what has to follow.
     public enum Failure: Error, Sendable, Equatable {
-        /// Undecided: the same step is started again after a pause.
+        /// The step's outcome is undecided: the same step is started again after a pause.
         case retriable(KafkaFault)
         /// The open transaction is lost: `abort` is next.
         case abortable(KafkaFault)
-        /// The producer is at its end.
+        /// The producer is unusable: a new producer is needed.
         case fatal(KafkaFault)
 
         public var fault: KafkaFault {
@@ -65,10 +69,10 @@ public struct TransactionCycle: Sendable {
         var isFinal: Bool { if case .fatal = self { true } else { false } }
     }
 
-    /// How a step ended.
+    /// Result of a step.
     public struct StepResult: Sendable, Equatable {
         public var step: Step
-        /// Nil: the step succeeded.
+        /// Failure of the step; nil when the step succeeded.
         public var failure: Failure?
 
         public init(_ step: Step, _ failure: Failure? = nil) {
@@ -79,33 +83,33 @@ public struct TransactionCycle: Sendable {
 
     public enum State: UInt8, Sendable, Hashable, CaseIterable {
         case unstarted, initializing, beginning, open, sendingOffsets, committing, aborting
-        /// Stopped, with nothing open.
+        /// Stopped, with no transaction open.
         case stopped
-        /// A new producer is needed, see ``Failure/fatal(_:)``.
+        /// Failed: a new producer is needed, see ``Failure/fatal(_:)``.
         case failed
     }
 
-    /// One transaction.
+    /// A transaction.
     public struct Transaction: Sendable, Hashable {
-        /// Counts from 1.
+        /// Number of the transaction, from 1; 0 before the first.
         public var number: UInt64
-        /// How many records `recordProduced` told of.
+        /// Records that `recordProduced` has reported.
         public var records = 0
     }
 
     public enum Ending: Sendable, Equatable {
         case committed(Transaction)
-        /// Nothing of it counts. The error is the one that made it necessary.
+        /// Nothing of the transaction counts. The fault is the cause of the abort.
         case aborted(Transaction, KafkaFault)
     }
 
-    /// What follows from an event.
+    /// Consequences of an event.
     public struct Turn: Sendable, Equatable {
-        /// To be started now.
+        /// Step to be started now; nil: none.
         public var step: Step?
-        /// A transaction has ended.
+        /// End of a transaction; nil: no transaction has ended.
         public var ended: Ending?
-        /// The producer has failed: close it and drop the state. Told once.
+        /// Failure of the producer: the owner closes the producer and drops the state. Reported once; nil otherwise.
         public var failure: KafkaFault?
 
         static let nothing = Turn()
@@ -113,26 +117,26 @@ public struct TransactionCycle: Sendable {
 
     public let timing: Timing
     public private(set) var state = State.unstarted
-    /// The one that begins, is open or ends; the last one when there is none.
+    /// Transaction that begins, is open or ends; the last transaction when there is none.
     public private(set) var transaction = Transaction(number: 0)
-    /// When to call `wake`; `nil`: an event has to come first.
+    /// Time of the next `wake`, in nanoseconds; nil: an event has to happen first.
     public private(set) var wakeAt: UInt64?
 
-    /// A step waits for `wakeAt` to be started.
+    /// Step that waits for `wakeAt`; nil: no step waits.
     private var delayed: Step?
     /// The transaction has a record, or offsets wait.
     private var hasContent = false
     private var isStopping = false
-    /// Why the open transaction is being aborted.
+    /// Cause of the abort under way; nil: no abort is under way.
     private var cause: KafkaFault?
-    /// Why it has to be, as soon as the step under way has ended.
+    /// Cause of an abort that begins when the step under way has ended; nil: no abort is pending.
     private var pendingCause: KafkaFault?
     private var attempts = 0
     private var abortsInARow = 0
 
     public init(_ timing: Timing = Timing()) { self.timing = timing }
 
-    /// Whether records can be produced now.
+    /// True when records can be produced now.
     public var acceptsRecords: Bool { state == .open }
 
     /// No transaction holds a record or an offset whose fate is open.
@@ -149,7 +153,7 @@ public struct TransactionCycle: Sendable {
         return Turn(step: .initialize)
     }
 
-    /// A record was queued in the open transaction.
+    /// Counts a record of the open transaction.
     /// - Returns: the transaction's number.
     @discardableResult
     public mutating func recordProduced(at now: UInt64) -> UInt64 {
@@ -158,7 +162,7 @@ public struct TransactionCycle: Sendable {
         return transaction.number
     }
 
-    /// There are offsets to commit, whether or not a record was produced.
+    /// Notes that there are offsets to commit, whether or not a record was produced.
     public mutating func offsetsChanged(at now: UInt64) {
         if state == .open, !hasContent { contentCame(now) }
     }
@@ -169,14 +173,15 @@ public struct TransactionCycle: Sendable {
         wakeAt = overflow ? .max : due
     }
 
-    /// Commits what is open without waiting for the interval; nothing, if that is nothing.
+    /// Commits the open transaction without waiting for the interval. Does nothing when the transaction holds nothing.
     public mutating func commitNow() -> Turn {
         guard state == .open, hasContent else { return .nothing }
         return close()
     }
 
-    /// A delivery report says that a record of the open transaction is lost.
-    /// - Parameter isStepUnderWay: the producer is at the step that was asked for last: librdkafka fails the step by itself.
+    /// Aborts the open transaction, because a delivery report shows that one of its records is lost.
+    /// - Parameter isStepUnderWay: the producer is at the step that was requested last. librdkafka fails that step by
+    ///   itself.
     public mutating func recordLost(_ error: KafkaFault, isStepUnderWay: Bool) -> Turn {
         switch state {
         case .open: return abort(error)
@@ -187,12 +192,13 @@ public struct TransactionCycle: Sendable {
         }
     }
 
-    /// The offsets are to be sent, and no pause is to be kept before.
+    /// True when the offsets have to be sent, without a pause before.
     public var awaitsOffsets: Bool { state == .sendingOffsets && delayed == nil }
 
-    /// Partitions have gone whose offsets belong to the transaction: without them, what it says of their jobs must not be
-    /// seen, as another worker says it too. Once the commit has begun they are in it, and it goes on.
-    /// - Parameter isStepUnderWay: the producer is at the step that was asked for last.
+    /// Aborts the open transaction, because partitions whose offsets belong to it were revoked or lost. Without these
+    /// offsets the transaction's outcomes must not be seen, because another worker reports the same jobs. Once the
+    /// commit has begun, the transaction includes the offsets and goes on.
+    /// - Parameter isStepUnderWay: the producer is at the step that was requested last.
     public mutating func partitionsLost(_ error: KafkaFault, isStepUnderWay: Bool) -> Turn {
         switch state {
         case .open:
@@ -208,10 +214,10 @@ public struct TransactionCycle: Sendable {
         }
     }
 
-    /// The client has told a fatal error outside of a step.
+    /// Fails the producer, because the client has reported a fatal error outside of a step.
     public mutating func clientFailed(_ error: KafkaFault) -> Turn { fail(error) }
 
-    /// Commits what is open, then stops: no other transaction begins.
+    /// Commits the open transaction, then stops. No other transaction begins.
     public mutating func stop() -> Turn {
         isStopping = true
         switch state {
@@ -230,7 +236,7 @@ public struct TransactionCycle: Sendable {
         return .nothing
     }
 
-    /// The time has come, or not yet.
+    /// Starts the delayed step, or closes the open transaction, once `wakeAt` has passed. Does nothing before.
     public mutating func wake(at now: UInt64) -> Turn {
         guard let time = wakeAt, time <= now else { return .nothing }
         wakeAt = nil
@@ -241,7 +247,7 @@ public struct TransactionCycle: Sendable {
         return state == .open && hasContent ? close() : .nothing
     }
 
-    /// A step has ended.
+    /// Takes the result of a step. Ignores results of steps that aren't under way.
     public mutating func finished(_ result: StepResult, at now: UInt64) -> Turn {
         guard result.step == stepUnderWay else { return .nothing }
         if let pendingCause, result.failure?.isFinal != true { return abort(pendingCause) }
@@ -264,7 +270,7 @@ public struct TransactionCycle: Sendable {
 
     // MARK: Transitions
 
-    /// What a result is expected of.
+    /// Step whose result is awaited; nil: no step is under way.
     private var stepUnderWay: Step? {
         guard delayed == nil else { return nil }
         return switch state {
@@ -297,7 +303,7 @@ public struct TransactionCycle: Sendable {
             abortsInARow += 1
             let ended = Ending.aborted(
                 transaction, cause ?? .partitionsLost)
-            // The first time at once; what fails again and again waits longer and longer.
+            // The first abort causes no pause. Each further abort in a row makes the pause longer.
             var turn = begin(after: abortsInARow < 2 ? 0 : pause(abortsInARow - 1), now)
             turn.ended = ended
             return turn
@@ -355,7 +361,7 @@ public struct TransactionCycle: Sendable {
         wakeAt = overflow ? .max : time
     }
 
-    /// The wait before the try that follows `failures` failures in a row.
+    /// Returns the nanoseconds to wait before the retry that follows `failures` failures in a row.
     private func pause(_ failures: Int) -> UInt64 {
         let doublings = min(failures - 1, 62)
         let (wait, overflow) = timing.firstPause.multipliedReportingOverflow(by: 1 << UInt64(doublings))

@@ -1,9 +1,9 @@
-/// A worker's transactions: changes of the store, outcomes, dead letters and offsets become visible together.
+/// A worker's transactions. Changes of the store, outcomes, dead letters and offsets become visible together.
 ///
-/// A transaction ends like this: the shards stop producing (`freeze`), all reports are awaited, and so all offsets are
-/// known that the records stand for; these are sent, all is committed, and the next one begins (`thaw`). Jobs go on
-/// meanwhile; their records wait in the shards. Freezes and thaws carry the transaction's number, and answers to another
-/// one are ignored. Each shard answers once for each number.
+/// At the end of a transaction the shards stop producing (`freeze`). All delivery reports are awaited, and show which
+/// offsets the records stand for. These offsets are sent, the transaction is committed, and the next one begins
+/// (`thaw`). Jobs go on meanwhile; their records wait in the shards. Freezes and thaws carry the transaction's number,
+/// and answers to another number are ignored. Each shard answers once for each number.
 public struct TransactionalCommits: Sendable {
     enum Action: Equatable {
         /// Starts a step; ``TransactionalCommits/finished(_:at:)`` follows. Never `sendOffsets`.
@@ -21,34 +21,37 @@ public struct TransactionalCommits: Sendable {
 
     private var cycle: TransactionCycle
     private let shards: Int
-    /// A step was started and its result hasn't come.
+    /// True while a step was started and its result hasn't arrived.
     private var isStepUnderWay = false
-    /// Shards that haven't stopped producing yet.
+    /// Shards that haven't stopped producing.
     private var awaitedShards = 0
     private var isFreezing = false
     private var isFrozen = true
-    /// The open transaction is to be aborted when the shards are frozen. Records that a shard produces after the abort, and
-    /// before it hears of it, would be in the next transaction, and be repeated there.
+    /// True when the open transaction is to be aborted as soon as the shards are frozen. A shard that isn't frozen
+    /// produces records between the abort and the shard's notice of it. These records would be in the next transaction,
+    /// and be repeated there.
     private var abortWaits = false
     /// Records that the shards have produced, as they reported when they stopped.
     private var produced = 0
-    /// Records whose delivery reports have come.
+    /// Records whose delivery reports have arrived.
     private var reported = 0
-    /// Number of the transaction that the shards were thawed for last; 0: none.
+    /// Number of the transaction for which the shards were thawed last; 0: none.
     private var thawed: UInt64 = 0
-    /// The transaction that the shards were thawed for last was aborted.
+    /// True when the transaction for which the shards were thawed last was aborted.
     private var repeats = false
-    /// Why dead letters go without their values, and the transaction that had them last; nil: they keep their values.
+    /// Reason why dead letters omit their values, and the last transaction that had the values. Nil: dead letters keep
+    /// their values.
     private var omission: (reason: String, transaction: UInt64)?
     /// Items whose removal from the store waits for a commit.
     private var deletes: [EndedItem] = []
     /// Offsets of the open transaction.
     private var sent: [Committer.CommitSet.Part] = []
-    /// When these were handed over, in nanoseconds. Nil: there were none, and Kafka checks no membership.
+    /// Time at which these offsets were handed over, in nanoseconds. Nil: there were no offsets, and Kafka checks no
+    /// membership.
     private var sentAt: UInt64?
-    /// The last transaction that had something was committed.
+    /// True when the last transaction that held something was committed.
     private var lastWasCommitted = true
-    /// Shards have ended, and the last transaction is to be.
+    /// True when all shards have ended, and the last transaction is to end.
     private var isEnding = false
     private var hasStopped = false
     private var isTorn = false
@@ -63,13 +66,13 @@ public struct TransactionalCommits: Sendable {
     // MARK: Questions
 
     public var state: TransactionCycle.State { cycle.state }
-    /// Transactions begun so far, the open one included.
+    /// Transactions begun so far, including the open one.
     public var begun: UInt64 { cycle.transaction.number }
-    /// When to call ``wake(at:)``, in nanoseconds; nil: an event has to come first.
+    /// Time of the next ``wake(at:)``, in nanoseconds; nil: an event has to happen first.
     public var wakeAt: UInt64? { cycle.wakeAt }
     /// Items whose removal waits for the commit.
     public var waitingDeletes: Int { deletes.count }
-    /// No transaction holds a record or an offset whose fate is open.
+    /// True when a transaction is open, and no transaction holds a record or an offset whose fate is open.
     var isClean: Bool { cycle.isClean && cycle.acceptsRecords }
     /// Nothing more can happen.
     var hasEnded: Bool { cycle.state == .stopped || cycle.state == .failed }
@@ -94,7 +97,7 @@ public struct TransactionalCommits: Sendable {
         return isFreezing ? .freezing : isFrozen ? .frozen : .thawed
     }
 
-    /// The next step waits for a pause to be over.
+    /// The next step waits for a pause to end.
     package var isPausing: Bool { cycle.isPausing }
 
     mutating func nextAction() -> Action? { actions.isEmpty ? nil : actions.removeFirst() }
@@ -105,25 +108,25 @@ public struct TransactionalCommits: Sendable {
 
     mutating func wake(at now: UInt64) { follow(cycle.wake(at: now)) }
 
-    /// A delivery report has come, of whatever record.
+    /// Counts a delivery report, of whatever record.
     mutating func reportCame() { reported += 1 }
 
-    /// The record of the last report is in the log.
+    /// Notes that the last report's record is in the log.
     mutating func recordProduced(at now: UInt64) { cycle.recordProduced(at: now) }
 
-    /// The record of the last report is lost.
+    /// Notes that the last report's record is lost.
     mutating func recordLost(_ fault: KafkaFault) {
         follow(cycle.recordLost(fault, isStepUnderWay: isStepUnderWay))
     }
 
-    /// The producer takes no record of the open transaction: it can only be aborted.
+    /// Aborts the open transaction, because the producer takes none of its records.
     mutating func refused(_ number: UInt64) {
         guard number == thawed, cycle.transaction.number == number else { return }
         recordLost(.transactionRefused)
     }
 
-    /// A dead letter is larger than Kafka takes.
-    /// - Returns: whether the letters may succeed without their values in the next transaction.
+    /// Decides about a dead letter that is larger than Kafka accepts.
+    /// - Returns: whether dead letters may succeed without their values in the next transaction.
     mutating func mayOmitValues(_ fault: KafkaFault) -> Bool {
         let number = cycle.transaction.number
         let omission = omission ?? (fault.name, number)
@@ -139,7 +142,7 @@ public struct TransactionalCommits: Sendable {
         return taken
     }
 
-    /// Reports were polled.
+    /// Continues the transaction after reports were polled.
     /// - Parameters:
     ///   - hasOffsets: offsets have changed.
     ///   - isUrgent: something ends that waits for the commit.
@@ -151,7 +154,7 @@ public struct TransactionalCommits: Sendable {
         sendOffsetsIfFrozen()
     }
 
-    /// A step has ended.
+    /// Takes the result of a step.
     mutating func finished(_ result: TransactionCycle.StepResult, at now: UInt64) {
         isStepUnderWay = false
         let before = cycle.state
@@ -159,7 +162,7 @@ public struct TransactionalCommits: Sendable {
         if before == .beginning, cycle.acceptsRecords { thaw() }
     }
 
-    /// A shard has stopped producing.
+    /// Notes that a shard has stopped producing.
     mutating func frozen(_ number: UInt64, produced count: Int) {
         guard isFreezing, number == thawed else { return }
         awaitedShards -= 1
@@ -174,36 +177,36 @@ public struct TransactionalCommits: Sendable {
         sendOffsetsIfFrozen()
     }
 
-    /// Offsets were handed to the producer.
+    /// Notes that offsets were handed to the producer.
     mutating func offsetsSent(_ offsets: [Committer.CommitSet.Part], at now: UInt64) {
         sent = offsets
         sentAt = offsets.isEmpty ? nil : now
     }
 
-    /// Offsets of the transaction that was committed, and when they were handed over.
+    /// Returns the offsets of the committed transaction, and when they were handed over.
     mutating func takeSent() -> (offsets: [Committer.CommitSet.Part], at: UInt64?) {
         let taken = (sent, sentAt)
         sent = []
         return taken
     }
 
-    /// Offsets could not be handed to the producer, because the group has gone on without this member.
+    /// Notes that offsets could not be handed to the producer, because the group has gone on without this member.
     mutating func offsetsRefused(_ fault: KafkaFault) {
         isStepUnderWay = false
         partitionsLost(fault)
     }
 
-    /// Partitions have gone, and with them their offsets: the open transaction must not be seen.
+    /// Aborts the open transaction, which must not be seen because partitions and their offsets are gone.
     mutating func partitionsLost(_ fault: KafkaFault) {
         follow(cycle.partitionsLost(fault, isStepUnderWay: isStepUnderWay))
     }
 
-    /// The client has failed outside of a step.
+    /// Fails the producer, because the client has failed outside of a step.
     mutating func clientFailed(_ fault: KafkaFault) { follow(cycle.clientFailed(fault)) }
 
     // MARK: The end
 
-    /// All shards have ended and produce nothing more.
+    /// Begins the end, because all shards have ended and produce nothing more.
     /// - Parameters:
     ///   - produced: records in all transactions.
     ///   - isTorn: a shard has ended with a part of what belongs into the open transaction.
@@ -227,16 +230,16 @@ public struct TransactionalCommits: Sendable {
             isTorn = false
             partitionsLost(.changesLeft)
         } else if reported < produced {
-            // An outcome whose report hasn't come has no offset: together they count, or not at all.
+            // An outcome whose report hasn't arrived has no offset. Outcome and offset count together, or not at all.
             if isOver { partitionsLost(.reportsMissing) }
         } else if isOver, cycle.state == .sendingOffsets {
-            // Left open, the transaction would keep those waiting who take the partitions over.
+            // An open transaction would delay the workers that take the partitions over.
             partitionsLost(.reportsMissing)
         }
         guard isOver || reported >= produced || cycle.state == .aborting else { return }
         if !hasStopped {
             hasStopped = true
-            // Offsets stand for records too that an aborted transaction had. No shard is left to repeat those.
+            // Offsets also stand for records of an aborted transaction. No shard is left to repeat those records.
             if hasOffsets, !repeats { cycle.offsetsChanged(at: now) }
             follow(cycle.stop())
         }
@@ -253,7 +256,7 @@ public struct TransactionalCommits: Sendable {
         case .aborted(let transaction, let fault):
             lastWasCommitted = false
             aborted += 1
-            // Shards have nothing of a transaction that could not even begin: what they keep was committed.
+            // Shards have nothing of a transaction that could not even begin, because what they keep was committed.
             if transaction.number == thawed { repeats = true }
             deletes = []
             sent = []
@@ -283,7 +286,7 @@ public struct TransactionalCommits: Sendable {
         actions.append(.step(step))
     }
 
-    /// - Parameter atOnce: without waiting for what the producer takes no more.
+    /// - Parameter atOnce: the shards don't wait for records that the producer takes no more.
     private mutating func freeze(atOnce: Bool = false) {
         guard !isFrozen, atOnce || !isFreezing else { return }
         if !isFreezing {

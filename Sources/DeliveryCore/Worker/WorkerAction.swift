@@ -1,8 +1,8 @@
-/// An order of ``WorkerMachine`` to its shell, in the order in which they come.
+/// Orders of ``WorkerMachine`` to its shell, in the order in which they were made.
 public enum WorkerAction: Sendable, Equatable {
     // Records.
 
-    /// Hands a record to a shard that was held back before.
+    /// Hands a record that was held back to a shard.
     case hand(handle: UInt, shard: Int, slot: UInt16, bytes: Int, isReplay: Bool)
     /// Destroys a record that was held back.
     case discard(handle: UInt)
@@ -13,11 +13,11 @@ public enum WorkerAction: Sendable, Equatable {
 
     case pause([Int32])
     case resume([Int32])
-    /// Asks for what the group has committed, away from this thread;
-    /// ``WorkerMachine/fetched(_:_:at:)`` follows. A transaction of a former owner that is open makes the answer wait.
+    /// Asks for the group's committed offsets, away from this thread; ``WorkerMachine/fetched(_:_:at:)`` follows. An
+    /// open transaction of a former owner delays the answer.
     /// - Parameter wantsLogEnds: ends of the partitions' logs are asked for, too.
     case fetchCommitted([Int32], ticket: UInt64, patienceMilliseconds: Int32, wantsLogEnds: Bool)
-    /// Reads these of the assigned partitions from now on, too. Answers the assignment, if it isn't answered yet.
+    /// Reads these assigned partitions as well from now on. Answers the assignment, unless it is answered already.
     case assign([PartitionBegin])
     /// Answers a revocation.
     case unassign([Int32])
@@ -30,7 +30,7 @@ public enum WorkerAction: Sendable, Equatable {
 
     /// ``WorkerMachine/stepFinished(_:at:)`` follows.
     case step(TransactionCycle.Step)
-    /// The same, with these offsets; without any, the group isn't fenced.
+    /// Sends these offsets; ``WorkerMachine/stepFinished(_:at:)`` follows. Without any offsets, the group isn't fenced.
     case sendOffsets([Committer.CommitSet.Part])
 
     // Shards.
@@ -41,11 +41,11 @@ public enum WorkerAction: Sendable, Equatable {
     // The store.
 
     case restore(PartitionRestore.Action)
-    /// Gives the changelog as many partitions as the jobs topic has, away from this thread. Nothing follows.
+    /// Extends the changelog to as many partitions as the jobs topic has, away from this thread. Nothing follows.
     case extendChangelog
-    /// Offsets below this one are committed.
+    /// Offsets below this offset are committed.
     case advanceCommitted(slot: UInt16, Int64)
-    /// Has all shards hear which devices the store has items of; ``WorkerMachine/scanFailed(slot:)`` may follow.
+    /// Reports to all shards which devices the store has items of; ``WorkerMachine/scanFailed(slot:)`` may follow.
     case scanItems(slot: UInt16, partition: Int32)
     /// ``WorkerMachine/found(_:_:isEnd:)`` follows.
     case scanDue(DueSchedule.Look, partition: Int32)
@@ -57,24 +57,24 @@ public enum WorkerAction: Sendable, Equatable {
     case sync
     /// The partition's copy is complete up to this offset of the changelog.
     case checkpoint(partition: Int32, position: Int64)
-    /// Lets go of the partition's part of the store.
+    /// Releases the partition's part of the store.
     case forgetStore(Int32)
     /// Drops copies of other partitions; ``WorkerMachine/droppedCopies(areMore:)`` follows.
     case dropCopies(except: Set<Int32>)
 
     // The rest.
 
-    /// Pushes, and without transactions records, may leave until then.
+    /// Pushes may leave until then, and without transactions records as well.
     case extendPermit(until: UInt64)
     case note(WorkerNote)
     /// The worker has ended.
     case ended(WorkerEnd)
 }
 
-/// Where a partition is read from.
+/// Start of a partition's reading.
 public struct PartitionBegin: Sendable, Equatable {
     public var partition: Int32
-    /// Nil: nothing is committed; the client's `auto.offset.reset` decides.
+    /// Offset to read from; nil: nothing is committed, and the client's `auto.offset.reset` decides.
     public var offset: Int64?
 
     public init(partition: Int32, offset: Int64?) {
@@ -83,16 +83,16 @@ public struct PartitionBegin: Sendable, Equatable {
     }
 }
 
-/// What the group has committed for a partition.
+/// Offset and metadata that the group has committed for a partition.
 public struct FetchedOffset: Sendable, Equatable {
     public var partition: Int32
-    /// Nil: nothing.
+    /// Committed offset; nil: nothing is committed.
     public var offset: Int64?
     public var metadata: String
-    /// End of the partition's log, one above its last offset; nil: it isn't known, or wasn't asked for.
+    /// End of the partition's log, its last offset plus one; nil: the end isn't known, or wasn't asked for.
     public var logEnd: Int64?
 
-    /// The topic was made anew since the commit.
+    /// True when the topic was recreated since the commit.
     var isOfEarlierLog: Bool {
         guard let offset, let logEnd else { return false }
         return offset > logEnd
@@ -106,25 +106,25 @@ public struct FetchedOffset: Sendable, Equatable {
     }
 }
 
-/// How a worker has ended.
+/// End of a worker.
 public struct WorkerEnd: Sendable, Equatable {
-    /// Nil: a stop was asked for.
+    /// Failure of the worker; nil: a stop was asked for.
     public var failure: WorkerFault?
-    /// All jobs have ended and all is committed.
+    /// True when all jobs have ended and all is committed.
     public var isClean: Bool
 }
 
-/// Why a worker can't go on.
+/// Reason why a worker can't go on.
 public struct WorkerFault: Sendable, Equatable {
     public enum Cause: Sendable, Equatable {
         /// Text for people.
         case other(String)
         case consumer
-        /// Another member of the group has this one's `group.instance.id`.
+        /// Another member of the group has this member's `group.instance.id`.
         case instanceTaken
         case producer
         case transactions
-        /// Another producer has this one's transactional identifier.
+        /// Another producer has this producer's transactional identifier.
         case fenced
         /// Kafka refuses a record for this topic.
         case refusedRecord(topic: String)
@@ -135,13 +135,13 @@ public struct WorkerFault: Sendable, Equatable {
     }
 
     public var cause: Cause
-    /// Nil: the cause says all.
+    /// Kafka's error; nil: the cause is complete without an error.
     public var fault: KafkaFault?
-    /// New clients, which begin with what is committed, may succeed.
+    /// True when new clients, which begin with what is committed, may succeed.
     public var startsOver: Bool
 }
 
-/// Something that has happened, for the log.
+/// Event of a worker, for the log.
 public enum WorkerNote: Sendable, Equatable {
     case partitionsAssigned([Int32])
     case partitionsRevoked([Int32], isLost: Bool)
@@ -168,7 +168,7 @@ public enum WorkerNote: Sendable, Equatable {
     case membershipInDoubt(partitions: Int)
     case draining(jobs: Int)
     case drainDeadline(jobs: Int)
-    /// The machine is in a state that can't be.
+    /// The machine is in an impossible state.
     case invariantBroken(String)
     case failed(WorkerFault)
     case stopsAtOnce(WorkerFault)

@@ -1,7 +1,7 @@
 extension WorkerMachine {
     // MARK: Plain commits
 
-    /// Commits what has moved since the last time.
+    /// Commits what has changed since the last commit.
     mutating func commitDirty() {
         guard transactions == nil else { return }
         beginWaitingCommit()
@@ -12,7 +12,7 @@ extension WorkerMachine {
         begin(.periodic, partitions.places.filter { !partitions[$0].isEnding || settings.mode.hasStore })
     }
 
-    /// A revocation or the worker's end waits for a commit of its own.
+    /// Begins the commit for which a revocation or the worker's end waits.
     mutating func beginWaitingCommit() {
         guard committer.isIdle else { return }
         if let revocation, revocation.stage == .committing {
@@ -65,7 +65,7 @@ extension WorkerMachine {
         }
     }
 
-    /// Kafka has answered a commit. A fault: the commit wasn't taken, or it isn't known whether it was.
+    /// Takes Kafka's answer to a commit. A fault: the commit wasn't taken, or its fate is unknown.
     public mutating func committed(_ ticket: UInt64, fault: KafkaFault?, at now: UInt64) {
         self.now = max(self.now, now)
         if !committer.isMembership(ticket) {
@@ -75,8 +75,8 @@ extension WorkerMachine {
                 note(.commitFailed(fault))
             }
         }
-        // librdkafka 2.0 takes all partitions for lost when it learns of a new generation by a commit (its issue 4059):
-        // the next commit waits for what the rebalance brings.
+        // librdkafka 2.0 considers all partitions lost when a commit shows it a new generation (its issue 4059). The
+        // next commit therefore waits for the result of the rebalance.
         if fault?.traits.contains(.rebalance) == true { committer.rebalanceBegan(at: now) }
         committer.answered(ticket, isTaken: fault == nil)
         followCommitter()
@@ -84,7 +84,7 @@ extension WorkerMachine {
         afterProgress()
     }
 
-    /// A commit has ended.
+    /// Follows up on a commit that has ended.
     private mutating func ended(_ set: Committer.CommitSet, isTaken: Bool) {
         for part in set.parts where isTaken {
             guard partitions.place(ofSlot: part.slot) != nil else { continue }
@@ -100,7 +100,7 @@ extension WorkerMachine {
         switch set.kind {
         case .periodic, .membership: beginWaitingCommit()
         case .revocation:
-            // Its revocation may have passed its deadline, and another one may wait.
+            // The revocation may have passed its deadline, and another one may wait.
             guard revocation?.isIssued == true else { return beginWaitingCommit() }
             if !isTaken { note(.lastCommitFailed) }
             finishRevocation(isCommitted: isTaken)
@@ -108,7 +108,7 @@ extension WorkerMachine {
         }
     }
 
-    /// Does what the deletions of a partition ask for.
+    /// Carries out the deletions of a partition.
     mutating func followDeletes(_ place: Int) {
         let slot = partitions[place].slot
         var deletes: [EndedItem] = []
@@ -138,12 +138,13 @@ extension WorkerMachine {
         for place in partitions.places { partitions[place].commitAgain() }
     }
 
-    /// Without what is finished above the offsets, a successor would do it again: no commit goes without it.
+    /// Fails the worker when the commit's metadata is too large. No commit omits the metadata, because a successor
+    /// would repeat what is finished above the offsets.
     private mutating func checkMetadata(_ fault: KafkaFault) {
         if fault.traits.contains(.metadataTooLarge) { fail(.commitMetadata, fault) }
     }
 
-    /// Something ends that waits for deletions, and these for commits.
+    /// True when something ends that waits for deletions, and the deletions wait for commits.
     var hastensCommits: Bool {
         guard settings.mode.hasStore, drain.phase == .draining || revocation != nil else { return false }
         return partitions.places.contains { partitions[$0].needsCommit }
@@ -151,7 +152,7 @@ extension WorkerMachine {
 
     // MARK: Transactions
 
-    /// A step of the transactional producer has ended.
+    /// Takes the result of a step of the transactional producer.
     public mutating func stepFinished(_ result: TransactionCycle.StepResult, at now: UInt64) {
         self.now = max(self.now, now)
         guard transactions != nil else { return }
@@ -164,11 +165,11 @@ extension WorkerMachine {
         checkDrain()
     }
 
-    /// The offsets could not be handed to the producer.
+    /// Takes the report that the offsets could not be handed to the producer.
     public mutating func offsetsRefused(_ fault: KafkaFault, at now: UInt64) {
         self.now = max(self.now, now)
         guard transactions != nil else { return }
-        // The group has gone on without this worker, which will hear of it.
+        // The group has gone on without this worker. The group's report of that is still to arrive.
         guard fault.traits.contains(.membershipLost) else { return failAtOnce(.transactions, fault) }
         transactions!.offsetsRefused(fault)
         followTransactions()
@@ -203,8 +204,9 @@ extension WorkerMachine {
         }
     }
 
-    /// All reports of the transaction are in: its records stand for these offsets. Every partition is named, also where
-    /// nothing has changed: by them Kafka notices who has lost a partition.
+    /// Sends the offsets that the transaction's records stand for, because all reports of the transaction have arrived.
+    /// Every partition is named, even where nothing has changed. By the names, Kafka notices that a worker has lost a
+    /// partition.
     private mutating func sendOffsets() {
         var parts: [Committer.CommitSet.Part] = []
         for place in partitions.places {
@@ -237,16 +239,16 @@ extension WorkerMachine {
 
     // MARK: The lease
 
-    /// Each tick.
+    /// Renews the lease, with each tick.
     mutating func renewLease() {
         follow(lease.tick(at: now))
         inquire()
     }
 
-    /// The group has taken a commit that was asked for at this moment, as only a member can commit.
+    /// Notes that the group has taken a commit that was requested at this time. Only a member can commit.
     private mutating func confirmMembership(requestedAt: UInt64) {
         follow(lease.confirmed(requestedAt: requestedAt))
-        // It was on its way before the process was stopped: once more.
+        // The commit was on its way before the process was stopped. The next one asks the group once more.
         if lease.isDoubtful, !lease.awaitsShards, transactions != nil { commitAllAgain() }
     }
 
@@ -254,7 +256,7 @@ extension WorkerMachine {
         switch action {
         case nil: break
         case .extend(let until):
-            // Shards that found the permit at its end wait for this.
+            // Shards that found the permit at its end wait for this request.
             if isInDoubt || now >= permitEnd { act(.requestAll(.wake)) }
             isInDoubt = false
             permitEnd = until
@@ -264,7 +266,7 @@ extension WorkerMachine {
             permitEnd = lease.until
             act(.extendPermit(until: permitEnd))
             note(.membershipInDoubt(partitions: partitions.count))
-            // The next transaction asks.
+            // The next transaction asks the group.
             if transactions != nil { commitAllAgain() }
             inquire()
         case .askShards(let number):
@@ -273,15 +275,16 @@ extension WorkerMachine {
         }
     }
 
-    /// Without transactions the group is asked by a commit of what was sent to it last: what wasn't yet may wait for changes
-    /// of the store, and these for the group's answer. Anything older could set the group's offsets back.
+    /// Asks the group by a commit, where there are no transactions. The commit repeats what was sent to the group last.
+    /// Newer points may wait for changes of the store, and these changes for the group's answer. Older points could set
+    /// the group's offsets back.
     private mutating func inquire() {
         guard lease.isDoubtful, !lease.awaitsShards, transactions == nil, committer.mayAsk(at: now),
             drain.phase <= .draining
         else { return }
         var set = Committer.CommitSet(.membership)
         for place in partitions.places {
-            // With nothing committed as yet, the beginning is, where a group without offsets reads from there.
+            // Where nothing is committed yet, offset 0 is committed, if a group without offsets reads from there.
             guard
                 let point = partitions[place].lastSent
                     ?? (settings.readsFromBeginning ? .init(offset: 0, metadata: "") : nil)
@@ -293,7 +296,7 @@ extension WorkerMachine {
         followCommitter()
     }
 
-    /// A shard has done everything that it was asked for before.
+    /// Notes that a shard has done everything that it was asked for before.
     mutating func passed(_ number: UInt64) {
         guard passes.number == number, passes.awaited > 0 else { return }
         passes.awaited -= 1

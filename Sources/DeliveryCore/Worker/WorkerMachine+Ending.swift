@@ -1,8 +1,9 @@
 extension WorkerMachine {
     // MARK: Failures
 
-    /// The worker can't go on: it stops in an orderly way, and says why. After an error of Kafka that a fresh start mends it
-    /// stops at once, because nothing that it could still do in order would get through.
+    /// Stops the worker in an orderly way and reports the cause, because the worker can't go on. After an error of
+    /// Kafka that a fresh start mends, the worker stops at once. Nothing that it could still do in order would get
+    /// through.
     public mutating func fail(_ cause: WorkerFault.Cause, _ fault: KafkaFault?, at now: UInt64) {
         self.now = max(self.now, now)
         fail(cause, fault)
@@ -16,8 +17,8 @@ extension WorkerMachine {
         beginDrain()
     }
 
-    /// State that isn't known to be committed is dropped, and nothing more is said: whoever starts next begins with what is
-    /// committed.
+    /// Drops state that isn't known to be committed, and commits nothing more. The worker that starts next begins with
+    /// what is committed.
     mutating func failAtOnce(_ cause: WorkerFault.Cause, _ fault: KafkaFault) {
         guard drain.phase < .leaving, !drain.isAtOnce else { return }
         let reason = WorkerFault(
@@ -35,7 +36,7 @@ extension WorkerMachine {
 
     // MARK: The stop
 
-    /// Takes no more records, lets what is in flight end, then commits and leaves the group.
+    /// Takes no more records, lets jobs in flight end, then commits and leaves the group.
     public mutating func stop(at now: UInt64) {
         self.now = max(self.now, now)
         beginDrain()
@@ -125,21 +126,22 @@ extension WorkerMachine {
         beginLastDeletes()
     }
 
-    /// A copy counts as complete only when the store has forgotten what the changelog says has ended.
+    /// Begins the last deletions, or leaves the group. A copy counts as complete only when the store has forgotten what
+    /// has ended according to the changelog.
     private mutating func beginLastDeletes() {
         guard endsWell, settings.mode.hasChangelog, hasNoDeletesAtEnd else { return leave() }
         drain.enter(.lastDeletes, patience: Drain.deletePatience, at: now)
         act(.requestAll(.flush))
     }
 
-    /// All jobs have ended, and all is committed.
+    /// True when all jobs have ended, and all is committed.
     private var endsWell: Bool { failure == nil && drain.isComplete && drain.isCommitted }
 
     private var hasNoDeletesAtEnd: Bool {
         transactions != nil || !partitions.places.contains { partitions[$0].awaitsDeletes }
     }
 
-    /// A shard has handed its deletions to the store.
+    /// Notes that a shard has handed its deletions to the store.
     mutating func shardFlushedAtEnd() {
         guard drain.phase == .lastDeletes, drain.shardAnswered() else { return }
         checkpoint(partitions.places)
@@ -154,7 +156,7 @@ extension WorkerMachine {
         act(.close(timeoutMilliseconds: drain.timeToLeave(at: now)))
     }
 
-    /// The clients are closed.
+    /// Ends the worker, because the clients are closed.
     public mutating func closed() {
         guard drain.phase == .leaving else { return }
         let isClean = endsWell

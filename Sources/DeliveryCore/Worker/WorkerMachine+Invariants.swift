@@ -1,5 +1,6 @@
 extension WorkerMachine {
-    /// Once a second. The worker goes on, whatever is found: people have to know.
+    /// Checks the invariants once a second. The worker goes on whatever is found, and a note reports the finding to
+    /// people.
     mutating func watchInvariants() {
         guard now >= nextInvariantCheck else { return }
         nextInvariantCheck = now + 1_000_000_000
@@ -10,7 +11,7 @@ extension WorkerMachine {
         note(.invariantBroken(problem))
     }
 
-    /// The first thing that isn't as it must be; nil: all is well. O(partitions).
+    /// Returns the first broken invariant; nil: all is well. O(partitions).
     public func checkInvariants() -> String? {
         guard gate.load.jobs >= 0, gate.orphans.jobs >= 0 else { return "fewer than no jobs are taken" }
         guard gate.orphans.jobs == orphanedJobs else {

@@ -1,20 +1,20 @@
-/// Partitions that the group takes away: what is in flight ends first, then they are given up.
+/// Partitions that the group revokes. Jobs in flight end first, then the partitions are given up.
 struct Revocation: Sendable {
     enum Stage: UInt8, CaseIterable { case settling, committing }
 
     var partitions: [Int32]
     var stage = Stage.settling
-    /// The last commit of the partitions was begun.
+    /// True once the last commit of the partitions has begun.
     var isIssued = false
-    /// In nanoseconds of the monotonic clock.
+    /// End of the stage, in nanoseconds of the monotonic clock.
     var deadline: UInt64
 }
 
 extension WorkerMachine {
     // MARK: Assignment
 
-    /// The group has assigned partitions. The assignment is answered at once, so that the other partitions go on; each of
-    /// these is read as soon as it is here.
+    /// Takes the group's assignment. The assignment is answered at once, so that the other partitions go on. Each
+    /// assigned partition is read as soon as it has arrived.
     public mutating func assigned(_ partitions: [Int32], at now: UInt64) {
         self.now = max(self.now, now)
         counters.rebalances += 1
@@ -24,7 +24,7 @@ extension WorkerMachine {
     }
 
     private mutating func arrive(_ partitions: [Int32]) {
-        // A part of the store that was restored for an assignment of before may have changed since.
+        // A part of the store that was restored for an earlier assignment may have changed since.
         restore.cancel(partitions)
         arrivals.add(partitions, at: now)
         followRestore()
@@ -33,7 +33,7 @@ extension WorkerMachine {
         note(.partitionsAssigned([]))
     }
 
-    /// After each event of an arrival, and with each tick.
+    /// Continues the arrivals, after each event of an arrival and with each tick.
     mutating func goOnWithArrivals() {
         guard !arrivals.isEmpty, drain.phase == .running, revocation == nil else { return }
         let restores = arrivals.restores(at: now) { restore.isUnderWay($0) }
@@ -47,7 +47,7 @@ extension WorkerMachine {
                 patienceMilliseconds: question.patienceMilliseconds, wantsLogEnds: question.wantsLogEnds))
     }
 
-    /// Kafka has answered what the group has committed, or hasn't.
+    /// Takes Kafka's answer to the question for the group's committed offsets, or the question's failure.
     public mutating func fetched(
         _ ticket: UInt64, _ result: Result<[FetchedOffset], KafkaFault>, at now: UInt64
     ) {
@@ -82,7 +82,7 @@ extension WorkerMachine {
                 offsets.map {
                     PartitionBegin(partition: $0.partition, offset: $0.isOfEarlierLog ? 0 : $0.offset)
                 }))
-        // Noted before the shards begin: no outcome of the partitions is older than the log's line.
+        // Noted before the shards begin, so that no outcome of the partitions is older than the log's line.
         note(.partitionsAssigned(offsets.map(\.partition)))
         for offset in offsets {
             if let position = restore.handOver(offset.partition) {
@@ -100,13 +100,13 @@ extension WorkerMachine {
         if let problem = decoded.problem, !offset.metadata.isEmpty {
             note(.metadataNotOurs(offset.partition, problem))
         }
-        // It may be here still, after an assignment that was lost without a word.
+        // The partition may still be here, after an assignment that was lost without notice.
         if let place = partitions.place(ofPartition: offset.partition) {
             act(.requestAll(.abandon(slots: [partitions[place].slot], isLost: true)))
             remove(place)
         }
         if offset.isOfEarlierLog {
-            // Records come from the beginning, wherever the new log ends by then.
+            // Records are read from the beginning, wherever the new log ends by then.
             note(.logWentBack(offset.partition, from: offset.offset ?? 0, to: 0))
             begin(
                 PartitionLifecycle(
@@ -122,8 +122,8 @@ extension WorkerMachine {
                 metadataBytes: settings.metadataBytes))
     }
 
-    /// Takes records of a partition from now on.
-    /// - Returns: its place; nil: there are too many, and the worker ends.
+    /// Begins to take records of a partition.
+    /// - Returns: the partition's place; nil: too many partitions are assigned, and the worker ends.
     @discardableResult
     mutating func begin(_ state: PartitionLifecycle) -> Int? {
         guard let place = partitions.insert(state) else {
@@ -141,13 +141,13 @@ extension WorkerMachine {
         return place
     }
 
-    /// The client has refused the answer to an assignment.
+    /// Has partitions arrive anew, because the client has refused the answer to their assignment.
     public mutating func assignFailed(_ numbers: [Int32], _ fault: KafkaFault, at now: UInt64) {
         self.now = max(self.now, now)
         for number in numbers {
             if let place = partitions.place(ofPartition: number) { remove(place) }
         }
-        // Partitions that are taken away don't come back by themselves.
+        // Revoked partitions don't return by themselves.
         let left = numbers.filter { revocation?.partitions.contains($0) != true }
         restore.cancel(left)
         arrivals.refused(left, at: now)
@@ -231,7 +231,7 @@ extension WorkerMachine {
         followGate()
         let places = numbers.compactMap { partitions.place(ofPartition: $0) }
         guard !places.isEmpty || drain.phase >= .endingShards else {
-            // Nothing of them was read: there is nothing to wait for.
+            // No record of the partitions was read, so that nothing is awaited.
             act(.unassign(numbers))
             copies.mustLook = true
             act(.poll)
@@ -247,12 +247,12 @@ extension WorkerMachine {
         }
         followGate()
         revocation = Revocation(partitions: numbers, deadline: now + settings.revokeDeadline)
-        // The shards have ended, or are about to: what is left of the worker's end goes before.
+        // The shards have ended, or are about to end. The rest of the worker's end goes first.
         guard drain.phase < .endingShards else {
             if isLost { finishRevocation(isCommitted: false) }
             return
         }
-        // Also of a lost partition nothing more is sent that isn't on its way.
+        // Nothing more of a lost partition is sent either, unless it is on its way.
         if !places.isEmpty {
             act(.requestAll(.abandon(slots: places.map { partitions[$0].slot }, isLost: isLost)))
             if settings.mode.hasStore {
@@ -277,22 +277,22 @@ extension WorkerMachine {
         }
     }
 
-    /// - Parameter isCommitted: the last commit was taken, or with transactions may have been.
+    /// - Parameter isCommitted: the last commit was taken, or with transactions may have been taken.
     mutating func finishRevocation(isCommitted: Bool) {
         guard let revocation else { return }
         self.revocation = nil
         let places = revocation.partitions.compactMap { partitions.place(ofPartition: $0) }
-        // An outcome without a report yet isn't known to the transaction; its job is still counted.
+        // An outcome without a report isn't known to the transaction yet. The outcome's job is still counted.
         let isOpen = places.contains { gate.load($0).jobs > 0 || !partitions[$0].isSettled }
         if transactions != nil, !isCommitted || isOpen || !hasNoDeletes(places) {
-            // Records of these partitions in the open transaction are another worker's to write.
+            // Another worker has to write the records of these partitions that are in the open transaction.
             transactions!.partitionsLost(.partitionsLost)
             followTransactions()
         }
         followGate()
         if isCommitted, !isOpen, hasNoDeletes(places) { checkpoint(places) }
-        // Changes that wait for a permit would wait for ever once no partition is left to ask the group with. Nothing that
-        // was committed rests on them.
+        // Changes that wait for a permit are abandoned. They would wait for ever once no partition is left to ask the
+        // group with. Nothing that was committed depends on them.
         if !isCommitted, transactions == nil, settings.mode.hasChangelog, lease.isDoubtful {
             act(.requestAll(.abandon(slots: places.map { partitions[$0].slot }, isLost: true)))
         }
@@ -303,13 +303,15 @@ extension WorkerMachine {
         goOnWithArrivals()
     }
 
-    /// Nothing of these partitions awaits its removal from the store; with transactions, all of theirs is committed.
+    /// Returns whether nothing of these partitions awaits its removal from the store. With transactions: whether all of
+    /// theirs is committed.
     func hasNoDeletes(_ places: [Int]) -> Bool {
         if let transactions { return transactions.isClean && !places.contains { partitions[$0].isChanged } }
         return !places.contains { partitions[$0].awaitsDeletes }
     }
 
-    /// Copies of these partitions are complete up to the changelog's end: a later take-over needs only what follows.
+    /// Marks copies of these partitions as complete up to the changelog's end. A later take-over needs only what
+    /// follows.
     mutating func checkpoint(_ places: [Int]) {
         guard settings.mode.hasChangelog else { return }
         for place in places {

@@ -113,7 +113,7 @@ extension WorkerMachine {
         return mark
     }
 
-    /// State of the partition that is nearest to its end.
+    /// State of the arriving partition that is nearest to being read.
     private var takeOver: WorkerStates.TakeOver {
         guard !arrivals.isEmpty else { return .none }
         let asked = arrivals.askedStage
@@ -127,8 +127,8 @@ extension WorkerMachine {
         mark = mark &* 31 &+ (one ? 1 : 0) &+ (two ? 2 : 0) &+ (three ? 4 : 0)
     }
 
-    /// Offset that may be committed of a partition; nil: the partition isn't this worker's. Records that are read once more
-    /// hold it below the watermark.
+    /// Returns the offset that may be committed of a partition; nil: the partition isn't this worker's. Records that
+    /// are read once more hold the offset below the watermark.
     package func committable(ofPartition partition: Int32) -> Int64? {
         partitions.place(ofPartition: partition).map { partitions[$0].commitPoint().offset }
     }

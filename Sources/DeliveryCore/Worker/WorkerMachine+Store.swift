@@ -1,15 +1,15 @@
 import SluiceModel
 
-/// When copies of partitions that this worker doesn't have are dropped. A partition that comes back soon is restored from
-/// its copy on. Older copies take room, and keep payloads that may have been sent long ago.
+/// Decides when copies of partitions that this worker doesn't have are dropped. A partition that is assigned again soon
+/// is restored from its copy on. Older copies take room, and keep payloads that may have been sent long ago.
 struct CopyCleaning: Sendable {
-    /// The last look left something to drop, or a partition went away since.
+    /// True when the last look left something to drop, or a partition went away since.
     var mustLook = true
-    /// The store drops some.
+    /// True while the store drops copies.
     var isUnderWay = false
-    /// Nanoseconds of the monotonic clock.
+    /// Earliest time of the next look, in nanoseconds of the monotonic clock.
     var nextLook: UInt64 = 0
-    /// Looks without need, for copies that become old.
+    /// Time of the next look without need, for copies that become old, in nanoseconds of the monotonic clock.
     var nextRegularLook: UInt64 = 0
 
     static let interval: UInt64 = 1_000_000_000
@@ -19,7 +19,7 @@ struct CopyCleaning: Sendable {
 extension WorkerMachine {
     // MARK: Copies
 
-    /// Partitions whose part of the store has to stay: this worker's, and those on their way here.
+    /// Partitions whose part of the store has to stay: this worker's, and partitions on their way here.
     public var keptPartitions: Set<Int32> {
         var kept = Set(partitions.numbers)
         kept.formUnion(restore.partitions)
@@ -39,7 +39,7 @@ extension WorkerMachine {
         act(.dropCopies(except: keptPartitions))
     }
 
-    /// - Parameter areMore: nil: the store failed.
+    /// - Parameter areMore: more copies are to be dropped; nil: the store failed.
     public mutating func droppedCopies(areMore: Bool?, at now: UInt64) {
         self.now = max(self.now, now)
         copies.isUnderWay = false
@@ -64,7 +64,7 @@ extension WorkerMachine {
         lookForExpired(time)
     }
 
-    /// A look for due items has ended; nil: the store failed.
+    /// Takes the result of a look for due items. Nil `items`: the store failed.
     public mutating func found(_ slot: UInt16, _ items: [DueItem]?, isEnd: Bool, at now: UInt64) {
         self.now = max(self.now, now)
         guard let place = partitions.place(ofSlot: slot) else { return }
@@ -87,7 +87,7 @@ extension WorkerMachine {
         act(.scanParked(look, partition: partitions[place].partition))
     }
 
-    /// A look for parked items has ended; nil: the store failed.
+    /// Takes the result of a look for parked items. Nil `items`: the store failed.
     /// - Parameter cursor: the last entry that was seen, whether it was found or not.
     public mutating func foundParked(
         _ look: ParkedSchedule.Look, _ items: [ParkedSchedule.Entry]?, cursor: DueItem?, isEnd: Bool,
@@ -113,7 +113,7 @@ extension WorkerMachine {
         act(.scanExpired(look, partition: partitions[place].partition))
     }
 
-    /// A look for presences that have expired has ended.
+    /// Takes the result of a look for presences that have expired.
     /// - Parameters:
     ///   - devices: nil: the store failed.
     ///   - last: the last device that was seen, whether its presence has expired or not; nil: there was none.
@@ -126,7 +126,8 @@ extension WorkerMachine {
         }
     }
 
-    /// A partition could not be looked through; until it was, nothing is sent of what concerns a device.
+    /// Has a partition's scan repeated, because the scan failed. Until a scan succeeds, nothing is sent that concerns a
+    /// device.
     public mutating func scanFailed(slot: UInt16) { due.scanFailed(slot) }
 
     // MARK: The store's state
@@ -138,7 +139,8 @@ extension WorkerMachine {
         afterProgress()
     }
 
-    /// The store failed, or works again. Nothing is lost meanwhile: what the store hasn't taken isn't committed.
+    /// Notes that the store failed, or works again. Nothing is lost meanwhile, because what the store hasn't taken
+    /// isn't committed.
     public mutating func storeFails(_ isFailing: Bool, at now: UInt64) {
         self.now = max(self.now, now)
         if isFailing { counters.storeFailures += 1 }
@@ -149,7 +151,8 @@ extension WorkerMachine {
         followStore()
     }
 
-    /// Stops reading while more is on its way to the store than it takes.
+    /// Stops reading while more bytes are on their way to the store than ``Settings/storeQueueBytes``. Reading resumes
+    /// at half.
     mutating func watchStoreQueue(_ bytes: Int) {
         let most = settings.storeQueueBytes
         guard bytes > most || isStoreBehind && bytes > most / 2 else {
@@ -174,7 +177,7 @@ extension WorkerMachine {
 
     // MARK: Shards
 
-    /// A shard reports.
+    /// Takes a shard's report.
     public mutating func shard(_ shard: Int, _ report: ShardReport, at now: UInt64) {
         self.now = max(self.now, now)
         switch report {
@@ -268,24 +271,24 @@ extension WorkerMachine {
     }
 }
 
-/// One assigned partition at one moment.
+/// Snapshot of an assigned partition.
 public struct PartitionReport: Sendable, Equatable {
     public var topic: String
     public var partition: Int32
-    /// The next offset to commit: everything below it is finished.
+    /// Next offset to commit. Everything below it is finished.
     public var watermark: Int64
-    /// One above the highest offset taken.
+    /// Highest offset taken, plus one.
     public var end: Int64
     /// Jobs taken and not finished.
     public var outstanding: Int
-    /// Their records' bytes, about.
+    /// Bytes of the outstanding jobs' records, about.
     public var outstandingBytes: Int
-    /// How long ago the oldest unfinished record was polled: the one that holds the watermark. Overstated by at most a
+    /// Time since the oldest unfinished record was polled. That record holds the watermark. Overstated by at most a
     /// tenth of a second or 1/128. Zero: all is finished.
     public var headOfLineAge: Duration
-    /// Empty: the partition is being read.
+    /// Reasons of the partition's pause; empty: the partition is being read.
     public var pauseReasons: IntakeGate.Reason
-    /// The group takes it away; its jobs in flight still end.
+    /// True: the group revokes the partition, and its jobs in flight still end.
     public var isEnding: Bool
 
     public init(
@@ -312,7 +315,7 @@ extension WorkerMachine {
     /// The store's last write failed.
     public var hasStoreFailed: Bool { isStoreFailing }
     public var isMembershipInDoubt: Bool { lease.isDoubtful && partitions.count > 0 }
-    /// The store is looked through for pushes that wait with their topics, or is to be.
+    /// True when the store is looked through for pushes that wait with their topics, or is to be.
     public var looksForParked: Bool { !parked.isIdle }
     /// Partitions that were assigned and aren't read yet; nil: there are none.
     public var arriving: Int? { arrivals.isEmpty ? nil : arrivals.count }
@@ -320,9 +323,9 @@ extension WorkerMachine {
     public var opening: [Int32] { restore.partitions.filter { restore.stage($0) == .opening } }
     /// Partitions that are restored from the changelog.
     public var restoring: [Int32] { restore.partitions.filter { restore.stage($0) == .restoring } }
-    /// Changelog records that Kafka hasn't acknowledged, as far as it is counted.
+    /// Changelog records that Kafka hasn't acknowledged, as far as shards have counted them.
     public var unacknowledgedChanges: Int { committer.unacknowledgedChanges }
-    /// Nil without transactions.
+    /// State and counts of the transactions; nil without transactions.
     public var transactionState: (state: TransactionCycle.State, begun: UInt64, aborted: Int)? {
         transactions.map { ($0.state, $0.begun, $0.aborted) }
     }

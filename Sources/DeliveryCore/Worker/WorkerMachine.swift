@@ -1,16 +1,18 @@
 import SluiceModel
 
-/// The decisions of a worker's Kafka side: which records are taken, when offsets are committed, how partitions come and
-/// go, how transactions follow each other, and how the worker ends. Facts in, actions out.
+/// Decides for a worker's Kafka side which records are taken and when offsets are committed. The machine also decides
+/// how partitions are assigned and revoked, how transactions follow each other, and how the worker ends. Facts in,
+/// actions out.
 ///
-/// The owner carries out what ``nextAction()`` says after every call, and reports what happened. Time is an argument, in
-/// nanoseconds of a monotonic clock that goes on while the machine sleeps; wall-clock times are milliseconds since the epoch.
+/// After every call the owner carries out the actions of ``nextAction()``, and reports their results. Time is an
+/// argument, in nanoseconds of a monotonic clock that continues while the machine sleeps. Wall-clock times are
+/// milliseconds since the epoch.
 ///
 /// | part | decides |
 /// |---|---|
-/// | ``PartitionArrivals`` | when a partition that was assigned is read |
-/// | ``PartitionRestore`` | how its part of the store gets here |
-/// | ``PartitionLifecycle`` | which of its offsets may be committed, and what its end awaits |
+/// | ``PartitionArrivals`` | when an assigned partition is read |
+/// | ``PartitionRestore`` | how a partition's part of the store is restored |
+/// | ``PartitionLifecycle`` | which of a partition's offsets may be committed, and what its end awaits |
 /// | ``IntakeGate`` | what is paused |
 /// | ``Committer`` | plain commits, and what has to be durable before |
 /// | ``TransactionalCommits`` | transactions |
@@ -18,34 +20,34 @@ import SluiceModel
 /// | ``MembershipLease`` | whether the partitions are still this worker's |
 /// | ``Drain`` | how the worker ends |
 ///
-/// One owner, one thread. Nothing is allocated for a record or a report in steady state.
+/// A single owner calls the machine, on a single thread. Records and reports allocate nothing in steady state.
 public struct WorkerMachine: ~Copyable {
     public struct Settings: Sendable {
         public var mode: StoreMode
         public var shards: Int
         public var gate: IntakeGate.Limits
-        /// Nanoseconds from the first change to a plain commit.
+        /// Nanoseconds between two plain commits. Load, a revocation or the worker's end may shorten the interval.
         public var commitInterval: UInt64
-        /// Nanoseconds from a transaction's first record to its commit.
+        /// Nanoseconds from a transaction's first record or offset change to its commit.
         public var transactionInterval: UInt64
         /// Nanoseconds that a stop may take.
         public var drainDeadline: UInt64
-        /// Nanoseconds that a revocation may wait for what is in flight.
+        /// Nanoseconds that a revocation may wait for jobs in flight.
         public var revokeDeadline: UInt64
-        /// Nanoseconds after which the group takes a silent member for lost.
+        /// Nanoseconds after which the group considers a silent member lost.
         public var sessionTimeout: UInt64
-        /// A partition without a committed offset is read from its beginning.
+        /// True: a partition without a committed offset is read from its beginning.
         public var readsFromBeginning: Bool
-        /// The highest offset that outcomes can name.
+        /// Highest offset that outcomes can name.
         public var highestOffset: Int64
         public var spanLimit = 1 << 20
-        /// Characters that the brokers take as a commit's metadata.
+        /// Characters that the brokers accept as a commit's metadata.
         public var metadataBytes = CommitMetadata.maximumBytes
-        /// Jobs that finish between two commits at most, under load.
+        /// Jobs that finish between two commits under load, at most.
         public var jobsPerCommit = 1000
         /// Bytes on their way to the store at which reading stops.
         public var storeQueueBytes = 64 << 20
-        /// Nanoseconds between two passes through what a partition's store knows of devices, for what has expired.
+        /// Nanoseconds between two passes for expired presences through a partition's store.
         public var expiryInterval: UInt64 = 86_400_000_000_000
 
         public init(
@@ -67,7 +69,7 @@ public struct WorkerMachine: ~Copyable {
         }
     }
 
-    /// What becomes of a record that was polled.
+    /// Fate of a polled record.
     public enum RecordFate: Sendable, Equatable {
         /// Hand the record to its shard.
         case hand(slot: UInt16, isReplay: Bool)
@@ -77,7 +79,7 @@ public struct WorkerMachine: ~Copyable {
         case discard
     }
 
-    /// What becomes of a record that did not reach Kafka.
+    /// Fate of a record that did not reach Kafka.
     public enum LostFate: Sendable, Equatable {
         case done
         case produceAgain(omitsValue: Bool)
@@ -88,7 +90,7 @@ public struct WorkerMachine: ~Copyable {
     var gate: IntakeGate
     var restore: PartitionRestore
     var committer: Committer
-    /// Nil without transactions.
+    /// The worker's transactions; nil without transactions.
     var transactions: TransactionalCommits?
     var due = DueSchedule()
     var parked: ParkedSchedule
@@ -99,51 +101,51 @@ public struct WorkerMachine: ~Copyable {
 
     var arrivals: PartitionArrivals
     var revocation: Revocation?
-    /// All that the group has assigned was read once, and the group hasn't taken the worker for lost since.
+    /// True once all assigned partitions were read, until the group considers the worker lost.
     public internal(set) var isAssigned = false
-    /// By partition: one above the highest offset of the changelog that is known of.
+    /// Highest known offset of the changelog plus one, by partition.
     public internal(set) var changelogEnds: [Int32: Int64] = [:]
-    /// Nil: the worker is well, or was asked to stop.
+    /// Failure of the worker; nil: the worker is well, or was asked to stop.
     public internal(set) var failure: WorkerFault?
-    /// The last call's time.
+    /// Time of the last call, in nanoseconds.
     var now: UInt64
     var lastCommit: UInt64
     var finishedSinceCommit = 0
     private var lastRelief: UInt64 = 0
-    /// When ``checkInvariants()`` is next, in nanoseconds.
+    /// Time of the next ``checkInvariants()``, in nanoseconds.
     var nextInvariantCheck: UInt64 = 0
-    /// When a broken one is noted again, in nanoseconds.
+    /// Time from which a broken invariant is noted again, in nanoseconds.
     var nextInvariantNote: UInt64 = 0
     /// The store's last write failed.
     var isStoreFailing = false
-    /// More is on its way to the store than it takes.
+    /// More bytes are on their way to the store than the store takes.
     var isStoreBehind = false
     var copies = CopyCleaning()
     /// The lease has ended, and the shards send nothing.
     var isInDoubt = false
-    /// Shards that have yet to do what they were asked for, and the number of the question.
+    /// Number of the last question to the shards, and shards that have yet to do what they were asked for.
     var passes: (number: UInt64, awaited: Int) = (0, 0)
-    /// The end of the permit, in nanoseconds.
+    /// End of the permit, in nanoseconds.
     var permitEnd: UInt64 = 0
-    /// When a failed attempt to take partitions over is noted again, in nanoseconds.
+    /// Time from which a failed take-over of partitions is noted again, in nanoseconds.
     var nextTakeOverNote: UInt64 = 0
-    /// No attempt to extend the changelog is made before, in nanoseconds.
+    /// Earliest time of the next attempt to extend the changelog, in nanoseconds.
     var nextExtension: UInt64 = 0
-    /// By slot: jobs of partitions that went away, as long as shards hold some.
+    /// Jobs of removed partitions by slot, as long as shards hold some.
     private var orphans: [UInt16: Orphans] = [:]
 
     var orphanedJobs: Int { orphans.values.reduce(0) { $0 + $1.jobs } }
 
     private struct Orphans {
         var jobs: Int
-        /// Shards that may hold some.
+        /// Shards that may hold some of the jobs.
         var awaitedShards: Int
     }
     private var actions: [WorkerAction] = []
     private var firstAction = 0
     private let inPlace = InPlace()
 
-    /// Nanoseconds between two commits under load, at least.
+    /// Least nanoseconds between two commits under load.
     static let leastCommitInterval: UInt64 = 20_000_000
 
     public init(_ settings: Settings, now: UInt64) {
@@ -167,7 +169,7 @@ public struct WorkerMachine: ~Copyable {
 
     // MARK: Actions
 
-    /// What is to be done next; nil when all is done.
+    /// Returns the next action; nil when all is done.
     public mutating func nextAction() -> WorkerAction? {
         guard firstAction < actions.count else {
             if firstAction > 0 {
@@ -184,7 +186,7 @@ public struct WorkerMachine: ~Copyable {
 
     mutating func note(_ note: WorkerNote) { actions.append(.note(note)) }
 
-    /// A call to Kafka has failed, of which the owner needs nothing else.
+    /// Counts a failed call to Kafka. The owner needs nothing else.
     public mutating func kafkaFailed() { counters.kafkaErrors += 1 }
 
     // MARK: The start
@@ -202,7 +204,8 @@ public struct WorkerMachine: ~Copyable {
 
     // MARK: Records
 
-    /// How many records to poll now, at most; 0: none. At least 1 while all is paused, as events have to be served.
+    /// Returns how many records to poll now, at most; 0: none, as while the worker drains. The result is at least 1
+    /// while the gate has paused all, because events have to be served.
     public mutating func room(
         atMost batch: Int, bytesHeld: Int, storeQueueBytes: Int, at now: UInt64
     ) -> Int {
@@ -213,11 +216,11 @@ public struct WorkerMachine: ~Copyable {
         return gate.room(atMost: batch, at: now)
     }
 
-    /// Takes a record that was polled.
+    /// Takes a polled record.
     ///
     /// - Parameters:
-    ///   - shard: of the record's device.
-    ///   - handle: of the owner; kept when the record is held back.
+    ///   - shard: the shard of the record's device.
+    ///   - handle: the owner's handle; the machine keeps the handle when the record is held back.
     public mutating func take(
         partition: Int32, offset: Int64, bytes: Int, shard: Int, handle: UInt, at now: UInt64
     ) -> RecordFate {
@@ -265,18 +268,19 @@ public struct WorkerMachine: ~Copyable {
         return .hand(slot: partitions[place].slot, isReplay: isReplay)
     }
 
-    /// A batch was taken.
+    /// Pauses and resumes partitions after a batch was taken.
     public mutating func polled() { followGate() }
 
-    /// The log went back: its topic was made anew, or the group's offsets were reset.
-    /// - Returns: the partition's new place.
+    /// Starts a partition over whose log went back. The topic was recreated, or the group's offsets were reset.
+    /// - Returns: the partition's new place; nil: the worker ends.
     private mutating func startOver(_ place: Int, at offset: Int64) -> Int? {
         followGate()
         let slot = partitions[place].slot
         let partition = partitions[place].partition
         note(.logWentBack(partition, from: partitions[place].end, to: offset))
         guard transactions == nil else {
-            // Nobody could tell which items of the store have their outcomes in a transaction that is open or about to end.
+            // Items of the store may have their outcomes in a transaction that is open or about to end. Nothing shows
+            // which items do.
             failAtOnce(.logWentBack(partition: partition), .logWentBack)
             return nil
         }
@@ -289,8 +293,8 @@ public struct WorkerMachine: ~Copyable {
                 metadataBytes: settings.metadataBytes))
     }
 
-    /// Lets go of a partition.
-    /// - Returns: whether it was paused.
+    /// Removes a partition.
+    /// - Returns: whether the partition was paused.
     @discardableResult
     mutating func remove(_ place: Int) -> Bool {
         discardHeld(place)
@@ -306,12 +310,12 @@ public struct WorkerMachine: ~Copyable {
         guard jobs > 0 else { return wasPaused }
         orphans[slot] = Orphans(jobs: jobs, awaitedShards: settings.shards)
         act(.requestAll(.release(slot: slot)))
-        // Jobs whose outcomes are in Kafka, and which only waited for deletions, take no room any more.
+        // Jobs that only waited for deletions take no room any more, because their outcomes are in Kafka.
         finishOrphans(of: slot, gone?.waitingCompletions ?? 0)
         return wasPaused
     }
 
-    /// Jobs of a partition that went away have ended, or were given back; how is not known.
+    /// Removes jobs of a removed partition that have ended or were given back. How they ended is not known.
     mutating func finishOrphans(of slot: UInt16, _ jobs: Int) {
         guard let left = orphans[slot]?.jobs else { return }
         let ended = min(left, jobs)
@@ -319,8 +323,8 @@ public struct WorkerMachine: ~Copyable {
         gate.finishOrphans(ended)
     }
 
-    /// A shard holds nothing of a partition that went away. Reports of its jobs may never come: an aborted transaction had
-    /// them, for instance.
+    /// Notes that a shard holds nothing of a removed partition. Reports of the partition's jobs may never arrive, for
+    /// instance because an aborted transaction had them.
     mutating func released(_ slot: UInt16) {
         guard orphans[slot] != nil else { return }
         orphans[slot]!.awaitedShards -= 1
@@ -335,8 +339,8 @@ public struct WorkerMachine: ~Copyable {
 
     // MARK: Outcomes
 
-    /// An outcome or dead letter is in Kafka.
-    /// - Parameter device: the lower half of its device's key; asked for only where the store has to know.
+    /// Takes the report that an outcome or dead letter is in Kafka.
+    /// - Parameter device: lower half of the key of the record's device; evaluated only where the store needs it.
     public mutating func delivered(
         _ record: RecordPlace, isStored: Bool, isOffsetDone: Bool, device: @autoclosure () -> UInt64,
         at now: UInt64
@@ -346,7 +350,7 @@ public struct WorkerMachine: ~Copyable {
             transactions!.reportCame()
             transactions!.recordProduced(at: now)
         }
-        // An outcome of a partition that went away meanwhile is nobody's any more.
+        // Nobody owns an outcome of a partition that was removed meanwhile.
         guard let place = partitions.place(ofSlot: record.partitionSlot) else {
             if !isOffsetDone { finishOrphans(of: record.partitionSlot, 1) }
             return
@@ -365,7 +369,7 @@ public struct WorkerMachine: ~Copyable {
         complete(place, record.offset)
     }
 
-    /// An outcome or dead letter did not reach Kafka.
+    /// Takes the report that an outcome or dead letter did not reach Kafka.
     /// - Parameter hasValue: the record is a dead letter with a value.
     public mutating func lost(
         _ record: RecordPlace, isOffsetDone: Bool, _ fault: KafkaFault, topic: String, hasValue: Bool,
@@ -375,7 +379,7 @@ public struct WorkerMachine: ~Copyable {
         counters.undelivered += 1
         if transactions != nil {
             transactions!.reportCame()
-            // What is lost is produced again with all the others, but for partitions that went away.
+            // Lost records are produced again with all other records, except for records of removed partitions.
             if !isOffsetDone, partitions.place(ofSlot: record.partitionSlot) == nil {
                 finishOrphans(of: record.partitionSlot, 1)
             }
@@ -387,7 +391,7 @@ public struct WorkerMachine: ~Copyable {
             return .done
         }
         if fault.traits.contains(.retriable) { return .produceAgain(omitsValue: false) }
-        // Larger with its headers than the broker takes, a dead letter goes without its value.
+        // A dead letter that is larger with its headers than the broker accepts is produced without its value.
         if hasValue, fault.traits.contains(.tooLarge) { return .produceAgain(omitsValue: true) }
         fail(.refusedRecord(topic: topic), fault)
         return .done
@@ -404,7 +408,7 @@ public struct WorkerMachine: ~Copyable {
         followTransactions()
     }
 
-    /// A change of the store is in the changelog.
+    /// Takes the report that a change of the store is in the changelog.
     public mutating func changeDelivered(
         _ epoch: ChangeEpoch, partition: Int32, offset: Int64, at now: UInt64
     ) {
@@ -419,12 +423,12 @@ public struct WorkerMachine: ~Copyable {
         }
     }
 
-    /// A change of the store did not reach the changelog.
+    /// Takes the report that a change of the store did not reach the changelog.
     public mutating func changeLost(_ epoch: ChangeEpoch, _ fault: KafkaFault, topic: String, at now: UInt64)
     {
         self.now = max(self.now, now)
         guard transactions != nil else {
-            // Changes can't be repeated in another order than they were made.
+            // Changes can't be repeated in another order than the order in which they were made.
             return fail(.changelog, fault)
         }
         counters.undelivered += 1
@@ -432,8 +436,8 @@ public struct WorkerMachine: ~Copyable {
         lostInTransaction(fault, topic: topic, hasValue: false)
     }
 
-    /// Delivery reports were polled.
-    /// - Parameter unreported: records whose reports are still to come.
+    /// Continues what waits for delivery reports, after reports were polled.
+    /// - Parameter unreported: records whose delivery reports are outstanding.
     public mutating func reportsPolled(unreported: Int, bytesHeld: Int, at now: UInt64) {
         self.now = max(self.now, now)
         gate.bytesHeld = bytesHeld
@@ -447,7 +451,8 @@ public struct WorkerMachine: ~Copyable {
         afterProgress()
     }
 
-    /// The offset of a record is complete. `isJob` unless its job took room further on, or takes none any more.
+    /// Completes a record's offset. `isJob` is false when the record's job goes on taking room, or takes no room any
+    /// more.
     mutating func complete(_ place: Int, _ offset: Int64, isJob: Bool = true) {
         let (completion, bytes) = partitions[place].complete(offset)
         switch completion {
@@ -463,7 +468,7 @@ public struct WorkerMachine: ~Copyable {
         }
     }
 
-    /// Goes on with what waited for jobs to finish.
+    /// Continues what waited for jobs to finish.
     mutating func afterProgress() {
         let isUrgent = finishedSinceCommit >= settings.jobsPerCommit || hastensCommits
         if isUrgent, transactions == nil, now >= lastCommit + Self.leastCommitInterval { commitDirty() }
@@ -474,7 +479,7 @@ public struct WorkerMachine: ~Copyable {
         followGate()
     }
 
-    /// A change of the store was dropped with its partition, which is lost.
+    /// Counts a dropped change of the store as acknowledged, because its partition is lost.
     public mutating func changeDropped(_ epoch: ChangeEpoch, at now: UInt64) {
         self.now = max(self.now, now)
         committer.acknowledged(epoch, at: now)
@@ -483,13 +488,13 @@ public struct WorkerMachine: ~Copyable {
 
     // MARK: The gate
 
-    /// Jobs of assigned partitions whose outcome isn't there yet.
+    /// Jobs of assigned partitions that have no outcome yet.
     public var outstanding: Int { max(0, gate.load.jobs - drain.drained) }
 
-    /// Jobs that shards still hold, those of partitions that went away included.
+    /// Jobs that shards still hold, including jobs of removed partitions.
     var unfinished: Int { gate.total.jobs - drain.drained }
 
-    /// Pauses and resumes what the gate says; not while draining, when all stays paused.
+    /// Carries out the gate's pauses and resumes. While draining, all partitions stay paused.
     mutating func followGate() {
         guard gate.hasActions else { return }
         var run: [Int32] = []
@@ -532,7 +537,7 @@ public struct WorkerMachine: ~Copyable {
         }
     }
 
-    /// The gate gave no room for a while.
+    /// Advances the gate's clock, and notes a pause for the limit.
     private mutating func advanceGate() {
         let pauses = gate.limitPauses
         gate.advance(to: now)
@@ -543,20 +548,21 @@ public struct WorkerMachine: ~Copyable {
         followGate()
     }
 
-    /// Tells the gate when a partition's window is full.
+    /// Reports to the gate that a partition's window is full.
     private mutating func checkWindow(_ place: Int) {
         relieve(place, again: false)
         guard partitions[place].isFull || partitions[place].hasHeld else { return }
         gate.window(place, isFull: true, hasRoom: false)
     }
 
-    /// Has the shards put what holds the watermark into the store, when the commit's metadata runs out of room.
+    /// Asks the shards to store the jobs that hold the watermark, when the commit's metadata runs out of room.
     private mutating func relieve(_ place: Int, again: Bool) {
         guard settings.mode.hasStore, let offset = partitions[place].askRelief(again: again) else { return }
         act(.requestAll(.relieve(slot: partitions[place].slot, below: offset)))
     }
 
-    /// The same for partitions that are paused until their watermark moves: what was in flight may wait by now.
+    /// Repeats the relief for partitions that are paused until their watermark moves. Jobs that were in flight may wait
+    /// by now.
     private mutating func relieveFullWindows() {
         guard now >= lastRelief + 1_000_000_000 else { return }
         lastRelief = now
@@ -566,7 +572,7 @@ public struct WorkerMachine: ~Copyable {
         }
     }
 
-    /// Takes the records that the window could not hold, when it has room for them again.
+    /// Takes the records that the window could not hold, once the window has room for them again.
     mutating func reopenWindow(_ place: Int) {
         guard gate.reasons(place).contains(.window), !partitions[place].isEnding, partitions[place].hasRoom,
             drain.phase == .running
@@ -574,13 +580,13 @@ public struct WorkerMachine: ~Copyable {
         let partition = partitions[place].partition
         let held = partitions[place].takeHeld()
         for (index, record) in held.enumerated() {
-            // The log can go back in between: then the partition has another place.
+            // The log can go back in between, and the partition then has another place.
             guard let place = partitions.place(ofPartition: partition), drain.phase == .running else {
                 act(.discard(handle: record.handle))
                 continue
             }
             guard gate.total.jobs < settings.gate.jobs else {
-                // No room for them among all jobs: the next tick tries again.
+                // All jobs together leave these records no room. The next tick retries.
                 return partitions[place].hold(held[index...])
             }
             switch take(record, place) {
@@ -603,10 +609,10 @@ public struct WorkerMachine: ~Copyable {
 
     // MARK: Time
 
-    /// When ``wake(at:)`` is to be called, in nanoseconds; nil: ticks are enough.
+    /// Time of the next ``wake(at:)``, in nanoseconds; nil: ticks are enough.
     public var wakeAt: UInt64? { drain.phase < .leaving && !drain.isAtOnce ? transactions?.wakeAt : nil }
 
-    /// The time of ``wakeAt`` has come.
+    /// Continues the transactions at the time of ``wakeAt``.
     public mutating func wake(at now: UInt64) {
         self.now = max(self.now, now)
         guard transactions != nil, drain.phase < .leaving, !drain.isAtOnce else { return }
@@ -615,7 +621,7 @@ public struct WorkerMachine: ~Copyable {
         checkDrain()
     }
 
-    /// To be called ten times a second.
+    /// Does all that depends on time. To be called ten times a second.
     public mutating func tick(at time: DeliveryTime) {
         now = max(now, time.monotonicNanoseconds)
         guard drain.phase != .leaving, drain.phase != .ended else { return }

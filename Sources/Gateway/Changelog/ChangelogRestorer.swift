@@ -5,31 +5,31 @@ import RetryStore
 import SluiceModel
 import Synchronization
 
-/// Reads partitions of the changelog into the store, on a thread of its own, before their jobs are taken.
-// Sendable: all but the loop, the store and the counters is touched on the loop's thread alone.
+/// Reads partitions of the changelog into the store, on its own thread, before their jobs are taken.
+// Sendable: only the loop's thread touches the restorer, except for the loop, the store and the counters.
 final class ChangelogRestorer: @unchecked Sendable {
-    /// What is to be restored, and from where.
+    /// A partition to restore, and the position to restore it from.
     struct Start: Sendable {
         var handle: StorePartition
-        /// Nil: from the beginning, into an empty partition.
+        /// Nil to restore from the beginning, into an empty partition.
         var position: Int64?
     }
 
     enum News: Sendable {
-        /// All of it is in the store, up to this offset.
+        /// The store has all records of the partition up to this offset.
         case restored(StorePartition, position: Int64)
-        /// The changelog has no record at the position any more: the partition has to begin anew.
+        /// The changelog no longer has a record at the position, so the partition has to begin anew.
         case outOfRange(Int32)
-        /// Kafka doesn't answer for the partition: it is to be restored again later.
+        /// Kafka doesn't answer for the partition, which is to be restored again later.
         case interrupted(Int32, KafkaError)
-        /// It is tried again by itself.
+        /// A failure that is retried by itself.
         case troubled(KafkaError, String)
-        /// Kafka or (nil) the store is of no use.
+        /// Kafka can't be used; without an error, the store can't be used.
         case failed(String, KafkaError?)
     }
 
     private let loop: EventLoop
-    /// Waits for Kafka's answers, so that partitions go on while another is asked for.
+    /// Loop that waits for Kafka's answers, so that partitions continue while another is asked for.
     private let questions: EventLoop
     private let store: RetryStore
     private let topic: String
@@ -42,11 +42,11 @@ final class ChangelogRestorer: @unchecked Sendable {
     /// A partition whose records are read.
     private final class Restoring {
         let handle: StorePartition
-        /// Records that come, of a partition that began empty.
+        /// Expected count of records, for a partition that began empty; nil otherwise.
         var expected: Int?
-        /// From the first record on, of a partition that began empty.
+        /// Filter of keys, from the first record on, for a partition that began empty; nil otherwise.
         var keys: RestoreFilter?
-        /// What waits to be handed over.
+        /// Records that wait to be handed over; nil when there are none.
         var chunk: ChangelogChunk?
 
         init(_ handle: StorePartition) { self.handle = handle }
@@ -54,7 +54,7 @@ final class ChangelogRestorer: @unchecked Sendable {
 
     private var reader: ChangelogReader?
     private var restoring: [Int32: Restoring] = [:]
-    /// With memory from their last use, as fresh memory takes a tenth of all the time.
+    /// Chunks that keep their memory from the last use, because fresh memory costs a tenth of the time.
     private var spare: [ChangelogChunk] = []
     private let batch = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1024)
     private var isStepping = false
@@ -66,12 +66,13 @@ final class ChangelogRestorer: @unchecked Sendable {
     /// Records that are still to be read.
     let remaining = Atomic<Int>(0)
 
-    /// For the ends of partitions.
+    /// Milliseconds to wait for the ends of partitions.
     private static let patienceMilliseconds: Int32 = 5_000
     private static let chunkBytes = 1 << 20
     private static let chunkRecords = 8192
     private static let mostChunks = 4
-    /// Of each partition that is read, and there are sixteen at the same time at most. Ten bits each for 3.3 million items.
+    /// Most bytes of a partition's key filter: ten bits each for 3.3 million items. At most sixteen partitions are read
+    /// at once.
     private static let mostKeyBytes = 4 << 20
 
     init(
@@ -93,7 +94,7 @@ final class ChangelogRestorer: @unchecked Sendable {
 
     deinit { batch.deallocate() }
 
-    /// Reads these partitions as well. Any thread.
+    /// Adds these partitions to the ones being restored. Any thread.
     func restore(_ starts: [Start]) {
         loop.execute { [self] in
             for start in starts { restoring[start.handle.number] = Restoring(start.handle) }
@@ -101,10 +102,10 @@ final class ChangelogRestorer: @unchecked Sendable {
         }
     }
 
-    /// Gives the changelog as many partitions as the jobs topic has, where that is allowed. Any thread.
+    /// Extends the changelog to as many partitions as the jobs topic has, where that is allowed. Any thread.
     func extendChangelog() { questions.execute(extend) }
 
-    /// Forgets partitions that were taken away. Any thread.
+    /// Forgets revoked partitions. Any thread.
     func cancel(_ partitions: [Int32]) {
         loop.execute { [self] in
             for partition in partitions { forget(partition) }
@@ -132,7 +133,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         if restoring.isEmpty { spare = [] }
     }
 
-    /// Questions' thread.
+    /// Asks Kafka for the ends of partitions. Thread of the questions only.
     private func ask(_ starts: [Start]) {
         let result: Result<[TopicPartition: Result<Watermarks, KafkaError>], KafkaError>
         do throws(KafkaError) {
@@ -149,7 +150,7 @@ final class ChangelogRestorer: @unchecked Sendable {
     private func begin(
         _ starts: [Start], _ ends: Result<[TopicPartition: Result<Watermarks, KafkaError>], KafkaError>
     ) {
-        // Partitions that were taken away meanwhile, or came again, are asked for by others.
+        // Partitions revoked meanwhile are left out. Another call asks for partitions that were assigned again.
         let starts = starts.filter { current($0.handle) != nil }
         guard !starts.isEmpty else { return }
         do throws(KafkaError) {
@@ -237,7 +238,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         switch event {
         case .complete(let progress):
             guard let handle = restoring[progress.topicPartition.partition]?.handle else { return }
-            // The last records are handed over by the same poll: after it.
+            // The same poll hands over the last records, so completion follows the poll.
             loop.execute { [self] in complete(handle, position: progress.position) }
         case .waitingForTransaction(let progress):
             if let handle = restoring[progress.topicPartition.partition]?.handle {
@@ -264,7 +265,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         }
     }
 
-    /// Nil: the partition was taken away meanwhile, and may have come again.
+    /// Returns the partition being restored; nil when it was revoked meanwhile, even if it was assigned again.
     private func current(_ handle: StorePartition) -> Restoring? {
         restoring[handle.number].flatMap { $0.handle === handle ? $0 : nil }
     }
@@ -275,7 +276,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         forget(handle.number)
     }
 
-    /// Its memory is of use to others meanwhile.
+    /// Submits a partition's chunk, because other partitions can use its memory meanwhile.
     private func submitWaiting(_ handle: StorePartition) {
         guard let waiting = current(handle), waiting.chunk != nil else { return }
         submit(waiting) {}

@@ -2,7 +2,7 @@ import DeliveryCore
 import EventLoop
 import Logging
 
-/// The log of what the machine notes.
+/// Logs the machine's notes.
 extension Intake {
     func log(_ note: WorkerNote) {
         switch note {
@@ -137,7 +137,7 @@ extension Intake {
         }
     }
 
-    /// Text for people: what failed, where, and what to do.
+    /// Returns text for people: the fault, its place, and the remedy.
     func describe(_ failure: WorkerFault) -> String {
         let error = failure.fault.map { "\($0)" } ?? ""
         switch failure.cause {

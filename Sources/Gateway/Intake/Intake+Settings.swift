@@ -9,15 +9,16 @@ extension Intake {
         var commitInterval: Duration
         var transactionInterval: Duration
         var drainDeadline: Duration
-        /// How long a revocation may wait for what is in flight.
+        /// Longest time that a revocation may wait for jobs in flight.
         var revokeDeadline: Duration
-        /// Part of the limits that one partition's jobs may take when they are held for long.
+        /// Share of the limits that one partition's jobs may take when they are held for long.
         var partitionShare: Double
-        /// Of the consumer.
+        /// The consumer's session timeout.
         var sessionTimeout: Duration
-        /// A partition that has no committed offset is read from its beginning: `auto.offset.reset` of the consumer.
+        /// Whether a partition without a committed offset is read from its beginning: `auto.offset.reset` of the
+        /// consumer.
         var readsFromBeginning: Bool
-        /// Milliseconds after which a local copy of a partition is of no use.
+        /// Milliseconds after which a local copy of a partition is useless.
         var longestAbsence: Int64
 
         var machine: WorkerMachine.Settings {

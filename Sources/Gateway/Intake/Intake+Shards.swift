@@ -1,7 +1,7 @@
 import DeliveryCore
 import EventLoop
 
-/// Orders of the machine to the shards.
+/// Passes the machine's requests to the shards.
 extension Intake {
     func askAll(_ request: ShardRequest) {
         if case .begin(let slot, let partition, let readThrough, let earlierFrom, let committed) = request {
@@ -11,7 +11,7 @@ extension Intake {
         for index in shards.indices { ask(index, request) }
     }
 
-    /// Each shard hears of a partition with its part of the store.
+    /// Begins a partition at each shard, with the partition's part of the store.
     private func begin(
         _ slot: UInt16, _ partition: Int32, readThrough: Int64, earlierFrom: Int64, committed: Int64
     ) {
@@ -20,7 +20,7 @@ extension Intake {
             return
         }
         guard let handle = handle(of: partition) else {
-            // Its records wait, because the shards never hear that it begins.
+            // The partition's records wait, because the shards are never told that it begins.
             return logger.critical(
                 "a partition begins without its part of the store: report it, and restart the worker",
                 metadata: ["partition": "\(partition)"])

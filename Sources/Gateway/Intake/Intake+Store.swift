@@ -4,7 +4,7 @@ import Logging
 import RetryStore
 import SluiceModel
 
-/// What the machine asks of the store and of the changelog.
+/// Carries out the machine's requests to the store and to the changelog.
 extension Intake {
     // MARK: Taking over
 
@@ -30,7 +30,7 @@ extension Intake {
 
     private func openCopies(_ attempts: [PartitionRestore.Attempt]) {
         let now = wallClockMilliseconds()
-        // Files of an earlier copy go with its last handle.
+        // Files of an earlier copy are removed with the copy's last handle.
         for attempt in attempts { forget(attempt.partition) }
         store?.openCopies(
             partitions: attempts.map(\.partition), reachedAfter: now - settings.longestAbsence,
@@ -59,7 +59,7 @@ extension Intake {
         }
     }
 
-    /// The restorer reports.
+    /// Handles a report of the restorer.
     func take(_ news: ChangelogRestorer.News) {
         switch news {
         case .restored(let handle, let position):
@@ -86,7 +86,8 @@ extension Intake {
 
     // MARK: Looks
 
-    /// Tells the shards which devices the store has items of. Until they know, nothing is sent of what concerns a device.
+    /// Reports to the shards the devices that the store has items of. Until the shards know, they send nothing that
+    /// concerns a device.
     func scanItems(_ slot: UInt16, _ partition: Int32) {
         guard let store, let handle = handle(of: partition) else { return }
         let shards = shards
@@ -104,7 +105,7 @@ extension Intake {
     }
 
     private func scanFailed(_ slot: UInt16, _ error: RetryStoreError) {
-        // Errors that aren't transient have been told to all.
+        // Errors that aren't transient were reported to all.
         guard error.isTransient else { return }
         loop.execute { [self] in
             logger.error(
@@ -193,7 +194,7 @@ extension Intake {
         }
     }
 
-    /// Done when the store is closed at the latest.
+    /// Writes a checkpoint, which is durable when the store is closed at the latest.
     func checkpoint(_ partition: Int32, _ offset: Int64) {
         guard let store, let handle = handle(of: partition) else { return }
         let position = ChangelogCheckpoint(offset: offset, reachedMilliseconds: wallClockMilliseconds())
@@ -205,7 +206,7 @@ extension Intake {
         }
     }
 
-    /// Has the store drop copies that no partition will be restored from.
+    /// Drops the store's copies that no partition will be restored from.
     func dropCopies(except kept: Set<Int32>) {
         guard let store else { return }
         forgetAll(except: kept)
@@ -250,11 +251,11 @@ extension DueEntry {
 
 /// Limits of copies of partitions.
 enum RestoreLimits {
-    /// Milliseconds for which tombstones are surely kept: a copy that is older is restored anew. Well below what the
-    /// changelog topic must keep (``KafkaSetup``).
+    /// Milliseconds for which tombstones are surely kept; an older copy is restored anew. Well below the time that the
+    /// changelog topic must keep tombstones (``KafkaSetup``).
     static let longestAbsence: Int64 = 1_800_000
-    /// Milliseconds by which the clock may have gone back since a copy was left.
+    /// Milliseconds by which the clock may have been set back since a copy was left.
     static let clockTolerance: Int64 = 60_000
-    /// Most partitions to drop at once, as the store's thread does nothing else meanwhile.
+    /// Most partitions dropped at once, because the store's thread does nothing else meanwhile.
     static let mostDroppedAtOnce = 8
 }

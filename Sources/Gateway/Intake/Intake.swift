@@ -5,20 +5,20 @@ import Logging
 import RetryStore
 import SluiceModel
 
-/// The shell of a worker's Kafka side: it tells ``WorkerMachine`` what happens in Kafka, in the shards and in the store, and
-/// carries out what the machine says. It decides nothing.
-// Sendable: after `start()` everything is touched on the loop's thread alone; `loop`, the shards and the producer
-// are made for several threads.
+/// The shell of a worker's Kafka side. Reports events of Kafka, the shards and the store to ``WorkerMachine``, and
+/// carries out the machine's actions. Makes no decisions.
+// Sendable: after `start()`, only the loop's thread touches the intake. `loop`, the shards and the producer are made
+// for several threads.
 final class Intake: TimerHandler, @unchecked Sendable {
     let loop: EventLoop
     let settings: Settings
     let logger: Logger
     let shards: [Shard]
     let permit: SendPermit
-    /// Nil: what waits for long waits in memory.
+    /// Nil without a store: items that wait for long then wait in memory.
     let store: RetryStore?
     let deadLettersTopic: String
-    /// Read by threads that must not wait for this loop.
+    /// Moment of the stop request. Threads that must not wait for this loop read it.
     let stopNote = StopNote()
     private(set) var machine: WorkerMachine
 
@@ -28,7 +28,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private let transactional: TransactionalProducer?
     /// Nil without a changelog.
     let restorer: ChangelogRestorer?
-    /// Asks Kafka what may take time.
+    /// Loop for requests to Kafka that may take time.
     private let questions: EventLoop
     let jobsTopic: String
     let bytesInFlight: InFlightBytes
@@ -39,33 +39,33 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     /// Commits under way, by librdkafka's reference.
     private var tickets: [UInt64: UInt64] = [:]
-    /// Parts of the store, by partition: of assigned ones, and of those on their way here.
+    /// Parts of the store by partition: of assigned partitions, and of partitions still being taken over.
     private var handles: [Int32: StorePartition] = [:]
-    /// Markers that were found when a partition was taken over.
+    /// Markers found when a partition was taken over.
     private var markers: [Int32: [RelocationMarker]] = [:]
-    /// By slot.
+    /// Committed offsets by slot.
     private var committedOffsets: [UInt16: CommittedOffset] = [:]
     /// Attempts whose partitions the restorer reads.
     private var restores: [Int32: PartitionRestore.Attempt] = [:]
-    /// By partition: where the copy begins; nil inside: at the changelog's beginning.
+    /// Beginnings of the copies, by partition; an inner nil stands for the changelog's beginning.
     private var copyPositions: [Int32: Int64] = [:]
     /// The store's last failure; nil while the store works.
     private(set) var storeFailure: RetryStoreError?
     private var isPolling = false
     private var isActing = false
     private var wakeTimer: TimerID?
-    /// Nanoseconds; nil: the timer isn't armed.
+    /// Time of the armed timer, in nanoseconds; nil when the timer isn't armed.
     private var wakesAt: UInt64?
     private var recordsWakeup: Wakeup!
     private var reportsWakeup: Wakeup!
     private let batch: UnsafeMutableBufferPointer<ConsumedRecord>
     private var touched: [Bool]
 
-    /// Records of one poll; the loop sees to other work in between.
+    /// Most records of one poll. The loop does other work between polls.
     private static let batchSize = 512
     private static let tick: Duration = .milliseconds(100)
 
-    /// What an intake is made from.
+    /// Parameters of an intake.
     struct Parts {
         var consumerProperties: KafkaProperties
         var jobsTopic: String
@@ -80,7 +80,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         var restorer: ChangelogRestorer?
         var loop: EventLoop
         var logger: Logger
-        /// Workers that have failed in this process before.
+        /// Count of workers that failed in this process before.
         var restarts: Int
     }
 
@@ -121,7 +121,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         batch.deallocate()
     }
 
-    /// Lets the consumer be made before its events have somewhere to go.
+    /// Relay that lets the consumer be made before the receiver of its events.
     private final class EventRelay {
         var target: ((KafkaConsumerEvent) -> Void)?
     }
@@ -144,7 +144,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
     }
 
-    /// Lets go of the store's handles. The loop has ended.
+    /// Drops the store's handles. The loop has ended.
     func forgetStores() {
         handles = [:]
         committedOffsets = [:]
@@ -155,13 +155,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     // MARK: Orders from outside
 
-    /// Stops in an orderly way. On the loop's thread.
+    /// Begins an orderly stop. Loop's thread only.
     func stop() {
         machine.stop(at: time)
         act()
     }
 
-    /// The worker can't go on. On the loop's thread.
+    /// Reports a fault with which the worker can't continue. Loop's thread only.
     func fail(_ cause: WorkerFault.Cause, _ error: KafkaError? = nil) {
         machine.fail(cause, error.map { KafkaFault($0) }, at: time)
         act()
@@ -188,7 +188,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         if count == room { recordsWakeup.signal() }
     }
 
-    /// Serves the consumer's events alone; what records come are left to the next worker.
+    /// Serves the consumer's events alone. Records that arrive are left to the next worker.
     private func serveEvents() {
         guard machine.phase < .leaving else { return }
         isPolling = true
@@ -215,7 +215,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             handle: UInt(bitPattern: record.rawPointer), at: loop.now.nanoseconds)
         switch fate {
         case .hand(let slot, let isReplay):
-            // Orders for the shards that belong before the record.
+            // Requests to the shards that must precede the record.
             act()
             hand(record, device, shard: shard, slot: slot, bytes: bytes, isReplay: isReplay)
         case .held: break
@@ -223,7 +223,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
     }
 
-    /// Records without a key are spread by their partition.
+    /// Returns the shard of a device. Records without a key are spread by their partition.
     private func shard(of device: DeviceKey?, _ partition: Int32) -> Int {
         device.map { shardIndex(of: $0, shards: shards.count) }
             ?? Int(UInt32(bitPattern: partition)) % shards.count
@@ -293,7 +293,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             let result = producer.produce(
                 topic, key: report.key, value: omitsValue ? nil : report.value, headers: headers,
                 opaque: report.opaque)
-            // Otherwise the record's offset stays uncommitted, so a fresh start brings it again.
+            // Otherwise the record's offset stays uncommitted, so a fresh start reads the record again.
             switch result {
             case .queued: return
             case .failed(let error): fail(.producer, error)
@@ -314,7 +314,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
         guard machine.phase < .leaving else { return }
         loop.schedule(after: Self.tick, handler: self)
-        // Shards free bytes without a word; and a report may have been missed by nobody's fault.
+        // The timer polls too, because shards free bytes without a signal, and a report's signal may be missed.
         pollReports()
         machine.tick(
             at: DeliveryTime(wallMilliseconds: wallClockMilliseconds(), monotonicNanoseconds: time))
@@ -330,7 +330,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     // MARK: Shards
 
-    /// A shard reports. Any thread.
+    /// Passes a shard's report to the machine. Any thread.
     func report(_ shard: Int, _ report: ShardReport) {
         loop.execute { [self] in
             machine.shard(shard, report, at: time)
@@ -371,9 +371,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     // MARK: Actions
 
-    /// Carries out all that the machine says. After every call to the machine.
+    /// Carries out all actions of the machine. Called after every call to the machine.
     private func act() {
-        // What an action brings about is appended, and carried out by the loop that runs.
+        // Actions that follow from an action are appended, and the running loop carries them out.
         guard !isActing else { return }
         isActing = true
         while let action = machine.nextAction() { perform(action) }
@@ -403,7 +403,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             }
         case .commit(let set, let ticket): commit(set, ticket)
         case .close(let timeout):
-            // Not within a poll, whose queue goes with the client.
+            // Closes outside of a poll, because the poll's queue is destroyed with the client.
             loop.execute { [self] in
                 close(timeout)
                 act()
@@ -515,7 +515,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
     }
 
-    /// Leaves the group, within the time given at most. Blocks.
+    /// Leaves the group within the given time. Blocks.
     private func close(_ timeoutMilliseconds: Int32) {
         stopNote.note(at: .read())
         if !consumer.close(timeoutMilliseconds: timeoutMilliseconds) {
@@ -531,7 +531,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     // MARK: Parts of the store
 
-    /// Tells the machine of something, and carries out what follows.
+    /// Reports a fact to the machine, and carries out the actions that follow.
     func tell(_ fact: (inout WorkerMachine, UInt64) -> Void) {
         fact(&machine, time)
         act()
@@ -539,7 +539,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     func handle(of partition: Int32) -> StorePartition? { handles[partition] }
 
-    /// Keeps why the store failed, or (nil) that the store works, and reports either to the machine.
+    /// Keeps the store's failure and reports it to the machine; nil reports that the store works.
     func storeWorks(_ error: RetryStoreError?) {
         storeFailure = error
         if let error, !error.isTransient { fail(.other("\(error)")) }
@@ -589,7 +589,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
         restorer?.cancel(partitions)
     }
 
-    /// The attempt that the restorer's report is of; nil: the partition was taken away meanwhile, and may have come again.
+    /// Returns the attempt that the restorer's report is of. Returns nil when the partition was revoked meanwhile, even
+    /// if it was assigned again.
     func restoreEnded(_ partition: Int32, _ handle: StorePartition? = nil) -> PartitionRestore.Attempt? {
         if let handle, handles[partition] !== handle { return nil }
         return restores.removeValue(forKey: partition)

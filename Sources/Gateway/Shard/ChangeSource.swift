@@ -1,11 +1,11 @@
 import DeliveryCore
 
-/// Who produced a record of the changelog, and between which barriers: rides in the producer's opaque word.
+/// Source of a changelog record: its shard, and the epoch between two barriers. The producer's opaque word carries it.
 struct ChangeSource: Hashable, Sendable {
     var shard: UInt16
     var epoch: UInt32
 
-    /// Stands where an outcome's word has the slot of its partition: no partition has this one.
+    /// Value in place of the partition slot of an outcome's word. No partition has this slot.
     static let slot = UInt16.max
     private static let mark = UInt(slot) << 48
 

@@ -6,7 +6,7 @@ import Logging
 import SluiceModel
 import StreamScheduling
 
-/// What one credential needs on one shard: its pool, its header encoder, its provider token.
+/// A credential on one shard: its pool, its header encoder, its provider token.
 final class CredentialPool {
     let index: UInt16
     let name: String
@@ -16,7 +16,7 @@ final class CredentialPool {
     private(set) var tokenGeneration: UInt64 = 0
     /// Answers other than 200 by ``Reason/rawValue``.
     private(set) var reasons = [Int](repeating: 0, count: Reason.allCases.count)
-    /// Since when its pool has had no connection; nil: it has one.
+    /// Time since which the pool has had no connection; nil while it has one.
     private(set) var downSince: MonotonicTime?
     private var tokenFailureLogged = false
     private var lastClockWarning: MonotonicTime?
@@ -39,7 +39,7 @@ final class CredentialPool {
             notifications: notifications, loop: loop, delegate: delegate)
     }
 
-    /// Takes a new provider token over when there is one. False while there is none to send with.
+    /// Replaces the provider token when there is a new one. Returns false while there is no token to send with.
     func refreshToken(logger: Logger) -> Bool {
         guard let tokens else { return true }
         do throws(SigningKeyError) {
@@ -59,8 +59,8 @@ final class CredentialPool {
         return tokenGeneration != 0
     }
 
-    /// ExpiredProviderToken to a request with the token of `generation`: the source decides whether there may be a
-    /// new one. Every request may be answered so: said once a minute.
+    /// Handles ExpiredProviderToken for a request with the token of `generation`. The source decides whether there may
+    /// be a new token. Logs at most once a minute, because every request may get this answer.
     func tokenExpired(generation: UInt64, now: MonotonicTime, logger: Logger) {
         guard let tokens, case .tooYoung(let seconds) = tokens.expired(generation: generation, at: .now())
         else { return }
@@ -84,7 +84,7 @@ final class CredentialPool {
     }
 }
 
-/// A lane as it is made on each shard; shared by them.
+/// A lane's plan, shared by all shards.
 struct CredentialPoolPlan: Sendable {
     var name: String
     var authority: String

@@ -3,31 +3,31 @@ import Kafka
 import RetryStore
 import SluiceModel
 
-/// One push between Kafka and its outcome, in a shard's table, under its slot of the delivery machine. Its slices point
+/// A push between Kafka and its outcome, in a shard's table, under its slot of the delivery machine. Its slices point
 /// into the record, which lives in librdkafka's memory, or into memory of its own.
 struct Job {
     var push: PushJob
-    /// nil once the job has memory of its own.
+    /// Nil once the job has memory of its own.
     var record: ConsumedRecord?
     var topic: PushRequestEncoder.Topic
     var polledMilliseconds: Int64
-    /// Of the provider token it was last sent with.
+    /// Generation of the provider token that the job was last sent with.
     var tokenGeneration: UInt64 = 0
-    /// A new device token that it takes over when it is tried again.
+    /// A new device token, which the job gets at its next attempt; nil when there is none.
     var notedToken: UnsafeMutableRawBufferPointer?
     var partition: Int32
     var offset: Int64
-    /// What it counts for among the bytes that the worker holds.
+    /// Bytes that the job counts for among the bytes the worker holds.
     var heldBytes: Int
     var lane: UInt16
     var app: UInt16
-    /// APNs' last answer, other than 200; 0 without one.
+    /// APNs' last answer other than 200; 0 when there is none.
     var lastStatus: UInt16 = 0
     var lastReason = Reason.absent
-    /// Under which device token the changelog has it, where that isn't the job's present one.
+    /// Device token of the job's changelog key, where it differs from the job's present token; nil otherwise.
     var storedToken: [UInt8]?
 
-    /// Its key in the changelog.
+    /// Writes the job's key in the changelog.
     func writeChangelogKey(to writer: inout ByteWriter) {
         writer.removeAll()
         guard let storedToken else {
@@ -38,15 +38,16 @@ struct Job {
         }
     }
 
-    /// Frees what it holds.
+    /// Frees the job's memory and its record.
     func release() {
         push.release()
         record?.destroy()
         notedToken?.deallocate()
     }
 
-    /// Copies the bytes into memory of the job's own and lets the record go, with another device token if one is given:
-    /// a record that waits for long keeps all of its fetch in memory. Returns how many bytes less it holds.
+    /// Copies the bytes into memory of the job's own and destroys the record. A given token replaces the job's device
+    /// token. The copy is needed because a record that waits for long keeps its whole fetch in memory. Returns the
+    /// bytes by which the job's share shrinks.
     mutating func moveToOwnMemory(deviceToken newToken: UnsafeRawBufferPointer? = nil) -> Int {
         let token = newToken ?? push.deviceToken
         let count =
@@ -74,10 +75,10 @@ struct Job {
         return before - heldBytes
     }
 
-    /// With a round sum for what a job takes beside its bytes.
+    /// Returns a job's bytes plus a round sum for its bookkeeping.
     static func heldBytes(of count: Int) -> Int { count + 256 }
 
-    /// Remembers the token that its device has from now on.
+    /// Keeps the token that the job's device has from now on.
     mutating func note(_ token: UnsafeRawBufferPointer) {
         notedToken?.deallocate()
         let copy = UnsafeMutableRawBufferPointer.allocate(byteCount: token.count, alignment: 1)
@@ -86,7 +87,7 @@ struct Job {
     }
 }
 
-/// Preallocated jobs by slot. Whose slot is whose is the delivery machine's business.
+/// Preallocated jobs by slot. The delivery machine assigns the slots.
 struct JobTable: ~Copyable {
     let capacity: Int
     private let jobs: UnsafeMutablePointer<Job>
@@ -105,7 +106,7 @@ struct JobTable: ~Copyable {
         isTaken.deallocate()
     }
 
-    /// The job of a slot that is taken. Valid until it is taken out.
+    /// The job of a taken slot. Valid until the job is removed.
     subscript(slot: UInt32) -> UnsafeMutablePointer<Job> { jobs + Int(slot) }
 
     func holds(_ slot: UInt32) -> Bool { isTaken[Int(slot)] }
@@ -116,7 +117,7 @@ struct JobTable: ~Copyable {
         (jobs + Int(slot)).initialize(to: job)
     }
 
-    /// Takes the job out; it is the caller's to release.
+    /// Removes the job. The caller must release it.
     func remove(_ slot: UInt32) -> Job {
         precondition(isTaken[Int(slot)], "slot \(slot) has no job")
         isTaken[Int(slot)] = false

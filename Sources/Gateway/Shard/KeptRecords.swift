@@ -2,19 +2,19 @@ import DeliveryCore
 import EventLoop
 import SluiceModel
 
-/// Bytes of the records that wait to be produced, or would be produced again after an abort: by their handles, which follow
-/// one another. They leave from the front. Kept in memory that is used again and again.
+/// Bytes of records that wait to be produced, or would be produced again after an abort. Consecutive handles identify
+/// the records, which leave from the front. Their memory is reused.
 struct KeptRecords: ~Copyable {
     struct Entry: BitwiseCopyable {
-        /// Among all bytes that were ever kept.
+        /// Position among all bytes ever kept.
         fileprivate var start: UInt64 = 0
-        /// Bytes of the key; negative: it has none.
+        /// Bytes of the key; negative without a key.
         fileprivate var keyCount: Int32 = -1
-        /// Bytes of the value; negative: it has none.
+        /// Bytes of the value; negative without a value.
         fileprivate var valueCount: Int32 = -1
-        /// Bytes of the headers, each with the lengths of its name and value before it.
+        /// Bytes of the headers. The lengths of its name and value precede each header.
         fileprivate var headersCount: Int32 = 0
-        /// Of the topic; -1 leaves the choice to the partitioner.
+        /// Partition of the topic; -1 leaves the choice to the partitioner.
         var partition: Int32 = -1
         var opaque: UInt = 0
         var kind = ProduceOrder.Kind.outcome
@@ -32,7 +32,7 @@ struct KeptRecords: ~Copyable {
     private var mostBytes = 0
 
     private static let usualBytes = 1 << 16
-    /// Storage beyond this is let go of when it is empty.
+    /// Bytes in use above which the storage is freed once it is empty.
     private static let mostBytesKept = 64 << 20
 
     init() { entries = .allocate(capacity: capacity) }
@@ -47,7 +47,7 @@ struct KeptRecords: ~Copyable {
         value: UnsafeRawBufferPointer?, headers: UnsafeRawBufferPointer? = nil, opaque: UInt
     ) {
         if count == 0 { front = handle }
-        // What was produced without being kept has an entry without bytes.
+        // A record produced without being kept has an entry without bytes.
         while front &+ UInt32(truncatingIfNeeded: count) != handle {
             append(Entry(start: bytes.endPosition))
         }
@@ -78,7 +78,7 @@ struct KeptRecords: ~Copyable {
         count += 1
     }
 
-    /// Lets go of all records before this handle.
+    /// Drops all records before this handle.
     mutating func forget(before handle: UInt32) {
         let distance = Int(Int32(bitPattern: handle &- front))
         guard distance > 0, count > 0 else { return }
@@ -94,7 +94,7 @@ struct KeptRecords: ~Copyable {
         mostBytes = 0
     }
 
-    /// Nil: nothing is kept under this handle.
+    /// Nil when nothing is kept under this handle.
     subscript(handle: UInt32) -> Entry? {
         let index = handle &- front
         return index < UInt32(count) ? entries[(head + Int(index)) & (capacity - 1)] : nil

@@ -1,13 +1,13 @@
 import DeliveryCore
 import Kafka
 
-/// Which record an outcome is for, packed into the producer's opaque word: the delivery report brings it back.
+/// The record of an outcome, packed into the producer's opaque word, which the delivery report returns.
 struct OutcomeSource {
     var partitionSlot: UInt16
     var offset: Int64
-    /// The store has the item, or is about to: it is to be removed there.
+    /// Whether the store has the item, or is about to have it. The item must then be removed there.
     var isStored = false
-    /// The offset is complete already, as the store has the item.
+    /// Whether the offset is complete already, because the store has the item.
     var isOffsetDone = false
 
     /// Offsets that fit beside the slot and the two bits.

@@ -3,7 +3,7 @@ import HTTP2
 import SluiceModel
 import StreamScheduling
 
-/// What an operator wants to know of one pool: of one credential on one shard.
+/// State of one pool for operators: one credential on one shard.
 public struct PoolReport: Sendable {
     /// Latencies of one class, from the queue to the answer, since the start. Milliseconds.
     public struct Latency: Sendable {
@@ -22,13 +22,13 @@ public struct PoolReport: Sendable {
         }
     }
 
-    /// One app's part in the pool.
+    /// An app's share of the pool.
     public struct App: Sendable {
         public var name: String
         public var inFlight: Int
-        /// Waiting, by class.
+        /// Waiting pushes by class.
         public var depths: [(priority: Priority, depth: Int)]
-        /// Of the one that waits longest, in milliseconds; nil when none waits.
+        /// Age of the push that waits longest, in milliseconds; nil when none waits.
         public var oldestAge: Double?
 
         public var waiting: Int { depths.reduce(0) { $0 + $1.depth } }

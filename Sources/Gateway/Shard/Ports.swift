@@ -3,7 +3,7 @@ import Kafka
 import SluiceModel
 import Synchronization
 
-/// Way of shards, producers and the changelog's reader to the intake, which is made after them. Any thread.
+/// Path from shards, producers and the changelog's reader to the intake, which is made after them. Any thread.
 final class IntakePort: Sendable {
     private struct Weak {
         weak var intake: Intake?
@@ -28,7 +28,7 @@ final class IntakePort: Sendable {
     private var intake: Intake? { target.withLock { $0.intake } }
 }
 
-/// Way of a shard to the others of its worker, by their indices. Any thread.
+/// Path from a shard to the worker's other shards, by their indices. Any thread.
 final class ShardPeers: Sendable {
     private struct Weak {
         weak var shard: Shard?
@@ -44,7 +44,7 @@ final class ShardPeers: Sendable {
         shard.loop.execute { shard.importItem(migration) }
     }
 
-    /// Departures of the device may be taken over by this shard.
+    /// Lets the shard take over departures of the device.
     func released(_ device: DeviceKey, at index: Int) {
         guard let shard = shard(index) else { return }
         shard.loop.execute { shard.goOn(device) }

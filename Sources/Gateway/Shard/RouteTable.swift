@@ -2,19 +2,19 @@ import APNS
 import DeliveryCore
 import SluiceModel
 
-/// Which app a bundle identifier belongs to, by its number in the configuration, and which lane carries it.
+/// The app of a bundle identifier, by its number in the configuration, and the lane that carries the app.
 struct AppRoute: Sendable, Hashable {
     var lane: UInt16
     var app: UInt16
 }
 
-/// Finds the lane of a job's topic without turning the topic into a `String`: topics that were seen are kept in
-/// an open hash table of their bytes.
+/// Finds the lane of a job's topic without converting the topic to a `String`. Topics seen before are kept in an open
+/// hash table of their bytes.
 struct RouteTable: ~Copyable {
     struct Route {
         var lane: UInt16
         var app: UInt16
-        /// Of the topic, in the order in which topics were seen.
+        /// The topic's number, in the order in which topics were first seen.
         var number: UInt16
         var topic: PushRequestEncoder.Topic
     }
@@ -32,7 +32,7 @@ struct RouteTable: ~Copyable {
 
     init(apps: [String: AppRoute]) {
         self.apps = apps
-        // Each bundle has at most as many topics as there are suffixes; half full at the most.
+        // Each bundle has at most as many topics as there are suffixes. The table is at most half full.
         var size = 64
         while size < 2 * apps.count * PushType.allCases.count { size *= 2 }
         entries = Array(repeating: nil, count: size)
@@ -42,7 +42,7 @@ struct RouteTable: ~Copyable {
         for case let entry? in entries { entry.name.deallocate() }
     }
 
-    /// The route of a valid job, or nil when no app has its topic.
+    /// Returns the route of a valid job, or nil when no app has the job's topic.
     mutating func route(
         of push: borrowing PushJob, makeTopic: (UInt16, UnsafeRawBufferPointer) -> PushRequestEncoder.Topic
     ) -> Route? {
@@ -59,12 +59,12 @@ struct RouteTable: ~Copyable {
         return route
     }
 
-    /// The number of a topic that a push has had; nil for any other.
+    /// Returns the number of a topic that a push has named; nil for any other topic.
     func number(of topic: UnsafeRawBufferPointer) -> UInt16? {
         entries[place(of: topic, fnv1a(topic))]?.route.number
     }
 
-    /// The topic with this number, for people.
+    /// Returns the name of the topic with this number, for people.
     func name(of number: UInt16) -> String {
         for case let entry? in entries where entry.route.number == number {
             return String(decoding: entry.name, as: UTF8.self)
@@ -72,7 +72,7 @@ struct RouteTable: ~Copyable {
         return "unknown"
     }
 
-    /// Where the topic is, or would be.
+    /// Returns the index where the topic is, or would be.
     private func place(of topic: UnsafeRawBufferPointer, _ hash: UInt64) -> Int {
         var index = Int(truncatingIfNeeded: hash) & (entries.count - 1)
         while let entry = entries[index], entry.hash != hash || !entry.name.elementsEqual(topic) {
@@ -96,5 +96,5 @@ func fnv1a(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
     return hash
 }
 
-/// Which shard owns a device.
+/// Returns the index of the shard that owns a device.
 func shardIndex(of device: DeviceKey, shards: Int) -> Int { shardIndex(ofHash: device.low, shards: shards) }

@@ -7,9 +7,9 @@ import Logging
 import SluiceModel
 import Synchronization
 
-/// Event that the machine's actions follow from.
+/// Event from which the machine's actions follow.
 struct ActionContext {
-    /// APNs' answer, and to which slot.
+    /// APNs' answer, and the slot that it answers.
     var verdict: ResponseVerdict?
     var answered = DeliveryMachine.noSlot
     /// The new token of a device event.
@@ -26,7 +26,7 @@ extension Shard {
         DeliveryTime(wallMilliseconds: wallMilliseconds, monotonicNanoseconds: loop.now.nanoseconds)
     }
 
-    /// Does all that the machine has to say. After every call to it.
+    /// Carries out all pending actions of the machine. Called after every call to the machine.
     func act(_ context: ActionContext = .none) {
         let now = now
         while let action = machine.nextAction(at: now) {
@@ -63,7 +63,7 @@ extension Shard {
         }
     }
 
-    /// Hash of a topic's name, as the store has it.
+    /// Returns the hash of a topic's name, as the store has it.
     private func hash(of topic: UInt16) -> UInt32 {
         var name = routes.name(of: topic)
         return name.withUTF8 { StoredPush.topicHash(UnsafeRawBufferPointer($0)) }
@@ -77,7 +77,7 @@ extension Shard {
         precondition(isQueued, "slot \(slot) can't be queued")
     }
 
-    /// A successor took the job's place in the queue.
+    /// Requeues a slot whose job was replaced by a successor in the queue.
     private func requeue(_ slot: UInt32) {
         let job = jobs[slot]
         let isReplaced = lanes[Int(job.pointee.lane)].pool.scheduler.replaced(
@@ -122,7 +122,7 @@ extension Shard {
         free(jobs.remove(slot))
     }
 
-    /// What APNs had to say.
+    /// Adds APNs' answer to an outcome: the given verdict, or the job's last answer.
     private func explain(
         _ outcome: inout Outcome, _ job: UnsafeMutablePointer<Job>, _ verdict: ResponseVerdict?
     ) {
@@ -135,7 +135,7 @@ extension Shard {
             outcome.deleteToken = true
         } else if job.pointee.lastStatus > 0 {
             outcome.status = job.pointee.lastStatus
-            // The text of an unknown one isn't kept.
+            // The text of an unknown reason isn't kept.
             if job.pointee.lastReason != .unknown { outcome.reason = job.pointee.lastReason }
         }
     }
@@ -162,7 +162,7 @@ extension Shard {
 
     // MARK: Warnings
 
-    /// A credential or topic that APNs refuses is for a person to mend.
+    /// Logs a credential or topic that APNs refuses, because a person has to mend it.
     private func warn(of verdict: ResponseVerdict?, _ slot: UInt32, _ fault: TopicFault) {
         guard let verdict, jobs.holds(slot) else { return }
         let job = jobs[slot]
@@ -179,7 +179,7 @@ extension Shard {
                 "APNs refuses the credential or topic: the topic's pushes wait; one of them tries now and then",
                 metadata: metadata)
         case .tokens:
-            // Some good tokens among many wrong ones make the topic go on and stop again.
+            // A few good tokens among many wrong ones make the topic resume and stop again.
             if let last = lastTokenAlert, loop.now.nanoseconds(since: last) < 60_000_000_000 { return }
             lastTokenAlert = loop.now
             metadata["action"] =

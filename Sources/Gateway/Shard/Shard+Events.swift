@@ -8,7 +8,7 @@ struct WaitingEvents {
     enum Event {
         case record(IncomingRecord)
         case migration(Migration)
-        /// A token change whose outcome waits for items in flight; the number of items that it concerns.
+        /// A token change whose outcome waits for items in flight, and the number of items concerned.
         case change(IncomingRecord, count: UInt32?)
     }
 
@@ -26,15 +26,15 @@ struct WaitingEvents {
         if case .migration(let migration)? = take(handle) { migration } else { nil }
     }
 
-    /// A departure that waits under a handle; nil: something else does.
+    /// Returns the departure that waits under a handle; nil when no departure waits there.
     func migration(_ handle: UInt32) -> Migration? {
         if case .migration(let migration)? = events[handle] { migration } else { nil }
     }
 }
 
-/// Goes on with what has waited.
+/// Resumes events that have waited.
 extension Shard {
-    /// Deals with all events that may go on.
+    /// Handles all events that may proceed.
     func follow() {
         guard !isFollowing else { return }
         isFollowing = true
@@ -63,12 +63,12 @@ extension Shard {
         }
     }
 
-    /// An event that has waited is of a partition that goes away.
+    /// Drops a waiting event because its partition ends.
     func letGo(_ handle: UInt32) {
         counters.abandoned += 1
         switch waiting.take(handle) {
         case .record(let incoming)?, .change(let incoming, _)?:
-            // Also one that is read once more: the intake counts it.
+            // Replayed records are reported as well, because the intake counts them.
             machine.letGo(record: incoming.place)
             free(incoming.record)
         case .migration(let migration)?:
@@ -78,7 +78,7 @@ extension Shard {
         }
     }
 
-    /// A token change is given back to Kafka.
+    /// Gives a token change back to Kafka.
     func giveBackChange(_ handle: UInt32) {
         guard case .change(let incoming, _)? = waiting.take(handle) else { return }
         counters.abandoned += 1
@@ -86,8 +86,8 @@ extension Shard {
         free(incoming.record)
     }
 
-    /// Gives the outcomes of token changes that nothing holds up any more. When all of the turn is done: decoding doesn't
-    /// come in the way of what is being decoded.
+    /// Writes the outcomes of token changes that nothing holds up any more. Runs at the end of a turn, so that decoding
+    /// doesn't disturb a record being decoded.
     func finishChanges() {
         for handle in machine.takeChangesDone() {
             guard case .change(let incoming, let count)? = waiting.take(handle) else { continue }
@@ -105,7 +105,7 @@ extension Shard {
         }
     }
 
-    /// Ends a push whose device has more items than there is room for.
+    /// Ends a push whose device has no room for more items.
     private func refuse(_ incoming: IncomingRecord) {
         guard
             case .push(let push)? = try? decoder.decode(

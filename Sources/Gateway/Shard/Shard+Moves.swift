@@ -5,18 +5,18 @@ import SluiceModel
 import Synchronization
 
 /// An item on its way to the shard of its device's new token.
-// Sendable: its job has memory of its own, and is handed over with it; the sender keeps nothing.
+// Sendable: the job has memory of its own, which moves with the job. The sender keeps nothing.
 struct Migration: @unchecked Sendable {
     var job: Job
     var item: ItemMigration
-    /// Nil: it may be taken over at once.
+    /// Nil when the item may be taken over at once.
     var release: MigrationRelease?
 
     var isReleased: Bool { release?.isReleased ?? true }
 }
 
-/// Says when a departure may be taken over: the changelog must not get what its new shard says of it before what the old
-/// one has said.
+/// Permits the takeover of a departure. The changelog must not get the new shard's records of an item before the old
+/// shard's.
 final class MigrationRelease: Sendable {
     private let value = Atomic<Bool>(false)
 
@@ -26,7 +26,7 @@ final class MigrationRelease: Sendable {
 
 /// Items whose devices get new tokens.
 extension Shard {
-    /// - Parameter isStored: the store has the push, under its old token.
+    /// - Parameter isStored: the store has the push under its old token.
     func readdress(_ slot: UInt32, isStored: Bool, _ context: ActionContext) {
         let job = jobs[slot]
         let noted = job.pointee.notedToken
@@ -59,10 +59,10 @@ extension Shard {
         askForTurnEnd()
     }
 
-    /// An item comes whose device has a token of this shard now.
+    /// Imports an item whose device's new token belongs to this shard.
     func importItem(_ migration: Migration) {
         wallMilliseconds = wallClockMilliseconds()
-        // Older records first, of which the push could be the newer.
+        // Older records first, because the push could be newer than they are.
         takeAllRecords()
         switch machine.arrives(migration.item, isReleased: migration.isReleased) {
         case .deferred(let handle): waiting.keep(.migration(migration), under: handle)
@@ -74,7 +74,7 @@ extension Shard {
         askForTurnEnd()
     }
 
-    /// Departures of this device may be taken over.
+    /// Takes over departures of this device that were released.
     func goOn(_ device: DeviceKey) {
         wallMilliseconds = wallClockMilliseconds()
         for handle in machine.unreleased(of: device)
@@ -83,7 +83,7 @@ extension Shard {
         askForTurnEnd()
     }
 
-    /// Takes an item over when all of its device is in memory.
+    /// Takes an item over. All items of its device are in memory.
     func takeOver(_ migration: Migration) {
         var migration = migration
         guard
@@ -111,15 +111,15 @@ extension Shard {
         askForTurnEnd()
     }
 
-    /// Frees an item that can't be taken over. The store has it under its new token and brings it when it is due, or Kafka
-    /// has it after a restart.
+    /// Frees an item that can't be taken over. The store has the item under its new token and returns it when it is
+    /// due, or Kafka has it after a restart.
     func leaveOut(_ job: consuming Job) {
         counters.abandoned += 1
         free(job)
         act()
     }
 
-    /// Items that came to a device by a token change go on to the device's own later token.
+    /// Moves items that reached a device by a token change on to the device's own later token.
     func moveOn(_ device: DeviceKey, after occurredMilliseconds: Int64) {
         guard let storage,
             let number = machine.moveOn(device, after: occurredMilliseconds, at: now)

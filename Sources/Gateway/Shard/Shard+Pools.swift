@@ -3,7 +3,7 @@ import HTTP2
 import Logging
 import SluiceModel
 
-/// What the pools tell, in the log.
+/// Logs the pools' events.
 extension Shard {
     func poolHasCapacity(_ pool: ConnectionPool) {
         askForTurnEnd()
@@ -29,7 +29,7 @@ extension Shard {
             logger.log(
                 level: expected ? .info : .warning, "connection closed",
                 metadata: ["credential": "\(name)", "connection": "\(connection)", "reason": "\(reason)"])
-            // The other connections of the pool have met the same.
+            // The pool's other connections have met the same refusal.
             if case .tls(let error) = reason, error.kind == .certificateRefused, !expected,
                 pool.stopReason == nil
             {
@@ -57,7 +57,7 @@ extension Shard {
         }
     }
 
-    /// A GOAWAY came. What it says of a topic is seen from the requests that it ends: ``topicRefused(in:)``.
+    /// Handles a GOAWAY. A refused topic is recognized by the requests that the GOAWAY ends: ``topicRefused(in:)``.
     private func connectionEnds(
         _ connection: UInt32, _ code: HTTP2ErrorCode, _ reason: GoAwayReason, _ pool: ConnectionPool
     ) {
@@ -79,8 +79,9 @@ extension Shard {
         }
     }
 
-    /// The verdict of a GOAWAY among the events that blames a topic, if all requests that it ends unprocessed are of one
-    /// topic. Of several, it doesn't say which is meant: their own answers will.
+    /// Returns the verdict of a GOAWAY that blames a topic, if all requests that it ends unprocessed have one topic.
+    /// Returns nil for several topics, because the GOAWAY doesn't name the topic. The requests' own answers will show
+    /// it.
     func topicRefused(in events: UnsafeBufferPointer<ClientEvent>) -> ResponseVerdict? {
         var verdict: ResponseVerdict?
         var topic: UInt16?

@@ -4,7 +4,7 @@ import HTTP2
 import Kafka
 import SluiceModel
 
-/// Records on their way in: decoded, checked, and handed to the machine.
+/// Decodes and checks incoming records, and hands them to the machine.
 extension Shard {
     /// Takes records from the ring.
     func takeRecords() {
@@ -21,14 +21,14 @@ extension Shard {
         askForTurnEnd()
     }
 
-    /// Takes all that is in the ring.
+    /// Takes all records that are in the ring.
     func takeAllRecords() {
         guard !machine.hasEnded else { return }
         repeat { takeRecords() } while ring.count > 0
     }
 
-    /// Takes a few records from the ring and names their devices to the machine, whose memory is fetched while the
-    /// records are decoded. Returns how many.
+    /// Takes a few records from the ring and names their devices to the machine. The machine's memory is fetched while
+    /// the records are decoded. Returns the number of records.
     private func announce() -> Int {
         var count = 0
         while count < announced.count, let incoming = ring.pop() {
@@ -39,7 +39,7 @@ extension Shard {
         return count
     }
 
-    /// Takes a record; `isLoaded` when all of its device is in memory.
+    /// Takes a record. `isLoaded` is true when all items of the record's device are in memory.
     func take(_ incoming: IncomingRecord, isLoaded: Bool = false) {
         let record = incoming.record
         if !isLoaded {
@@ -97,7 +97,7 @@ extension Shard {
             isReturn: isReturn, new: new)
     }
 
-    /// A record that was complete before takes no room any more.
+    /// Frees a record that was complete before.
     func replayed(_ incoming: IncomingRecord) {
         machine.replayed(incoming.place)
         free(incoming.record)
@@ -106,8 +106,8 @@ extension Shard {
 
     // MARK: Pushes
 
-    /// The record's item was moved before the worker crashed, or the store had it and it has ended meanwhile: the record is
-    /// complete.
+    /// Returns true and frees the record when the record is complete. Its item was moved before the worker crashed, or
+    /// was in the store and has ended meanwhile.
     func isDone(_ push: PushJob, _ incoming: IncomingRecord) -> Bool {
         guard machine.isDone(incoming.place, incoming.device, push.apnsID) else { return false }
         push.release()
@@ -157,7 +157,7 @@ extension Shard {
             delivery: push.delivery, duplicates: push.duplicates)
     }
 
-    /// Keeps a job where the machine says, or ends it.
+    /// Keeps a job where the machine placed it, or ends it.
     func settle(_ job: consuming Job, _ settlement: Settlement) {
         switch settlement {
         case .placed(let slot): jobs.insert(job, at: slot)
@@ -177,18 +177,18 @@ extension Shard {
         act()
     }
 
-    /// Ends the job of a slot as superseded by another, which gets its place.
+    /// Ends a slot's job as superseded by another job, which gets the slot.
     private func replace(_ slot: UInt32, _ facts: OutcomeFacts, with successor: consuming Job) {
         let old = jobs[slot]
         var outcome = outcome(of: old, .superseded, facts)
         outcome.supersededBy = successor.push.apnsID
         write(outcome, of: old, facts)
-        // The actions that follow find the successor. Without a collapse identifier its topic can be of another lane,
-        // where the slot does not wait.
+        // The actions that follow find the successor. Without a collapse identifier, the successor's topic can be of
+        // another lane, where the slot does not wait.
         if old.pointee.lane != successor.lane {
             lanes[Int(old.pointee.lane)].pool.scheduler.remove(slot: slot)
         }
-        // Of a token change that the machine still has to make for this slot.
+        // Token of a change that the machine still has to make for this slot.
         successor.notedToken = old.pointee.notedToken
         old.pointee.notedToken = nil
         free(jobs.remove(slot))
@@ -226,7 +226,7 @@ extension Shard {
         }
     }
 
-    /// Gives the outcome of a cancel or device event.
+    /// Writes the outcome of a cancel or device event.
     func end(
         _ control: ControlJob, _ incoming: IncomingRecord, _ kind: OutcomeKind, _ count: UInt32?,
         _ source: OutcomeSource
@@ -241,7 +241,7 @@ extension Shard {
         free(record)
     }
 
-    /// Does what a cancel or device event says. Returns the kind of its outcome, and how many items it concerned.
+    /// Applies a cancel or device event. Returns the kind of its outcome, and the number of items concerned.
     private func apply(
         _ control: ControlJob, _ device: DeviceKey, _ place: RecordPlace
     ) -> (OutcomeKind, UInt32?) {
@@ -308,7 +308,7 @@ extension Shard {
 }
 
 extension ControlJob.Detail {
-    /// Its report of the device is compared with what is known.
+    /// Whether the event's report of the device is compared with the known presence.
     var concernsPresence: Bool {
         switch self {
         case .online, .offline, .receipt: true

@@ -3,9 +3,9 @@ import EventLoop
 import Kafka
 import SluiceModel
 
-/// Orders of the worker, and the ends that they bring.
+/// Carries out the worker's requests, and the ends that follow from them.
 extension Shard {
-    /// Carries out an order of the worker. On the shard's thread.
+    /// Carries out a request of the worker. Shard's thread only.
     func perform(_ request: ShardRequest) {
         switch request {
         case .begin(let slot, let partition, _, _, _): begin(slot, partition)
@@ -16,7 +16,7 @@ extension Shard {
         case .release(let slot): machine.awaitRelease(slot)
         case .relieve(let slot, let offset): relieve(slot, below: offset)
         case .due(let slot, let items, let readThrough):
-            // Older records first, of which an item could be the newer.
+            // Older records first, because an item could be newer than they are.
             takeAllRecords()
             machine.due(slot, items, readThrough: readThrough, report: .dueTaken(slot: slot))
         case .parked(let slot, let items, let readThrough):
@@ -47,7 +47,8 @@ extension Shard {
 
     func report(_ report: ShardReport) { port.report(plan.index, report) }
 
-    /// Reports what has settled. Records that another worker produces after the report come after all that was written here.
+    /// Reports settled partitions. A partition's report waits until another worker's later records are sure to follow
+    /// all records written here. `settledAll` is reported at once.
     func tellSettled() {
         for settled in machine.takeSettled() {
             guard settled != .settledAll else { return report(settled) }
@@ -55,13 +56,13 @@ extension Shard {
         }
     }
 
-    /// A partition begins under a slot that an earlier one may have had.
+    /// Begins a partition under a slot that an earlier partition may have had.
     func begin(_ slot: UInt16, _ partition: Int32) {
         outcomes.begin(partitionSlot: slot)
         machine.begin(slot, partition: partition)
     }
 
-    /// Nothing more of a partition goes to the store, or comes from it.
+    /// Ends a partition: nothing more of it is written to the store or loaded from there.
     private func end(_ slot: UInt16) {
         outcomes.end(partitionSlot: slot)
         machine.end(slot)
@@ -69,19 +70,19 @@ extension Shard {
         storage?.end(slot)
     }
 
-    /// Has the store take what waits of a partition's records below `offset`, so that their offsets are complete.
+    /// Writes waiting items of a partition's records below `offset` to the store, so that their offsets are complete.
     private func relieve(_ slot: UInt16, below offset: Int64) {
         guard machine.mayRelieve(slot) else { return }
-        // Records that are still in the ring may be among them.
+        // The ring may still hold such records.
         takeAllRecords()
         machine.relieve(slot, below: offset, at: now)
         act()
     }
 
-    /// Gives the jobs of a partition back that are not in flight: Kafka has them still. Returns how many.
+    /// Gives back a partition's jobs that are not in flight, because Kafka still has them. Returns the number of jobs.
     /// - Parameters:
-    ///   - slot: nil: of all partitions.
-    ///   - isLost: another worker may have the partition already.
+    ///   - slot: nil for all partitions.
+    ///   - isLost: another worker may own the partition already.
     private func abandon(_ slot: UInt16?, isLost: Bool) -> Int {
         takeAllRecords()
         machine.abandon(slot, at: now)
@@ -93,7 +94,7 @@ extension Shard {
         return count + outcomes.abandon(partitionSlot: slot)
     }
 
-    /// Closes all connections at once and gives up what is still on them, without an outcome.
+    /// Closes all connections at once, and abandons the pushes still on them without an outcome.
     private func finish() {
         machine.finish()
         for lane in lanes { lane.pool.close() }
@@ -102,7 +103,7 @@ extension Shard {
         follow()
         machine.giveUpUnanswered(at: now)
         act()
-        // Last, as the end of one can be of concern to another.
+        // Last, because the end of one job can concern another.
         machine.leaveAll()
         for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) {
             counters.abandoned += 1
@@ -123,7 +124,7 @@ extension Shard {
             ))
     }
 
-    /// All that was asked of the store so far is on its way to it.
+    /// Submits all requests gathered so far to the store.
     private func flushToStore() -> ShardFlush {
         if storage != nil { submitToStore() }
         return machine.flushed()

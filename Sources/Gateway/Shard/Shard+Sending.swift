@@ -6,7 +6,7 @@ import Logging
 import SluiceModel
 
 extension Shard {
-    /// Sends what the connections take; the requests leave together at the end of the turn.
+    /// Sends as many pushes as the connections accept. The requests leave together at the end of the turn.
     func sendAll() {
         for lane in lanes where lane.pool.scheduler.waiting > 0 {
             var gate = machine.laneGate(lane.index, at: now)
@@ -28,7 +28,7 @@ extension Shard {
         }
     }
 
-    /// - Returns: whether the push is on its way.
+    /// - Returns: whether the push was submitted.
     private func send(_ slot: UInt32, on connection: ClientConnection, of lane: CredentialPool) -> Bool {
         let job = jobs[slot]
         let collapses = plan.collapsesRepeats[Int(job.pointee.app)]
@@ -45,8 +45,8 @@ extension Shard {
             machine.notSent(slot, at: now)
             act()
         case .headersTooLarge:
-            // No valid job's headers are that long; the connection's header table is out of step now. Another
-            // connection would fare no better: the job ends.
+            // No valid job's headers are that long. The connection's header table is out of step now. The job ends,
+            // because it would fare no better on another connection.
             logger.critical("a request's headers did not fit", metadata: ["credential": "\(lane.name)"])
             lane.pool.withdraw(slot, from: connection)
             machine.giveUp(slot, .undeliverable, .notSupported, at: now)
@@ -79,7 +79,7 @@ extension Shard {
             case .capacityChanged, .goAway, .pingAnswered: break
             }
         }
-        // Last first: each goes to the front of its queue, so that they are sent again in their order.
+        // Failed pushes go to the front of their queues, last first, so that they are sent again in their order.
         guard anyFailed else { return }
         let refusal = topicRefused(in: events)
         for event in events.reversed() where event.kind == .failed { failed(event, refusal) }
@@ -129,25 +129,27 @@ extension Shard {
         act(ActionContext(verdict: verdict, answered: event.tag))
     }
 
-    /// Replaces the connection if the answer speaks against it. True if it is no good for the job but serves on, as
-    /// it is the last one: the job would only come back to it, and has to wait for its successor.
+    /// Replaces the connection if the answer speaks against it. Returns true when the connection is unfit for the job
+    /// but stays in use because it is the last one. The job then has to wait for a successor, because a retry would use
+    /// the same connection.
     private func replaceIfNoGood(
         _ connection: ClientConnection, after verdict: ResponseVerdict, in pool: ConnectionPool
     ) -> Bool {
-        // Servers in trouble give this on each connection: replacing all of them at once would only cost throughput.
+        // Servers in trouble answer so on each connection. Replacing all connections at once would only cost
+        // throughput.
         if verdict.reason == .internalServerError {
             pool.replace(connection.number, .whenSuccessorIsOpen)
             return false
         }
         guard connection.isOpen else { return false }
-        // What the server holds against our credential it holds against it on this connection, for as long as that lives.
+        // The server keeps refusing our credential on this connection for as long as the connection lives.
         if verdict.reason.replacesConnection, verdict.class != .connection {
             pool.replace(connection.number, .now)
             return false
         }
         guard verdict.class == .connection else { return false }
         let isLast = pool.openConnections == 1
-        // The server goes on answering on this connection: there is no hurry.
+        // There is no hurry, because the server still answers on this connection.
         if verdict.reason == .shutdown {
             pool.replace(connection.number, .ifOpeningsAreAllowed)
             return isLast

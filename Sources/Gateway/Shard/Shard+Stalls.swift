@@ -3,12 +3,12 @@ import EventLoop
 import Logging
 
 extension Shard {
-    /// How long a pool must have been without a connection.
+    /// Time that a pool must have been without a connection before its lane stalls.
     private static let stallAfter: Duration = .seconds(10)
     private static let stallCheck: Duration = .milliseconds(500)
 
-    /// One pool of several that has no connection must not fill the worker with its jobs: they go to the store. When all are
-    /// down, Kafka keeps the backlog.
+    /// Stalls a lane whose pool has no connection while another pool has one. The lane's jobs go to the store, because
+    /// they must not fill the worker. When all pools are down, no lane stalls, because Kafka keeps the backlog.
     func checkStalls() {
         guard storage != nil, lanes.count > 1, !machine.hasEnded, loop.now >= nextStallCheck else { return }
         nextStallCheck = loop.now + Self.stallCheck

@@ -6,12 +6,14 @@ import Logging
 import RetryStore
 import SluiceModel
 
-/// Carries out the machine's orders to the store, and reports the store's answers.
+/// Carries out the machine's requests to the store, and reports the store's answers.
 extension Shard {
     // MARK: Partitions
 
-    /// A partition begins under a slot that an earlier one may have had; all records up to `readThrough` are read.
-    /// - Parameter earlierFrom: items that the store has above that, from this offset on, are of an earlier log of the topic.
+    /// Begins a partition under a slot that an earlier partition may have had. All records up to `readThrough` have
+    /// been read.
+    /// - Parameter earlierFrom: the store's items above `readThrough`, from this offset on, belong to an earlier log of
+    ///   the topic.
     func begin(
         _ slot: UInt16, _ handle: StorePartition, readThrough: Int64, earlierFrom: Int64,
         _ committed: CommittedOffset, _ marks: [RelocationMarker]
@@ -27,17 +29,17 @@ extension Shard {
         askForTurnEnd()
     }
 
-    /// The devices of these items have something in the store, as far as is known.
+    /// Notes devices that have items in the store, as far as is known.
     func found(_ slot: UInt16, _ keys: [ItemKey]) {
         for key in keys { machine.found(key.device, offset: key.offset, slot) }
     }
 
-    /// Items of these devices were on their way out.
+    /// Notes devices whose items were on their way out.
     func awaited(_ slot: UInt16, _ devices: [DeviceKey]) {
         for device in devices { machine.awaited(device, slot) }
     }
 
-    /// All that the store has of a partition was told by `found`.
+    /// Ends a partition's scan: `found` has reported all that the store has of the partition.
     func scanned(_ slot: UInt16) {
         machine.scanned(slot)
         askForTurnEnd()
@@ -80,12 +82,13 @@ extension Shard {
                 storage
             )
         }
-        // Last: without transactions a crash may come between, and then the item is there twice rather than lost.
+        // Last, because without transactions a crash may happen in between. The item is then there twice rather than
+        // lost.
         oldKey?.withUnsafeBytes { change(partitionSlot, handle, $0, nil) }
         askForTurnEnd()
     }
 
-    /// Tells the changelog of what the store has now under a key, or (nil) hasn't any more.
+    /// Writes the store's present value of a key to the changelog; a nil value records the key's removal.
     private func change(
         _ slot: UInt16, _ handle: StorePartition, _ key: UnsafeRawBufferPointer,
         _ value: UnsafeRawBufferPointer?
@@ -98,8 +101,8 @@ extension Shard {
 
     // MARK: Marks
 
-    /// The store has an item under another token than its record names: whoever reads that again has to know. With
-    /// transactions as well, as the item's own offset may be committed later than the move.
+    /// Marks an item that the store has under another token than its record names. A worker that reads the record again
+    /// needs the mark. Transactions need marks as well, because the item's offset may be committed later than the move.
     private func mark(
         _ mark: RelocationMarker, _ slot: UInt16, _ handle: StorePartition, _ storage: ShardStore
     ) {
@@ -126,7 +129,7 @@ extension Shard {
 
     // MARK: Presences
 
-    /// - Parameter item: the slot of a push of the device, ``DeliveryMachine/noSlot`` when it has none here.
+    /// - Parameter item: the slot of a push of the device; ``DeliveryMachine/noSlot`` when the device has no push here.
     func keepPresence(_ known: KnownPresence, in slot: UInt16, _ item: UInt32, _ context: ActionContext) {
         guard let storage, let handle = storage.handle(slot) else { return }
         let state = DeviceState(
@@ -142,8 +145,9 @@ extension Shard {
         change(slot, handle, key, storage.value { ChangelogKey.encode(state, into: &$0) })
     }
 
-    /// Presences come from device events, from items whose receipts don't come, and with items that come to a device. Several
-    /// items can move by one event: those whose turn is still to come have the old token yet.
+    /// Returns the token of a presence's device; nil when the token isn't known. Presences follow from device events,
+    /// from items without receipts, and from items that move to a device. An event can move several items, and an item
+    /// not moved yet still has the old token.
     private func token(
         of device: DeviceKey, _ item: UInt32, _ context: ActionContext
     ) -> UnsafeRawBufferPointer? {
@@ -155,7 +159,7 @@ extension Shard {
         return item == DeliveryMachine.noSlot ? nil : jobs[item].pointee.push.deviceToken
     }
 
-    /// Has the store and the changelog forget a presence that has expired.
+    /// Removes an expired presence from the store and the changelog.
     private func forgetPresence(
         _ load: RequestedLoad, token: UnsafeRawBufferPointer, _ storage: ShardStore
     ) {
@@ -168,19 +172,19 @@ extension Shard {
 
     // MARK: Ends
 
-    /// An item of the store ends: its key in the changelog is removed, or kept until it is.
+    /// Removes an ended item's changelog key, or keeps the key until the item is removed.
     func remove(_ removal: OutcomeFacts.Removal, _ slot: UInt16, _ writeKey: (inout ByteWriter) -> Void) {
         guard let storage else { return }
         switch removal {
         case .none: break
         case .now:
-            // In one transaction with the outcome.
+            // The same transaction has the removal and the outcome.
             if let handle = storage.handle(slot) { change(slot, handle, storage.key(writeKey), nil) }
         case .later(let item): storage.keepChangelogKey(of: item, storage.key(writeKey))
         }
     }
 
-    /// The outcomes of these items are safe.
+    /// Removes items whose outcomes are safe.
     func remove(_ items: [EndedItem]) {
         guard let storage else { return }
         for item in items {
@@ -194,7 +198,7 @@ extension Shard {
 
     // MARK: Batches
 
-    /// Hands over what has gathered in a turn, and tells the intake what it has to know.
+    /// Submits the requests that a turn has gathered to the store, and reports progress to the intake.
     func submitToStore() {
         finishChanges()
         follow()
@@ -203,7 +207,7 @@ extension Shard {
             follow()
             let mayBeMore = machine.askForLoads(at: loop.now.nanoseconds)
             follow()
-            // Pushes that have gone on are sent, and the next ones follow, when others have had their turn.
+            // Pushes that went on are sent first. The next loads follow after others have had their turn.
             if mayBeMore { wakeup.signal() }
         }
         for ready in machine.takeReports() { report(ready) }
@@ -217,8 +221,8 @@ extension Shard {
             residency: machine.takeRequests(), migrations: storage.takeMigrations())
         let (peers, shards) = (peers, plan.shards)
         storage.store.submit(storage.takeBatch()) { [self] result in
-            // On the store's thread: so another shard hears of an item before a load of its own can find it, and what it
-            // asks for the item comes after what was asked here.
+            // Runs on the store's thread, so another shard learns of an item before its own load can find the item.
+            // That shard's requests for the item follow the requests made here.
             for migration in requests.migrations {
                 peers.handOver(
                     migration, to: shardIndex(of: migration.item.facts.device, shards: shards))
@@ -227,7 +231,7 @@ extension Shard {
         }
     }
 
-    /// A batch was done, or never will be: then the worker ends.
+    /// Handles a batch's result. After an error the batch will never be done, and the worker ends.
     private func batchEnded(_ requests: StoreRequests, _ result: BatchResult) {
         guard let storage, !machine.hasEnded, result.error == nil else { return }
         wallMilliseconds = wallClockMilliseconds()
@@ -243,7 +247,7 @@ extension Shard {
 
     // MARK: Loads
 
-    /// Takes in what one load has brought.
+    /// Restores the items and the presence that one load has found.
     private func take(
         _ load: RequestedLoad, _ loaded: LoadedDevice, _ result: BatchResult, _ storage: ShardStore
     ) {
@@ -276,7 +280,7 @@ extension Shard {
         act()
     }
 
-    /// Takes an item back.
+    /// Restores an item to memory.
     private func restore(
         _ item: LoadedItem, _ place: RecordPlace, _ load: RequestedLoad, _ bytes: UnsafeRawBufferPointer,
         _ storage: ShardStore
@@ -306,7 +310,7 @@ extension Shard {
             let route = routes.route(
                 of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
         else {
-            // The item's app isn't configured any more.
+            // The item's app is no longer configured.
             return refuse(stored, .noCredential, item, place, load)
         }
         let job = Job(
@@ -323,7 +327,7 @@ extension Shard {
         settle(job, settlement)
     }
 
-    /// Reads a push whose offset fits into an outcome's source.
+    /// Returns a push whose offset fits into an outcome's source.
     private func readItem(
         _ item: LoadedItem, _ bytes: UnsafeRawBufferPointer
     ) throws(StoredPushError) -> StoredPush {

@@ -11,13 +11,13 @@ import Synchronization
 
 /// A record on its way from the intake to a shard.
 struct IncomingRecord: BitwiseCopyable {
-    /// Of a ``ConsumedRecord``, which the receiver owns.
+    /// Pointer to a ``ConsumedRecord``, which the receiver owns.
     var pointer: UnsafeMutableRawPointer
-    /// The hash of its key; of no meaning where it has none.
+    /// Hash of the record's key; meaningless when the record has no key.
     var device: DeviceKey
     var partitionSlot: UInt16
-    /// It is complete, as a commit says. A cancel or device event has its effect once more, on what came before it and
-    /// isn't complete; a push is done.
+    /// Whether a commit shows the record as complete. A cancel or device event then takes effect again, on earlier
+    /// records that aren't complete. A push has ended.
     var isReplay = false
 
     var place: RecordPlace { RecordPlace(partitionSlot: partitionSlot, offset: record.offset) }
@@ -25,32 +25,32 @@ struct IncomingRecord: BitwiseCopyable {
     var record: ConsumedRecord { ConsumedRecord(rawPointer: pointer) }
 }
 
-/// What a shard is made from.
+/// Parameters of a shard.
 struct ShardPlan: Sendable {
     var index: Int
     var shards: Int
     var mode: StoreMode
     var limits: DeliveryLimits
-    /// The same on all shards, as items go from one to another.
+    /// Hasher of device tokens and identifiers. Equal on all shards, because items move between shards.
     var hasher: IdentityHasher
-    /// Of the jobs' Kafka topic.
+    /// Name of the jobs' Kafka topic.
     var sourceTopic: String
     var lanes: [CredentialPoolPlan]
     var routes: [String: AppRoute]
-    /// By an app's number; what one shard's share is.
+    /// Limits of this shard alone, by an app's number.
     var appLimits: [AppLimits]
-    /// By an app's number.
+    /// Names by an app's number.
     var appNames: [String]
-    /// By an app's number, in milliseconds.
+    /// Milliseconds by an app's number.
     var coalesceWindows: [UInt32]
-    /// By an app's number: a push without collapse identifier gets its `apns-id` as one.
+    /// Whether a push without collapse identifier gets its `apns-id` as its collapse identifier, by an app's number.
     var collapsesRepeats: [Bool]
 }
 
-/// One event-loop thread of a worker: it owns the jobs of its devices from decoding to outcome, and the
-/// connections that carry them. It shares nothing with the other shards but the producer.
-// Sendable: everything but the ring, the wakeup, the loop and the producer, which are made for several threads,
-// is only touched on the loop's thread.
+/// Event-loop thread of a worker. Owns the jobs of its devices from decoding to outcome, and the connections that carry
+/// them. Shares nothing with the other shards but the producer.
+// Sendable: the ring, the wakeup, the loop and the producer are made for several threads. Only the loop's thread
+// touches the rest.
 final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchecked Sendable {
     let loop: EventLoop
     /// Records from the intake.
@@ -61,21 +61,21 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     let plan: ShardPlan
     private(set) var outcomes: ShardProducer!
     let logger: Logger
-    /// Bytes of records held by the worker; the shard takes off what it frees.
+    /// Bytes of records held by the worker. The shard subtracts the bytes that it frees.
     private let bytesInFlight: InFlightBytes
 
-    /// Nil: what waits for long waits in memory.
+    /// Nil without a store: items that wait for long then wait in memory.
     private(set) var storage: ShardStore?
     var machine: ShardMachine
     var waiting = WaitingEvents()
-    /// Events that waited are being dealt with.
+    /// Whether ``follow()`` is handling events that waited.
     var isFollowing = false
     var jobs: JobTable
     /// Name of the jobs' Kafka topic.
     let sourceTopic: UnsafeRawBufferPointer
     var decoder = JobDecoder()
     var headers: UnsafeMutableBufferPointer<RecordHeader>
-    /// Room for the records that are announced together.
+    /// Buffer for the records that are announced together.
     let announced = UnsafeMutableBufferPointer<IncomingRecord>.allocate(capacity: 32)
     private(set) var lanes: [CredentialPool] = []
     var routes: RouteTable
@@ -89,11 +89,11 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private var machineTimerAt = UInt64.max
     private var nextInvariantCheck = MonotonicTime(nanoseconds: 0)
     private var nextInvariantLine = MonotonicTime(nanoseconds: 0)
-    /// Slots up to this one were looked at.
+    /// Slots below this one were checked.
     private var checkedSlots = 0
     let port: IntakePort
     let peers: ShardPeers
-    /// Of the intake; nothing is sent without it.
+    /// The intake's permit; nothing is sent without it.
     private let permit: SendPermit
 
     /// Records taken from the ring in one turn, so that answers are not held up.
@@ -131,7 +131,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         storage = store.map { ShardStore($0) { [unowned self] in askForTurnEnd() } }
     }
 
-    /// When the log was last told of wrong tokens; nil: never.
+    /// Time of the last log line on wrong tokens; nil when there was none.
     var lastTokenAlert: MonotonicTime?
 
     deinit {
@@ -208,7 +208,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         askForTurnEnd()
     }
 
-    /// Once a second, of a part of the slots. The worker goes on, whatever is found: people have to know.
+    /// Checks a part of the slots once a second. The worker continues whatever is found, because people have to know.
     private func watchInvariants() {
         guard loop.now >= nextInvariantCheck else { return }
         nextInvariantCheck = loop.now + .seconds(1)
@@ -251,7 +251,7 @@ final class InFlightBytes: Sendable {
     func add(_ bytes: Int) { value.add(bytes, ordering: .relaxed) }
     func subtract(_ bytes: Int) { value.subtract(bytes, ordering: .relaxed) }
 
-    /// What a record counts for: key, value, and a round sum for headers and bookkeeping.
+    /// Returns the bytes that a record counts for: key, value, and a round sum for headers and bookkeeping.
     static func size(of record: ConsumedRecord) -> Int {
         (record.key?.count ?? 0) + (record.value?.count ?? 0) + 512
     }

@@ -2,7 +2,7 @@ import DeliveryCore
 import HTTP2
 import SluiceModel
 
-/// What a shard has done so far. Kept by its thread alone; read through it.
+/// Counts of a shard since its start. Changed and read on the shard's thread only.
 public struct ShardCounters: Sendable, Equatable {
     /// Records taken over from Kafka.
     public var records = 0
@@ -14,48 +14,49 @@ public struct ShardCounters: Sendable, Equatable {
     public var retried = 0
     /// Requests that ended without an answer: refused, connection lost, timed out.
     public var unanswered = 0
-    /// Pushes that came and of which nothing is known any more: 0, or something is wrong.
+    /// Pushes that arrived and of which nothing is known any more. A value above 0 is a fault.
     public var unaccounted = 0
     /// Topics stopped because APNs refused the credential or topic.
     public var stops = 0
-    /// Stops among ``stops`` because APNs took most of a topic's device tokens for wrong.
+    /// Stops among ``stops`` that followed because APNs rejected most of a topic's device tokens.
     public var tokenStops = 0
-    /// Looks that found the shard's machines in a state that can't be: 0, or something is wrong.
+    /// Checks that found the shard's machines in an impossible state. A value above 0 is a fault.
     public var brokenInvariants = 0
-    /// Jobs given back unfinished, because their partition or the worker ends.
+    /// Jobs given back unfinished, because their partition or the worker ended.
     public var abandoned = 0
     /// Terminal outcomes by ``OutcomeKind/rawValue``.
     public var outcomes = [Int](repeating: 0, count: OutcomeKind.allCases.count)
     /// Answers other than 200 by ``Reason/rawValue``.
     public var reasons = [Int](repeating: 0, count: Reason.allCases.count)
-    /// GOAWAY frames, and the wall clock's milliseconds at the last one, by ``Reason/rawValue``: `unknown` has all that
-    /// the table doesn't hold, `absent` those without debug data.
+    /// GOAWAY frames, and the last one's wall-clock milliseconds, by ``Reason/rawValue``. `unknown` counts reasons that
+    /// the table lacks. `absent` counts frames without debug data.
     public var goAways = [Int](repeating: 0, count: Reason.allCases.count)
     public var lastGoAways = [Int64](repeating: 0, count: Reason.allCases.count)
-    /// Answers whose reason the table doesn't hold, by their text: the first eight, and `other` for all that came later.
+    /// Answers whose reason the table lacks, by the reason's text: the first eight texts, and `other` for later ones.
     public var unknownReasons: [String: Int] = [:]
-    // As they stand at the moment of reading.
+    // Values at the moment of reading.
     /// Connections of all pools that were replaced because the server left them no stream or window.
     public var stuckConnections = 0
-    /// Times that a pool's circuit opened.
+    /// Times a pool's circuit opened.
     public var circuitsOpened = 0
-    /// Requests that the server failed, and not their connection.
+    /// Requests that failed because of the server rather than of their connection.
     public var streamErrors = 0
     /// Jobs by ``ItemState/rawValue``.
     public var states = [Int](repeating: 0, count: ItemState.allCases.count)
     public var openConnections = 0
-    /// What was asked of the store.
+    /// Counts of the requests to the store.
     public var store = StoreCounters()
-    /// Devices that may have items in the store alone.
+    /// Devices whose items may be in the store alone.
     public var evictedDevices = 0
     /// Items in memory that came from the store.
     public var residentItems = 0
-    /// Devices that are online and whose items wait in the store for room in memory.
+    /// Online devices whose items in the store wait for room in memory.
     public var devicesAwaitingTurn = 0
 
     public init() {}
 
-    /// Counts an answer whose reason the table doesn't hold. True for the first of its kind.
+    /// Counts an answer whose reason the table lacks. Returns true for the first answer with a text that is counted by
+    /// itself.
     mutating func note(unknownReason text: String) -> Bool {
         let isNew = unknownReasons[text] == nil
         let isCounted = !isNew || unknownReasons.count < Self.mostUnknownReasons

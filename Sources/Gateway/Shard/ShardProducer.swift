@@ -4,24 +4,25 @@ import Kafka
 import Logging
 import SluiceModel
 
-/// Produces one shard's outcomes and dead letters, and the changes of its store: the shell of a ``ProduceOrder``. It encodes
-/// records, keeps the bytes of those that wait or may be repeated, and hands them to the producer. Shard's thread only.
+/// Produces one shard's outcomes, dead letters and changes of its store: the shell of a ``ProduceOrder``. Encodes
+/// records, keeps the bytes of records that wait or may be repeated, and hands records to the producer. Shard's thread
+/// only.
 final class ShardProducer: TimerHandler {
     private let producer: KafkaProducer
     private let outcomes: KafkaTopic
     private let deadLetters: KafkaTopic
     private let changelog: KafkaTopic?
     private let logger: Logger
-    /// A produce call that can't succeed ends the worker: an outcome must not be lost.
+    /// Ends the worker after a produce call that can't succeed, because no outcome may be lost.
     private let fail: @Sendable (String, KafkaError) -> Void
     private unowned let loop: EventLoop
     private var writer = ByteWriter()
     private var timer: TimerID?
 
-    /// Without transactions, which fence a worker that was stopped for long, nothing is produced while it isn't sure to have
-    /// its partitions still: what it has to say may be another's to say by now. Nil with transactions.
+    /// Permit without which nothing is produced, because another worker may own the partitions by now. Nil with
+    /// transactions, because they fence a worker that was stopped for long.
     private let permit: SendPermit?
-    /// Tells the intake of outcomes and changes that are not produced, and of freezes.
+    /// Reports outcomes and changes that are not produced, and freezes, to the intake.
     private let report: (ShardReport) -> Void
     /// Called when a blocked writer has room again, and when the next transaction has begun.
     private let resume: () -> Void
@@ -31,9 +32,9 @@ final class ShardProducer: TimerHandler {
     /// Callers of `afterThis` that wait, by their tickets, which count from 0.
     private var waiters: [(ticket: UInt64, body: () -> Void)] = []
     private var nextTicket: UInt64 = 0
-    /// Why the producer has refused a record last; nil: it has not.
+    /// The producer's last refusal of a record; nil when it has refused none.
     private var lastError: KafkaError?
-    /// Name of the error for which dead letters went without their values last; empty: none did.
+    /// Name of the last error for which dead letters lost their values; empty when none did.
     private var omission = ""
 
     /// Producer and topics, shared by all shards of a worker.
@@ -41,11 +42,11 @@ final class ShardProducer: TimerHandler {
         var producer: KafkaProducer
         var outcomes: KafkaTopic
         var deadLetters: KafkaTopic
-        /// Nil: there is no changelog.
+        /// Nil when there is no changelog.
         var changelog: KafkaTopic?
         var isTransactional: Bool
         var permit: SendPermit
-        /// A produce call that can't succeed ends the worker: an outcome must not be lost.
+        /// Ends the worker after a produce call that can't succeed, because no outcome may be lost.
         var fail: @Sendable (String, KafkaError) -> Void
     }
 
@@ -66,16 +67,17 @@ final class ShardProducer: TimerHandler {
         order = ProduceOrder(isTransactional: parts.isTransactional)
     }
 
-    /// The shard should send nothing.
+    /// Whether the shard should send nothing.
     var isBlocked: Bool { order.isBlocked }
 
-    /// What is stored goes to other replicas as well.
+    /// Whether changes of the store are also written to a changelog for other replicas.
     var hasChangelog: Bool { changelog != nil }
 
-    /// Records written last wait for the next transaction. True also while frozen, whether or not any was written.
+    /// Whether the records written last wait for the next transaction. True also while frozen, whether or not any was
+    /// written.
     var writesForNext: Bool { order.writesForNext }
 
-    /// Records that the open transaction has, kept for an abort.
+    /// Records of the open transaction, kept for an abort.
     var retained: Int { order.retained }
 
     /// Records that are not produced yet.
@@ -94,7 +96,7 @@ final class ShardProducer: TimerHandler {
             partitionSlot: source.partitionSlot, isJob: !source.isOffsetDone)
     }
 
-    /// Says what the store has under a key, or (nil) that it has nothing any more.
+    /// Writes the store's value of a key to the changelog; a nil value records the key's removal.
     func change(
         _ partition: Int32, key: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?, opaque: UInt,
         partitionSlot: UInt16
@@ -163,8 +165,8 @@ final class ShardProducer: TimerHandler {
         }
     }
 
-    /// Calls `body` when what another writer produces from then on comes after all that was written here so far: after an
-    /// aborted transaction as well, when all is produced once more.
+    /// Calls `body` once another writer's later records are sure to follow all records written here so far. The order
+    /// then also holds after an aborted transaction whose records are produced again.
     func afterThis(_ body: @escaping () -> Void) {
         waiters.append((nextTicket, body))
         order.afterThis(ticket: nextTicket)
@@ -234,7 +236,7 @@ final class ShardProducer: TimerHandler {
 
     private func failed(_ handle: UInt32) {
         guard let error = lastError else { return }
-        // What failed as it was written is not kept.
+        // A record that failed as it was written is not kept.
         let name = kept[handle].flatMap { topic($0.kind)?.name }
         fail("a record \(name.map { "for \($0) " } ?? "")can't be produced: \(error)", error)
     }
@@ -245,7 +247,7 @@ final class ShardProducer: TimerHandler {
         carryOut()
     }
 
-    /// Produces what waits, as far as there is room.
+    /// Produces the records that wait, as far as there is room.
     func flushPending() {
         order.flush(isPermitted: isPermitted)
         carryOut()
@@ -253,50 +255,52 @@ final class ShardProducer: TimerHandler {
 
     // MARK: Partitions
 
-    /// What waits for this partition, which is lost, is for another to say. With transactions that is seen to when the open
-    /// one is aborted.
-    /// - Returns: how many jobs' outcomes that are.
+    /// Without transactions, drops the records that wait for this lost partition, because another worker owns their
+    /// outcomes. Does nothing with transactions: the abort of the open transaction handles the records.
+    /// - Returns: the number of jobs' outcomes among the dropped records.
     func abandon(partitionSlot: UInt16) -> Int {
         let jobs = order.abandon(partitionSlot)
         carryOut()
         return jobs
     }
 
-    /// With transactions: an outcome counts only together with the offset of its partition, which has gone. What is open is
-    /// committed or aborted with what was said so far, and nothing more is said.
+    /// Ends a partition: drops its records that wait, and refuses new ones. With transactions an outcome counts only
+    /// together with its partition's offset, and the partition is gone. The open transaction is committed or aborted
+    /// with the records it has so far. Without transactions, changes of the store are still produced.
     func end(partitionSlot: UInt16) {
         order.endPartition(partitionSlot)
         carryOut()
     }
 
-    /// The slot is another partition's, or the same one's once more.
+    /// Begins a partition under this slot: another partition, or the same one once more.
     func begin(partitionSlot: UInt16) {
         order.beginPartition(partitionSlot)
     }
 
     // MARK: Transactions
 
-    /// The transaction of this number is about to end: nothing more is produced in it, as soon as all is that was written so
-    /// far. Records that belong together are written in one turn, and so are in one transaction. ``ShardReport/frozen(number:produced:)``
-    /// follows.
+    /// Stops producing into the transaction of this number once all records written so far are produced. Records that
+    /// belong together are written in one turn, so they are in one transaction.
+    /// ``ShardReport/frozen(number:produced:)`` follows.
     ///
-    /// - Parameter atOnce: the transaction is about to be aborted: what isn't produced yet waits for the next one.
+    /// - Parameter atOnce: the transaction is about to be aborted, so records not produced yet wait for the next one.
     func freeze(_ number: UInt64, atOnce: Bool) {
         order.freeze(number, atOnce: atOnce)
         carryOut()
     }
 
-    /// The transaction of this number has begun.
-    /// - Parameter repeating: nil: the one that was thawed before was committed. Otherwise it was aborted, and what is of
-    ///   these partitions is produced again, before anything newer.
-    /// - Parameter omitsValues: why Kafka has refused dead letters with their values; nil: it hasn't.
+    /// Begins the transaction of this number.
+    /// - Parameter repeating: nil when the transaction before was committed. Otherwise that transaction was aborted,
+    ///   and its records of these partitions are produced again before any newer record.
+    /// - Parameter omitsValues: the error for which Kafka refused dead letters with their values; nil when Kafka
+    ///   refused none.
     func thaw(_ number: UInt64, repeating: Set<UInt16>?, omitsValues: String?) {
         if let omitsValues { omission = omitsValues }
         order.thaw(number, repeating: repeating, omitsValues: omitsValues != nil)
         carryOut()
     }
 
-    /// Nothing more is produced.
+    /// Stops producing for good.
     func end() -> ProduceOrder.Ending {
         if let timer { loop.cancel(timer) }
         timer = nil

@@ -3,13 +3,13 @@ import EventLoop
 import RetryStore
 import SluiceModel
 
-/// A shard's side of the store: handles of partitions, and what is asked for in a turn. ``ShardMachine`` decides. Belongs to
-/// the shard's thread.
+/// A shard's side of the store: partition handles, and the requests of a turn. ``ShardMachine`` makes the decisions.
+/// Shard's thread only.
 final class ShardStore: TimerHandler {
-    /// What a batch asks for, in its order.
+    /// Requests of a batch, in the batch's order.
     struct Requests {
         var residency: StoreRequests
-        /// Items that go to other shards, which the store has under their new tokens.
+        /// Items that move to other shards. The store has them under their new tokens.
         var migrations: [Migration]
     }
 
@@ -20,11 +20,11 @@ final class ShardStore: TimerHandler {
 
     let store: RetryStore
     private var batch: StoreBatch
-    /// Items that go to other shards with the batch.
+    /// Items that move to other shards with the batch.
     private var migrations: [Migration] = []
-    /// By slot.
+    /// Partitions by slot.
     private var partitions: [Partition?] = []
-    /// Changelog keys of items that have ended, where tombstones don't go with the outcomes.
+    /// Changelog keys of ended items, kept where tombstones aren't written with the outcomes.
     private var changelogKeys: [EndedItem: [UInt8]] = [:]
     /// New tokens of past token changes, by their numbers.
     private var pastTokens: [[UInt8]] = []
@@ -33,11 +33,11 @@ final class ShardStore: TimerHandler {
     private let wake: () -> Void
     private(set) var counters = StoreCounters()
 
-    /// Items from the store in memory before no more are loaded, and at once.
+    /// Items from the store in memory at which no further device is loaded, and the most of them at once.
     static let mostRestored = 8192
     static let room = 2 * mostRestored
 
-    /// - Parameter wake: asks for a turn's end, when loads may be asked for again.
+    /// - Parameter wake: requests a turn's end, when loads may be issued again.
     init(_ store: RetryStore, wake: @escaping () -> Void) {
         self.store = store
         self.wake = wake
@@ -64,7 +64,7 @@ final class ShardStore: TimerHandler {
         changelogKeys = changelogKeys.filter { $0.key.place.partitionSlot != slot }
     }
 
-    /// Nil: the partition has ended.
+    /// Returns nil when the partition has ended.
     func handle(_ slot: UInt16) -> StorePartition? {
         Int(slot) < partitions.count ? partitions[Int(slot)]?.handle : nil
     }
@@ -76,7 +76,7 @@ final class ShardStore: TimerHandler {
         }
     }
 
-    /// Lets go of the store's handles, and of what was not handed over.
+    /// Drops the store's handles, and the requests not submitted yet.
     func forgetPartitions() {
         partitions = []
         _ = takeBatch()
@@ -84,14 +84,14 @@ final class ShardStore: TimerHandler {
 
     // MARK: Bytes
 
-    /// Encodes a key of the changelog. Valid until the next one.
+    /// Encodes a key of the changelog. The bytes are valid until the next call.
     func key(_ encode: (inout ByteWriter) -> Void) -> UnsafeRawBufferPointer {
         keyWriter.removeAll()
         encode(&keyWriter)
         return keyWriter.bytes
     }
 
-    /// Encodes a value of the changelog. Valid until the next one.
+    /// Encodes a value of the changelog. The bytes are valid until the next call.
     func value(_ encode: (inout ByteWriter) -> Void) -> UnsafeRawBufferPointer {
         valueWriter.removeAll()
         encode(&valueWriter)
@@ -113,7 +113,7 @@ final class ShardStore: TimerHandler {
 
     // MARK: The batch
 
-    /// Has the store look for a device in a partition; not in one that has ended.
+    /// Requests a load of a device's items in a partition; does nothing when the partition has ended.
     func load(_ slot: UInt16, _ device: DeviceKey, withItems: Bool) {
         guard let handle = handle(slot) else { return }
         batch.load(handle, device, withItems: withItems)
@@ -136,13 +136,13 @@ final class ShardStore: TimerHandler {
         counters.puts += 1
     }
 
-    /// An item has ended.
+    /// Removes an item that has ended.
     func remove(_ handle: StorePartition, _ key: ItemKey, due: Int64) {
         batch.remove(handle, key, due: due)
         counters.removals += 1
     }
 
-    /// An item leaves a key for another one.
+    /// Removes an item's old key when the item moves to another key.
     func leave(_ handle: StorePartition, _ key: ItemKey, due: Int64) { batch.remove(handle, key, due: due) }
 
     func put(_ handle: StorePartition, _ mark: RelocationMarker) { batch.put(handle, mark) }
@@ -153,7 +153,7 @@ final class ShardStore: TimerHandler {
         batch.put(handle, device: device, state)
     }
 
-    /// - Parameter token: the device's, for the changelog's key.
+    /// - Parameter token: the device's token, for the changelog's key.
     func put(
         _ handle: StorePartition, _ device: DeviceKey, _ state: DeviceState, token: UnsafeRawBufferPointer
     ) {
@@ -167,10 +167,10 @@ final class ShardStore: TimerHandler {
 
     func depart(_ migration: Migration) { migrations.append(migration) }
 
-    /// Something is to be handed over to the store.
+    /// Whether requests wait to be submitted to the store.
     var hasBatch: Bool { !batch.isEmpty }
 
-    /// Takes what has gathered for the store, with an empty batch in its place.
+    /// Returns the gathered batch, and starts an empty one.
     func takeBatch() -> StoreBatch { exchange(&batch, with: store.makeBatch()) }
 
     func takeMigrations() -> [Migration] { exchange(&migrations, with: []) }
@@ -187,22 +187,22 @@ final class ShardStore: TimerHandler {
     }
 }
 
-/// What a shard has asked of the store.
+/// Counts of a shard's requests to the store.
 public struct StoreCounters: Sendable, Equatable {
     /// Items written, and removed.
     public var puts = 0
     public var removals = 0
-    /// Looks for a device's items, and items that were found.
+    /// Loads of devices' items, and items found.
     public var loads = 0
     public var loaded = 0
-    /// Presences of devices that have expired, and were removed.
+    /// Expired presences that were removed.
     public var forgotten = 0
-    /// Items that could not be read.
+    /// Items that couldn't be read.
     public var damaged = 0
-    /// Items that exceed a limit of this version, and have ended as undeliverable.
+    /// Items that exceeded a limit of this version and ended as undeliverable.
     public var unsendable = 0
-    /// Partitions of which it isn't known yet which devices the store has something of: until it is, each device is looked
-    /// for there. As it stands at the moment of reading; of all shards the most.
+    /// Partitions whose scan hasn't finished, at the moment of reading. Until a scan finishes, each device is looked up
+    /// in its partition. The maximum of all shards.
     public var scansUnderWay = 0
 
     public init() {}

@@ -2,7 +2,7 @@ import DeliveryCore
 import SluiceModel
 
 extension StoredPush {
-    /// A push in memory of its own, which the push frees.
+    /// Decodes a push into memory of its own, which the push frees.
     static func inOwnMemory(_ bytes: UnsafeRawBufferPointer) throws(StoredPushError) -> StoredPush {
         let tokenCount = try tokenTextLength(of: bytes)
         let memory = UnsafeMutableRawBufferPointer.allocate(byteCount: bytes.count + tokenCount, alignment: 1)
@@ -33,7 +33,7 @@ extension StoredPush.Progress {
 }
 
 extension ItemProgress {
-    /// Of an item that the store has, and brings back when it is due.
+    /// Progress of an item that the store has, and returns when it is due.
     init(_ stored: StoredPush.Progress, due: Int64) {
         self.init()
         attempts = UInt16(clamping: stored.attempts)

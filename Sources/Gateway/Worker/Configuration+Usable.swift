@@ -2,11 +2,11 @@ import Configuration
 import Kafka
 
 extension Configuration {
-    /// Checks what only its users can judge: keys, certificates and authorities by loading them, librdkafka properties
-    /// (names, values, files of `ssl.*`, values that would break a guarantee) by making clients, which connect to
-    /// nowhere.
+    /// Checks the settings that only their users can judge. Keys, certificates and authorities are loaded. librdkafka
+    /// properties are checked by making clients, which connect to nowhere. The checks find wrong names, values and
+    /// `ssl.*` files, and values that would break a guarantee.
     ///
-    /// - Parameter name: What messages call the document.
+    /// - Parameter name: the document's name in messages.
     public func checkUsable(name: String) -> [ConfigurationProblem] {
         credentialProblems(name) + kafkaProblems(name)
     }
@@ -29,7 +29,7 @@ extension Configuration {
             _ make: (KafkaProperties) throws(KafkaError) -> Void
         ) {
             var properties = properties
-            // Nothing listens there; a refused connection is nobody's business.
+            // Nothing listens there, and a refused connection is of no interest.
             properties["bootstrap.servers"] = "127.0.0.1:9"
             properties["log_level"] = "0"
             do throws(KafkaError) {

@@ -7,18 +7,18 @@ import HTTP2
 import SluiceModel
 import StreamScheduling
 
-/// Turns the configuration's credentials and apps into lanes, and checks files on the way.
+/// Converts the configuration's credentials and apps into lanes, and checks their files.
 struct CredentialPoolPlanner {
     private let configuration: Configuration
     private let permit: SendPermit?
 
-    /// - Parameter permit: of all pushes; nil where none are sent.
+    /// - Parameter permit: permit of all pushes; nil when no pushes are sent.
     init(_ configuration: Configuration, permit: SendPermit? = nil) {
         self.configuration = configuration
         self.permit = permit
     }
 
-    /// The lanes, and which of them an app's bundle identifiers take.
+    /// Returns the lanes, and the lanes of the apps' bundle identifiers.
     func plan() throws(WorkerError) -> (lanes: [CredentialPoolPlan], routes: [String: AppRoute]) {
         var lanes: [CredentialPoolPlan] = []
         var indexByCredential: [String: UInt16] = [:]
@@ -42,13 +42,13 @@ struct CredentialPoolPlanner {
         return (lanes, routes)
     }
 
-    /// By an app's number: what each shard may do, an even share of what the worker may. Devices are spread over the
-    /// shards by their tokens' hash, so an app's load is spread evenly too.
+    /// Returns each shard's limits by an app's number: an even share of the worker's limits. A hash of the tokens
+    /// spreads devices over the shards, so it spreads an app's load evenly too.
     func appLimits() -> [AppLimits] {
         let shards = configuration.delivery.shards
         return configuration.apps.map { app in
-            // The configuration's checks leave one in flight for each shard at least; a smaller burst is rounded up to it.
-            // Without a burst of its own an app may catch up on a tenth of a second.
+            // The configuration's checks leave at least one push in flight for each shard. A smaller burst is rounded
+            // up to that. Without a burst of its own, an app may catch up on a tenth of a second.
             let burst = app.burst ?? Int((app.ratePerSecond ?? 0) / 10)
             return AppLimits(
                 weight: app.weight, ratePerSecond: app.ratePerSecond.map { $0 / Double(shards) },
@@ -96,8 +96,8 @@ struct CredentialPoolPlanner {
         }
     }
 
-    /// The `:authority` of requests (RFC 9113 §8.3.1): an IPv6 address in brackets, the scheme's own port left out
-    /// (RFC 9110 §4.2.2, §7.2).
+    /// Returns the `:authority` of requests (RFC 9113 §8.3.1). An IPv6 address is put in brackets, and the scheme's own
+    /// port is left out (RFC 9110 §4.2.2, §7.2).
     static func authority(host: String, port: Int) -> String {
         let host = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
         return port == 443 ? host : "\(host):\(port)"
@@ -120,7 +120,7 @@ struct CredentialPoolPlanner {
             host: proxy.host, port: UInt16(proxy.port), user: proxy.user, password: password)
     }
 
-    /// What one shard may hold, and how it retries. Rates and tables of the worker are shared out evenly.
+    /// Returns one shard's limits and retry settings. The worker's rates and tables are shared out evenly.
     func limits(capacity: Int) throws(WorkerError) -> DeliveryLimits {
         let delivery = configuration.delivery
         return DeliveryLimits(
@@ -136,7 +136,7 @@ struct CredentialPoolPlanner {
             storeIsDurable: configuration.store != nil)
     }
 
-    /// By an app's number, in milliseconds.
+    /// Returns the windows in milliseconds, by an app's number.
     func coalesceWindows() -> [UInt32] {
         configuration.apps.map { UInt32(clamping: Int64($0.coalesceWindow / .milliseconds(1))) }
     }

@@ -1,4 +1,4 @@
-/// What the gateway's own tables take, for measurements.
+/// Memory of the gateway's own tables, for measurements.
 public enum GatewayMemory {
     /// Bytes of a job's slot in a shard, without the record that it points to.
     public static var bytesPerJob: Int { MemoryLayout<Job>.stride }

@@ -1,35 +1,35 @@
 import DeliveryCore
 
-/// What a worker's Kafka thread knows at one moment.
+/// State of a worker's Kafka thread at one moment.
 public struct IntakeObservation: Sendable {
     public enum Phase: Sendable, Equatable {
         case running
-        /// What is in flight ends; no new job is taken.
+        /// Pushes in flight end; no new job is taken.
         case draining
         case ended
     }
 
     public var phase = Phase.running
-    /// Why the worker stops, if it isn't by request.
+    /// Reason for the worker's stop; nil while it runs, and after a requested stop.
     public var failure: String?
-    /// The group has assigned partitions, or none, and the worker has taken them over.
+    /// Whether the group has assigned partitions, or none, and the worker has taken the assignment over.
     public var isAssigned = false
-    /// Partitions that were assigned and aren't taken over yet; nil: there is no such assignment.
+    /// Count of partitions assigned but not taken over yet; nil without such an assignment.
     public var arriving: Int?
-    /// Those of them whose part of the store is being opened, and restored from the changelog.
+    /// Arriving partitions whose part of the store is being opened, and those being restored from the changelog.
     public var opening: [Int32] = []
     public var restoring: [Int32] = []
-    /// Records of the changelog that were restored since the start, and that are still to be read.
+    /// Records of the changelog restored since the start, and records still to be read.
     public var restoredRecords = 0
     public var remainingRecords = 0
-    /// Nothing is read, as the last write to the store failed.
+    /// Whether reading has stopped because the last write to the store failed.
     public var isStoreFailing = false
-    /// This process was stopped for long: nothing is sent until the group confirms its partitions.
+    /// Whether this process was stopped for long. Nothing is sent until the group confirms the partitions.
     public var isMembershipInDoubt = false
-    /// The worker's partitions, in their order.
+    /// The worker's partitions in order.
     public var partitions: [PartitionReport] = []
     public var counters = IntakeCounters()
-    /// Jobs taken from Kafka whose outcome is not yet there.
+    /// Jobs taken from Kafka whose outcomes are still missing.
     public var outstanding = 0
     public var bytesInFlight = 0
     /// Nil without a changelog.
@@ -38,18 +38,18 @@ public struct IntakeObservation: Sendable {
     public var transactions: Transactions?
 
     public struct Changelog: Sendable, Equatable {
-        /// By partition: one above the highest offset that is known of.
+        /// Offsets by partition: one above the highest known offset.
         public var ends: [Int32: Int64] = [:]
-        /// Changes that Kafka has not acknowledged, as far as it is counted: at barriers, without transactions.
+        /// Changes that Kafka has not acknowledged. They are counted at barriers, without transactions.
         public var unacknowledged = 0
 
         public init() {}
     }
 
     public struct Transactions: Sendable, Equatable {
-        /// As ``TransactionCycle/State`` names it.
+        /// State's name in ``TransactionCycle/State``.
         public var state: String
-        /// Begun so far, the open one included.
+        /// Transactions begun so far, the open one included.
         public var begun: Int
         public var aborted: Int
 
@@ -63,11 +63,11 @@ public struct IntakeObservation: Sendable {
     public init() {}
 }
 
-/// What one of a worker's loops has to say.
+/// Answer of one of a worker's loops.
 public enum LoopAnswer: Sendable {
     case intake(IntakeObservation)
     case shard(Int, ShardCounters)
-    /// The loop has ended, with the worker.
+    /// The loop has ended with the worker.
     case ended(String)
 }
 
@@ -124,11 +124,11 @@ extension Intake {
 }
 
 extension Worker {
-    /// Of the loops that ``ask(_:)`` asks.
+    /// Names of the loops that ``ask(_:)`` asks.
     public var loopNames: [String] { [intake.loop.name] + shards.map(\.loop.name) }
 
-    /// Asks all loops; returns at once. Each calls `answer` on its own thread with a copy of what it has; one that doesn't
-    /// turn any more, never. For one that has ended it is called on this thread.
+    /// Asks all loops, and returns at once. Each loop calls `answer` on its own thread with a copy of its state. A
+    /// stuck loop never calls it. For an ended loop, `answer` is called on this thread.
     public func ask(_ answer: @escaping @Sendable (LoopAnswer) -> Void) {
         for (index, shard) in shards.enumerated() {
             let accepted = shard.loop.execute { answer(.shard(index, shard.snapshot())) }

@@ -17,11 +17,11 @@ struct KafkaSetup {
         ]).overridden(by: KafkaProperties(configuration.properties.map { ($0.name, $0.value) }))
         var own = [
             (name: "group.id", value: configuration.groupID),
-            // What librdkafka fetches ahead; its own default is 64 MiB.
+            // Most kilobytes that librdkafka fetches ahead; its own default is 64 MiB.
             (name: "queued.max.messages.kbytes", value: "16384"),
-            // For so long the partitions of a worker that has died stand still; librdkafka's own default is 45 s.
+            // Longest time that a dead worker's partitions stand still; librdkafka's own default is 45 s.
             (name: "session.timeout.ms", value: "10000"),
-            // For so long at most the others don't know that one has left; librdkafka's own default is 3 s.
+            // Longest time until the others know that a worker has left; librdkafka's own default is 3 s.
             (name: "heartbeat.interval.ms", value: "500"),
         ]
         if let name = configuration.instanceID { own.append((name: "group.instance.id", value: name)) }
@@ -29,14 +29,14 @@ struct KafkaSetup {
             .overridden(by: KafkaProperties(configuration.consumerProperties.map { ($0.name, $0.value) }))
         producer = KafkaProperties([
             (name: "linger.ms", value: "5"),
-            // For so long at most a producer doesn't know of new partitions of the changelog; librdkafka's own default is 5 min.
+            // Longest time until a producer knows of new changelog partitions; librdkafka's own default is 5 min.
             (name: "topic.metadata.refresh.interval.ms", value: "10000"),
         ]).overridden(by: common)
             .overridden(by: KafkaProperties(configuration.producerProperties.map { ($0.name, $0.value) }))
         admin = common
     }
 
-    /// Checks that Kafka answers and that the topics exist; makes those that are missing if it may. Blocks.
+    /// Checks that Kafka answers and that the topics exist. Creates missing topics if allowed. Blocks.
     func prepareTopics(changelog: Bool = false, logger: Logger) throws(WorkerError) {
         let topics = configuration.topics
         let names = [topics.jobs, topics.outcomes, topics.deadLetters]
@@ -81,7 +81,7 @@ struct KafkaSetup {
 
     // MARK: The changelog
 
-    /// What it must be like, and why.
+    /// Required settings of the changelog topic, with their reasons.
     private static let requirements = [
         TopicRequirement(
             "cleanup.policy", .list(["compact"]),
@@ -101,15 +101,15 @@ struct KafkaSetup {
                 replicationFactor: create.replicationFactor,
                 configuration: [
                     (name: "cleanup.policy", value: "compact"),
-                    // Much of it is soon obsolete: small segments are cleaned early.
+                    // Small segments are cleaned early, because much of the changelog is soon obsolete.
                     (name: "segment.bytes", value: "\(64 << 20)"),
                     (name: "min.cleanable.dirty.ratio", value: "0.3"),
                 ])
         ])
     }
 
-    /// Gives the changelog as many partitions as the jobs topic has, after that has grown. Where the worker may not, the
-    /// new partitions alone wait for someone who does. Blocks.
+    /// Extends the changelog to the jobs topic's number of partitions after the jobs topic has grown. Where the worker
+    /// isn't allowed to, only the new partitions wait until somebody extends the changelog. Blocks.
     func extendChangelog(logger: Logger) {
         do throws(KafkaError) {
             try extendChangelog(try KafkaAdmin(properties: admin), logger)
@@ -144,7 +144,7 @@ struct KafkaSetup {
             logger.error("the changelog can't be extended", metadata: ["error": "\(error)"])
         }
         let counts = try client.coPartitioning(of: [topics.jobs, topics.changelog])
-        // A jobs topic that has grown costs the partitions that are new, and no others.
+        // Growth of the jobs topic affects the new partitions only.
         if let problem = counts.problem, !counts.hasGrown { return problem }
         let found: TopicConfiguration?
         do throws(KafkaError) {
@@ -159,18 +159,18 @@ struct KafkaSetup {
         return differences.isEmpty ? nil : differences.map(\.description).joined(separator: "; ")
     }
 
-    /// After so long without a heartbeat the group gives a worker's partitions to others.
+    /// Time without a heartbeat after which the group reassigns a worker's partitions.
     var sessionTimeout: Duration {
         .milliseconds(consumer["session.timeout.ms"].flatMap(Int.init) ?? 10_000)
     }
 
-    /// A revocation that takes longer than this is cut short. A member that doesn't join again within `max.poll.interval.ms`
-    /// loses all of its partitions, and hears of that by its next heartbeat only.
+    /// Longest time of a revocation, which is cut short then. A member that doesn't rejoin within
+    /// `max.poll.interval.ms` loses all of its partitions. The member learns of the loss only by its next heartbeat.
     var longestRevocation: Duration {
         .milliseconds((consumer["max.poll.interval.ms"].flatMap(Int.init) ?? 300_000) / 2)
     }
 
-    /// A partition that has no committed offset is read from its beginning.
+    /// Whether a partition without a committed offset is read from its beginning.
     var readsFromBeginning: Bool {
         switch consumer["auto.offset.reset"] {
         case nil, "earliest", "smallest", "beginning": true
@@ -178,10 +178,10 @@ struct KafkaSetup {
         }
     }
 
-    /// Of a reader that belongs to no group.
+    /// Properties of a reader that belongs to no group.
     var changelogReader: KafkaProperties {
         var properties = consumer
-        // The reader has its own, and they say nothing to it.
+        // The reader sets its own values, or these properties mean nothing to it.
         for name in ["auto.offset.reset", "queued.max.messages.kbytes", "group.instance.id"] {
             properties[name] = nil
         }

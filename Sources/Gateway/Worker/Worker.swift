@@ -9,15 +9,15 @@ import RetryStore
 import SluiceModel
 import Synchronization
 
-/// Why a worker could not start: what, where, and what to do.
+/// Reason for which a worker could not start: the fault, its place, and the remedy.
 public enum WorkerError: Error, Sendable, CustomStringConvertible {
-    /// A key, certificate or other file that the configuration names is not usable.
+    /// A key, certificate or other file of the configuration is not usable.
     case credential(String)
-    /// Kafka could not be reached, or does not have what the worker needs.
+    /// Kafka could not be reached, or lacks something the worker needs.
     case kafka(String)
     /// The store can't be opened.
     case store(String)
-    /// The system refused something, descriptors for instance.
+    /// The system refused a resource, descriptors for instance.
     case system(String)
 
     public var description: String {
@@ -27,30 +27,30 @@ public enum WorkerError: Error, Sendable, CustomStringConvertible {
     }
 }
 
-/// How a worker ended.
+/// End of a worker.
 public struct WorkerResult: Sendable {
-    /// Nil after an orderly stop; else why the worker had to stop.
+    /// Nil after an orderly stop; otherwise the reason for which the worker had to stop.
     public var failure: WorkerFailure?
     public var totals: WorkerSnapshot
 }
 
-/// What a worker has done and holds.
+/// Counts and state of a worker.
 public struct WorkerSnapshot: Sendable {
     public var intake: IntakeCounters
     public var shards: ShardCounters
-    /// Jobs taken from Kafka whose outcome is not yet there.
+    /// Jobs taken from Kafka whose outcomes are still missing.
     public var outstanding: Int
     public var bytesInFlight: Int
     public var assignedPartitions: Int
-    /// What has to wait for long goes to a store.
+    /// Whether items that must wait for long are written to a store.
     public var hasStore = false
-    /// The store is looked through for pushes that wait with their topics.
+    /// Whether the store is being searched for pushes that wait with their topics.
     public var looksForParked = false
-    /// Records of the changelog that are still to be restored before assigned partitions begin.
+    /// Changelog records still to be restored before assigned partitions begin.
     public var restoring = 0
 }
 
-/// One gateway process: it consumes jobs, pushes them and produces their outcomes, until it is asked to stop.
+/// Gateway process that consumes jobs, pushes them and produces their outcomes until it is asked to stop.
 ///
 /// ```
 /// let worker = try Worker(configuration: configuration, logger: logger)
@@ -63,7 +63,7 @@ public final class Worker: Sendable {
     let intake: Intake
     let shards: [Shard]
     private let bytesInFlight: InFlightBytes
-    /// Nil: what waits for long waits in memory. Open until the worker's end.
+    /// Store, open until the worker's end. Nil without a store: items that wait for long then wait in memory.
     package let store: RetryStore?
     private let stopped = BlockingFlag()
     private let failure: FailureBox
@@ -77,17 +77,17 @@ public final class Worker: Sendable {
         let failure = Mutex<WorkerFailure?>(nil)
     }
 
-    /// Makes everything and checks it: keys, certificates, Kafka and its topics. Blocks for as long as Kafka takes to
-    /// answer, at most some ten seconds.
+    /// Makes and checks the worker's parts: keys, certificates, Kafka and its topics. Blocks until Kafka answers, at
+    /// most some ten seconds.
     ///
-    /// - Parameter restarts: workers that have failed in this process before.
+    /// - Parameter restarts: the count of workers that failed in this process before.
     public convenience init(configuration: Configuration, logger: Logger, restarts: Int = 0) throws {
         try self.init(
             configuration: configuration, logger: logger, restarts: restarts,
             longestAbsence: RestoreLimits.longestAbsence)
     }
 
-    /// - Parameter longestAbsence: milliseconds after which a local copy of a partition is of no use.
+    /// - Parameter longestAbsence: milliseconds after which a local copy of a partition is useless.
     init(configuration: Configuration, logger: Logger, restarts: Int = 0, longestAbsence: Int64) throws {
         self.configuration = configuration
         self.logger = logger
@@ -125,8 +125,8 @@ public final class Worker: Sendable {
                 configuration.store?.hasChangelog == true
                 ? try producer.topic(configuration.kafka.topics.changelog) : nil
             let delivery = configuration.delivery
-            // A shard may hold all jobs, and a batch of records is polled past the limit at most.
-            // With a store there are those that come back besides.
+            // A shard may hold all jobs. Polling exceeds the limit by one batch of records at most. A store needs slots
+            // for returning items besides.
             let capacity = delivery.maxInFlight + 1024 + (store == nil ? 0 : ShardStore.room)
             var random = SystemRandomNumberGenerator()
             let hasher = store?.hasher ?? IdentityHasher(key0: random.next(), key1: random.next())
@@ -188,7 +188,7 @@ public final class Worker: Sendable {
         }
     }
 
-    /// Starts the threads. Once.
+    /// Starts the threads. Call it once.
     public func start() {
         for shard in shards { shard.start() }
         intake.start()
@@ -201,14 +201,14 @@ public final class Worker: Sendable {
             ])
     }
 
-    /// Asks for an orderly stop: what is in flight ends within the drain deadline, offsets are committed, the group
-    /// is left. Any thread; returns at once.
+    /// Requests an orderly stop. Jobs in flight end within the drain deadline, offsets are committed, and the worker
+    /// leaves the group. Any thread; returns at once.
     public func requestStop() {
         intake.stopNote.note(at: .read())
         intake.loop.execute { [intake] in intake.stop() }
     }
 
-    /// Waits for the end, whoever asked for it, and ends the threads.
+    /// Waits for the worker's end, whatever caused it, and ends the threads.
     public func waitUntilStopped() -> WorkerResult {
         stopped.wait()
         let totals = snapshot()
@@ -247,7 +247,7 @@ public final class Worker: Sendable {
         }
     }
 
-    /// The threads have ended: nobody else has the store any more.
+    /// Closes the store. The threads have ended, so nothing else uses the store.
     private func closeStore() {
         intake.restorer?.close()
         for shard in shards { shard.storage?.forgetPartitions() }
@@ -255,8 +255,8 @@ public final class Worker: Sendable {
         store?.close()
     }
 
-    /// Counters and state of this moment, or of the end if that has come. Blocks for a turn of each loop; from any
-    /// thread but a loop's, after ``start()``.
+    /// Returns counters and state of this moment, or of the worker's end if it has ended. Blocks for a turn of each
+    /// loop. Call it after ``start()``, from any thread but a loop's.
     public func snapshot() -> WorkerSnapshot {
         var sum = ShardCounters()
         for shard in shards {
@@ -275,19 +275,19 @@ public final class Worker: Sendable {
         return snapshot ?? ended()
     }
 
-    /// The state of all pools at this moment; empty after the end. Blocks for a turn of each loop; from any thread but
-    /// a loop's, after ``start()``.
+    /// Returns the present state of all pools; empty after the worker's end. Blocks for a turn of each loop. Call it
+    /// after ``start()``, from any thread but a loop's.
     public func poolReports() -> [PoolReport] {
         shards.flatMap { shard in shard.loop.runBlockingIfRunning { shard.poolReports() } ?? [] }
     }
 
-    /// The state of all assigned partitions at this moment, in their order; empty after the end. Blocks for a turn of
-    /// the Kafka loop; from any thread but a loop's, after ``start()``.
+    /// Returns the present state of all assigned partitions, in order; empty after the worker's end. Blocks for a turn
+    /// of the Kafka loop. Call it after ``start()``, from any thread but a loop's.
     public func partitionReports() -> [PartitionReport] {
         intake.loop.runBlockingIfRunning { [intake] in intake.partitionReports() } ?? []
     }
 
-    /// The totals, which are taken before the loops end.
+    /// Returns the totals, which are taken before the loops end.
     private func ended() -> WorkerSnapshot {
         guard let totals = lastSnapshot.snapshot.withLock({ $0 }) else {
             preconditionFailure("the loops of a worker end after its totals are taken")

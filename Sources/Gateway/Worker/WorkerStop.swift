@@ -1,11 +1,11 @@
 import EventLoop
 import Synchronization
 
-/// An orderly stop of a worker, asked for or begun by itself.
+/// An orderly stop of a worker, requested or begun by the worker itself.
 public struct WorkerStop: Sendable, Equatable {
     /// Time since the request.
     public var elapsed: Duration
-    /// Longest time that it may take: the drain deadline, and some more for outcomes, offsets, store and group.
+    /// Longest time the stop may take: the drain deadline, and some more for outcomes, offsets, store and group.
     public var limit: Duration
 
     public init(elapsed: Duration, limit: Duration) {
@@ -18,12 +18,12 @@ public struct WorkerStop: Sendable, Equatable {
     static let margin: Duration = .seconds(15)
 }
 
-/// Remembers when a worker's stop was asked for. Any thread may read it, whatever the loops do.
+/// Moment of a worker's stop request. Any thread may read it, whatever the loops do.
 final class StopNote: Sendable {
     /// Nanoseconds of the monotonic clock; 0: no stop.
     private let since = Atomic<UInt64>(0)
 
-    /// Keeps the first moment alone.
+    /// Notes the stop request; later calls change nothing.
     func note(at now: MonotonicTime) {
         _ = since.compareExchange(expected: 0, desired: max(1, now.nanoseconds), ordering: .relaxed)
     }
@@ -36,7 +36,7 @@ final class StopNote: Sendable {
 }
 
 extension Worker {
-    /// Nil: the worker is to go on.
+    /// Nil while the worker is to continue.
     public var stop: WorkerStop? {
         intake.stopNote.elapsed(at: .read()).map {
             WorkerStop(elapsed: $0, limit: intake.settings.drainDeadline + WorkerStop.margin)

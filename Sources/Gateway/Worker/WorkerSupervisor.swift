@@ -6,11 +6,12 @@ import Logging
 import StreamScheduling
 import Synchronization
 
-/// Why a worker had to stop.
+/// Reason for which a worker had to stop.
 public struct WorkerFailure: Sendable, Equatable, CustomStringConvertible {
-    /// For people: what failed, where, and what to do.
+    /// Text for people: the fault, its place, and the remedy.
     public var reason: String
-    /// A new worker in the same process mends it: its clients of Kafka are new, and it begins with what is committed.
+    /// Whether a new worker in the same process mends the failure. Its Kafka clients are new, and it begins with the
+    /// committed state.
     public var startsOver: Bool
 
     public init(reason: String, startsOver: Bool) {
@@ -21,10 +22,10 @@ public struct WorkerFailure: Sendable, Equatable, CustomStringConvertible {
     public var description: String { reason }
 }
 
-/// Runs a worker until it is asked to stop. After a failure that a fresh start mends, a new worker takes the place of the
-/// failed one: Kafka has locked its transactional producer out, for instance, as a broker was away for longer than a
-/// transaction may be open. The new one has new clients of Kafka, joins the group, and restores what is committed; what the
-/// failed one had not committed counts for nothing.
+/// Runs a worker until it is asked to stop. After a failure that a fresh start mends, a new worker replaces the failed
+/// one. An example of such a failure: a broker was away for longer than a transaction may be open, so Kafka fenced the
+/// transactional producer. The new worker has new Kafka clients, joins the group, and restores the committed state. The
+/// failed worker's uncommitted work counts for nothing.
 ///
 /// ```
 /// let supervisor = WorkerSupervisor(configuration: configuration, logger: logger)
@@ -43,11 +44,11 @@ public final class WorkerSupervisor: Sendable {
     private let state = Mutex(State())
     private let stopping = BlockingFlag()
 
-    /// A worker that has run for so long has mended what had failed before.
+    /// Time after which a running worker counts as having mended the earlier failure.
     private static let healthyAfter: Duration = .seconds(60)
-    /// Each has threads and sockets that only the process's end frees.
+    /// Most kept clients. Each has threads and sockets that only the process's end frees.
     private static let mostKeptClients = 16
-    /// Between two workers: nearly none at first.
+    /// Pause between two workers, nearly none at first.
     private static let pause = ExponentialBackoff.reconnect
 
     /// - Parameters:
@@ -64,9 +65,10 @@ public final class WorkerSupervisor: Sendable {
         self.ended = ended
     }
 
-    /// Blocks until the last worker has ended.
-    /// - Throws: why the first worker can't start. A later one waits for Kafka for as long as Kafka is away.
-    /// - Returns: how the last one ended.
+    /// Runs workers, and blocks until the last worker has ended.
+    /// - Throws: the reason for which the first worker can't start. A later worker waits for Kafka for as long as Kafka
+    ///   is away.
+    /// - Returns: the end of the last worker.
     public func run() throws -> WorkerResult {
         var generator = SeededGenerator(seed: MonotonicTime.read().nanoseconds)
         var failures: UInt32 = 0
@@ -123,7 +125,7 @@ public final class WorkerSupervisor: Sendable {
 
     private var isStopping: Bool { state.withLock { $0.isStopping } }
 
-    /// Asks for an orderly stop, of whatever worker there is. Any thread; returns at once.
+    /// Requests an orderly stop of the present worker. Any thread; returns at once.
     public func requestStop() {
         let worker = state.withLock { state in
             state.isStopping = true

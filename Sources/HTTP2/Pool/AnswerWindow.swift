@@ -1,5 +1,5 @@
-/// Answers of about the last ten seconds: how many there were, and how many speak of a server in trouble (5xx, a reset or
-/// refused stream, an answer that breaks the protocol).
+/// Answers of about the last ten seconds: their number, and the number that show a server in trouble. Such an answer is
+/// a 5xx, a reset or refused stream, or a breach of the protocol.
 struct AnswerWindow: Sendable {
     private static let parts = 10
     private static let part: UInt64 = 1_000_000_000
@@ -10,7 +10,7 @@ struct AnswerWindow: Sendable {
     private(set) var all = 0
     private(set) var errors = 0
 
-    /// Half of the answers or more are errors.
+    /// At least half of the answers are errors.
     var isBad: Bool { errors * 2 >= all && errors > 0 }
 
     mutating func note(good: Int, errors: Int, now: UInt64) {
@@ -38,19 +38,19 @@ struct AnswerWindow: Sendable {
     }
 }
 
-/// How many requests a connection may have in flight after the circuit was open for errors: few at first, twice as many
-/// with each good window, no limit in the end.
+/// Limits the requests in flight on a connection after the circuit was open because of errors. The limit starts low,
+/// doubles with each good window, and ends above ``last``.
 struct StreamRamp: Sendable, Equatable {
     static let first = 8
     static let last = 1024
 
-    /// No ramp lasts for longer, in nanoseconds.
+    /// Longest time that a ramp lasts, in nanoseconds.
     static let longest: UInt64 = 60_000_000_000
-    /// A window that isn't full by then begins anew, in nanoseconds.
+    /// Age at which an incomplete window restarts, in nanoseconds.
     private static let longestWindow: UInt64 = 10_000_000_000
 
     let begin: UInt64
-    /// Requests in flight on each connection.
+    /// Number of requests that each connection may have in flight.
     private(set) var share = StreamRamp.first
     private var good = 0
     private var errors = 0
@@ -65,7 +65,7 @@ struct StreamRamp: Sendable, Equatable {
         case stays, grows, ends, fails
     }
 
-    /// A window is as many answers as the share.
+    /// Records answers. A window ends when it has as many answers as the share.
     mutating func note(good: Int, errors: Int, now: UInt64) -> Verdict {
         if now >= windowBegin + Self.longestWindow {
             (self.good, self.errors) = (0, 0)

@@ -1,9 +1,9 @@
 import EventLoop
 
-/// Openings, and what connections tell.
+/// Openings, and the events of connections.
 extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
-    /// Looks the name up afresh, so that load spreads over the hosts behind it (APNs: SNR), and dials. Half of the connect
-    /// timeout is for the look-up at most, the rest for the connection.
+    /// Looks the name up afresh, so that load spreads over the hosts behind the name, and dials. The look-up gets at
+    /// most half of the connect timeout, and the connection gets the rest.
     func open(_ number: UInt32) {
         openingStarted[Int(number)] = loop.now
         let proxy = configuration.connection.proxy
@@ -77,7 +77,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         let now = loop.now.nanoseconds
         var judgement = Judgement()
         var unknown = 0
-        // The apps' places in flight are free, and the slots idle, before the owner enqueues any of them again.
+        // The apps' places in flight are free, and the slots idle, before the owner enqueues any slot again.
         for event in events where event.kind == .response { scheduler.prefetch(slot: event.tag) }
         for event in events {
             switch event.kind {
@@ -112,22 +112,22 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         if !machine.actions.isEmpty { carryOut() }
     }
 
-    /// The answers of a read, and how they speak of the server.
+    /// Answers of one read, and how they reflect on the server.
     private struct Judgement {
-        /// Answers of a server that works, and of one in trouble.
+        /// Numbers of answers from a working server, and from a server in trouble.
         var good = 0
         var errors = 0
-        /// Errors after the last good one.
+        /// Number of errors after the last good answer.
         var last = 0
-        /// A good answer was about the request. Not so: a provider token that is refused or changes too often (403, 429),
-        /// and a connection that is not for this server (421).
+        /// Whether a good answer was about the request. A refused or too often changed provider token (403, 429)
+        /// doesn't count. Nor does a connection that is not for this server (421).
         var isAccepted = false
-        /// An answer came that could be read.
+        /// A readable answer arrived.
         var isAnswered = false
 
         mutating func note(status: UInt16) {
             isAnswered = true
-            // APNs has no other: something else answers in its place.
+            // APNs sends only 2xx, 4xx and 5xx: another sender answers in its place.
             guard status / 100 == 2 || status / 100 == 4 else { return noteError() }
             good += 1
             last = 0
@@ -140,7 +140,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         }
     }
 
-    /// Tells the machine what a read says of the server.
+    /// Reports to the machine how a read reflects on the server.
     private func judge(
         _ connection: ClientConnection, _ judgement: Judgement, unknown: Int, now: UInt64
     ) {
@@ -152,7 +152,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             machine.answered(connection.number, isAccepted: judgement.isAccepted)
             machine.maintain(now: now)
         }
-        // While the circuit is half open, failures count of the one request only that was let through.
+        // While the circuit is half open, only failures of the connection with the probe count.
         var isJudged = true
         if case .halfOpen = machine.circuit { isJudged = connection.number == machine.probe }
         let errors = isJudged ? judgement.errors : 0

@@ -2,50 +2,50 @@ import EventLoop
 import SluiceModel
 import StreamScheduling
 
-/// The connections to one server with one credential on one event loop, and the scheduler that places
-/// notifications on them. Which connections there are is decided by ``PoolStateMachine``; this carries it out.
-/// Loop's thread only.
+/// The connections to one server with one credential on one event loop, and the scheduler that places notifications on
+/// them. ``PoolStateMachine`` decides which connections exist; the pool carries out the decisions. Use on the loop's
+/// thread only.
 public final class ConnectionPool {
     public struct Configuration: Sendable {
         public var host: String
         public var port: UInt16
-        /// Connections that are kept open.
+        /// Number of connections that stay open.
         public var connections = 2
-        /// Connections that the pool grows to under load; nil means that it doesn't.
+        /// Number of connections that the pool grows to under load; nil means that the pool does not grow.
         public var maximumConnections: Int?
-        /// Between two openings; APNs takes many at once for an attack (CON, TRB).
+        /// Least time between two openings, because APNs regards many at once as an attack.
         public var openInterval: Duration = .milliseconds(200)
-        /// Between two connections by which the pool grows.
+        /// Least time between two connections by which the pool grows.
         public var growthInterval: Duration = .seconds(2)
-        /// For how long all connections are full, with requests waiting, before it grows.
+        /// Time for which all connections are full, with requests waiting, before the pool grows.
         public var growthPatience: Duration = .milliseconds(100)
-        /// It grows also when requests wait for so long that no connection takes, full or not.
+        /// Waiting time of requests after which the pool grows too, if no connection accepts them, full or not.
         public var queueAgeTarget: Duration = .milliseconds(500)
-        /// Connections beyond those that are kept open close after so long without need.
+        /// Time without need after which connections beyond `connections` close.
         public var idleTimeout: Duration = .seconds(300)
-        /// A connection is replaced at this age, give or take a tenth; zero means never.
+        /// Age at which a connection is replaced, plus or minus a tenth; zero means never.
         public var maximumAge: Duration = .zero
-        /// Before an opening is tried again after a failure: doubled each time, with full jitter, up to the maximum.
+        /// Back-off before an opening is retried after a failure: doubles each time, with jitter, up to the maximum.
         public var reconnectInitial: Duration = .milliseconds(250)
         public var reconnectMaximum: Duration = .seconds(10)
-        /// A connection is not replaced for mere suspicion before this age.
+        /// Age below which a connection is not replaced on mere suspicion.
         public var leastAgeToReplace: Duration = .seconds(30)
-        /// A connection is replaced when so few streams are left of its ids.
+        /// Number of stream ids left below which a connection is replaced.
         public var leastStreamsLeft = 100_000
-        /// Openings that failed in a row, while no connection serves, until the circuit opens.
+        /// Number of openings in a row that fail, while no connection serves, before the circuit opens.
         public var circuitFailures = 5
-        /// Answers that speak of a server in trouble until the circuit opens: in a row, or half of those of ten seconds; and
-        /// over how long at least.
+        /// Number of answers that the circuit needs before it opens. Either so many errors arrive in a row, or at least
+        /// so many answers within ten seconds are half errors. The trouble must also last for `circuitErrorTime`.
         public var circuitServerErrors = 100
         public var circuitErrorTime: Duration = .seconds(1)
-        /// A connection that takes no request for so long, while requests wait, is replaced.
+        /// Time after which a connection that accepts no request, while requests wait, is replaced.
         public var progressTimeout: Duration = .seconds(15)
         public var connection = ClientConnection.Configuration()
-        /// Per mille of each connection's streams that are kept for priority 10.
+        /// Per mille of each connection's streams that are reserved for priority 10.
         public var urgentPerMille = 25
-        /// Apps that the scheduler tells apart.
+        /// Number of apps that the scheduler distinguishes.
         public var apps = 1
-        /// The seed of the jitter.
+        /// Seed of the jitter.
         public var seed: UInt64 = 1
 
         public init(host: String, port: UInt16) {
@@ -75,9 +75,9 @@ public final class ConnectionPool {
     }
 
     public let configuration: Configuration
-    /// Values that repeat in the headers of this pool's requests.
+    /// Header fields that repeat in this pool's requests.
     public let fields: StableFields
-    /// What waits and where it goes.
+    /// Scheduler of the waiting requests; decides which connection sends each.
     public var scheduler: StreamScheduler
 
     let context: TLSContext
@@ -85,10 +85,10 @@ public final class ConnectionPool {
     let loop: EventLoop
     unowned let delegate: any ConnectionPoolDelegate
     var machine: PoolStateMachine
-    /// By number.
+    /// Connections by number; nil where none exists.
     var connections: [ClientConnection?]
     var openingStarted: [MonotonicTime]
-    /// By number: openings that wait for addresses.
+    /// Look-ups of openings that wait for addresses, by number; nil where none runs.
     var lookups: [AddressLookup?]
     var knownAddresses = KnownAddresses()
     var addressOrder = AddressOrder()
@@ -102,14 +102,14 @@ public final class ConnectionPool {
     private var peakInFlight = 0
     /// ``PoolStateMachine/mayGrow`` as of its last decision.
     private var mayGrow = true
-    /// Goes off when an app that was held back by its pace may go on.
+    /// Timer for the moment when an app that its pace held back may send again; nil when none is set.
     private var paceTimer: TimerID?
     private var paceTimerAt = UInt64.max
 
-    /// From enqueuing to the answer, by class.
+    /// Times from enqueuing to the answer, by priority.
     private let latencies: (LatencyHistogram, LatencyHistogram, LatencyHistogram)
 
-    /// - Parameter notifications: of the loop; its slots are the tags of this pool's requests.
+    /// - Parameter notifications: the loop's table; its slots are the tags of this pool's requests.
     public init(
         configuration: Configuration, context: TLSContext, fields: StableFields,
         notifications: NotificationTable, loop: EventLoop, delegate: any ConnectionPoolDelegate,
@@ -142,7 +142,7 @@ public final class ConnectionPool {
         carryOut()
     }
 
-    /// Opens no more and lets the open ones end their requests.
+    /// Opens no more connections and lets the open ones end their requests.
     public func drain() {
         machine.close()
         for case let connection? in connections {
@@ -151,7 +151,7 @@ public final class ConnectionPool {
         }
     }
 
-    /// Closes all at once; open requests end as unknown.
+    /// Closes all connections at once; open requests end as unknown.
     public func close() {
         machine.close()
         for timer in [tickTimer, paceTimer] {
@@ -163,8 +163,9 @@ public final class ConnectionPool {
         for connection in connections { connection?.close() }
     }
 
-    /// Stops opening connections and sending on those that are open, as it would not help (a certificate that the
-    /// server refuses), until `retryAfter` has passed: someone may have mended it by then. What is in flight goes on.
+    /// Stops opening connections and sending on open ones until `retryAfter` has passed. Neither would help, for
+    /// example because the server refuses a certificate that someone may have mended by then. Requests in flight
+    /// continue.
     public func stop(reason: String, retryAfter: Duration) {
         givenStopReason = reason
         machine.stop(until: (loop.now + retryAfter).nanoseconds)
@@ -174,14 +175,14 @@ public final class ConnectionPool {
 
     /// How soon a connection that is to be replaced stops taking requests.
     public enum Replacement: Sendable {
-        /// At once: it is of no more use, as its credential's state on the server is spoilt. If it never was of use,
-        /// that counts as an opening that failed, with its back-off.
+        /// At once: the connection is of no more use, because its credential's state on the server is spoilt. If the
+        /// connection never was of use, the replacement counts as a failed opening, with its back-off.
         case now
-        /// When its successor is open: it may be worn out (a server error, a server about to shut down). Left
-        /// alone while it is young, as a fresh one was no better.
+        /// When the successor is open, because the connection may be worn out (a server error, a server about to shut
+        /// down). A young connection stays, because a fresh one was no better.
         case whenSuccessorIsOpen
-        /// When its successor is open, however young it is; left alone while openings wait for their back-off, as a server
-        /// that says so on each connection would have each one replaced.
+        /// When the successor is open, however young the connection is. The connection stays while openings wait for
+        /// their back-off. A server that asks for this on each connection would otherwise have each one replaced.
         case ifOpeningsAreAllowed
     }
 
@@ -198,11 +199,11 @@ public final class ConnectionPool {
 
     // MARK: Placing
 
-    /// The next waiting slot and the connection it goes to; nil when nothing that may go waits or nothing has room,
-    /// which ends the run of assignments that one connection gets. The caller submits it there at once, or calls
-    /// ``withdraw(_:from:)`` and enqueues the slot again or drops it.
+    /// Returns the next waiting slot and its connection. Returns nil when no request that may be sent waits or nothing
+    /// has room; nil ends the run of assignments that one connection gets. The caller submits the request on that
+    /// connection at once. Otherwise the caller calls ``withdraw(_:from:)`` and enqueues the slot again or drops it.
     ///
-    /// - Parameter urgentOnly: nothing below priority 10 is to go now.
+    /// - Parameter urgentOnly: excludes all requests below priority 10.
     public func nextAssignment(urgentOnly: Bool = false) -> (slot: UInt32, connection: ClientConnection)? {
         guard let assignment = scheduler.nextAssignment(now: loop.now.nanoseconds, urgentOnly: urgentOnly)
         else {
@@ -218,14 +219,14 @@ public final class ConnectionPool {
         return (assignment.slot, connection)
     }
 
-    /// Takes back an assignment that was not submitted: the slot is idle, and its app and the connection have what
-    /// was booked for it.
+    /// Withdraws an assignment that was not submitted. The slot becomes idle, and its app and the connection regain
+    /// their booked share.
     public func withdraw(_ slot: UInt32, from connection: ClientConnection) {
         scheduler.withdrawn(slot: slot, now: loop.now.nanoseconds)
         report(connection)
     }
 
-    /// Tells the scheduler what a connection may be used for.
+    /// Reports to the scheduler how it may use a connection.
     func report(_ connection: ClientConnection) {
         var state: StreamScheduler.ConnectionState = .suspended
         var free = connection.availableStreams
@@ -247,7 +248,7 @@ public final class ConnectionPool {
             windowFree: connection.sendWindow, state: state)
     }
 
-    /// An answer came for `slot`, which is idle now.
+    /// Records an answer for `slot`, which is idle now.
     func ended(_ slot: UInt32, now: UInt64) {
         let priority = scheduler.priority(slot: slot)
         latency(priority).record(nanoseconds: scheduler.ended(slot: slot, now: now))
@@ -255,9 +256,9 @@ public final class ConnectionPool {
 
     // MARK: The machine's actions
 
-    /// Carries out what the machine has decided.
+    /// Carries out the machine's decisions.
     func carryOut() {
-        // A delegate that is told of a change may give an order, whose actions then follow here.
+        // A delegate that receives a change may give an order, and the order's actions follow in this loop.
         guard !isCarryingOut else { return }
         isCarryingOut = true
         var index = 0
@@ -290,7 +291,7 @@ public final class ConnectionPool {
 
     private func armTick() {
         let now = loop.now.nanoseconds
-        // Close enough: what is missing to the machine's wish is not worth a change of timers each turn.
+        // A tick at most 11 ms away is near enough, so the timer does not change each turn.
         guard !machine.isClosing, tickTimer == nil || tickAt > now + 11_000_000 else { return }
         let next = machine.nextTick(now: now, isWaiting: mayGrow && scheduler.hasEligible)
         if let tickTimer {
@@ -335,23 +336,23 @@ public final class ConnectionPool {
 
     // MARK: What an operator sees
 
-    /// Why nothing is opened or sent for the time being.
+    /// Reason why nothing is opened or sent for the time being; nil when the pool is not stopped.
     public var stopReason: String? { machine.stoppedUntil == nil ? nil : givenStopReason }
 
     public var circuit: PoolCircuit { machine.circuit }
 
-    /// Connections that take requests.
+    /// Number of connections that accept requests.
     public var openConnections: Int {
         connections.reduce(0) { $0 + (($1?.isOpen ?? false) ? 1 : 0) }
     }
 
-    /// Requests in flight.
+    /// Number of requests in flight.
     public var inFlight: Int { scheduler.assigned }
 
     /// Counts of the pool so far, without the open connections' own.
     public var totals: PoolCounters { counters }
 
-    /// From enqueuing to the answer, for one class.
+    /// Returns the times from enqueuing to the answer, for one priority.
     public func latency(_ priority: Priority) -> LatencyHistogram {
         switch priority {
         case .immediate: latencies.0
@@ -360,7 +361,7 @@ public final class ConnectionPool {
         }
     }
 
-    /// The state of this moment. Looks at every connection and app: for reports.
+    /// Returns the state of this moment. The call looks at every connection and app, so it serves reports only.
     public func snapshot() -> PoolSnapshot {
         let now = loop.now.nanoseconds
         var totals = counters

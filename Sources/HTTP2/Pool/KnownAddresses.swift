@@ -1,23 +1,23 @@
-/// A pool's knowledge of its server's addresses, for the times when the resolver gives no answer, and whether it gives
-/// any. Pure; what it remembers is bounded.
+/// Addresses of a pool's server for times when the resolver does not answer, and whether it answers. The value is pure
+/// and its memory bounded.
 struct KnownAddresses: Sendable {
-    /// Addresses that are remembered at most.
+    /// Highest number of addresses in each list.
     static let capacity = 32
 
-    /// Addresses that a connection was open with, the last one first.
+    /// Addresses that a connection was open with, the most recent first.
     private var worked: [SocketAddress] = []
     /// The resolver's last answer.
     private var answered: [SocketAddress] = []
-    /// Since its last failure the resolver has not answered.
+    /// The resolver has not answered since its last failure.
     private var isSilent = false
 
-    /// The consequences of the end of a look-up.
+    /// Consequences of a finished look-up.
     struct Step {
-        /// Addresses to try, none if there are none.
+        /// Addresses to try; empty when none are known.
         var addresses: [SocketAddress] = []
-        /// The resolver fell silent, or answers again.
+        /// Set when the resolver fell silent or answers again, else nil.
         var change: ResolverChange?
-        /// The name can't be resolved.
+        /// Set when the name can't be resolved, else nil.
         var error: ResolverError?
     }
 
@@ -29,7 +29,7 @@ struct KnownAddresses: Sendable {
 
     /// - Parameters:
     ///   - host: the name that was looked up.
-    ///   - milliseconds: for how long it was.
+    ///   - milliseconds: the duration of the look-up.
     mutating func take(_ end: LookupEnd, host: String, afterMilliseconds milliseconds: UInt64) -> Step {
         var step = Step()
         switch end {

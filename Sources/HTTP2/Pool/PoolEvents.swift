@@ -1,33 +1,34 @@
-/// What happens in a pool, for logs and metrics.
+/// Events in a pool, for logs and metrics.
 public enum PoolEvent: Sendable {
     case opened(connection: UInt32, address: String, tls: String, handshakeNanoseconds: UInt64)
     case closed(connection: UInt32, reason: ConnectionCloseReason)
-    /// The server announced the end of a connection; `debugData` at most 256 bytes of its reason.
+    /// The server announced the end of a connection; `debugData` holds at most 256 bytes of its reason.
     case goAway(connection: UInt32, code: HTTP2ErrorCode, debugData: [UInt8])
     case resolveFailed(ResolverError)
     /// The resolver fell silent, or answers again.
     case resolver(ResolverChange)
-    /// Nothing will be opened or sent for a while; see ``ConnectionPool/stop(reason:retryAfter:)``.
+    /// Nothing is opened or sent for a while; see ``ConnectionPool/stop(reason:retryAfter:)``.
     case stopped(reason: String)
-    /// The pool changed its size, a connection's part, or its circuit.
+    /// The pool changed its size, a connection's role, or its circuit.
     case changed(PoolChange)
 }
 
-/// A change in what comes of looking a pool's name up.
+/// A change in whether the resolver answers for a pool's name.
 public enum ResolverChange: Sendable, Equatable {
-    /// No answer comes in time. The `known` addresses that a connection was open with, or that were the last answer, are
-    /// tried meanwhile.
+    /// No usable answer arrives. Meanwhile the pool tries the `known` addresses: those of earlier connections and of
+    /// the last answer.
     case silent(host: String, reason: String, known: Int)
     case answers(host: String)
 }
 
-/// Told what a pool's connections bring. Loop's thread.
+/// Receives the events of a pool's connections, on the loop's thread.
 public protocol ConnectionPoolDelegate: AnyObject {
-    /// Ends of requests, as one batch a read; tags are the scheduler's slots, which are idle. Valid during the call.
+    /// Receives the ends of requests, as one batch per read. Tags are the scheduler's slots, which are idle. `events`
+    /// are valid during the call only.
     func pool(
         _ pool: ConnectionPool, received events: UnsafeBufferPointer<ClientEvent>,
         on connection: ClientConnection)
-    /// There may be room for requests again: take assignments at the end of this turn.
+    /// Reports possible room for requests: the delegate fetches assignments at the end of this turn.
     func poolHasCapacity(_ pool: ConnectionPool)
     func pool(_ pool: ConnectionPool, happened event: PoolEvent)
 }

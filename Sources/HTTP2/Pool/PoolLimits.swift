@@ -1,58 +1,61 @@
-/// What a pool's decisions go by. Durations in nanoseconds.
+/// Limits and times that a pool's decisions follow. Durations are in nanoseconds.
 public struct PoolLimits: Sendable, Equatable {
-    /// Connections that are kept open, from 1.
+    /// Least number of connections that stay open, from 1.
     public var minimum = 2
-    /// Connections at most. One that ends its last requests, or serves until its successor is open, is beyond it.
+    /// Highest number of connections. A connection that drains, or serves until its successor is open, does not count.
     public var maximum = 16
-    /// Between two openings that replace lost connections or bring the pool to its minimum.
+    /// Least time between two openings that replace lost connections or raise the pool to its minimum.
     public var openInterval: UInt64 = 200_000_000
-    /// Between two connections by which the pool grows. APNs takes many at once for an attack; "a few seconds" is the
-    /// advice (CON, DTS).
+    /// Least time between two connections by which the pool grows. APNs regards many connections at once as an attack,
+    /// and advises "a few seconds".
     public var growthInterval: UInt64 = 2_000_000_000
-    /// For how long all connections are full, with requests waiting, before the pool grows.
+    /// Time for which all connections are full, with requests waiting, before the pool grows.
     public var growthPatience: UInt64 = 100_000_000
-    /// The pool grows also when requests wait for so long that no connection takes, full or not.
+    /// Waiting time of requests after which the pool grows too, if no connection accepts them, full or not.
     public var queueAgeTarget: UInt64 = 500_000_000
-    /// Load is judged over this time before a connection is taken out of use, and there was no reason to grow during
-    /// it; one out of use closes after half of it.
+    /// Period over which load is judged, and without a reason to grow, before a connection moves to the reserve. An
+    /// idle connection in reserve closes after half this time.
     public var idleTimeout: UInt64 = 300_000_000_000
-    /// A connection is replaced at this age, give or take a tenth; 0 means never.
+    /// Age at which a connection is replaced, plus or minus a tenth; 0 means never.
     public var maximumAge: UInt64 = 0
-    /// A connection is not replaced for mere suspicion before this age.
+    /// Age below which a connection is not replaced on mere suspicion.
     public var leastAgeToReplace: UInt64 = 30_000_000_000
-    /// Before an opening is tried again after a failure: doubled each time, with full jitter, up to the maximum.
+    /// Back-off before an opening is retried after a failure: doubles each time, with jitter, up to the maximum.
     public var reconnectInitial: UInt64 = 250_000_000
     public var reconnectMaximum: UInt64 = 10_000_000_000
-    /// Openings that failed in a row, while no connection serves, until the circuit opens.
+    /// Number of openings in a row that fail, while no connection serves, before the circuit opens.
     public var circuitFailures = 5
-    /// Answers that are looked at before the circuit opens: so many in a row that speak of a server in trouble, or at least
-    /// half of so many or more within ``AnswerWindow``'s ten seconds. In both cases over at least ``circuitErrorTime``.
+    /// Number of answers that the circuit needs before it opens. Either so many answers in a row show a server in
+    /// trouble. Or at least so many arrive within ``AnswerWindow``'s ten seconds, and half or more show trouble. In
+    /// both cases the trouble lasts at least ``circuitErrorTime``.
     public var circuitServerErrors = 100
     public var circuitErrorTime: UInt64 = 1_000_000_000
-    /// The longest pause between probes of a server that answers, with errors.
+    /// Longest pause between probes of a server that answers with errors.
     public var probeMaximum: UInt64 = 5_000_000_000
-    /// A connection that ends before this age is *short-lived*: its successors open ever more seldom.
+    /// Age below which a connection's end makes it *short-lived*: its successors open ever more seldom.
     public var leastLife: UInt64 = 20_000_000_000
-    /// A connection that has brought so many good answers is not short-lived, whatever its age.
+    /// Number of good answers after which a connection is not short-lived, whatever its age.
     public var leastAnswers = 1_000
-    /// The longest pause between openings while connections are short-lived.
+    /// Longest pause between openings while connections are short-lived.
     public var shortLifeMaximum: UInt64 = 15_000_000_000
-    /// For how long a connection may take no request and have none in flight, with requests waiting, before it is replaced.
+    /// Time for which a connection may accept no request and have none in flight, with requests waiting, before
+    /// replacement.
     public var progressTimeout: UInt64 = 15_000_000_000
 
     public init() {}
 
-    /// Numbers that connections have: the maximum, and as many that end their last requests.
+    /// Number of connection numbers: the maximum for connections that serve, as many for connections that drain, and
+    /// two more.
     var numbers: Int { 2 * maximum + 2 }
 }
 
 /// Whether a pool sends at all.
 public enum PoolCircuit: Sendable, Equatable, CustomStringConvertible {
-    /// All is well, as far as is known.
+    /// No fault is known.
     case closed
-    /// The server fails: nothing is sent and nothing opened until then.
+    /// The server fails: nothing is sent and nothing opened until `until`.
     case open(until: UInt64, PoolFault)
-    /// One connection, one request at a time: its fate decides.
+    /// A single connection sends one request at a time, and that request decides.
     case halfOpen(PoolFault)
 
     public var description: String {
@@ -73,16 +76,16 @@ public enum PoolFault: String, Sendable, Equatable, CustomStringConvertible {
     public var description: String { rawValue }
 }
 
-/// What a pool changed by itself, and why.
+/// Changes that a pool made by itself, and their causes.
 public enum PoolChange: Sendable, Equatable {
     case grew(to: Int, PoolGrowthCause)
-    /// A connection is out of use until load comes back or it closes.
+    /// A connection is out of use until load returns or the connection closes.
     case reserved(connection: UInt32)
-    /// Load is back: a connection is in use again.
+    /// Load has returned: a connection is in use again.
     case recalled(connection: UInt32)
     /// A connection that was out of use is closed.
     case shrank(to: Int)
-    /// A connection is replaced before its time is over.
+    /// A connection is replaced before it ends by itself.
     case rotates(connection: UInt32, PoolRotationCause)
     case circuit(PoolCircuit)
 }

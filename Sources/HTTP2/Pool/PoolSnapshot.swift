@@ -1,10 +1,10 @@
 import SluiceModel
 
-/// What a pool has done so far, in plain integers.
+/// Counts of a pool since its start, in plain integers.
 public struct PoolCounters: Sendable, Equatable {
-    /// Connections that came to be open.
+    /// Connections that opened.
     public internal(set) var opened = 0
-    /// Openings that were begun and did not end in an open connection, failed look-ups of the name included.
+    /// Openings that did not end in an open connection, including failed look-ups of the name.
     public internal(set) var openingsFailed = 0
     public internal(set) var lookupsFailed = 0
     /// Open connections that ended, by ``ConnectionCloseReason/Kind``.
@@ -14,20 +14,21 @@ public struct PoolCounters: Sendable, Equatable {
     public internal(set) var endedByServer = 0
     public internal(set) var endedByUs = 0
     public internal(set) var goAways = 0
-    /// The code of the last GOAWAY, and its debug data, at most 256 bytes.
+    /// Code of the last GOAWAY (nil before the first) and its debug data, at most 256 bytes.
     public internal(set) var lastGoAway: UInt32?
     public internal(set) var lastGoAwayReason: [UInt8] = []
-    /// Requests that ended without an answer: certainly not processed, and perhaps processed.
+    /// Requests that ended without an answer: certainly not processed (`notProcessed`) or perhaps processed
+    /// (`unknown`).
     public internal(set) var notProcessed = 0
     public internal(set) var unknown = 0
-    /// Requests that the server failed alone: it reset or refused the stream, or answered what can't be read.
+    /// Requests that failed alone: the server reset or refused the stream, or sent an unreadable answer.
     public internal(set) var streamErrors = 0
-    /// Connections that were replaced as the server left them no stream or window.
+    /// Connections that were replaced because the server left them no stream or window.
     public internal(set) var stuck = 0
     /// How often the circuit opened.
     public internal(set) var circuitOpened = 0
 
-    // Of ConnectionStatistics, summed.
+    // Sums of the connections' ConnectionStatistics.
     public internal(set) var requests: UInt64 = 0
     public internal(set) var answers2xx: UInt64 = 0
     public internal(set) var answers4xx: UInt64 = 0
@@ -40,7 +41,7 @@ public struct PoolCounters: Sendable, Equatable {
 
     public init() {}
 
-    /// Adds up a connection that is gone.
+    /// Adds the counts of a connection that is gone.
     mutating func add(_ statistics: ConnectionStatistics, endedBy kind: ConnectionCloseReason.Kind) {
         add(statistics)
         guard statistics.openedAtNanoseconds > 0 else {
@@ -69,19 +70,19 @@ public struct PoolCounters: Sendable, Equatable {
     }
 }
 
-/// One pool at a moment, for operators.
+/// State of a pool at one moment, for operators.
 public struct PoolSnapshot: Sendable {
     public enum ConnectionState: String, Sendable, CustomStringConvertible {
         case opening
-        /// Takes requests.
+        /// Accepts requests.
         case active
-        /// Takes requests only when the active ones are full; closes when idle.
+        /// Accepts requests only when the active connections are full; closes when idle.
         case reserve
         /// Serves until its successor is open.
         case retiring
-        /// Ends its last requests.
+        /// Ends its last requests and accepts no new ones.
         case draining
-        /// Silent after a PING: takes no requests until it shows a sign of life.
+        /// Silent after a PING: accepts no requests until it receives a sign of life.
         case suspected
 
         public var description: String { rawValue }
@@ -90,33 +91,34 @@ public struct PoolSnapshot: Sendable {
     public struct Connection: Sendable {
         public var number: UInt32
         public var state: ConnectionState
-        /// Numeric; of the proxy if there is one.
+        /// Numeric address; the proxy's if there is a proxy.
         public var address: String
         public var statistics: ConnectionStatistics
     }
 
-    /// Waiting requests of one class.
+    /// Waiting requests of one priority.
     public struct Queue: Sendable {
         public var priority: Priority
         public var depth: Int
-        /// Of the first that waits, in nanoseconds; nil when none does.
+        /// Age of the first waiting request, in nanoseconds; nil when none waits.
         public var oldestAgeNanoseconds: UInt64?
     }
 
     public var circuit: PoolCircuit
     public var stopReason: String?
-    /// Requests that each connection may have in flight after the circuit was open for errors; nil: no limit.
+    /// Limit on requests in flight on each connection after the circuit was open because of errors; nil when there is
+    /// none.
     public var streamShare: Int?
-    /// Connections that the pool means to have.
+    /// Number of connections that the pool aims at.
     public var targetConnections: Int
     public var inFlight: Int
     public var waiting: Int
     public var queues: [Queue]
     public var connections: [Connection]
-    /// Connections that are gone included.
+    /// Counts that include connections that are gone.
     public var counters: PoolCounters
 
-    /// Connections that take requests.
+    /// Number of connections that accept requests.
     public var openConnections: Int {
         connections.count { $0.state == .active || $0.state == .reserve || $0.state == .retiring }
     }

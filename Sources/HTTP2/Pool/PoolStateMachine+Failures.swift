@@ -1,43 +1,44 @@
 import StreamScheduling
 
-/// Failures, the back-off that they bring, and the circuit.
+/// Failures, their back-off, and the circuit.
 extension PoolStateMachine {
     // MARK: Answers
 
-    /// An answer came on the connection, whatever it says: it works.
+    /// Records an answer on the connection, whatever its status: the connection works.
     ///
-    /// - Parameter isAccepted: The answer was about the request, and so neither the credential nor the connection was
-    ///   refused.
+    /// - Parameter isAccepted: the answer was about the request, and so refused neither the credential nor the
+    ///   connection.
     mutating func answered(_ number: UInt32, isAccepted: Bool = true) {
         let member = members[Int(number)]
         members[Int(number)].hasAnswered = true
         if isAccepted { members[Int(number)].isAccepted = true }
         switch member.phase {
         case .active, .reserve, .retiring: break
-        // It takes no more requests, so what it says is of no use.
+        // The connection accepts no more requests, so its answer changes nothing.
         case .free, .opening, .draining: return
         }
-        // Not dead after all.
+        // The server is reachable after all.
         if case .open(_, .unreachable) = circuit { setCircuit(.closed) }
         guard isAccepted, failures > 0 else { return }
-        // One that has served for long tells nothing of those that fail to open beside it.
+        // Success on an old connection doesn't prove that new ones can open.
         let isNew = member.since >= lastFailure || !member.isAccepted && member.since >= lastSettingsFailure
         guard isNew else { return }
         failures = 0
         notBefore = 0
     }
 
-    /// Answers of one read.
+    /// Records the answers of one read.
     ///
     /// - Parameters:
-    ///   - good: Answers that speak of a server that works.
-    ///   - errors: Those of a server in trouble.
-    ///   - last: How many of the errors came after the last good one; nil: all.
+    ///   - good: number of answers that show a working server.
+    ///   - errors: number of answers that show a server in trouble.
+    ///   - last: number of errors after the last good answer; nil means all.
     mutating func answers(good: Int, serverErrors errors: Int, last: Int? = nil, now: UInt64) {
         switch circuit {
         case .open: return
         case .halfOpen(let fault):
-            // Answers to requests of before the circuit opened say nothing of the time since.
+            // A good answer closes the circuit. Answers to requests sent before the circuit opened prove nothing about
+            // the time since.
             if good > 0 { return closeCircuit(after: fault, now: now) }
             guard errors > 0 else { return }
         case .closed:
@@ -53,7 +54,7 @@ extension PoolStateMachine {
         maintain(now: now)
     }
 
-    /// Notes answers; true when they are too bad to go on.
+    /// Records answers; returns true when they are too bad to continue.
     private mutating func isBeyondMeasure(good: Int, errors: Int, last: Int, now: UInt64) -> Bool {
         if good == 0, errors == 0 { return false }
         if serverErrors == 0 { serverErrorsSince = now }
@@ -83,10 +84,10 @@ extension PoolStateMachine {
         return inRow || byShare
     }
 
-    /// Requests that each connection may have in flight; nil: as many as the server lets it.
+    /// Limit on the requests that each connection may have in flight; nil when only the server's limit applies.
     var streamShare: Int? { ramp?.share }
 
-    /// The one request that was let through has ended without an answer.
+    /// Records that the single request of a half-open circuit ended without an answer.
     mutating func probeUnanswered(now: UInt64) {
         guard case .halfOpen(let fault) = circuit else { return }
         switch fault {
@@ -100,13 +101,13 @@ extension PoolStateMachine {
 
     // MARK: Lives
 
-    /// So many good answers came on a connection.
+    /// Adds `good` to the good answers of a connection.
     mutating func served(_ number: UInt32, _ good: Int) {
         members[Int(number)].goodAnswers += good
     }
 
-    /// A connection that was of use has ended, and we didn't want it to. Connections that end together count once: those
-    /// that were open before the last short life ended say nothing new.
+    /// Records the end of a useful connection that we didn't intend to end. Connections that end together count once,
+    /// because those opened before the last short life ended prove nothing new.
     mutating func noteLife(of member: Member, now: UInt64) {
         guard member.phase != .opening, now < member.since + limits.leastLife,
             member.goodAnswers < limits.leastAnswers, member.since >= lastShortLife || shortLives == 0
@@ -116,13 +117,13 @@ extension PoolStateMachine {
         shortLifeUntil = max(shortLifeUntil, now + shortLifePause())
     }
 
-    /// While connections are short-lived, each opening waits for the one before to prove itself.
+    /// Delays the next opening while connections are short-lived, so that each new connection proves itself first.
     mutating func pauseAfterOpening(now: UInt64) {
         guard shortLives > 0 else { return }
         shortLifeUntil = max(shortLifeUntil, now + shortLifePause())
     }
 
-    /// A connection that has lived for long enough, or a long time without a short life, ends the pauses.
+    /// Ends the pauses once a connection has lived long enough, or after a long time without a short life.
     mutating func forgetShortLives(now: UInt64) {
         guard shortLives > 0 else { return }
         let isProven = members.contains {
@@ -134,7 +135,8 @@ extension PoolStateMachine {
         shortLifeUntil = 0
     }
 
-    /// Nothing after the first; then from half a window to a window, which grows fourfold.
+    /// Returns no pause after the first short life, then half a window to a whole window; the window grows fourfold
+    /// each time.
     private mutating func shortLifePause() -> UInt64 {
         guard shortLives > 1 else { return 0 }
         let longest = min(limits.shortLifeMaximum, limits.reconnectMaximum * 3 / 2)
@@ -144,9 +146,9 @@ extension PoolStateMachine {
 
     // MARK: Openings
 
-    /// A connection did not come about, or was of no use.
+    /// Records that a connection could not be opened, or was of no use.
     ///
-    /// - Parameter hasAnswered: It did answer, so that the server is not unreachable.
+    /// - Parameter hasAnswered: the connection delivered an answer, so the server is not unreachable.
     mutating func openingFailed(hasAnswered: Bool, now: UInt64) {
         // Openings that were under way as the circuit opened add nothing to its back-off.
         if case .open = circuit { return }
@@ -160,14 +162,14 @@ extension PoolStateMachine {
             guard failures >= limits.circuitFailures, !serves else { return }
             openCircuit(.unreachable, until: notBefore)
         case .halfOpen(let fault):
-            // With another one there, that one's request decides.
+            // While another connection exists, the request on that connection decides.
             guard live == 0 else { return }
             openCircuit(fault, until: notBefore)
         case .open: break
         }
     }
 
-    /// Returns when its back-off is over.
+    /// Counts a failure and returns the end of its back-off.
     @discardableResult
     mutating func countFailure(now: UInt64) -> UInt64 {
         failures += 1
@@ -181,12 +183,12 @@ extension PoolStateMachine {
         pause(failures, atMost: limits.reconnectMaximum)
     }
 
-    /// The server answers: a probe is one request, and costs no connection.
+    /// Returns the pause before the next probe. The server answers, so a probe is one request and costs no connection.
     private mutating func probePause(_ failures: Int) -> UInt64 {
         pause(failures, atMost: min(limits.reconnectMaximum, limits.probeMaximum))
     }
 
-    /// Full jitter, but at least a tenth of the window, so that a circuit is open for some time.
+    /// Returns a random pause of a tenth of the window to the whole window, so that a circuit stays open for some time.
     private mutating func pause(_ failures: Int, atMost maximum: UInt64) -> UInt64 {
         let doublings = UInt64(min(failures - 1, 30))
         let window = min(limits.reconnectInitial << doublings, maximum)
@@ -195,7 +197,8 @@ extension PoolStateMachine {
 
     // MARK: Circuit
 
-    /// Without a bad window for a minute, there is no limit either: a pool with few pushes would never get through the steps.
+    /// Removes the limit a minute after the ramp began, because a pool with few pushes would never pass all steps. A
+    /// bad window would have ended the ramp before.
     mutating func endOldRamp(now: UInt64) {
         if let ramp, now >= ramp.begin + StreamRamp.longest { endRamp() }
     }
@@ -222,7 +225,8 @@ extension PoolStateMachine {
         actions += [.changed(.circuit(new)), .reportAll]
     }
 
-    /// The one connection that may carry a request while the circuit is half open.
+    /// Number of the connection that may carry a request while the circuit is half open; nil when none is active or in
+    /// reserve.
     var probe: UInt32? {
         members.firstIndex { $0.phase == .active || $0.phase == .reserve }.map { UInt32($0) }
     }

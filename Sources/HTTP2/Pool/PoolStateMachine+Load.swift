@@ -1,10 +1,11 @@
 import StreamScheduling
 
-/// What the pool does as load and time go on.
+/// Decisions that follow load and time.
 extension PoolStateMachine {
-    /// Looks at load and clock: opens, recalls, retires, drains.
+    /// Looks at load and clock, and opens, recalls, retires or drains connections.
     ///
-    /// - Parameter views: of every connection that takes requests, reserves and those that are being replaced included.
+    /// - Parameter views: the connections that accept requests, including reserves and connections that are being
+    ///   replaced.
     mutating func tick(now: UInt64, demand: Demand, views: [View]) {
         guard !isClosing else { return }
         if case .open(let until, let fault) = circuit, until <= now { setCircuit(.halfOpen(fault)) }
@@ -18,7 +19,7 @@ extension PoolStateMachine {
         maintain(now: now)
     }
 
-    /// When to be called again, at the latest.
+    /// Returns the latest time of the next tick.
     func nextTick(now: UInt64, isWaiting: Bool) -> UInt64 {
         var next = now + (isWaiting ? Self.demandInterval : Self.calmInterval(limits))
         if case .open(let until, _) = circuit { next = min(next, until) }
@@ -27,14 +28,14 @@ extension PoolStateMachine {
         return max(next, now + 1_000_000)
     }
 
-    /// Between two looks at the load while requests wait and the pool may grow.
+    /// Interval between two looks at the load while requests wait and the pool may grow, in nanoseconds.
     static let demandInterval: UInt64 = 10_000_000
 
     private static func calmInterval(_ limits: PoolLimits) -> UInt64 {
         min(1_000_000_000, max(limits.idleTimeout / 8, 1_000_000))
     }
 
-    /// Whether waiting requests can make the pool grow: if not, nobody needs to look at the load all the time.
+    /// Whether waiting requests can make the pool grow. If not, the load needs no frequent look.
     var mayGrow: Bool {
         !isClosing && circuit == .closed && stoppedUntil == nil
             && (target < limits.maximum || count(.reserve) > 0)
@@ -52,9 +53,9 @@ extension PoolStateMachine {
         }
     }
 
-    /// With requests waiting, a connection that takes none and has none in flight is of no use, however well it answers
-    /// PINGs: the server leaves it no stream (MAX_CONCURRENT_STREAMS 0) or credits no window. When no other takes requests
-    /// either, the circuit opens.
+    /// Replaces connections that accept no request and have none in flight while requests wait. Such a connection is of
+    /// no use, however well it acknowledges PINGs. The server leaves it no stream (MAX_CONCURRENT_STREAMS 0) or credits
+    /// no window. When no other connection accepts requests either, the circuit opens.
     private mutating func replaceStuck(now: UInt64, _ demand: Demand, _ views: [View]) {
         if case .open = circuit {
             for index in members.indices { members[index].stuckSince = nil }
@@ -62,7 +63,7 @@ extension PoolStateMachine {
         }
         var serving = 0
         var stuck: [Int] = []
-        // Among connections that are not being replaced already.
+        // Only connections that are not being replaced already count here.
         var oldest = now
         var newest: UInt64 = 0
         for view in views {
@@ -83,7 +84,7 @@ extension PoolStateMachine {
             newest = max(newest, since)
         }
         guard !stuck.isEmpty, now >= oldest + limits.progressTimeout else { return }
-        // A connection that takes nothing for a moment is none of those.
+        // A connection that pauses only for a moment is not stuck.
         if stuck.count == serving, now >= newest + limits.progressTimeout / 8 {
             for index in stuck {
                 if members[index].phase != .retiring {
@@ -122,8 +123,9 @@ extension PoolStateMachine {
         actions.append(.changed(.grew(to: target, cause)))
     }
 
-    /// Requests wait, and no connection in use takes them: for ``PoolLimits/growthPatience`` as all are full, or for
-    /// whatever reason once they have waited too long.
+    /// Returns a reason to grow when requests wait and no connection in use accepts them, else nil. All connections
+    /// have been full for ``PoolLimits/growthPatience``, or requests have waited for ``PoolLimits/queueAgeTarget``,
+    /// whatever the cause.
     private mutating func reasonToGrow(
         now: UInt64, _ demand: Demand, _ views: [View]
     ) -> PoolGrowthCause? {
@@ -131,7 +133,7 @@ extension PoolStateMachine {
         var isFull = true
         var isTaken = true
         for view in views where members[Int(view.number)].phase == .active {
-            // At its start a token connection has one stream: being full then tells nothing.
+            // At its start a token connection has one stream, so a full one proves nothing.
             if view.isAuthenticated { isKnown = true }
             isFull = isFull && view.isFull
             isTaken = isTaken && (view.isFull || view.isBlocked)
@@ -170,8 +172,8 @@ extension PoolStateMachine {
         }
     }
 
-    /// Takes one connection out of use, or does without one that is missing, if, with half of the streams to spare, the
-    /// load fits into one less. Streams say nothing of that while one in use takes no request for another reason.
+    /// Puts one connection in reserve, or gives up a missing one, if the load fits into one fewer with half the streams
+    /// spare. Stream counts prove nothing while a connection in use accepts no request for another reason.
     private mutating func reserveLeastUsed(_ views: [View]) {
         guard target > limits.minimum, count(.opening) == 0, let peak = load.peak else { return }
         var active = 0
@@ -185,12 +187,12 @@ extension PoolStateMachine {
         }
         if limit == .max { limit = 1 }
         if live < target {
-            // One that could not be opened is not needed any more.
+            // A connection that could not be opened is not needed any more.
             guard peak <= active * limit / 2 else { return }
             target -= 1
             return actions.append(.changed(.shrank(to: target)))
         }
-        // One that is replaced may just have called a reserve back as its successor.
+        // The replacement of a connection may just have recalled a reserve as its successor.
         guard let least, active > limits.minimum, count(.retiring) == 0, peak <= (active - 1) * limit / 2
         else {
             return
@@ -201,25 +203,25 @@ extension PoolStateMachine {
     }
 }
 
-/// The most requests that were in flight at once over a time: kept by quarters, of which the oldest is forgotten as
-/// a new one begins.
+/// The highest number of requests in flight at once over a period. The window keeps quarters of the period and forgets
+/// the oldest as a new quarter begins.
 struct LoadWindow: Sendable {
     private static let parts = 4
 
     private let part: UInt64
-    /// The parts that are over, in a ring, and the one that runs.
+    /// Peaks of the finished quarters, in a ring; `current` holds the running quarter.
     private var peaks: [Int]
     private var current = 0
     private var ended = 0
     private var endsAt: UInt64?
 
-    /// - Parameter length: nanoseconds.
+    /// - Parameter length: the period, in nanoseconds.
     init(length: UInt64) {
         part = max(1, length / UInt64(Self.parts))
         peaks = Array(repeating: 0, count: Self.parts)
     }
 
-    /// Over at least the whole length, at most a quarter more; nil while that has not passed.
+    /// Peak over at least the whole period and at most a quarter more; nil until a whole period has passed.
     var peak: Int? {
         ended < Self.parts ? nil : peaks.reduce(current, max)
     }

@@ -1,10 +1,10 @@
 import StreamScheduling
 
-/// Decides which connections a pool has: how many, when one more, when one less, when another one in its place, and
-/// whether to send at all. Without I/O and clock: events and times (nanoseconds of the monotonic clock) come in, the
-/// shell takes ``actions`` after each call and carries them out.
+/// Decides how many connections a pool has, when to open, close or replace a connection, and whether to send at all.
+/// The machine does no I/O and reads no clock: the shell passes in events and times (nanoseconds of the monotonic
+/// clock). After each call the shell removes ``actions`` and carries them out.
 ///
-/// A connection's number goes through
+/// A connection's number moves through these phases:
 ///
 ///     free -> opening -> active <-> reserve
 ///                          |           |
@@ -12,48 +12,48 @@ import StreamScheduling
 ///                          |           |
 ///                          +-> draining -> free
 ///
-/// and to free from anywhere, when the connection is gone.
+/// A number returns to free from any phase when its connection is gone.
 struct PoolStateMachine {
     enum Phase: Sendable, Equatable {
         case free, opening, active, reserve, retiring, draining
     }
 
-    /// What the shell is to do.
+    /// Orders to the shell.
     enum Action: Equatable {
-        /// Look the name up, dial, and tell how it ended: ``opened(_:now:)`` or ``ended(_:_:now:)``.
+        /// Look the name up, dial, and report the outcome: ``opened(_:now:)`` or ``ended(_:_:now:)``.
         case open(UInt32)
-        /// Take no more requests on it and close it when it has none.
+        /// Send no new requests on the connection, and close the connection when its last request has ended.
         case drain(UInt32)
-        /// The scheduler is to be told anew of what this connection may be used for.
+        /// Report anew to the scheduler how it may use this connection.
         case report(UInt32)
         case reportAll
         case changed(PoolChange)
     }
 
-    /// One open connection as the shell sees it at a tick.
+    /// An open connection as the shell sees it at a tick.
     struct View: Equatable {
         var number: UInt32
         var inFlight = 0
-        /// Streams that it may have open: the server's limit and ours.
+        /// Streams that the connection may have open: the lower of the server's limit and ours.
         var limit = 0
-        /// The server takes our credential; before, a token connection has one stream (CON).
+        /// The server accepts our credential. Before that, a connection with provider tokens has one stream.
         var isAuthenticated = true
-        /// Its window takes no more content.
+        /// The send window has no room for more content.
         var isWindowFull = false
-        /// It takes no request for another reason: suspected of being dead, or its socket does not keep up.
+        /// The connection accepts no request for another reason: it may be dead, or its socket does not keep up.
         var isBlocked = false
-        /// Its stream ids come to an end.
+        /// Few stream ids are left on the connection.
         var isNearlyExhausted = false
 
-        /// Nine tenths of the streams are taken.
+        /// Nine tenths of the streams are in use, or the window is full.
         var isFull: Bool { isWindowFull || inFlight * 10 >= limit * 9 }
     }
 
-    /// What waits at a tick.
+    /// Waiting requests at a tick.
     struct Demand: Equatable {
-        /// Something waits that may go.
+        /// Some waiting request may be sent now.
         var isWaiting = false
-        /// How long the next has waited.
+        /// Longest time, in nanoseconds, that the next request to send has waited.
         var age: UInt64 = 0
         /// The most requests in flight since the last tick.
         var peakInFlight = 0
@@ -61,11 +61,11 @@ struct PoolStateMachine {
 
     /// How a connection ended.
     enum End: Sendable, Equatable {
-        /// We ended it.
+        /// We ended the connection.
         case ours
         /// Anything else.
         case failed
-        /// It can't come about until someone mends a certificate or the like: tried again seldom.
+        /// The connection can't open until someone mends a certificate or a setting, so the pool retries seldom.
         case settings
     }
 
@@ -73,19 +73,20 @@ struct PoolStateMachine {
         var phase = Phase.free
         var since: UInt64 = 0
         var rotateAt = UInt64.max
-        /// Since when it has had nothing in flight, in reserve.
+        /// Time since which the connection in reserve has had no request in flight; nil while a request is in flight.
         var idleSince: UInt64?
-        /// An answer came on it, whatever it said.
+        /// An answer arrived on the connection, whatever its status.
         var hasAnswered = false
-        /// An answer came that was about the request, and so not against the credential or the connection.
+        /// An answer arrived that was about the request, and thus refused neither the credential nor the connection.
         var isAccepted = false
-        /// Answers of a server that works.
+        /// Number of answers that show a working server.
         var goodAnswers = 0
         /// The server has announced its end.
         var isEndedByServer = false
-        /// Its failure has been counted: its end adds none.
+        /// The failure of this connection is already counted, so its end adds none.
         var isCounted = false
-        /// Since when it has had nothing in flight and taken nothing, while requests waited.
+        /// Time since which the connection has had no request in flight and accepted none, while requests waited; nil
+        /// when that is not so.
         var stuckSince: UInt64?
     }
 
@@ -94,33 +95,33 @@ struct PoolStateMachine {
     var actions: [Action] = []
     /// Set by ``setCircuit(_:)``.
     var circuit = PoolCircuit.closed
-    /// Connections that there should be.
+    /// Number of connections that the pool aims at.
     var target: Int
-    /// No opening before this.
+    /// Earliest time of the next opening, after failures.
     var notBefore: UInt64 = 0
     var stoppedUntil: UInt64?
-    /// Openings that failed in a row.
+    /// Number of openings in a row that failed.
     var failures = 0
-    /// When the last opening failed, and the last one that failed for want of a person to mend something.
+    /// Times of the last failed opening, and of the last failure that needs a person to mend a setting.
     var lastFailure: UInt64 = 0
     var lastSettingsFailure: UInt64 = 0
-    /// How often in a row the circuit opened for errors of the server.
+    /// Number of times in a row that the circuit opened because the server answered with errors.
     var serverFailures = 0
     private(set) var isClosing = false
     var lastOpening: UInt64?
     var lastGrowth: UInt64?
     var fullSince: UInt64?
-    /// When there was last a reason to grow.
+    /// Time of the last reason to grow; nil before the first.
     var lastNeed: UInt64?
-    /// Answers in a row that speak of a server in trouble, and since when.
+    /// Number of answers in a row that show a server in trouble, and the time of the first.
     var serverErrors = 0
     var serverErrorsSince: UInt64 = 0
     var answerWindow = AnswerWindow()
-    /// Since when half of the window's answers are errors; nil: they aren't.
+    /// Time since which at least half of the window's answers are errors; nil while fewer are.
     var badSince: UInt64?
-    /// Limits requests after the circuit was open for errors; nil: there is no limit.
+    /// Limit on requests after the circuit was open because of errors; nil when there is no limit.
     var ramp: StreamRamp?
-    /// Connections in a row that were short-lived, when the last of them ended, and no opening before when.
+    /// Number of short-lived connections in a row, the end of the last of them, and the earliest next opening.
     var shortLives = 0
     var lastShortLife: UInt64 = 0
     var shortLifeUntil: UInt64 = 0
@@ -142,7 +143,7 @@ struct PoolStateMachine {
         members.reduce(0) { $0 + ($1.phase == phase ? 1 : 0) }
     }
 
-    /// Connections that take requests, or soon will, and stay.
+    /// Number of connections that accept requests, or soon will, and that stay.
     var live: Int {
         members.reduce(0) {
             switch $1.phase {
@@ -163,7 +164,7 @@ struct PoolStateMachine {
         drainReplaced()
     }
 
-    /// One that was to be replaced has done its service when there are enough without it.
+    /// Drains replaced connections while enough others remain.
     private mutating func drainReplaced() {
         while count(.active) + count(.reserve) + count(.retiring) > target,
             let old = members.firstIndex(where: { $0.phase == .retiring })
@@ -172,7 +173,8 @@ struct PoolStateMachine {
         }
     }
 
-    /// The server announced the connection's end, or its stream ids are used up: it takes no more.
+    /// Records that the server announced the connection's end, or that its stream ids are used up. The connection
+    /// accepts no more requests.
     mutating func ending(_ number: UInt32, now: UInt64) {
         let phase = members[Int(number)].phase
         switch phase {
@@ -188,12 +190,12 @@ struct PoolStateMachine {
         maintain(now: now)
     }
 
-    /// The connection is gone, or did not come about.
+    /// Records that the connection is gone, or could not be opened.
     mutating func ended(_ number: UInt32, _ end: End, now: UInt64) {
         let member = members[Int(number)]
         members[Int(number)] = Member()
         guard !isClosing else { return }
-        // A server that takes connections and ends them unused must not be called again and again.
+        // The pool must not dial again and again a server that accepts connections and ends them unused.
         let isYoung = member.phase == .opening || now < member.since + 60_000_000_000
         if end != .ours || member.isEndedByServer, !member.isCounted {
             if isYoung, !member.isAccepted {
@@ -210,7 +212,7 @@ struct PoolStateMachine {
         maintain(now: now)
     }
 
-    /// One connection less takes requests: what was more than needed fills its place before anything is opened.
+    /// Fills the place of a lost connection from the reserve before anything is opened.
     private mutating func lost(_ phase: Phase) {
         switch phase {
         case .reserve: target = max(limits.minimum, target - 1)
@@ -219,11 +221,11 @@ struct PoolStateMachine {
             target -= 1
         case .free, .opening, .retiring, .draining: return
         }
-        // Another one may be the probe now.
+        // Another connection may be the probe now.
         if case .halfOpen = circuit { actions.append(.reportAll) }
     }
 
-    /// Puts a connection in reserve back into use; false when there is none.
+    /// Puts a connection in reserve back into use; returns false when there is none.
     mutating func recall() -> Bool {
         guard let index = members.firstIndex(where: { $0.phase == .reserve }) else { return false }
         members[index].phase = .active
@@ -239,7 +241,7 @@ struct PoolStateMachine {
 
     // MARK: Orders
 
-    /// Neither opening nor sending would help for the time being.
+    /// Stops opening and sending until `until`, because neither would help.
     mutating func stop(until: UInt64) {
         if stoppedUntil == nil { actions.append(.reportAll) }
         stoppedUntil = until
@@ -249,8 +251,9 @@ struct PoolStateMachine {
         isClosing = true
     }
 
-    /// Takes a connection out at once and opens another. If it never was of use, its successor won't be for the same
-    /// cause (a provider token that is refused): then this is a failure, and the next opening waits for its back-off.
+    /// Drains a connection at once and opens another. If the connection never was of use, its successor would fail for
+    /// the same cause, such as a refused provider token. Such a replacement counts as a failure, and the next opening
+    /// waits for the back-off.
     mutating func replaceNow(_ number: UInt32, now: UInt64) {
         let member = members[Int(number)]
         switch member.phase {
@@ -267,7 +270,8 @@ struct PoolStateMachine {
         maintain(now: now)
     }
 
-    /// Replaces a connection that the server wants to end, unless openings wait for their back-off.
+    /// Replaces a connection that the server wants to end, unless openings wait for their back-off or the circuit is
+    /// not closed.
     mutating func replaceIfAllowed(_ number: UInt32, now: UInt64) {
         let member = members[Int(number)]
         guard member.phase == .active || member.phase == .reserve, earliestOpening <= now,
@@ -276,11 +280,11 @@ struct PoolStateMachine {
         members[Int(number)].isCounted = true
         retire(Int(number), .doubt)
         maintain(now: now)
-        // For the next one.
+        // The pause applies to the next opening, not to this successor.
         noteLife(of: member, now: now)
     }
 
-    /// Replaces a connection that may be worn out, unless it is young: a fresh one was no better then.
+    /// Replaces a connection that may be worn out, unless it is young, because a fresh connection was no better then.
     mutating func replaceWhenSuccessorIsOpen(_ number: UInt32, now: UInt64) {
         let member = members[Int(number)]
         guard member.phase == .active || member.phase == .reserve,
@@ -290,7 +294,8 @@ struct PoolStateMachine {
         maintain(now: now)
     }
 
-    /// Marks a connection that is to serve until its successor is open. One in reserve needs no successor.
+    /// Marks a connection that serves until its successor is open. A connection in reserve needs no successor and
+    /// drains at once.
     mutating func retire(_ index: Int, _ cause: PoolRotationCause) {
         actions.append(.changed(.rotates(connection: UInt32(index), cause)))
         if members[index].phase == .reserve {
@@ -298,9 +303,9 @@ struct PoolStateMachine {
             lost(.reserve)
         } else {
             members[index].phase = .retiring
-            // Another one may be the probe now.
+            // Another connection may be the probe now.
             if case .halfOpen = circuit { actions.append(.reportAll) }
-            // One in reserve is a successor that is open already.
+            // A connection in reserve is a successor that is open already.
             if target > limits.minimum, recall() { target -= 1 }
         }
     }
@@ -317,18 +322,18 @@ struct PoolStateMachine {
         return max(paced, notBefore, shortLifeUntil, stoppedUntil ?? 0)
     }
 
-    /// Whether a connection is missing that may be opened when its time has come.
+    /// Whether a connection is missing that may be opened as soon as ``earliestOpening`` has passed.
     var mayOpen: Bool {
         guard !isClosing, live < target, members.contains(where: { $0.phase == .free }) else { return false }
         return switch circuit {
         case .closed: true
-        // One connection is enough to find out.
+        // A single connection is enough to find out.
         case .halfOpen: live == 0
         case .open: false
         }
     }
 
-    /// Opens what is missing, at its pace.
+    /// Opens missing connections at the permitted pace.
     mutating func maintain(now: UInt64) {
         if let until = stoppedUntil, until <= now {
             stoppedUntil = nil

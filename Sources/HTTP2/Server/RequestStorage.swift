@@ -1,7 +1,7 @@
 import Glibc
 
-/// Where an incoming request is collected: raw memory that is used again and again, so that a request costs no
-/// allocation of its own. Owned by a ``ServerStreamTable``.
+/// Storage that collects an incoming request. The raw memory is reused, so a request costs no allocation of its own.
+/// Owned by a ``ServerStreamTable``.
 struct RequestStorage {
     /// A piece of `text`.
     struct Range {
@@ -14,7 +14,7 @@ struct RequestStorage {
         var value = Range()
     }
 
-    /// Names and values, one after another; nil until the first.
+    /// Names and values in sequence; nil until the first.
     private var text: UnsafeMutableRawPointer?
     private var textCapacity = 0
     private var fields: UnsafeMutablePointer<Field>?
@@ -22,13 +22,13 @@ struct RequestStorage {
     private let headerListLimit: Int
     private var textCount = 0
     private(set) var fieldCount = 0
-    /// The size of the header list by RFC 9113 §6.5.2.
+    /// Size of the header list by RFC 9113 §6.5.2, in bytes.
     private(set) var headerListSize = 0
     private(set) var method = Range()
     private(set) var path = Range()
     private(set) var authority = Range()
 
-    /// nil until a first body is kept.
+    /// Memory of the body; nil until a first body is kept.
     private(set) var body: UnsafeMutableRawPointer?
     private var bodyCapacity = 0
     private let bodyLimit: Int
@@ -37,8 +37,8 @@ struct RequestStorage {
     var isBodyCutOff: Bool { bodyLength > bodyLimit }
 
     /// - Parameters:
-    ///   - headerListSize: the longest header list by the measure of HTTP/2, which counts 32 bytes for each field.
-    ///   - bodyLimit: the longest body.
+    ///   - headerListSize: longest header list by the measure of HTTP/2, which counts 32 bytes for each field.
+    ///   - bodyLimit: longest body in bytes.
     init(headerListSize: Int, bodyLimit: Int) {
         headerListLimit = headerListSize
         self.bodyLimit = bodyLimit
@@ -71,14 +71,14 @@ struct RequestStorage {
         return fields.unsafelyUnwrapped[index]
     }
 
-    /// Takes a field in. False if the list grows too long; the field is dropped then.
+    /// Adds a field. Returns false and drops the field if the list becomes too long.
     mutating func append(
         name: UnsafePointer<UInt8>, _ nameCount: Int, value: UnsafePointer<UInt8>, _ valueCount: Int
     ) -> Bool {
         headerListSize += nameCount + valueCount + 32
         guard headerListSize <= headerListLimit else { return false }
         if nameCount > 0, name[0] == UInt8(ascii: ":") {
-            // A handler sees three of the pseudo-headers; `:scheme` tells it nothing.
+            // A handler receives three of the pseudo-headers; `:scheme` has no use for a handler.
             if nameCount == 5 {
                 path = store(value, valueCount)
             } else if nameCount == 7, name[1] == UInt8(ascii: "m") {
@@ -122,7 +122,7 @@ struct RequestStorage {
         text = grown
     }
 
-    /// Takes a piece of the body in, as far as the limit allows. False once the body exceeds it.
+    /// Adds a piece of the body, as far as the limit allows. Returns false once the body exceeds the limit.
     mutating func append(body bytes: UnsafePointer<UInt8>, _ count: Int) -> Bool {
         bodyLength += count
         let kept = min(count, bodyLimit - bodyCount)
@@ -132,7 +132,7 @@ struct RequestStorage {
         return !isBodyCutOff
     }
 
-    /// Counts a piece of a body that is not kept. False once the body exceeds the limit.
+    /// Counts a piece of a body that is not kept. Returns false once the body exceeds the limit.
     mutating func count(body count: Int) -> Bool {
         bodyLength += count
         return !isBodyCutOff

@@ -36,7 +36,7 @@ extension ServerConnection {
         requestTurnEnd()
     }
 
-    /// Answers with a status alone: the cheapest answer there is.
+    /// Answers with a status alone, the cheapest answer.
     public func respond(stream: Int32, status: UInt16) {
         guard let session, let slot = slot(of: stream), slot.pointee.phase == .handedOver else { return }
         slot.pointee.phase = .answered
@@ -51,7 +51,7 @@ extension ServerConnection {
             to: ServerStreamSlot.self)
     }
 
-    /// `:status`, with texts that live as long as the process, so that nghttp2 does not copy them.
+    /// Returns `:status`, with texts that live as long as the process, so that nghttp2 does not copy them.
     private static func statusField(_ status: UInt16) -> nghttp2_nv {
         let name: StaticString = ":status"
         precondition((100..<600).contains(status), "no HTTP status: \(status)")
@@ -79,7 +79,7 @@ extension ServerConnection {
 
 private let statusTexts = StatusTexts()
 
-/// The decimal texts of all statuses, made once and never freed.
+/// Decimal texts of all statuses, created once and never freed.
 private struct StatusTexts: Sendable {
     // Written in init only, and never freed: safe to read from any thread.
     private nonisolated(unsafe) let base: UnsafeMutablePointer<UInt8>

@@ -2,26 +2,26 @@ import CNghttp2
 import EventLoop
 import Glibc
 
-/// One client's HTTP/2 connection, server side. Used on its loop's thread only.
+/// Server side of a client's HTTP/2 connection. Use on its loop's thread only.
 ///
-/// It reads what has arrived, hands whole requests to its handler, and at the end of the loop's turn writes all
-/// answers together, in full TLS records as far as they go.
+/// The connection reads the received bytes and hands whole requests to its handler. At the end of the loop's turn it
+/// writes all answers together, in full TLS records where possible.
 public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHandler {
     enum State {
         /// TLS is being negotiated. Next: open, lingering, closed.
         case handshake
         /// Requests are served. Next: draining, lingering, closed.
         case open
-        /// GOAWAY was sent: what is open is finished. Next: lingering, closed.
+        /// GOAWAY was sent, and the open streams are finished. Next: lingering, closed.
         case draining
-        /// Nothing more is sent; the client's last bytes are awaited, because a close before them would be a reset
-        /// that can destroy what was sent last. Next: closed.
+        /// Nothing more is sent, and the connection waits for the client's last bytes. A close before them would be a
+        /// reset that can destroy the last bytes sent. Next: closed.
         case lingering
         case closed
     }
 
     public let loop: EventLoop
-    /// Set right after creation by the listener, let go at the close.
+    /// Handler, set by the listener right after creation and released at the close.
     var handler: (any ServerRequestHandler)?
     private(set) var state = State.handshake
     let transport: TLSTransport
@@ -36,7 +36,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     /// The fields of the response being submitted.
     let fields: UnsafeMutablePointer<nghttp2_nv>
     static let maximumResponseFields = 16
-    /// The last breach of the protocol that nghttp2 reported, 0 for none.
+    /// The last breach of the protocol that nghttp2 reported; 0 for none.
     var lastProtocolError: Int32 = 0
 
     private var output: ByteQueue
@@ -49,13 +49,13 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     private var continuation: TimerID?
     private var lastInput: MonotonicTime
     private var streamLimit: UInt32
-    /// Asked for before there is a session, by `connectionOpened`.
+    /// GOAWAY requested by `connectionOpened` before there is a session; nil when there is none.
     private var earlyGoAway: (errorCode: UInt32, debugData: String)?
     var options: ServerOptions { listener.options }
 
-    /// How long the client's end is awaited after ours.
+    /// Time that the connection waits for the client's end after ours.
     private static let lingerTimeout: Duration = .seconds(1)
-    /// Records read in one turn, so that one busy connection does not hold up the others.
+    /// Highest number of records read in a turn, so that a busy connection does not delay the others.
     private static let recordsPerTurn = 16
 
     init(listener: ServerListener, transport: TLSTransport) {
@@ -86,20 +86,20 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
 
     // MARK: - Public facts and controls
 
-    /// Whether the TLS handshake was completed, and so ``ServerRequestHandler/connectionOpened(_:)`` called.
+    /// Whether the TLS handshake was completed, and ``ServerRequestHandler/connectionOpened(_:)`` called.
     public private(set) var wasOpened = false
 
     /// Whether requests are still accepted.
     public var isOpen: Bool { state == .open }
 
-    /// The client's certificate, if one was asked for and given.
+    /// The client's certificate; nil if none was requested or presented.
     public var peerCertificate: PeerCertificate? { transport.peerCertificate }
 
-    /// Streams that are open.
+    /// Number of open streams.
     public var openStreams: Int { table.pointee.count }
 
-    /// SETTINGS_MAX_CONCURRENT_STREAMS. A change is sent with the end of this turn; until the client has
-    /// acknowledged a lower limit, streams above it are refused with REFUSED_STREAM.
+    /// SETTINGS_MAX_CONCURRENT_STREAMS. A change is sent with the end of this turn. Until the client has acknowledged a
+    /// lower limit, streams above it are refused with REFUSED_STREAM.
     public var maximumConcurrentStreams: UInt32 {
         get { streamLimit }
         set {
@@ -112,10 +112,10 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         }
     }
 
-    /// Sends GOAWAY: no more streams are accepted, the open ones are finished, then the connection is closed.
+    /// Sends GOAWAY. No more streams are accepted, the open ones are finished, then the connection is closed.
     /// - Parameters:
-    ///   - errorCode: of RFC 9113 §7; 0 for a planned end.
-    ///   - debugData: sent with it; APNs puts a JSON object with `reason` there.
+    ///   - errorCode: a code of RFC 9113 §7; 0 for a planned end.
+    ///   - debugData: text sent with the GOAWAY; APNs puts a JSON object with `reason` there.
     public func goAway(errorCode: UInt32 = 0, debugData: String = "") {
         guard state == .open else {
             if state == .handshake { close() }
@@ -165,7 +165,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
             return
         case .open, .draining: break
         }
-        // While reading is paused, a hangup shows itself by the next write.
+        // While reading is paused, a hangup appears only at the next write.
         if readiness.contains(.write) || isReadPaused {
             isWriteBlocked = false
             if readWantsWrite { receive() }
@@ -252,7 +252,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         timer = loop.schedule(after: options.idleTimeout, handler: self)
         requestTurnEnd()
         if let early = earlyGoAway { goAway(errorCode: early.errorCode, debugData: early.debugData) }
-        // The client's first frames may have come with the end of its handshake.
+        // The client's first frames may have arrived with the end of its handshake.
         receive()
     }
 
@@ -277,7 +277,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
             case .failed(let error): return close(.tls(error))
             }
         }
-        // The socket tells of what is left there, but not of what OpenSSL has already taken from it.
+        // The socket reports the bytes left there, but not those that OpenSSL has already read from it.
         if transport.hasBufferedInput { continueLater() }
     }
 
@@ -286,7 +286,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         continuation = loop.schedule(at: MonotonicTime(nanoseconds: loop.now.nanoseconds + 1), handler: self)
     }
 
-    /// Writes what nghttp2 has to send, until it has no more or the socket takes no more.
+    /// Writes nghttp2's output, until none is left or the socket accepts no more.
     private func flush() {
         guard let session, !isWriteBlocked else { return }
         var isExhausted = false
@@ -301,7 +301,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
                 }
                 output.append(UnsafeRawBufferPointer(start: bytes, count: count))
             }
-            // A record that is not full waits for what else there is in this turn.
+            // A record that is not full waits for further output of this turn.
             while output.count >= TLSTransport.maximumRecordSize || isExhausted && !output.isEmpty {
                 switch transport.write(output.readable) {
                 case .bytes(let count): output.consume(count)
@@ -314,7 +314,8 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         }
     }
 
-    /// The end: the handler is told, and the socket is closed, after a while if the client may still be sending.
+    /// Ends the connection: reports it to the handler, and closes the socket. The close is delayed if the client may
+    /// still be sending.
     private func finish(_ reason: ServerCloseReason) {
         if let timer { loop.cancel(timer) }
         if let continuation { loop.cancel(continuation) }

@@ -2,9 +2,9 @@ import CNghttp2
 import EventLoop
 import Glibc
 
-/// Why a listener could not be opened.
+/// Failure to open a listener.
 public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// Address and port, as they were asked for.
+    /// Requested address and port.
     public let endpoint: String
     public let reason: String
     public let hint: String
@@ -13,16 +13,16 @@ public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
 }
 
 /// Accepts HTTP/2 connections on one address and serves them on one loop.
-// Sendable: the socket and the constants are set in init; everything else is only touched on the loop's thread, or
-// before the loop is started, as the methods demand.
+// Sendable: the socket and the constants are set in init. Everything else is used only on the loop's thread, or before
+// the loop is started, as the methods demand.
 public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Sendable {
     public let loop: EventLoop
-    /// The port that the system chose if 0 was asked for.
+    /// The bound port, which the system chose if 0 was requested.
     public let port: UInt16
     public let options: ServerOptions
     private let tls: TLSContext
     private let makeHandler: (ServerConnection) -> any ServerRequestHandler
-    /// Owned; closed by `stop`, at the latest in deinit.
+    /// Descriptor of the socket, owned; closed by `stop`, or in deinit at the latest.
     private var fileDescriptor: Int32
     private var registration: Registration?
     private var connections: [ObjectIdentifier: ServerConnection] = [:]
@@ -31,18 +31,18 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
     /// Plaintext of one record; all connections of the loop read through it in turn.
     let readBuffer: UnsafeMutableRawBufferPointer
 
-    /// Connections that were accepted, and those that were turned away at the limit.
+    /// Numbers of accepted connections, and of connections refused at the limit.
     public private(set) var accepted = 0
     public private(set) var turnedAway = 0
 
     private static let acceptsPerTurn = 64
 
-    /// Binds and listens; nothing is accepted before ``start()``.
+    /// Binds and listens; accepts nothing before ``start()``.
     /// - Parameters:
     ///   - address: an IPv4 or IPv6 address; `0.0.0.0` and `::` stand for all.
     ///   - port: 0 lets the system choose.
-    ///   - reusesPort: SO_REUSEPORT: several listeners, each on its own loop, share address and port, and the system
-    ///     spreads the connections over them.
+    ///   - reusesPort: sets SO_REUSEPORT. Several listeners, each on its own loop, then share address and port, and the
+    ///     system spreads the connections over them.
     ///   - makeHandler: called on the loop for each accepted connection.
     public init(
         loop: EventLoop, address: String, port: UInt16, reusesPort: Bool = false, tls: TLSContext,
@@ -65,14 +65,14 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
         readBuffer.deallocate()
     }
 
-    /// Begins to accept. On the loop's thread, or before it is started.
+    /// Begins to accept. Call on the loop's thread, or before the loop is started.
     public func start() throws(SystemError) {
         registration = try loop.register(fileDescriptor, interest: .read, handler: self)
     }
 
-    /// Closes the listening socket and ends all connections with GOAWAY. On the loop's thread.
+    /// Closes the listening socket and ends all connections with GOAWAY. Call on the loop's thread.
     /// - Parameters:
-    ///   - debugData: of the GOAWAY.
+    ///   - debugData: debug data of the GOAWAY.
     ///   - completion: called on the loop once the last connection is gone, at the latest after the drain timeout.
     public func stop(debugData: String = "", completion: @escaping () -> Void) {
         if let registration { loop.deregister(registration) }
@@ -84,7 +84,7 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
         if connections.isEmpty { completeStop() }
     }
 
-    /// The connections that are open. On the loop's thread.
+    /// The open connections. Read on the loop's thread.
     public var openConnections: [ServerConnection] { Array(connections.values) }
 
     private func completeStop() {
@@ -116,7 +116,7 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
         }
     }
 
-    /// Out of descriptors: the socket would stay ready and the loop would spin, so it is left alone for a moment.
+    /// Pauses accepting when descriptors run out. The socket would stay ready, and the loop would spin.
     private func pauseAccepting() {
         guard let registration else { return }
         loop.modify(registration, interest: [])

@@ -19,25 +19,25 @@ public struct ServerOptions: Sendable {
     /// Bytes that a request body may have. A longer one is handed to the handler at once, marked as cut off, and the
     /// rest is dropped.
     public var maximumBodySize = 65_536
-    /// What of a request the handler looks at; the rest is not copied.
+    /// Parts of a request that the handler reads; the rest is not copied.
     public var requestParts: RequestParts = .all
-    /// From accept to the end of the TLS handshake.
+    /// Time from accept to the end of the TLS handshake.
     public var handshakeTimeout: Duration = .seconds(10)
-    /// Without any byte from the client for so long, the connection is ended by GOAWAY.
+    /// Time without any byte from the client after which GOAWAY ends the connection.
     public var idleTimeout: Duration = .seconds(3_600)
     /// The debug data of that GOAWAY.
     public var idleDebugData = ""
-    /// From GOAWAY to the forced end of a connection whose streams do not finish.
+    /// Time from GOAWAY to the forced end of a connection whose streams do not finish.
     public var drainTimeout: Duration = .seconds(10)
     /// Bytes of unsent output at which a connection stops to read, until half of them are sent.
     public var outputLimit = 256 * 1_024
-    /// More connections at one listener are closed when they arrive.
+    /// Highest number of connections at a listener; further ones are closed when they arrive.
     public var maximumConnections = 10_000
-    /// Streams that a client may reset in one go, and per second after that, before it gets GOAWAY
-    /// (CVE-2023-44487, “rapid reset”).
+    /// Streams that a client may reset at once, and per second after that, before it receives GOAWAY (CVE-2023-44487,
+    /// “rapid reset”).
     public var resetBurst: UInt64 = 1_000
     public var resetRatePerSecond: UInt64 = 33
-    /// Whether requests are checked against the rules of RFC 9113 §8. Off only to measure.
+    /// Whether requests are checked against the rules of RFC 9113 §8; false only for measurements.
     public var checksMessages = true
 
     public init() {}
@@ -54,13 +54,13 @@ public struct RequestParts: OptionSet, Sendable {
     public static let all: RequestParts = [.headers, .body]
 }
 
-/// Why a connection ended.
+/// Reason for the end of a connection.
 public enum ServerCloseReason: Sendable {
-    /// The client closed it; `clean` if it said so in TLS.
+    /// The client closed the connection; `clean` if it announced the close in TLS.
     case byClient(clean: Bool)
-    /// The handler or the listener closed it, or a GOAWAY was sent and all its streams were finished.
+    /// The handler or the listener closed the connection, or a GOAWAY was sent and all its streams were finished.
     case byServer
-    /// No byte came within the idle timeout.
+    /// No byte arrived within the idle timeout.
     case idle
     /// The TLS handshake did not end in time.
     case handshakeTimeout

@@ -1,10 +1,11 @@
-/// A request whose end has arrived. It borrows the connection's memory: valid only within the call that hands it over.
+/// A request whose end has arrived. The request borrows the connection's memory, so it is valid only within the call
+/// that hands it over.
 public struct ServerRequest {
     /// The stream to respond on.
     public let stream: Int32
     let storage: UnsafePointer<RequestStorage>
 
-    /// A header field as it was received; names are lower-case (RFC 9113 §8.2).
+    /// A header field as received; names are lower-case (RFC 9113 §8.2).
     public typealias Field = (name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer)
 
     /// `:method`; empty if headers are not kept.
@@ -14,31 +15,31 @@ public struct ServerRequest {
     /// `:authority`; empty if it is absent.
     public var authority: UnsafeRawBufferPointer { storage.pointee.bytes(storage.pointee.authority) }
 
-    /// The number of header fields, without the pseudo-headers.
+    /// Number of header fields, without the pseudo-headers.
     public var headerCount: Int { storage.pointee.fieldCount }
 
-    /// The header field at `index`, in the order of arrival.
+    /// Returns the header field at `index`, in the order of arrival.
     public func header(_ index: Int) -> Field {
         let field = storage.pointee.field(index)
         return (storage.pointee.bytes(field.name), storage.pointee.bytes(field.value))
     }
 
-    /// The body as far as it was kept.
+    /// Body as far as it was kept.
     public var body: UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(start: storage.pointee.body, count: storage.pointee.bodyCount)
     }
 
-    /// The bytes of body that have arrived, kept or not.
+    /// Number of body bytes that have arrived, kept or not.
     public var bodyLength: Int { storage.pointee.bodyLength }
 
-    /// Whether the body exceeds the limit: its rest is not waited for.
+    /// Whether the body exceeds the limit; the server does not wait for its rest.
     public var isBodyCutOff: Bool { storage.pointee.isBodyCutOff }
 }
 
 /// A header field of a response.
 public struct ResponseField {
     public var name: StaticString
-    /// Copied by `respond`.
+    /// Value that `respond` copies.
     public var value: UnsafeRawBufferPointer
     /// Whether the field may enter the HPACK table; not sensible for values that differ with each response.
     public var isIndexed: Bool
@@ -52,13 +53,13 @@ public struct ResponseField {
 
 /// Serves the requests of one connection, on the connection's loop.
 public protocol ServerRequestHandler: AnyObject {
-    /// The TLS handshake is over; the SETTINGS of the options are about to be sent.
+    /// Reports that the TLS handshake is over; the SETTINGS of the options are about to be sent.
     func connectionOpened(_ connection: ServerConnection)
-    /// A request has arrived whole. Answer with `connection.respond`, at once or later.
+    /// Receives a whole request. Answer with `connection.respond`, at once or later.
     func requestReceived(_ request: ServerRequest, on connection: ServerConnection)
-    /// The client took a request back (RST_STREAM) before it was answered: its answer would lead nowhere.
+    /// Reports that the client reset a stream (RST_STREAM) before the answer, so that an answer would have no receiver.
     func requestCancelled(stream: Int32, on connection: ServerConnection)
-    /// The connection is gone; nothing more can be sent.
+    /// Reports that the connection is gone; nothing more can be sent.
     func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason)
 }
 

@@ -1,6 +1,6 @@
 import CNghttp2
 
-/// What all sessions of a listener share: nghttp2's callbacks and options.
+/// Callbacks and options of nghttp2 that all sessions of a listener share.
 final class ServerSessionFactory {
     private let callbacks: OpaquePointer
     private let option: OpaquePointer
@@ -23,7 +23,7 @@ final class ServerSessionFactory {
         if options.requestParts.contains(.headers) {
             nghttp2_session_callbacks_set_on_header_callback(callbacks, headerReceived)
         }
-        // Closed streams would be kept for the sake of the priority tree only.
+        // Closed streams would be kept for the priority tree only.
         nghttp2_option_set_no_closed_streams(option, 1)
         nghttp2_option_set_stream_reset_rate_limit(option, options.resetBurst, options.resetRatePerSecond)
         if !options.checksMessages { nghttp2_option_set_no_http_messaging(option, 1) }
@@ -34,7 +34,7 @@ final class ServerSessionFactory {
         nghttp2_session_callbacks_del(callbacks)
     }
 
-    /// A session that reports to `table`, which must outlive it, with its first SETTINGS submitted.
+    /// Creates a session that reports to `table`, which must outlive it, with its first SETTINGS submitted.
     func makeSession(
         table: UnsafeMutablePointer<ServerStreamTable>, maximumConcurrentStreams: UInt32
     ) -> OpaquePointer? {
@@ -73,8 +73,9 @@ func setting(_ identifier: nghttp2_settings_id, _ value: UInt32) -> nghttp2_sett
 
 // MARK: - Callbacks
 //
-// They run inside nghttp2_session_mem_recv and _mem_send, on the loop's thread. `userData` is the ServerStreamTable, which
-// the connection frees only after the session. The session itself must not be freed within them.
+// The callbacks run inside nghttp2_session_mem_recv and _mem_send, on the loop's thread. `userData` is the
+// ServerStreamTable, which the connection frees only after the session. The session itself must not be freed within
+// them.
 
 private typealias Table = UnsafeMutablePointer<ServerStreamTable>
 private typealias Slot = UnsafeMutablePointer<ServerStreamSlot>
@@ -95,7 +96,7 @@ private func beginHeaders(
     session: OpaquePointer?, frame: UnsafePointer<nghttp2_frame>?, userData: UnsafeMutableRawPointer?
 ) -> Int32 {
     let header = frame.unsafelyUnwrapped.pointee.headers
-    // Trailers begin in the same way; they are not looked at.
+    // Trailers begin in the same way, and are ignored.
     guard header.cat == NGHTTP2_HCAT_REQUEST else { return 0 }
     let slot = table(userData).pointee.open(header.hd.stream_id)
     return nghttp2_session_set_stream_user_data(session, header.hd.stream_id, slot)
@@ -166,7 +167,7 @@ private func invalidFrameReceived(
     return 0
 }
 
-/// Gives the request to the handler, and takes its storage back after that.
+/// Hands the request to the handler, and frees its storage for reuse after that.
 @inline(__always)
 private func handOver(_ slot: Slot, _ table: Table) {
     slot.pointee.phase = .handedOver
@@ -174,7 +175,7 @@ private func handOver(_ slot: Slot, _ table: Table) {
     table.pointee.releaseStorage(of: slot)
 }
 
-/// Gives nghttp2 the next piece of a response's body.
+/// Passes nghttp2 the next piece of a response's body.
 func readResponse(
     session: OpaquePointer?, stream: Int32, buffer: UnsafeMutablePointer<UInt8>?, length: Int,
     flags: UnsafeMutablePointer<UInt32>?, source: UnsafeMutablePointer<nghttp2_data_source>?,
@@ -189,7 +190,7 @@ func readResponse(
     slot.pointee.responseSent += count
     if slot.pointee.responseSent == slot.pointee.responseCount {
         flags.unsafelyUnwrapped.pointee |= NGHTTP2_DATA_FLAG_EOF.rawValue
-        // Answered before its end: the client is asked not to send the rest (RFC 9113 §8.1).
+        // The request was answered before its end, so the client is asked not to send the rest (RFC 9113 §8.1).
         if nghttp2_session_get_stream_remote_close(session, stream) == 0 {
             nghttp2_submit_rst_stream(session, noFlags, stream, UInt32(NGHTTP2_NO_ERROR.rawValue))
         }

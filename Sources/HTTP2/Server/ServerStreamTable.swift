@@ -1,6 +1,6 @@
 import Glibc
 
-/// What the server keeps of one open stream, in memory that does not move.
+/// Server's state of an open stream, in memory that does not move.
 struct ServerStreamSlot {
     enum Phase: UInt8 {
         /// Header fields or body are arriving.
@@ -13,11 +13,11 @@ struct ServerStreamSlot {
 
     var stream: Int32 = 0
     var phase = Phase.receiving
-    /// The header list was too long: answered with 431, never handed over.
+    /// Whether the header list was too long: such a request is answered with 431 and never handed over.
     var isOversized = false
-    /// Where the request is collected; nil once it was handed over.
+    /// Storage that collects the request; nil once it was handed over.
     var request: UnsafeMutablePointer<RequestStorage>?
-    /// The body of the response, kept from one use of the slot to the next.
+    /// Body of the response; kept from one use of the slot to the next.
     var response: UnsafeMutableRawPointer?
     var responseCapacity = 0
     var responseCount = 0
@@ -25,10 +25,11 @@ struct ServerStreamSlot {
     var next: UnsafeMutablePointer<ServerStreamSlot>?
 }
 
-/// The streams of one connection. Slots and request storage are taken from free lists and given back, so that there
-/// is no allocation once the lists have grown to the connection's concurrency, which nghttp2 bounds.
+/// The streams of a connection. Slots and request storage are reused by way of free lists. Nothing is allocated once
+/// the lists have grown to the connection's concurrency, which nghttp2 bounds.
 ///
-/// It lies at a fixed address, because nghttp2's callbacks get it as user data; they reach the connection through it.
+/// The table lies at a fixed address, because nghttp2's callbacks receive it as user data. They reach the connection
+/// through the table.
 struct ServerStreamTable {
     private var freeSlots: UnsafeMutablePointer<ServerStreamSlot>?
     private var slotBlocks: [UnsafeMutablePointer<ServerStreamSlot>] = []
@@ -38,12 +39,13 @@ struct ServerStreamTable {
     private let bodyLimit: Int
     let parts: RequestParts
 
-    /// Frames of one stream come one after another: the last one's slot is remembered, to save nghttp2's look-up.
+    /// Stream of the last frame. Frames of a stream often arrive in a row, so remembering its slot saves nghttp2's
+    /// look-up.
     var currentStream: Int32 = 0
     var current: UnsafeMutablePointer<ServerStreamSlot>?
     /// The connection that owns this table, and so outlives it.
     unowned(unsafe) var connection: ServerConnection?
-    /// Streams in use.
+    /// Number of streams in use.
     private(set) var count = 0
 
     private static let blockSize = 32

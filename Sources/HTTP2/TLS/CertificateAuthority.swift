@@ -13,7 +13,7 @@ public struct IssuedCertificate: Sendable, Equatable {
     }
 }
 
-/// When a certificate is valid, in seconds relative to now; expired ones are for tests.
+/// Validity of a certificate, in seconds relative to now; expired certificates are for tests.
 public struct CertificateValidity: Sendable, Equatable {
     public var notBefore: Int
     public var notAfter: Int
@@ -23,14 +23,14 @@ public struct CertificateValidity: Sendable, Equatable {
         self.notAfter = notAfter
     }
 
-    /// From an hour ago, for clocks that differ, until so many days from now.
+    /// Returns a validity from an hour ago, for clocks that differ, until so many days from now.
     public static func days(_ days: Int) -> CertificateValidity {
         CertificateValidity(notBefore: -3_600, notAfter: days * 86_400)
     }
 
-    /// Ended an hour ago.
+    /// Validity that ended an hour ago.
     public static let expired = CertificateValidity(notBefore: -172_800, notAfter: -3_600)
-    /// Begins in a day.
+    /// Validity that begins in a day.
     public static let future = CertificateValidity(notBefore: 86_400, notAfter: 172_800)
 }
 
@@ -39,7 +39,7 @@ public struct CertificateAuthority: Sendable {
     public let certificatePEM: String
     public let privateKeyPEM: String
 
-    /// A new authority.
+    /// Creates a new authority.
     public init(
         commonName: String = "Sluice development CA", validity: CertificateValidity = .days(3_650)
     ) throws(TLSError) {
@@ -56,7 +56,7 @@ public struct CertificateAuthority: Sendable {
         privateKeyPEM = Self.pem(of: key)
     }
 
-    /// An authority made earlier.
+    /// Loads an authority created earlier.
     public init(certificatePEM: String, privateKeyPEM: String) throws(TLSError) {
         try PEM.certificates(in: .text(certificatePEM)) { _ in }
         _ = try PEM.privateKey(in: .text(privateKeyPEM))
@@ -64,7 +64,7 @@ public struct CertificateAuthority: Sendable {
         self.privateKeyPEM = privateKeyPEM
     }
 
-    /// A server's certificate.
+    /// Issues a server's certificate.
     /// - Parameter names: DNS names (a leading `*.` is allowed) and IP addresses; at least one.
     public func issueServer(
         names: [String], validity: CertificateValidity = .days(825)
@@ -75,7 +75,7 @@ public struct CertificateAuthority: Sendable {
             alternatives: alternatives.joined(separator: ","), topics: [])
     }
 
-    /// A client's certificate, in the form of an APNs push certificate if it has a topic.
+    /// Issues a client's certificate, in the form of an APNs push certificate if it has a topic.
     /// - Parameters:
     ///   - userID: UID of the subject; on a push certificate the bundle identifier.
     ///   - topics: the topics extension; on a push certificate the bundle identifier and its suffixed topics.
@@ -114,7 +114,7 @@ public struct CertificateAuthority: Sendable {
         return IssuedCertificate(chainPEM: certificate.pem + certificatePEM, privateKeyPEM: Self.pem(of: key))
     }
 
-    /// A new P-256 key.
+    /// Creates a new P-256 key.
     package static func newKey() throws(TLSError) -> KeyHandle {
         ERR_clear_error()
         let context = EVP_PKEY_CTX_new_id(EVP_PKEY_EC, nil)

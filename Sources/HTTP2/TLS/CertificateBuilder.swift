@@ -1,7 +1,7 @@
 import COpenSSL
 import Glibc
 
-/// An X.509 certificate (RFC 5280) in the making.
+/// An X.509 certificate (RFC 5280) under construction.
 struct CertificateBuilder: ~Copyable {
     private let certificate: CertificateHandle
     var pointer: OpaquePointer { certificate.pointer }
@@ -42,7 +42,7 @@ struct CertificateBuilder: ~Copyable {
         }
     }
 
-    /// Adds an extension given in the syntax of `x509v3_config(5)`.
+    /// Adds an extension in the syntax of `x509v3_config(5)`.
     borrowing func add(_ identifier: Int32, _ value: String, issuer: OpaquePointer) throws(TLSError) {
         var context = X509V3_CTX()
         X509V3_set_ctx(&context, issuer, pointer, nil, nil, 0)

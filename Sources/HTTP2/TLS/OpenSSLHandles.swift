@@ -13,7 +13,7 @@ package struct KeyHandle: ~Copyable {
     deinit { EVP_PKEY_free(pointer) }
 }
 
-/// A BIO to read PEM from, or a growing one in memory to write it to.
+/// A BIO to read PEM from, or a growing BIO in memory to write PEM to.
 package struct BIOHandle: ~Copyable {
     package let pointer: OpaquePointer
     deinit { BIO_free_all(pointer) }
@@ -45,7 +45,7 @@ package struct BIOHandle: ~Copyable {
         pointer = bio
     }
 
-    /// What has been written to a memory BIO.
+    /// Text that has been written to a memory BIO.
     package var text: String {
         var data: UnsafeMutablePointer<CChar>?
         let count = sluice_BIO_get_mem_data(pointer, &data)
@@ -78,7 +78,7 @@ package enum PEM {
         ERR_clear_error()
     }
 
-    /// The first private key of the source.
+    /// Returns the first private key of the source.
     package static func privateKey(in source: PEMSource) throws(TLSError) -> KeyHandle {
         let bio = try BIOHandle(reading: source)
         // An encrypted key is an error here; without this callback OpenSSL would ask on the terminal.

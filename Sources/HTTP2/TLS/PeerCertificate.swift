@@ -1,14 +1,15 @@
 import COpenSSL
 
-/// What a peer's certificate says of it.
+/// Facts from a peer's certificate.
 public struct PeerCertificate: Sendable, Equatable {
     /// The subject in the form of RFC 2253.
     public let subject: String
-    /// CN of the subject.
+    /// CN of the subject; nil when absent.
     public let commonName: String?
-    /// UID of the subject: the topic of a push certificate.
+    /// UID of the subject, the topic of a push certificate; nil when absent.
     public let userID: String?
-    /// The topics of a push certificate (extension 1.2.840.113635.100.6.3.6), beginning with the bundle identifier.
+    /// Topics of a push certificate (extension 1.2.840.113635.100.6.3.6), beginning with the bundle identifier; empty
+    /// when absent.
     public let topics: [String]
 
     /// The extension that lists the topics of a push certificate.
@@ -36,7 +37,8 @@ public struct PeerCertificate: Sendable, Equatable {
         return String(decoding: UnsafeBufferPointer(start: utf8, count: Int(count)), as: UTF8.self)
     }
 
-    /// The extension holds a sequence in which each topic (a UTF8String) is followed by a sequence of its kinds.
+    /// Returns the topics. The extension holds a sequence in which a sequence of kinds follows each topic (a
+    /// UTF8String).
     private static func topics(of certificate: borrowing CertificateHandle) -> [String] {
         guard let identifier = OBJ_txt2obj(topicsIdentifier, 1) else { return [] }
         defer { ASN1_OBJECT_free(identifier) }

@@ -1,8 +1,8 @@
-/// Bytes written to a ``TLSTransport`` that gathers, and not yet handed to the system.
+/// Bytes written to a gathering ``TLSTransport`` and not yet handed to the system.
 public struct TLSBacklog: Sendable, Equatable {
-    /// Bytes at the end of what ``TLSTransport/write(_:)`` has taken. The system has nothing of their records.
+    /// Bytes at the end of those that ``TLSTransport/write(_:)`` has accepted. The system has nothing of their records.
     public var untouched = 0
-    /// Bytes that ``TLSTransport/write(_:)`` would take next. The system has a part of their record.
+    /// Bytes that the next ``TLSTransport/write(_:)`` would accept. The system has a part of their record.
     public var begun = 0
 
     public init(untouched: Int = 0, begun: Int = 0) {
@@ -11,10 +11,12 @@ public struct TLSBacklog: Sendable, Equatable {
     }
 }
 
-/// Where the records that wait for the socket begin in the stream of ciphertext, so that at the end of a connection it can
-/// be told which plaintext the system never had. It never says so of a record of which the system has a byte.
+/// Records where each record that waits for the socket begins in the stream of ciphertext. At the end of a connection
+/// the ledger shows which plaintext the system never had. A record counts as never handed over only if the system has
+/// no byte of it.
 ///
-/// The oldest records become one when there are too many: that one counts from its beginning, which errs to the safe side.
+/// When there are too many, the two oldest records become one. The joint record counts from its beginning, which is the
+/// safe side.
 struct RecordLedger: ~Copyable {
     static let capacity = 8
 
@@ -23,22 +25,22 @@ struct RecordLedger: ~Copyable {
         var bytes = 0
     }
 
-    /// Records that OpenSSL has given away whole, the oldest first.
+    /// Records that OpenSSL has passed on whole, the oldest first.
     private var records = InlineArray<8, Record>(repeating: Record())
     private var count = 0
-    /// The record that OpenSSL is giving away, maybe in several calls.
+    /// The record that OpenSSL is passing on, maybe in several calls; nil when there is none.
     private var current: Record?
 
-    /// A write begins, or goes on: a record that is under way stays as it was begun.
+    /// Begins or continues a write; a record under way stays as it was begun.
     ///
     /// - Parameters:
-    ///   - start: bytes of ciphertext before it.
-    ///   - bytes: of plaintext, at most.
+    ///   - start: bytes of ciphertext before the record.
+    ///   - bytes: bytes of plaintext, at most.
     mutating func begin(at start: @autoclosure () -> UInt64, bytes: Int) {
         if current == nil { current = Record(start: start(), bytes: bytes) }
     }
 
-    /// The write has ended, and `bytes` of plaintext wait for the flush.
+    /// Ends the write; `bytes` of plaintext wait for the flush.
     mutating func gathered(_ bytes: Int) {
         guard let begun = current else { return }
         current = nil
@@ -51,16 +53,18 @@ struct RecordLedger: ~Copyable {
         count += 1
     }
 
-    /// The write has ended, and went straight to the system.
+    /// Ends a write whose record the system received directly.
     mutating func passed() {
         current = nil
     }
 
-    /// The system has all that was gathered.
+    /// Clears the ledger, because the system has all gathered bytes.
     mutating func flushed() {
         count = 0
     }
 
+    /// Returns the bytes that the system does not have.
+    ///
     /// - Parameter handedOver: bytes of ciphertext that the system has.
     func backlog(handedOver: UInt64) -> TLSBacklog {
         var backlog = TLSBacklog()

@@ -3,12 +3,12 @@ import Glibc
 
 /// The settings that TLS connections of one role share: trust, identity, versions, suites, ALPN.
 public final class TLSContext: Sendable {
-    // An SSL_CTX is not changed after init, and OpenSSL counts its references atomically: SSL_new may be called on
-    // it from any thread.
+    // SSL_new may be called on the SSL_CTX from any thread. The SSL_CTX does not change after init, and OpenSSL counts
+    // its references atomically.
     nonisolated(unsafe) let pointer: OpaquePointer
     let isServer: Bool
     let verifiesPeer: Bool
-    /// A client refuses a server that selected no application protocol.
+    /// Whether a client refuses a server that selected no application protocol.
     let requiresApplicationProtocol: Bool
     // Written in init, read by the ALPN callback on any thread, freed in deinit: immutable while shared.
     private nonisolated(unsafe) let protocols: UnsafeMutablePointer<ProtocolList>?
@@ -42,7 +42,7 @@ public final class TLSContext: Sendable {
         }
     }
 
-    /// A client's context.
+    /// Creates a client's context.
     /// - Throws: `TLSError` of kind `configuration` that names the file or option.
     public static func client(_ options: ClientTLSOptions) throws(TLSError) -> TLSContext {
         let context = try TLSContext(
@@ -69,7 +69,7 @@ public final class TLSContext: Sendable {
         return context
     }
 
-    /// A server's context.
+    /// Creates a server's context.
     /// - Throws: `TLSError` of kind `configuration` that names the file or option.
     public static func server(_ options: ServerTLSOptions) throws(TLSError) -> TLSContext {
         let context = try TLSContext(
@@ -122,7 +122,7 @@ public final class TLSContext: Sendable {
         _ = sluice_SSL_CTX_set_mode(
             pointer, Int(SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER))
         _ = sluice_SSL_CTX_set_session_cache_mode(pointer, Int(SSL_SESS_CACHE_OFF))
-        // One system call fetches several records, instead of two calls for each record.
+        // A single system call then fetches several records, instead of two calls for each record.
         sluice_SSL_CTX_set_read_ahead(pointer, 1)
         SSL_CTX_set_default_read_buffer_len(pointer, 64 * 1024)
     }
@@ -185,8 +185,8 @@ public final class TLSContext: Sendable {
         return list
     }
 
-    /// OpenSSL's socket BIO writes with write(2), so a closed peer would end the process with SIGPIPE. A handler
-    /// that the program has set itself is left alone.
+    /// Ignores SIGPIPE, because OpenSSL's socket BIO writes with write(2) and a closed peer would end the process. A
+    /// handler that the program has set itself stays.
     private static func ignoreBrokenPipes() {
         var current = sigaction()
         guard sigaction(SIGPIPE, nil, &current) == 0 else { return }
@@ -195,7 +195,7 @@ public final class TLSContext: Sendable {
     }
 }
 
-/// The server's choice by its own preference; without a common protocol the handshake ends with an alert.
+/// Selects a protocol by the server's preference; without a common protocol the handshake ends with an alert.
 private func selectApplicationProtocol(
     ssl: OpaquePointer?, out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
     outLength: UnsafeMutablePointer<UInt8>?,

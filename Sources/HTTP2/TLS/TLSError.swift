@@ -1,10 +1,10 @@
 import COpenSSL
 import Glibc
 
-/// Why a TLS context could not be built or a TLS connection failed: what was done, the reason in OpenSSL's
-/// words, and what to do about it.
+/// Failure to build a TLS context, or failure of a TLS connection. The error holds the operation, OpenSSL's reason, and
+/// a remedy.
 public struct TLSError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// The class of a failure, for decisions; the texts are for people.
+    /// Class of a failure, for decisions; the texts are for people.
     public enum Kind: Sendable, Equatable {
         /// A file, a PEM text, a key or an option could not be used.
         case configuration
@@ -33,11 +33,11 @@ public struct TLSError: Error, Sendable, Equatable, CustomStringConvertible {
     }
 
     public let kind: Kind
-    /// What was being done, with the name of the peer or file.
+    /// Operation that failed, with the name of the peer or file.
     public let operation: String
     /// OpenSSL's or the system's reason.
     public let reason: String
-    /// What to do about it.
+    /// Remedy for a person; empty when there is none.
     public let hint: String
 
     init(_ kind: Kind, operation: String, reason: String, hint: String) {
@@ -53,7 +53,7 @@ public struct TLSError: Error, Sendable, Equatable, CustomStringConvertible {
 }
 
 extension TLSError {
-    /// A configuration error from OpenSSL's error queue, which it empties.
+    /// Returns a configuration error from OpenSSL's error queue, and empties the queue.
     static func configuration(_ operation: String, hint: String) -> TLSError {
         let code = ERR_get_error()
         ERR_clear_error()
@@ -70,7 +70,7 @@ extension TLSError {
         return system > 0 ? String(cString: strerror(system)) : otherwise
     }
 
-    /// The error of a failed X.509 verification.
+    /// Returns the error of a failed X.509 verification.
     static func verification(_ result: Int, operation: String, expectedName: String?) -> TLSError {
         let text = X509_verify_cert_error_string(result).map { String(cString: $0) } ?? "code \(result)"
         let name = expectedName.map { "“\($0)”" } ?? "the peer"
@@ -100,7 +100,7 @@ extension TLSError {
         }
     }
 
-    /// The error behind `SSL_ERROR_SSL`, from OpenSSL's error queue, which it empties.
+    /// Returns the error behind `SSL_ERROR_SSL` from OpenSSL's error queue, and empties the queue.
     static func fromQueue(operation: String) -> TLSError {
         let code = ERR_get_error()
         ERR_clear_error()
@@ -121,7 +121,8 @@ extension TLSError {
                 .certificateRefused, operation: operation, reason: text,
                 hint: "the peer refused the certificate presented to it; check its dates and its authority")
         case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
-            // The alert of TLS 1.2 for both (RFC 5246 §7.2.2, §7.4.6); TLS 1.3 has one of its own for the second.
+            // In TLS 1.2 the alert covers both cases (RFC 5246 §7.2.2, §7.4.6); TLS 1.3 has a separate alert for the
+            // second.
             return TLSError(
                 .noCommonParameters, operation: operation, reason: text,
                 hint: "the two sides share no TLS version or cipher suite, or the server demands a client"

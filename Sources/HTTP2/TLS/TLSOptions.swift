@@ -1,11 +1,11 @@
-/// Where a PEM text comes from.
+/// Source of a PEM text.
 public enum PEMSource: Sendable, Equatable {
     /// A file, by path.
     case file(String)
     /// The text itself.
     case text(String)
 
-    /// What an error calls it. A PEM text given directly is never shown.
+    /// Name of the source in an error. A PEM text passed directly is never shown.
     var label: String {
         switch self {
         case .file(let path): "“\(path)”"
@@ -40,21 +40,21 @@ public enum TLSVersion: Int32, Sendable, Comparable {
     public static func < (a: TLSVersion, b: TLSVersion) -> Bool { a.rawValue < b.rawValue }
 }
 
-/// AES-128-GCM first: the cheapest suite where the processor has AES instructions.
+/// Suites of TLS 1.3. AES-128-GCM is first, the cheapest suite where the processor has AES instructions.
 let defaultCipherSuites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 /// The suites of TLS 1.2 that HTTP/2 permits (RFC 9113 §9.2.2): ephemeral key exchange and AEAD.
 let defaultCipherList =
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"
     + "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 
-/// How a client speaks TLS.
+/// Settings of TLS for a client.
 public struct ClientTLSOptions: Sendable {
     public var trust: TLSTrust = .system
     /// The client certificate, for servers that ask for one.
     public var identity: TLSIdentity?
     public var minimumVersion: TLSVersion = .tls12
     public var maximumVersion: TLSVersion = .tls13
-    /// Offered by ALPN, in order of preference. With an empty list ALPN is left out.
+    /// Protocols that ALPN offers, in order of preference. An empty list omits ALPN.
     public var applicationProtocols: [String] = ["h2"]
     /// Whether a server that selects none of `applicationProtocols` is refused.
     public var requiresApplicationProtocol = true
@@ -62,30 +62,31 @@ public struct ClientTLSOptions: Sendable {
     public var cipherSuites: String = defaultCipherSuites
     /// Suites of TLS 1.2, in OpenSSL's syntax.
     public var cipherList: String = defaultCipherList
-    /// Off only for diagnosis: neither chain nor name is checked then.
+    /// Whether chain and name are checked; false only for diagnosis.
     public var verifiesPeer = true
 
     public init() {}
 }
 
-/// What a server does about client certificates.
+/// A server's treatment of client certificates.
 public enum ClientCertificatePolicy: Sendable, Equatable {
-    /// None is asked for.
+    /// The server requests no certificate.
     case ignore
-    /// One is asked for; a client without one is served, one with a bad one is refused.
+    /// The server requests a certificate. A client without a certificate is served, and a client with a bad one is
+    /// refused.
     case request(PEMSource)
-    /// A client without a good one is refused.
+    /// The server requires a certificate. A client without a good certificate is refused.
     case require(PEMSource)
 }
 
-/// How a server speaks TLS.
+/// Settings of TLS for a server.
 public struct ServerTLSOptions: Sendable {
     public var identity: TLSIdentity
     public var clientCertificates: ClientCertificatePolicy = .ignore
     public var minimumVersion: TLSVersion = .tls12
     public var maximumVersion: TLSVersion = .tls13
-    /// Accepted by ALPN, in order of preference. A client that offers none of them is refused with the alert
-    /// `no_application_protocol`; one that does not use ALPN at all is served.
+    /// Protocols that ALPN accepts, in order of preference. A client that offers none of them is refused with the alert
+    /// `no_application_protocol`. A client that does not use ALPN is served.
     public var applicationProtocols: [String] = ["h2"]
     public var cipherSuites: String = defaultCipherSuites
     public var cipherList: String = defaultCipherList

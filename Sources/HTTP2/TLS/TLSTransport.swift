@@ -4,16 +4,16 @@ import Glibc
 /// The state of a handshake.
 public enum TLSProgress: Sendable {
     case done
-    /// Call again when the socket is readable.
+    /// The caller calls again when the socket is readable.
     case wantRead
-    /// Call again when the socket is writable.
+    /// The caller calls again when the socket is writable.
     case wantWrite
     indirect case failed(TLSError)
 }
 
 /// The result of one read.
 public enum TLSRead: Sendable {
-    /// So many bytes were read; always more than zero.
+    /// Number of bytes read, always more than zero.
     case bytes(Int)
     case wantRead
     case wantWrite
@@ -24,52 +24,52 @@ public enum TLSRead: Sendable {
 
 /// The result of one write.
 public enum TLSWrite: Sendable {
-    /// So many bytes were taken; at most one TLS record (16,384 bytes) per call.
+    /// Number of bytes accepted; at most one TLS record (16,384 bytes) per call.
     case bytes(Int)
     case wantRead
     case wantWrite
     indirect case failed(TLSError)
 }
 
-/// One TLS connection on a non-blocking socket. It owns the socket and is used by one thread.
+/// A TLS connection on a non-blocking socket. The connection owns the socket, and one thread uses it.
 ///
 /// After `failed` or `closed` only `close()` is useful.
 public final class TLSTransport {
     /// The largest plaintext of one TLS record (RFC 8446 §5.1).
     public static let maximumRecordSize = 16_384
-    /// What is gathered for one system call: two full records with their overhead. Measured on loopback: 5 to 9 % less
-    /// processor time per push than with a call for each record; more than two bring nothing further.
+    /// Bytes that are gathered for one system call: two full records with their overhead. On loopback this needed 5 to
+    /// 9 % less processor time per push than a call for each record. More than two records had no further effect.
     private static let gatherSize = 33_000
 
-    /// Freed in `close()`, at the latest in deinit.
+    /// Handle that `close()` frees, or deinit at the latest.
     private var ssl: OpaquePointer?
     /// The socket, for registration with an event loop; -1 once closed.
     public private(set) var fileDescriptor: Int32
     private let context: TLSContext
     /// The name or address that the certificate of the server must carry; nil on a server.
     public let serverName: String?
-    /// Collects records for one system call; nil when each is sent at once. Freed after `ssl`, which has a reference
-    /// of its own.
+    /// Collector of records for one system call; nil when each record is sent at once. The collector is freed after
+    /// `ssl`, which has a reference of its own.
     private var gathering: OpaquePointer?
-    /// The value of ``sendDeadline``. Owned; freed after `gathering`, whose callback reads it.
+    /// Storage of ``sendDeadline``, owned. It is freed after `gathering`, whose callback reads it.
     private let deadline: UnsafeMutablePointer<UInt64>
-    /// Something may be in `gathering` that was not sent.
+    /// Whether `gathering` may hold bytes that were not sent.
     private var hasGathered = false
-    /// Records pass `gathering` by.
+    /// Whether records bypass `gathering`.
     private var isDirect = false
-    /// Kept while `gathering` is there.
+    /// Ledger of waiting records, kept while `gathering` exists.
     private var ledger = RecordLedger()
     private var isEstablished = false
     /// After a fatal error OpenSSL forbids further calls, `SSL_shutdown` included.
     private var isBroken = false
-    /// The same for output alone.
+    /// Whether the same holds for output alone.
     private var isOutputBroken = false
 
-    /// The client's side of a connected socket.
+    /// Creates the client's side of a connected socket.
     /// - Parameters:
-    ///   - fileDescriptor: a connected, non-blocking stream socket; owned from here on, also when this throws.
+    ///   - fileDescriptor: a connected, non-blocking stream socket; owned from here on, even when this throws.
     ///   - serverName: DNS name or IP address. It is checked against the certificate, and a name is sent as SNI.
-    ///   - gathersOutput: records that are written are sent together: the latest may wait for ``flushOutput()``.
+    ///   - gathersOutput: sends written records together; the latest may wait for ``flushOutput()``.
     public convenience init(
         context: TLSContext, fileDescriptor: Int32, serverName: String?, gathersOutput: Bool = false
     ) throws(TLSError) {
@@ -78,8 +78,8 @@ public final class TLSTransport {
             context, fileDescriptor: fileDescriptor, serverName: serverName, gathersOutput: gathersOutput)
     }
 
-    /// The server's side of an accepted socket.
-    /// - Parameter acceptedFileDescriptor: non-blocking; owned from here on, also when this throws.
+    /// Creates the server's side of an accepted socket.
+    /// - Parameter acceptedFileDescriptor: a non-blocking socket; owned from here on, even when this throws.
     public convenience init(context: TLSContext, acceptedFileDescriptor: Int32) throws(TLSError) {
         precondition(context.isServer, "a server's transport needs a server's context")
         try self.init(
@@ -113,7 +113,7 @@ public final class TLSTransport {
             SSL_set_accept_state(ssl)
         } else {
             SSL_set_connect_state(ssl)
-            // From here on a throw runs deinit, which frees and closes.
+            // A throw after this point runs deinit, which frees and closes.
             if let serverName { try Self.expect(serverName, of: ssl, verify: context.verifiesPeer) }
         }
     }
@@ -123,8 +123,8 @@ public final class TLSTransport {
         deadline.deallocate()
     }
 
-    /// From this moment of the monotonic clock on nothing leaves: a write or flush fails, and so does the connection. `.max`,
-    /// as at the beginning: never. Only for a transport that gathers.
+    /// Moment of the monotonic clock from which on nothing is sent: a write or flush fails, and so does the connection.
+    /// The initial value `.max` means never. Only for a transport that gathers.
     public var sendDeadline: UInt64 {
         get { deadline.pointee }
         set { deadline.pointee = newValue }
@@ -151,7 +151,7 @@ public final class TLSTransport {
 
     // MARK: - Handshake
 
-    /// Takes the handshake as far as the socket allows.
+    /// Continues the handshake as far as the socket allows.
     public func handshake() -> TLSProgress {
         guard let ssl, !isBroken else { return .failed(closedError("TLS handshake")) }
         ERR_clear_error()
@@ -185,7 +185,7 @@ public final class TLSTransport {
     }
 
     private func handshakeError() -> TLSError {
-        // A failed verification is told by its own code; the queue only says “certificate verify failed”.
+        // A failed verification has a code of its own; the queue only reports “certificate verify failed”.
         if context.verifiesPeer, let ssl {
             let result = SSL_get_verify_result(ssl)
             if result != Int(X509_V_OK) {
@@ -203,7 +203,7 @@ public final class TLSTransport {
 
     // MARK: - Bytes
 
-    /// Reads what one TLS record holds, at most the buffer's size.
+    /// Reads the content of one TLS record, at most the buffer's size.
     public func read(into buffer: UnsafeMutableRawBufferPointer) -> TLSRead {
         guard let ssl, !isBroken else { return .failed(closedError("TLS read")) }
         ERR_clear_error()
@@ -229,14 +229,14 @@ public final class TLSTransport {
 
     /// Writes the beginning of the buffer, at most one full TLS record.
     ///
-    /// After `wantRead` or `wantWrite` the next call must begin with the same bytes and hold at least as many; they
-    /// may lie elsewhere in memory.
+    /// After `wantRead` or `wantWrite` the next call must begin with the same bytes and hold at least as many. The
+    /// bytes may lie elsewhere in memory.
     public func write(_ buffer: UnsafeRawBufferPointer) -> TLSWrite {
         guard let ssl, !isBroken, !isOutputBroken else { return .failed(closedError("TLS write")) }
         guard buffer.count > 0 else { return .bytes(0) }
         ERR_clear_error()
         var count = 0
-        // Without the cap OpenSSL would go on to further records after resuming an interrupted one.
+        // Without the cap OpenSSL would continue with further records after resuming an interrupted one.
         let limit = min(buffer.count, Self.maximumRecordSize)
         if let gathering {
             ledger.begin(
@@ -254,7 +254,7 @@ public final class TLSTransport {
         case SSL_ERROR_WANT_READ: return .wantRead
         case SSL_ERROR_WANT_WRITE: return .wantWrite
         case SSL_ERROR_SYSCALL:
-            // The socket refuses output; what the peer sent before can still be read.
+            // The socket refuses output, but bytes that the peer sent before can still be read.
             isOutputBroken = true
             return .failed(systemError(system, operation: "TLS write"))
         case SSL_ERROR_ZERO_RETURN:
@@ -265,16 +265,16 @@ public final class TLSTransport {
         }
     }
 
-    /// Tells how much is about to be written before the next ``flushOutput()``: what fits into one record is not worth
-    /// the copy that gathering costs.
+    /// Announces the number of bytes to be written before the next ``flushOutput()``. Content of a single record is not
+    /// worth the copy that gathering costs.
     public func willWrite(_ count: Int) {
         guard let ssl, let gathering, !isBroken else { return }
         isDirect = !hasGathered && count <= Self.maximumRecordSize
         sluice_SSL_choose_output(ssl, gathering, isDirect ? 1 : 0)
     }
 
-    /// Sends what ``write(_:)`` has gathered; `done` at once for a transport that does not gather. After
-    /// `wantWrite` it is called again when the socket is writable; writing in between is allowed.
+    /// Sends the bytes that ``write(_:)`` has gathered; returns `done` at once for a transport that does not gather.
+    /// After `wantWrite` the caller calls again when the socket is writable. Writing in between is allowed.
     public func flushOutput() -> TLSProgress {
         guard hasGathered else { return .done }
         guard let ssl, !isBroken, !isOutputBroken else { return .failed(closedError("TLS write")) }
@@ -290,22 +290,23 @@ public final class TLSTransport {
     }
 
     /// Whether bytes wait inside OpenSSL that the socket's readiness will not announce. A reader that stops before
-    /// `wantRead` has to come back by itself when this holds.
+    /// `wantRead` must then resume by itself.
     public var hasBufferedInput: Bool {
         guard let ssl, !isBroken else { return false }
         return SSL_has_pending(ssl) == 1
     }
 
-    /// Sends `close_notify` if that is possible at once, and ends the TCP stream in this direction. What the peer still
-    /// sends can be taken from the socket with ``discardInput()``; closing while input is unread would make the
-    /// system send a reset, which can overtake and destroy what was written last.
+    /// Sends `close_notify` if that is possible at once, and ends the TCP stream in this direction. ``discardInput()``
+    /// reads further bytes of the peer from the socket. Closing while input is unread would make the system send a
+    /// reset, which can overtake and destroy the last written bytes.
     public func endOutput() {
         sendCloseNotify()
         isBroken = true
         if fileDescriptor >= 0 { _ = shutdown(fileDescriptor, Int32(SHUT_WR)) }
     }
 
-    /// Takes raw bytes from the socket and drops them, at most a megabyte a call. True once the peer has ended.
+    /// Reads raw bytes from the socket and drops them, at most a megabyte per call. Returns true once the peer has
+    /// ended.
     public func discardInput() -> Bool {
         guard fileDescriptor >= 0 else { return true }
         return withUnsafeTemporaryAllocation(byteCount: 16_384, alignment: 16) { buffer in
@@ -325,8 +326,8 @@ public final class TLSTransport {
         ERR_clear_error()
     }
 
-    /// Sends `close_notify` if that is possible at once, behind what was gathered, and closes the socket. Further calls
-    /// do nothing. Returns what has not left, of a transport that gathers.
+    /// Sends `close_notify` if that is possible at once, behind the gathered bytes, and closes the socket. Further
+    /// calls do nothing. Returns the bytes that a gathering transport has not sent.
     @discardableResult
     public func close() -> TLSBacklog {
         if let ssl {
@@ -358,7 +359,7 @@ public final class TLSTransport {
 
     // MARK: - Facts after the handshake
 
-    /// The protocol selected by ALPN, nil without one.
+    /// The protocol selected by ALPN; nil without one.
     public var negotiatedProtocol: String? {
         guard let ssl else { return nil }
         var name: UnsafePointer<UInt8>?
@@ -368,13 +369,13 @@ public final class TLSTransport {
         return String(decoding: UnsafeBufferPointer(start: name, count: Int(length)), as: UTF8.self)
     }
 
-    /// For example “TLSv1.3”.
+    /// Name of the TLS version, for example “TLSv1.3”; empty once closed.
     public var version: String {
         guard let ssl, let text = SSL_get_version(ssl) else { return "" }
         return String(cString: text)
     }
 
-    /// For example “TLS_AES_128_GCM_SHA256”.
+    /// Name of the cipher suite, for example “TLS_AES_128_GCM_SHA256”; empty without one.
     public var cipher: String {
         guard let ssl, let current = SSL_get_current_cipher(ssl), let text = SSL_CIPHER_get_name(current)
         else {
@@ -383,7 +384,7 @@ public final class TLSTransport {
         return String(cString: text)
     }
 
-    /// The certificate that the peer presented and that was verified, nil without one.
+    /// The certificate that the peer presented and that was verified; nil without one.
     public var peerCertificate: PeerCertificate? {
         guard let ssl, context.verifiesPeer, let certificate = SSL_get1_peer_certificate(ssl) else {
             return nil

@@ -2,11 +2,11 @@ import CRdkafka
 import Glibc
 
 extension KafkaAdmin {
-    /// How topics are configured, defaults included.
+    /// Returns the configuration of topics, defaults included.
     ///
-    /// - Returns: per topic, in the order given; `nil` when there is no such topic.
-    /// - Throws: when a topic is refused (`TOPIC_AUTHORIZATION_FAILED`: the right `DescribeConfigs` is missing), or the
-    ///   cluster has no topic administration (`UNSUPPORTED_FEATURE`; `sluice kafka` has none).
+    /// - Returns: configuration per topic, in the given order; `nil` when the topic does not exist.
+    /// - Throws: when a topic is refused. `TOPIC_AUTHORIZATION_FAILED`: the right `DescribeConfigs` is missing.
+    ///   `UNSUPPORTED_FEATURE`: the cluster has no topic administration, as with `sluice kafka`.
     public func configurations(
         of topics: [String], timeoutMilliseconds: Int32 = 15_000
     ) throws(KafkaError) -> [TopicConfiguration?] {
@@ -50,7 +50,7 @@ extension KafkaAdmin {
         return TopicConfiguration(topic: topic, values: values)
     }
 
-    /// How many partitions each of the topics has. The embedded cluster makes a topic that it is asked about.
+    /// Returns the topics' partition counts. The embedded cluster creates a topic that it is asked about.
     public func coPartitioning(
         of topics: [String], timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> CoPartitioning {
@@ -61,10 +61,11 @@ extension KafkaAdmin {
         return CoPartitioning(counts)
     }
 
-    /// Asks each broker for the topics until it names them.
+    /// Queries each broker until it knows the topics, or the deadline has passed.
     func waitUntilKnown(_ topics: [String], _ deadline: MonotonicDeadline) throws(KafkaError) {
         for broker in try metadata(timeoutMilliseconds: max(1_000, deadline.remainingMilliseconds)).brokers {
-            // A client chooses by itself which of its brokers it asks; one that was told of a single one asks that.
+            // A client chooses which of its known brokers to query; a client that knows a single broker queries that
+            // broker.
             var alone = properties
             let host = broker.host.contains(":") ? "[\(broker.host)]" : broker.host
             alone["metadata.broker.list"] = nil
@@ -81,7 +82,7 @@ extension KafkaAdmin {
 
     private func knows(_ topic: String, _ deadline: MonotonicDeadline) -> Bool {
         let timeout = max(1, deadline.remainingMilliseconds)
-        // A broker that does not answer is asked until the time is over; others may do without it.
+        // A broker that does not answer is queried until the deadline; others may do without it.
         guard let answer = try? metadata(topic: topic, timeoutMilliseconds: timeout) else { return false }
         guard let found = answer.topics.first(where: { $0.name == topic }) else { return false }
         return found.error == nil && found.partitionCount > 0

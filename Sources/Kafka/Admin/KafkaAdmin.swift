@@ -5,7 +5,7 @@ import Glibc
 public struct NewTopic: Sendable {
     public var name: String
     public var partitions: Int
-    /// -1: the broker's default (Kafka 2.4 or later).
+    /// Copies per partition. -1: the broker's default (Kafka 2.4 or later).
     public var replicationFactor: Int
     /// Topic configuration, for example `cleanup.policy=compact`.
     public var configuration: [(name: String, value: String)]
@@ -21,7 +21,7 @@ public struct NewTopic: Sendable {
     }
 }
 
-/// What the brokers say about themselves and their topics.
+/// Brokers and topics as the brokers report them.
 public struct ClusterMetadata: Sendable {
     public struct Broker: Sendable, Hashable {
         public let identifier: Int32
@@ -32,9 +32,10 @@ public struct ClusterMetadata: Sendable {
     public struct Topic: Sendable {
         public let name: String
         public let partitionCount: Int
-        /// Partitions that have no leader now; records for them wait.
+        /// Partitions without a leader now; records for them wait.
         public let leaderless: [Int32]
-        /// For example `UNKNOWN_TOPIC_OR_PART` or `TOPIC_AUTHORIZATION_FAILED`.
+        /// Error of the topic, for example `UNKNOWN_TOPIC_OR_PART` or `TOPIC_AUTHORIZATION_FAILED`; nil without an
+        /// error.
         public let error: KafkaError?
     }
 
@@ -42,16 +43,16 @@ public struct ClusterMetadata: Sendable {
     public let topics: [Topic]
 }
 
-/// Creates and describes topics. Calls block until the brokers have answered or the time is over: not for a
+/// Creates and describes topics. Calls block until the brokers have answered or the time is over, so keep them off a
 /// loop's thread. Any thread, one call at a time.
 public final class KafkaAdmin {
     public enum Creation: Sendable, Equatable {
         case created
-        /// The topic was there before, with whatever partitions and configuration it has.
+        /// The topic existed before, with its own partitions and configuration.
         case alreadyExists
     }
 
-    /// Freed in `deinit`; every other handle here lives within one call.
+    /// Client, freed in `deinit`; every other handle here lives within one call.
     let client: OpaquePointer
     let properties: KafkaProperties
 
@@ -64,13 +65,13 @@ public final class KafkaAdmin {
 
     deinit { rd_kafka_destroy(client) }
 
-    /// Creates topics; those that exist are left as they are. Returns when every broker that answers knows them, or
-    /// the time is over: the controller's word reaches the brokers one after another, and one that has not heard of it
-    /// yet says that there is no such topic.
+    /// Creates topics; existing topics stay unchanged. Returns when every answering broker knows the topics, or the
+    /// time is over. The controller's update reaches the brokers one after another. A broker without the update reports
+    /// that there is no such topic.
     ///
-    /// - Returns: per topic, in the order given, what happened.
-    /// - Throws: when a topic is refused, or the cluster has no topic administration (`sluice kafka` has
-    ///   none). Other topics of the same call may have been created.
+    /// - Returns: result per topic, in the given order.
+    /// - Throws: when a topic is refused, or the cluster has no topic administration (`sluice kafka` has none). Other
+    ///   topics of the same call may have been created.
     @discardableResult
     public func createTopics(
         _ topics: [NewTopic], timeoutMilliseconds: Int32 = 15_000
@@ -105,8 +106,8 @@ public final class KafkaAdmin {
         return topics.map { outcome[$0.name] ?? .created }
     }
 
-    /// Gives a topic more partitions. Brokers hear of them a little later.
-    /// - Throws: when the topic has as many already, when the cluster refuses, or when it has no topic administration.
+    /// Adds partitions to a topic. Brokers learn of the partitions a little later.
+    /// - Throws: when the topic already has as many, the cluster refuses, or the cluster has no topic administration.
     public func createPartitions(
         of topic: String, total: Int, timeoutMilliseconds: Int32 = 15_000
     ) throws(KafkaError) {
@@ -131,7 +132,7 @@ public final class KafkaAdmin {
         }
     }
 
-    /// Deletes topics; those that do not exist are passed over.
+    /// Deletes topics; topics that do not exist are skipped.
     public func deleteTopics(_ names: [String], timeoutMilliseconds: Int32 = 15_000) throws(KafkaError) {
         guard !names.isEmpty else { return }
         var handles = names.map { rd_kafka_DeleteTopic_new($0) }
@@ -155,7 +156,7 @@ public final class KafkaAdmin {
         }
     }
 
-    /// Brokers and topics: all topics, or only the one named. Asking does not create a topic, save in an
+    /// Returns brokers and topics: all topics, or only the named topic. The query does not create a topic, except in an
     /// `EmbeddedCluster`.
     public func metadata(
         topic: String? = nil, timeoutMilliseconds: Int32 = 10_000
@@ -175,7 +176,7 @@ public final class KafkaAdmin {
         return ClusterMetadata(answer.pointee)
     }
 
-    /// How many partitions a topic has; `nil` when it does not exist.
+    /// Returns a topic's number of partitions; `nil` when the topic does not exist.
     public func partitionCount(
         of topic: String, timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> Int? {
@@ -189,7 +190,7 @@ public final class KafkaAdmin {
         return entry.partitionCount
     }
 
-    /// A partition's watermarks, asked of its leader.
+    /// Returns a partition's watermarks, queried from its leader.
     public func watermarks(
         of partition: TopicPartition, timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> Watermarks {
@@ -237,8 +238,9 @@ public final class KafkaAdmin {
         throw KafkaError(code, what, detail: rd_kafka_event_error_string(event).map { String(cString: $0) })
     }
 
-    /// Topics are administered by the cluster's controller. librdkafka's mock cluster names one that is none
-    /// of its brokers; without this check its clients would wait the whole time for it, and say only that.
+    /// Waits until the controller is one of the brokers, because the cluster's controller administers topics. The mock
+    /// cluster of librdkafka names a controller that is none of its brokers. Without this check, clients of the mock
+    /// would wait for the whole time, and report only a timeout.
     private func requireController(_ what: String, _ timeoutMilliseconds: Int32) throws(KafkaError) {
         let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         repeat {

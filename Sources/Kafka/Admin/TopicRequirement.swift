@@ -1,7 +1,7 @@
-/// A topic's configuration as the brokers tell it, defaults included.
+/// A topic's configuration as the brokers report it, defaults included.
 public struct TopicConfiguration: Sendable, Equatable {
     public let topic: String
-    /// By Kafka's names, for example `cleanup.policy`. Values that the brokers keep secret are missing.
+    /// Values by Kafka's names, for example `cleanup.policy`. Values that the brokers keep secret are missing.
     public let values: [String: String]
 
     public init(topic: String, values: [String: String]) {
@@ -9,7 +9,7 @@ public struct TopicConfiguration: Sendable, Equatable {
         self.values = values
     }
 
-    /// What does not meet the requirements, in their order.
+    /// Returns the requirements that the topic does not meet, in the order of the requirements.
     public func differences(from requirements: [TopicRequirement]) -> [TopicDifference] {
         requirements.compactMap { requirement in
             let actual = values[requirement.name]
@@ -19,13 +19,13 @@ public struct TopicConfiguration: Sendable, Equatable {
     }
 }
 
-/// What one setting of a topic must be.
+/// Required value of one topic setting.
 public struct TopicRequirement: Sendable, Equatable {
     public enum Rule: Sendable, Equatable {
         case equal(String)
-        /// A number, this one or more; -1 counts as more, Kafka's word for "no limit".
+        /// A number, this or more; -1 counts as more, because Kafka uses it for "no limit".
         case atLeast(Int64)
-        /// A number, this one or less, and not -1.
+        /// A number, this or less, and not -1.
         case atMost(Int64)
         /// As `atMost`, for a fraction such as `min.cleanable.dirty.ratio`.
         case fractionAtMost(Double)
@@ -51,7 +51,7 @@ public struct TopicRequirement: Sendable, Equatable {
     /// Kafka's name of the setting.
     public var name: String
     public var rule: Rule
-    /// For people: what happens otherwise.
+    /// Consequence of an unmet requirement, for people.
     public var reason: String
 
     public init(_ name: String, _ rule: Rule, reason: String) {
@@ -61,11 +61,11 @@ public struct TopicRequirement: Sendable, Equatable {
     }
 }
 
-/// A setting of a topic that is not as it must be.
+/// A setting of a topic that differs from its requirement.
 public struct TopicDifference: Sendable, Equatable, CustomStringConvertible {
     public let topic: String
     public let requirement: TopicRequirement
-    /// `nil`: the brokers told none.
+    /// Value that the brokers reported; `nil`: none.
     public let actual: String?
 
     public var description: String {
@@ -84,12 +84,12 @@ public struct TopicDifference: Sendable, Equatable, CustomStringConvertible {
 
 /// Whether topics have the same number of partitions, so that partition n of one belongs to partition n of the others.
 public struct CoPartitioning: Sendable, Equatable {
-    /// In the order asked for; `nil`: there is no such topic.
+    /// Partition counts in the requested order; `nil`: the topic does not exist.
     public let counts: [(topic: String, partitions: Int?)]
 
     public init(_ counts: [(topic: String, partitions: Int?)]) { self.counts = counts }
 
-    /// What is wrong and what to do about it; `nil`: nothing. The first topic is the one that the others must follow.
+    /// Description of the error and its remedy; `nil`: no error. The other topics must follow the first topic.
     public var problem: String? {
         let missing = counts.filter { $0.partitions == nil }.map { "\"\($0.topic)\"" }
         guard missing.isEmpty else {
@@ -103,7 +103,7 @@ public struct CoPartitioning: Sendable, Equatable {
             + "Partitions can be added to the smaller one only while it is empty, because keys change their partition"
     }
 
-    /// All topics are there, and the first has more partitions than another, and none has more than it.
+    /// Whether all topics exist, the first has more partitions than another, and none has more than the first.
     public var hasGrown: Bool {
         guard let first = counts.first?.partitions else { return false }
         let others = counts.dropFirst().map { $0.partitions ?? .max }

@@ -1,26 +1,27 @@
-/// How far the reading of one partition has come. Pure: the reader tells it what it sees.
+/// Progress of reading one partition. Pure: the reader reports records and ends to it.
 public struct ChangelogProgress: Sendable, Hashable {
     public enum State: Sendable, Hashable {
         case reading
-        /// All that can be read was read, and it is not all: a transaction is open, and committed readers see nothing
-        /// behind its first record. It ends by itself, at the latest after its producer's `transaction.timeout.ms`.
+        /// Every readable record was read, but not all records. A transaction is open, and committed readers see
+        /// nothing behind its first record. The transaction ends by itself, at the latest after its producer's
+        /// `transaction.timeout.ms`.
         case waitingForTransaction
-        /// Everything before `end` was handed over.
+        /// Every record before `end` was returned.
         case complete
-        /// The log has no record at `position`: it begins later (deleted by retention) or ends before (made anew).
+        /// The log has no record at `position`: the log begins later (deleted by retention) or ends before (recreated).
         /// Reading has stopped.
         case outOfRange
-        /// The partition's ends could not be asked. Nothing is read.
+        /// The query for the partition's ends failed. Nothing is read.
         case failed
     }
 
     public let topicPartition: TopicPartition
-    /// Where reading began.
+    /// Offset where reading began.
     public internal(set) var start: Int64
-    /// The next offset; everything before it was handed over or was no record. Counts transaction markers, aborted and
-    /// compacted records too, so it reaches `end` exactly. A valid place to go on from later.
+    /// Next offset; every record before it was returned. Counts transaction markers, aborted and compacted records too,
+    /// so it reaches `end` exactly. A valid start for reading on later.
     public internal(set) var position: Int64
-    /// The log's end at the moment it was asked for.
+    /// End of the log at the time of the query.
     public internal(set) var end: Int64
     public internal(set) var state: State
 
@@ -47,10 +48,10 @@ public struct ChangelogProgress: Sendable, Hashable {
     /// Offsets before the end; an upper bound for the records to come.
     public var remaining: Int64 { max(0, end - position) }
 
-    /// Whether records of the partition are wanted.
+    /// Whether records of the partition are still to be read.
     var isReading: Bool { state == .reading || state == .waitingForTransaction }
 
-    /// A record has come. False: it is not one of those to hand over.
+    /// Records the offset of a polled record. Returns false when the record must not be returned.
     @inline(__always)
     mutating func admit(_ offset: Int64) -> Bool {
         guard isReading else { return false }
@@ -64,9 +65,9 @@ public struct ChangelogProgress: Sendable, Hashable {
         return true
     }
 
-    /// Nothing more can be read for now; `offset` is what would be next.
+    /// Records that nothing more can be read for now; `offset` is the next offset.
     mutating func reachedEnd(at offset: Int64) {
-        // Records that came after this was noticed say more.
+        // Records that arrived after the end was noticed are more recent.
         guard isReading, offset >= position else { return }
         if offset >= end { return finish() }
         position = offset

@@ -1,60 +1,61 @@
 import CRdkafka
 
-/// What a reader has to tell besides records. Handed over inside `poll` and `read`, on the thread that calls them.
+/// Events of a reader besides records. The reader reports them inside `poll` and `read`, on the calling thread.
 public enum ChangelogEvent: Sendable {
-    /// Everything before the partition's end was handed over, see `ChangelogProgress.State.complete`. Records that `poll`
-    /// returns from the same call belong to it.
+    /// Every record before the partition's end was returned, see `ChangelogProgress.State.complete`. Records that the
+    /// same call of `poll` returns are included.
     case complete(ChangelogProgress)
-    /// Told once each time it begins, see `ChangelogProgress.State.waitingForTransaction`.
+    /// Reported once each time the wait begins, see `ChangelogProgress.State.waitingForTransaction`.
     case waitingForTransaction(ChangelogProgress)
-    /// The log has no record at the position. What is there locally does not fit to the log any more: drop it and
-    /// `read` the partition again from its beginning. The watermarks are those that were asked for last.
+    /// The log has no record at the position. The local copy no longer matches the log: drop the copy and `read` the
+    /// partition again from its beginning. The watermarks are from the last query.
     case outOfRange(ChangelogProgress, log: Watermarks)
-    /// The partition's ends could not be asked: `read` it again later.
+    /// The query for the partition's ends failed: `read` the partition again later.
     case failed(TopicPartition, KafkaError)
-    /// Reading the partition failed, for example because its leader is unknown. librdkafka tries again.
+    /// Reading the partition failed, for example because its leader is unknown. librdkafka retries.
     case partitionError(TopicPartition, KafkaError)
-    /// As `KafkaConsumerEvent`: a client-wide error, a log line, statistics.
+    /// A client-wide error, a log line or statistics, as in `KafkaConsumerEvent`.
     case client(KafkaConsumerEvent)
 }
 
-/// Reads partitions of compacted topics from a given offset to the end they have when it is asked for, to restore what was
-/// written there: only committed records, without a consumer group.
+/// Restores partitions of compacted topics: reads from a given offset to the end at the time of the query. Returns only
+/// committed records, and uses no consumer group.
 ///
-/// **The end** is the high watermark, not the last stable offset. When a worker takes a partition over, the offsets of its
-/// predecessor's last transaction may be committed already while the marker has not reached the changelog's partition yet;
-/// up to the last stable offset these changes would be missing. So the reader waits for transactions that are open
-/// (`waitingForTransaction`). Ask for the group's committed offsets first (librdkafka waits for pending ones there), then
-/// call `read`.
+/// **The end** is the high watermark, not the last stable offset. When a worker takes a partition over, the offsets of
+/// its predecessor's last transaction may be committed already. The transaction's marker may not have reached the
+/// changelog's partition yet. Reading up to the last stable offset would miss these changes. So the reader waits for
+/// open transactions (`waitingForTransaction`). Query the group's committed offsets first, because librdkafka waits for
+/// pending offsets there. Then call `read`.
 ///
-/// Partitions are read some at a time, in their order, each to its end.
+/// The reader reads some partitions at a time, in their order, each to its end.
 ///
-/// **A start in the middle**, from a local checkpoint: valid only as long as the topic keeps tombstones
-/// (`delete.retention.ms`, Kafka's default 24 hours). From an older one, deleted keys come back to life: begin anew.
+/// **A start in the middle**, from a local checkpoint, is valid only while the topic keeps tombstones
+/// (`delete.retention.ms`, Kafka's default 24 hours). A start from an older checkpoint would revive deleted keys: read
+/// from the beginning instead.
 ///
-/// Threads: everything on one thread at a time; records may be destroyed on any. Records must be destroyed before the
-/// reader is let go of.
+/// Threads: all calls on one thread at a time; records may be destroyed on any thread. Destroy all records before the
+/// reader is released.
 public final class ChangelogReader {
     private let properties: KafkaProperties
     private let events: (ChangelogEvent) -> Void
     private var consumer: KafkaConsumer!
     private var table: [TopicPartition: ChangelogProgress] = [:]
     private var watermarks: [TopicPartition: Watermarks] = [:]
-    /// The partition of the last record, and its progress, kept out of the table meanwhile.
+    /// Progress of the last record's partition, kept out of the table meanwhile; nil before the first record of a poll.
     private var current: ChangelogProgress?
     private var currentTopic: OpaquePointer?
-    /// What came between the records of the poll that runs.
+    /// Ends and range errors that the running poll has reported between its records.
     private var news: [News] = []
     private var knowsLeaders = false
-    /// What the client reads isn't what is to be read.
+    /// Whether the client's assignment differs from the partitions to read.
     private var isOutdated = false
-    /// That this can't be changed; once until it can.
+    /// Whether the failure to change the assignment was already reported; reset once a change succeeds.
     private var hasTold = false
 
-    /// Of partitions that are read at the same time, besides those that wait for a transaction. Enough for several brokers;
-    /// whoever stores the records has that many ends to write at.
+    /// Partitions read at the same time, besides those that wait for a transaction. Enough for several brokers. The
+    /// code that stores the records writes at as many ends.
     static let mostAtOnce = 8
-    /// With those that wait for a transaction.
+    /// Partitions assigned at the same time, including those that wait for a transaction.
     static let mostAssigned = 16
 
     private enum News {
@@ -63,9 +64,10 @@ public final class ChangelogReader {
     }
 
     /// - Parameters:
-    ///   - properties: of a consumer. `group.id` must be there, as librdkafka wants one; nothing is asked or committed
-    ///     under it. `isolation.level`, `auto.offset.reset` and `enable.partition.eof` are the reader's.
-    /// - Throws: an error that names the property that is missing, unknown, bad or not to be changed.
+    ///   - properties: Properties of a consumer. `group.id` is required, because librdkafka demands a group. The reader
+    ///     neither queries nor commits offsets of the group. The reader sets `isolation.level`, `auto.offset.reset` and
+    ///     `enable.partition.eof`.
+    /// - Throws: an error that names the property that is missing, unknown, invalid or fixed.
     public init(
         properties: KafkaProperties, events: @escaping (ChangelogEvent) -> Void
     ) throws(KafkaError) {
@@ -78,16 +80,16 @@ public final class ChangelogReader {
 
     // MARK: Partitions
 
-    /// Ends of partitions, which ``read(_:ends:)`` takes, or why there are none. Any thread. Blocks for the time of a round
-    /// trip, or a second more than the given time.
-    /// - Throws: when no client can be made of the properties.
+    /// Returns the ends of partitions for ``read(_:ends:)``, or the error per partition. Any thread. Blocks for a round
+    /// trip, at most a second more than the given time.
+    /// - Throws: when no client can be created from the properties.
     public static func ends(
         of partitions: [TopicPartition], properties: KafkaProperties, timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> [TopicPartition: Result<Watermarks, KafkaError>] {
         try LogEnds(properties).query(partitions, timeoutMilliseconds: timeoutMilliseconds)
     }
 
-    /// Asks for the partitions' ends and begins to read, as ``read(_:ends:)`` does.
+    /// Queries the partitions' ends and begins to read, as ``read(_:ends:)`` does.
     public func read(
         _ starts: [TopicPartitionOffset], timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) {
@@ -107,14 +109,14 @@ public final class ChangelogReader {
         }
     }
 
-    /// Begins to read. Partitions that are being read go on; a partition that is named again begins anew. Blocks for two
-    /// seconds at most, and only until the first leader is known.
+    /// Begins to read. Partitions that are being read continue; a partition that is named again starts over. Blocks for
+    /// two seconds at most, and only until the first leader is known.
     ///
-    /// A partition with nothing to read is complete at once, and reported so.
+    /// A partition with nothing to read is complete at once, and reported as complete.
     /// - Parameters:
-    ///   - starts: `.offset` or `.beginning`.
-    ///   - answers: ends of these partitions, asked for before.
-    /// - Throws: when a start is something else, or the client is closed. A failure of one partition is an event.
+    ///   - starts: `.offset` or `.beginning` for each partition.
+    ///   - answers: Ends of these partitions, from an earlier query.
+    /// - Throws: when a start has another kind, or the client is closed. A failure of one partition is an event.
     public func read(
         _ starts: [TopicPartitionOffset], ends answers: [TopicPartition: Result<Watermarks, KafkaError>]
     ) throws(KafkaError) {
@@ -144,8 +146,9 @@ public final class ChangelogReader {
         }
     }
 
-    /// What is assigned before the client knows of any leader often waits for the next time that it looks for those that are
-    /// missing, which it does once a second. So it is asked something; its answer, the last stable offset, is of no use here.
+    /// Queries one partition's watermarks, so that the client learns the leaders before the first assignment.
+    /// Partitions assigned before any leader is known often wait for the next search for missing leaders. librdkafka
+    /// searches once a second. The answer, the last stable offset, is not used.
     private func learnLeaders(_ answers: [TopicPartition: Result<Watermarks, KafkaError>]) {
         guard !knowsLeaders else { return }
         for case (let partition, .success) in answers {
@@ -154,14 +157,14 @@ public final class ChangelogReader {
         }
     }
 
-    /// Forgets partitions, for example because they were taken away. No record of them comes any more.
+    /// Drops partitions, for example because they were revoked. `poll` returns no record of them any more.
     public func stop(_ partitions: [TopicPartition]) throws(KafkaError) {
         putBack()
         for partition in partitions { table[partition] = nil }
         try assign()
     }
 
-    /// Reads what is not complete, from where it is: as much of it as may be read at the same time.
+    /// Assigns incomplete partitions from their positions, as many as may be read at the same time.
     private func assign() throws(KafkaError) {
         isOutdated = true
         try consumer.remove(consumer.assignment.filter { table[$0]?.isReading != true })
@@ -178,9 +181,9 @@ public final class ChangelogReader {
 
     // MARK: Records
 
-    /// Takes up to `buffer.count` records into uninitialised `buffer`, from its start, and returns how many. Waits for the
-    /// first one at most the given time. Per partition they come in the order of their offsets, which may have gaps. Each
-    /// must be destroyed once by whoever holds it.
+    /// Writes up to `buffer.count` records into uninitialised `buffer`, from its start, and returns their number. Waits
+    /// at most the given time for the first record. Records of a partition come in the order of their offsets, which
+    /// may have gaps. The holder destroys each record exactly once.
     public func poll(
         into buffer: UnsafeMutableBufferPointer<ConsumedRecord>, timeoutMilliseconds: Int32 = 0
     ) -> Int {
@@ -222,7 +225,7 @@ public final class ChangelogReader {
 
     private func goOn() {
         guard isOutdated else { return }
-        // Tried again with the next poll.
+        // Retried with the next poll.
         do {
             try assign()
         } catch {
@@ -244,7 +247,8 @@ public final class ChangelogReader {
         }
     }
 
-    /// Events come inside the consumer's poll, before the records that were ahead of them in the queue.
+    /// Collects events, which arrive inside the consumer's poll, before the records that were ahead of them in the
+    /// queue.
     private func take(_ event: KafkaConsumerEvent) {
         switch event {
         case .endOfPartition(let partition, let offset): news.append(.end(partition, offset))
@@ -279,7 +283,7 @@ public final class ChangelogReader {
 
     // MARK: State
 
-    /// Per partition, in their order.
+    /// Progress of all partitions, sorted by partition.
     public var progress: [ChangelogProgress] {
         table.values.sorted { $0.topicPartition < $1.topicPartition }
     }
@@ -287,7 +291,7 @@ public final class ChangelogReader {
     /// Offsets before the ends of all partitions; an upper bound for the records to come.
     public var remaining: Int64 {
         table.values.reduce(0) { sum, progress in
-            // The brokers say where logs end.
+            // The sum may overflow, because the brokers report where logs end.
             let (more, overflow) = sum.addingReportingOverflow(progress.remaining)
             return overflow ? .max : more
         }

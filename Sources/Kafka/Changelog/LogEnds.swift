@@ -1,20 +1,20 @@
 import CRdkafka
 
-/// First and next offset of several partitions, as they are for readers of everything: the high watermark, not the last
-/// stable offset. Asks all leaders at the same time.
+/// First and next offset of several partitions, as `read_uncommitted` readers see them: the high watermark, not the
+/// last stable offset. Queries all leaders at the same time.
 struct LogEnds: ~Copyable {
     private let client: OpaquePointer
 
     init(_ properties: KafkaProperties) throws(KafkaError) {
         var properties = properties
-        // Decides which end the brokers tell.
+        // Decides which end the brokers report.
         properties["isolation.level"] = "read_uncommitted"
         client = try ClientConfiguration(.admin, properties).create()
     }
 
     deinit { rd_kafka_destroy(client) }
 
-    /// Each partition's watermarks, or why there are none. Blocks, for a second more than the given time at most.
+    /// Returns each partition's watermarks, or the error. Blocks at most a second more than the given time.
     func query(
         _ partitions: [TopicPartition], timeoutMilliseconds: Int32
     ) -> [TopicPartition: Result<Watermarks, KafkaError>] {
@@ -32,7 +32,7 @@ struct LogEnds: ~Copyable {
                 return result
             }
         }
-        // A leader has left meanwhile, or doesn't answer: each partition by itself, as far as there is time.
+        // A leader has left meanwhile, or doesn't answer: query each partition alone, as far as time allows.
         for partition in led {
             do throws(KafkaError) {
                 let patience = min(1_000, deadline.remainingMilliseconds)
@@ -47,7 +47,7 @@ struct LogEnds: ~Copyable {
         return result
     }
 
-    /// Partitions that have no leader, or don't exist; empty where the brokers don't tell.
+    /// Returns errors of partitions that have no leader, or don't exist; empty if the brokers don't report them.
     private func leaderless(
         _ partitions: [TopicPartition], _ timeoutMilliseconds: Int32
     ) -> [TopicPartition: Result<Watermarks, KafkaError>] {
@@ -91,10 +91,11 @@ struct LogEnds: ~Copyable {
     }
 }
 
-/// The first offset of each partition and its end, or why there are none; the end is the last stable offset where the client
-/// reads committed records only, else the high watermark. Takes a second more than the given time at most. By `rd_kafka_offsets_for_times`, which asks all leaders at the same
-/// time and ends in time: before librdkafka 2.3.0 `rd_kafka_query_watermark_offsets` waits for as long as a leader is away (its
-/// issue 2588).
+/// Returns each partition's first offset and end, or the error. The end is the last stable offset where the client
+/// reads committed records only, else the high watermark. Takes at most a second more than the given time.
+///
+/// Uses `rd_kafka_offsets_for_times`, which queries all leaders at the same time and ends in time. Before librdkafka
+/// 2.3.0 `rd_kafka_query_watermark_offsets` waits as long as a leader is away (its issue 2588).
 func logEnds(
     _ client: OpaquePointer, _ partitions: [TopicPartition], _ timeoutMilliseconds: Int32
 ) throws(KafkaError) -> [TopicPartition: Result<Watermarks, KafkaError>] {

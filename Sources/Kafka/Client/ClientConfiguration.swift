@@ -1,18 +1,18 @@
 import CRdkafka
 
-/// Builds librdkafka's configuration object: Sluice's defaults, the user's properties, the rules that
-/// guarantees rest on; then creates the client.
+/// Builds librdkafka's configuration object from Sluice's defaults, the user's properties and the rules of guarantees.
+/// Then creates the client.
 final class ClientConfiguration {
     enum Kind { case consumer, producer, transactionalProducer, reader, admin, embedded }
 
-    /// A property that a guarantee rests on: only these values are accepted.
+    /// A property that a guarantee depends on: only these values are accepted.
     struct Rule {
         let names: [String]
         let accepted: [String]
         let why: String
     }
 
-    /// Owned until `rd_kafka_new` takes it over (`nil` then); freed by `deinit` otherwise.
+    /// Configuration object, owned until `rd_kafka_new` takes it over (`nil` then); otherwise freed by `deinit`.
     private var handle: OpaquePointer?
     private let kind: Kind
 
@@ -60,7 +60,7 @@ final class ClientConfiguration {
             why: "the end of a log is known by it"),
     ]
 
-    /// What Sluice sets when the user does not.
+    /// Returns Sluice's values for properties that the user does not set.
     static func defaults(_ kind: Kind) -> [(String, String)] {
         var common = [("client.id", "sluice")]
         switch kind {
@@ -71,7 +71,7 @@ final class ClientConfiguration {
                 ("enable.auto.commit", "false"),
                 ("enable.auto.offset.store", "false"),
                 ("log.queue", "true"),
-                // A record that is held keeps the whole fetch response it came in: 50 MB unless told.
+                // A held record keeps its whole fetch response; librdkafka's default is 50 MB.
                 ("fetch.max.bytes", "4194304"),
             ]
         case .producer, .transactionalProducer:
@@ -80,7 +80,7 @@ final class ClientConfiguration {
                 ("acks", "all"),
                 ("log.queue", "true"),
             ]
-            // For so long a dead worker's open transaction can keep its successor waiting: 60 s unless told.
+            // A dead worker's open transaction can block its successor for this time; librdkafka's default is 60 s.
             if kind == .transactionalProducer { common += [("transaction.timeout.ms", "15000")] }
         case .reader:
             common += [
@@ -90,16 +90,17 @@ final class ClientConfiguration {
                 ("auto.offset.reset", "error"),
                 ("enable.partition.eof", "true"),
                 ("log.queue", "true"),
-                // The end of a log is told by a fetch that finds nothing for so long: 500 ms unless told.
+                // The end of a log is reported after a fetch finds nothing for this time; librdkafka's default is 500
+                // ms.
                 ("fetch.wait.max.ms", "20"),
-                // At this many librdkafka 2.0.2 stops fetching and looks again a second later (its CHANGELOG, 2.2.0:
-                // `fetch.queue.backoff.ms`). With its own 100,000 and 64 MB a fast restore would mostly wait: it reads
-                // more than 100 MB in a second.
+                // At this many records librdkafka 2.0.2 stops fetching and checks again a second later (its CHANGELOG,
+                // 2.2.0: `fetch.queue.backoff.ms`). Its defaults are 100,000 and 64 MB. A fast restore reads more than
+                // 100 MB in a second, so it would mostly wait.
                 ("queued.min.messages", "400000"),
                 ("queued.max.messages.kbytes", "131072"),
             ]
         case .admin:
-            // Only a client of the consumer type heeds this.
+            // Only a client of the consumer type obeys this.
             common += [("allow.auto.create.topics", "false")]
         case .embedded:
             break
@@ -107,7 +108,7 @@ final class ClientConfiguration {
         return common
     }
 
-    /// - Throws: an error that names the property that is unknown, has a bad value or may not be changed.
+    /// - Throws: an error that names the property that is unknown, has an invalid value or is fixed.
     init(
         _ kind: Kind, _ properties: KafkaProperties, transactionalID: String? = nil
     ) throws(KafkaError) {
@@ -147,7 +148,7 @@ final class ClientConfiguration {
             return
         }
         let text = Self.text(reason)
-        // librdkafka repeats a bad value in its message.
+        // An invalid value is part of librdkafka's message.
         let shown = KafkaProperties.isSecret(name) ? "the value is not acceptable" : text
         throw .invalid("kafka property \"\(name)\": \(shown)")
     }
@@ -157,7 +158,7 @@ final class ClientConfiguration {
         if let handle { body(handle) }
     }
 
-    /// Creates the client, once. The configuration object is librdkafka's afterwards.
+    /// Creates the client, once. The configuration object belongs to librdkafka afterwards.
     func create() throws(KafkaError) -> OpaquePointer {
         var reason = [CChar](repeating: 0, count: 512)
         let type =
@@ -165,7 +166,7 @@ final class ClientConfiguration {
             case .consumer, .reader, .admin: RD_KAFKA_CONSUMER
             case .producer, .transactionalProducer, .embedded: RD_KAFKA_PRODUCER
             }
-        // Without a callback librdkafka writes to standard error; these clients tell by their results.
+        // Without a callback librdkafka writes to standard error; these clients report errors by their results.
         if kind == .admin || kind == .embedded { rd_kafka_conf_set_log_cb(handle, nil) }
         guard let client = rd_kafka_new(type, handle, &reason, reason.count) else {
             let code = rd_kafka_last_error()
@@ -176,7 +177,7 @@ final class ClientConfiguration {
         return client
     }
 
-    /// The C string in `buffer`.
+    /// Returns the C string in `buffer`.
     static func text(_ buffer: [CChar]) -> String {
         String(decoding: buffer.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }

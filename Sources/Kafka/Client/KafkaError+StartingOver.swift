@@ -1,8 +1,8 @@
 import CRdkafka
 
 extension KafkaError {
-    /// New clients of Kafka, which begin with what is committed, may not meet this error again. False for what someone has to
-    /// mend: rights, settings, versions, or another member with the same name.
+    /// Whether new Kafka clients, which start from the committed state, may avoid this error. False for errors that an
+    /// operator must fix: rights, settings, versions, or another member with the same name.
     public var isMendedByStartingOver: Bool { !Self.lasting.contains { $0.rawValue == code } }
 
     private static let lasting = [
@@ -20,16 +20,16 @@ extension KafkaError {
         RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID, RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE,
     ]
 
-    /// A commit's metadata is longer than the brokers take.
+    /// A commit's metadata is longer than the brokers accept.
     public var isMetadataTooLarge: Bool { code == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE.rawValue }
 
-    /// Another member of the group has this one's `group.instance.id`.
+    /// Another member of the group has this member's `group.instance.id`.
     public var isInstanceTaken: Bool { code == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID.rawValue }
 
-    /// The client knows of no such partition, which may be because the topic has grown since it asked last.
+    /// The client knows no such partition, possibly because the topic has grown since the client's last query.
     public var isPartitionUnknown: Bool { code == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION.rawValue }
 
-    /// The topic has no such partition, or there is no such topic.
+    /// The topic has no such partition, or the topic does not exist.
     public var isUnknownPartition: Bool {
         let codes = [
             RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION, RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC,

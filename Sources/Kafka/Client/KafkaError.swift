@@ -2,21 +2,21 @@ import CRdkafka
 
 /// An error of a Kafka client, an answer of a broker, or a property that is not acceptable.
 ///
-/// `message` says what failed and where (topic, partition, property) and, where this module knows it, what to
-/// do. It never contains a record's key or value, nor a password of the configuration.
+/// `message` contains the failed action and its place (topic, partition, property) and, where this module knows it, the
+/// remedy. It never contains a record's key or value, nor a password of the configuration.
 public struct KafkaError: Error, Sendable, Equatable, CustomStringConvertible {
     /// librdkafka's code: positive from the broker (Kafka protocol, error codes), negative from the client.
     public let code: Int32
-    /// The code's name, for example `UNKNOWN_TOPIC_OR_PART` or `_TRANSPORT` (the underscore marks the
-    /// client's own).
+    /// Name of the code, for example `UNKNOWN_TOPIC_OR_PART` or `_TRANSPORT`. An underscore marks the client's own
+    /// codes.
     public let name: String
-    /// For people: what, where, and what to do.
+    /// Description for people: failed action, place and remedy.
     public let message: String
-    /// The client is unusable from now on and must be closed; only a new one (a new process) helps.
+    /// Whether the client is unusable from now on and must be closed; only a new client (a new process) helps.
     public let isFatal: Bool
-    /// The same call may succeed later.
+    /// Whether the same call may succeed later.
     public let isRetriable: Bool
-    /// The open transaction can only be aborted. Only of the steps of a `TransactionalProducer`.
+    /// Whether the open transaction can only be aborted. Set only by the steps of a `TransactionalProducer`.
     public let requiresAbort: Bool
 
     init(
@@ -33,7 +33,7 @@ public struct KafkaError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String { "\(message) (\(name))" }
 
-    /// No error occurred: for internal use where C returns a code.
+    /// Returns librdkafka's name of the code, or the number of an unnamed code.
     static func name(of code: Int32) -> String {
         guard let name = rd_kafka_err2name(rd_kafka_resp_err_t(rawValue: code)) else { return "\(code)" }
         return String(cString: name)
@@ -41,7 +41,7 @@ public struct KafkaError: Error, Sendable, Equatable, CustomStringConvertible {
 }
 
 extension KafkaError {
-    /// The group has given the partitions to others, without a word to this member.
+    /// The group has assigned the partitions to others without notifying this member.
     public static let partitionsLost = KafkaError(
         RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST, "the partitions are lost")
 
@@ -49,14 +49,14 @@ extension KafkaError {
     public static let reportsMissing = KafkaError(
         RD_KAFKA_RESP_ERR__TIMED_OUT, "records of the transaction are not acknowledged")
 
-    /// The record is larger than the topic or the producer takes.
+    /// The record is larger than the topic or the producer accepts.
     public var isTooLarge: Bool {
         code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE.rawValue
             || code == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE.rawValue
             || code == RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE.rawValue
     }
 
-    /// The group is about to share its partitions anew, or has done so already.
+    /// The group is about to rebalance, or has done so already.
     public var isOfRebalance: Bool {
         code == RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS.rawValue
             || code == RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION.rawValue
@@ -80,17 +80,17 @@ extension KafkaError {
             requiresAbort: rd_kafka_error_txn_requires_abort(error) != 0)
     }
 
-    /// A request of the caller that cannot be carried out.
+    /// Creates the error of a caller's request that cannot be carried out.
     static func invalid(_ message: String) -> KafkaError {
         KafkaError(code: RD_KAFKA_RESP_ERR__INVALID_ARG.rawValue, message: message)
     }
 
-    /// Something the operating system refused.
+    /// Creates the error of a failure in the operating system or the library.
     static func system(_ message: String) -> KafkaError {
         KafkaError(code: RD_KAFKA_RESP_ERR__FAIL.rawValue, message: message)
     }
 
-    /// The codes after which the same request makes sense again (Kafka protocol, "retriable").
+    /// Whether the same request may be retried after this code (Kafka protocol, "retriable").
     static func isRetriable(_ code: rd_kafka_resp_err_t) -> Bool {
         switch code {
         case RD_KAFKA_RESP_ERR__TRANSPORT, RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN, RD_KAFKA_RESP_ERR__TIMED_OUT,

@@ -1,12 +1,12 @@
 import CRdkafka
 
-/// The librdkafka this process is linked with.
+/// The librdkafka that this process is linked with.
 public enum KafkaLibrary {
-    /// For example `2.0.2`.
+    /// Version of the library, for example `2.0.2`.
     public static var version: String { String(cString: rd_kafka_version_str()) }
 
-    /// The features it was built with, for example `ssl`, `sasl_scram`, `zstd`. A property that needs a
-    /// missing one is refused when a client is created.
+    /// Features of the library's build, for example `ssl`, `sasl_scram`, `zstd`. Creating a client with a property of a
+    /// missing feature fails.
     public static var features: [String] {
         guard let configuration = rd_kafka_conf_new() else { return [] }
         defer { rd_kafka_conf_destroy(configuration) }

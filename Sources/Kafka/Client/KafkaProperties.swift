@@ -1,10 +1,9 @@
-/// Properties of a Kafka client, in librdkafka's names and units (librdkafka CONFIGURATION.md): what stands
-/// under `kafka.*` in Sluice's configuration is passed through as it is, TLS (`ssl.*`) and SASL (`sasl.*`)
-/// included.
+/// Properties of a Kafka client, in librdkafka's names and units (librdkafka CONFIGURATION.md). The `kafka.*` settings
+/// of Sluice's configuration are passed through unchanged, TLS (`ssl.*`) and SASL (`sasl.*`) included.
 ///
-/// A later value for the same name replaces an earlier one.
+/// A later value for the same name replaces an earlier value.
 public struct KafkaProperties: Sendable, Equatable, CustomStringConvertible {
-    /// Name and value in the order they were first set.
+    /// Names and values, in the order of their first setting.
     public private(set) var pairs: [(name: String, value: String)] = []
 
     public init() {}
@@ -28,7 +27,7 @@ public struct KafkaProperties: Sendable, Equatable, CustomStringConvertible {
         }
     }
 
-    /// These properties, with those of `other` on top.
+    /// Returns these properties, replaced and extended by those of `other`.
     public func overridden(by other: KafkaProperties) -> KafkaProperties {
         var result = self
         for pair in other.pairs { result[pair.name] = pair.value }
@@ -39,7 +38,7 @@ public struct KafkaProperties: Sendable, Equatable, CustomStringConvertible {
         left.pairs.elementsEqual(right.pairs) { $0.name == $1.name && $0.value == $1.value }
     }
 
-    /// One `name=value` per property; secret values are left out.
+    /// Properties as `name=value`, with secret values left out.
     public var description: String {
         pairs.map { "\($0.name)=\(Self.isSecret($0.name) ? "(secret)" : $0.value)" }.joined(separator: " ")
     }

@@ -8,7 +8,7 @@ struct MonotonicDeadline {
 
     var hasPassed: Bool { Self.now >= nanoseconds }
 
-    /// Rounded up; 0 when the deadline has passed.
+    /// Remaining time in milliseconds, rounded up; 0 when the deadline has passed.
     var remainingMilliseconds: Int32 {
         let now = Self.now
         return now >= nanoseconds ? 0 : Int32((nanoseconds - now + 999_999) / 1_000_000)

@@ -1,6 +1,6 @@
 import CRdkafka
 
-/// One partition of one topic.
+/// A partition of a topic.
 public struct TopicPartition: Hashable, Sendable, Comparable, CustomStringConvertible {
     public var topic: String
     public var partition: Int32
@@ -12,11 +12,11 @@ public struct TopicPartition: Hashable, Sendable, Comparable, CustomStringConver
 
     public var description: String { "\(topic)[\(partition)]" }
 
-    /// Numbers that a consumer takes. Its tables are arrays by these numbers, and slots of 16 bits name them.
+    /// Partition numbers that a consumer accepts. Its tables are arrays by these numbers, and 16-bit slots identify
+    /// them.
     static let numbers: Range<Int32> = 0..<65_535
 
-    /// Whether Kafka takes this as a topic's name: 1 to 249 of the characters `a-z A-Z 0-9 . _ -`, not `.` or
-    /// `..`.
+    /// Whether Kafka accepts this topic name: 1 to 249 of the characters `a-z A-Z 0-9 . _ -`, not `.` or `..`.
     public static func isTopicName(_ name: String) -> Bool {
         guard (1...249).contains(name.utf8.count), name != ".", name != ".." else { return false }
         return name.utf8.allSatisfy { byte in
@@ -35,9 +35,9 @@ public struct TopicPartition: Hashable, Sendable, Comparable, CustomStringConver
     }
 }
 
-/// Where reading a partition begins.
+/// Place where reading a partition begins.
 public enum StartOffset: Hashable, Sendable {
-    /// The record with this offset, or the next one that still exists.
+    /// The record with this offset, or the next record that still exists.
     case offset(Int64)
     /// The group's committed offset; without one, `auto.offset.reset` decides (Sluice's default: `earliest`).
     case committed
@@ -54,7 +54,7 @@ public enum StartOffset: Hashable, Sendable {
     }
 }
 
-/// A partition that is taken over, and where reading it begins.
+/// A partition that is taken over, and the place where reading begins.
 public struct TopicPartitionOffset: Hashable, Sendable {
     public var topicPartition: TopicPartition
     public var start: StartOffset
@@ -69,12 +69,12 @@ public struct TopicPartitionOffset: Hashable, Sendable {
     }
 }
 
-/// An offset to commit: the first one that is not done yet, that is, the last done one plus one.
+/// An offset to commit: the first unfinished offset, that is, the last finished offset plus one.
 public struct OffsetCommit: Hashable, Sendable {
     public var topicPartition: TopicPartition
     public var offset: Int64
-    /// Kept by the broker beside the offset. A broker refuses more than `offset.metadata.max.bytes` (default
-    /// 4096 bytes) with `OFFSET_METADATA_TOO_LARGE`.
+    /// Metadata, stored by the broker beside the offset. A broker refuses more than `offset.metadata.max.bytes`
+    /// (default 4096 bytes) with `OFFSET_METADATA_TOO_LARGE`.
     public var metadata: String
 
     public init(topic: String, partition: Int32, offset: Int64, metadata: String = "") {
@@ -84,15 +84,15 @@ public struct OffsetCommit: Hashable, Sendable {
     }
 }
 
-/// What a group has committed for one partition.
+/// A group's committed offset for one partition.
 public struct CommittedOffset: Hashable, Sendable {
     public let topicPartition: TopicPartition
-    /// `nil`: the group has committed nothing for this partition.
+    /// Committed offset; `nil`: the group has committed nothing for this partition.
     public let offset: Int64?
     public let metadata: String
 }
 
-/// The first offset that still exists and the offset the next record will get.
+/// The first offset that still exists and the offset of the next record.
 public struct Watermarks: Hashable, Sendable {
     public let low: Int64
     public let high: Int64
@@ -102,6 +102,6 @@ public struct Watermarks: Hashable, Sendable {
         self.high = high
     }
 
-    /// How many records a reader has before it whose next one is `offset`.
+    /// Returns the number of offsets before a reader whose next record is `offset`.
     public func lag(at offset: Int64) -> Int64 { max(0, high - max(offset, low)) }
 }

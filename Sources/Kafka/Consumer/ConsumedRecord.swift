@@ -1,28 +1,26 @@
 import CRdkafka
 
-/// One consumed record: a pointer into librdkafka's buffers, the size of a pointer, without reference
-/// counting.
+/// A consumed record: a pointer into librdkafka's buffers, the size of a pointer, without reference counting.
 ///
-/// Lifetime: the holder calls `destroy()` exactly once, on any thread; every borrowed slice (key, value,
-/// topic name, header names and values) dies with it. All records must be destroyed before the
-/// `KafkaConsumer` they came from goes away: its last step waits for them.
+/// Lifetime: the holder calls `destroy()` exactly once, on any thread. Every borrowed slice (key, value, topic name,
+/// header names and values) is invalid afterwards. Destroy all records before their `KafkaConsumer` is released: its
+/// last step waits for them.
 ///
-/// Memory: a record keeps the fetch response it came in (up to `fetch.max.bytes`, Sluice's default 4 MB; for
-/// a compressed batch its decompressed copy), so a few records held for long can weigh more than their sizes
-/// say.
+/// Memory: a record keeps its whole fetch response, up to `fetch.max.bytes` (Sluice's default: 4 MB). A record of a
+/// compressed batch keeps the decompressed copy. So a few records held for long can use more memory than their sizes.
 ///
-/// Thread rule: a record may move between threads, and is used by one thread at a time.
-// @unchecked: a message is an independent heap object whose only shared parts (fetch buffer, partition)
-// librdkafka counts atomically; the holder alone uses it, by the rule above.
+/// Threads: a record may move between threads, and is used by one thread at a time.
+// @unchecked: a message is an independent heap object. Its shared parts (fetch buffer, partition) are counted
+// atomically by librdkafka. Only the holder uses the message, by the rule above.
 public struct ConsumedRecord: @unchecked Sendable {
     let message: UnsafeMutablePointer<rd_kafka_message_t>
 
     init(_ message: UnsafeMutablePointer<rd_kafka_message_t>) { self.message = message }
 
-    /// The record as a raw pointer, to go through a ring of pointers.
+    /// The record as a raw pointer, for a ring of pointers.
     public var rawPointer: UnsafeMutableRawPointer { UnsafeMutableRawPointer(message) }
 
-    /// The record behind a pointer that came from `rawPointer`; nothing else is valid.
+    /// Creates the record from a pointer of `rawPointer`; no other pointer is valid.
     public init(rawPointer: UnsafeMutableRawPointer) {
         message = rawPointer.assumingMemoryBound(to: rd_kafka_message_t.self)
     }
@@ -56,7 +54,7 @@ public struct ConsumedRecord: @unchecked Sendable {
     /// Calls `body` for each header in the order of the record. Name and value are borrowed; a value may be
     /// null. The first call parses the headers (one small C allocation per header, freed with the record).
     ///
-    /// A name ends at its first zero byte, because librdkafka hands names over as C strings.
+    /// A name ends at its first zero byte, because librdkafka returns names as C strings.
     @inlinable
     public func forEachHeader<Failure: Error>(
         _ body: (_ name: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?) throws(Failure) -> Void
@@ -69,10 +67,10 @@ public struct ConsumedRecord: @unchecked Sendable {
         }
     }
 
-    /// How many headers the record has.
+    /// Number of headers of the record.
     public var headerCount: Int { parsedHeaders().map { rd_kafka_header_cnt($0) } ?? 0 }
 
-    /// Frees the record. Exactly once.
+    /// Frees the record. Call exactly once.
     public func destroy() { rd_kafka_message_destroy(message) }
 
     @usableFromInline func parsedHeaders() -> OpaquePointer? {

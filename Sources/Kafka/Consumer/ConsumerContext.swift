@@ -2,9 +2,9 @@ import CRdkafka
 
 /// The consumer's side of librdkafka's callbacks.
 ///
-/// All of them run inside a poll on the owner's thread: the client is configured so that errors, statistics,
-/// log lines and rebalances go through the consumer's queue. librdkafka holds an uncounted pointer to this
-/// object; the consumer keeps it until the client is destroyed.
+/// All callbacks run inside a poll on the owner's thread. The client is configured to queue errors, statistics, log
+/// lines and rebalances in the consumer's queue. The library holds an uncounted pointer to this object; the consumer
+/// keeps it until the client is destroyed.
 final class ConsumerContext {
     enum Pending {
         case none
@@ -13,15 +13,15 @@ final class ConsumerContext {
     }
 
     private let events: (KafkaConsumerEvent) -> Void
-    /// Borrowed from the consumer; set right after the client was created, before anything can poll.
+    /// Client, borrowed from the consumer; set right after its creation, before anything can poll.
     var client: OpaquePointer?
     var table = PartitionTable()
     var pending = Pending.none
-    /// Partitions that the group has assigned, those that aren't read yet included.
+    /// Partitions that the group has assigned, including partitions that aren't read yet.
     var granted: Set<TopicPartition> = []
-    /// Whether the group has ever told this member its partitions.
+    /// Whether the group has ever assigned or revoked partitions of this member.
     var hasRebalanced = false
-    /// From now on rebalances are answered here at once and not handed over.
+    /// Whether the consumer is closing: rebalances are then answered here at once and not reported.
     var isClosing = false
 
     init(events: @escaping (KafkaConsumerEvent) -> Void) { self.events = events }
@@ -63,10 +63,10 @@ final class ConsumerContext {
         }
     }
 
-    /// The one sign that librdkafka 2.0.2 gives when it begins anew in a partition because the broker refused an offset
-    /// is a warning in its log (with `log_level` below 4: none). It is in the queue before the first fetch that follows
-    /// is sent. With `auto.offset.reset=error` there would be an event, but then the partition is stopped, and only a
-    /// new assignment starts it again.
+    /// Detects that librdkafka started over in a partition because the broker refused an offset. The only sign in
+    /// librdkafka 2.0.2 is a warning in its log (with `log_level` below 4: none). The warning is queued before the
+    /// first fetch that follows is sent. `auto.offset.reset=error` would produce an event, but it stops the partition.
+    /// Only a new assignment starts the partition again.
     private func noteOffsetReset(_ line: KafkaLogLine) {
         guard line.facility == "OFFSET", line.level <= 4 else { return }
         for partition in table.assigned {
@@ -77,7 +77,7 @@ final class ConsumerContext {
         }
     }
 
-    /// An error that came as a message.
+    /// Reports an error that arrived as a message.
     func report(_ message: UnsafeMutablePointer<rd_kafka_message_t>) {
         let code = message.pointee.err
         let partition = message.pointee.rkt.flatMap { rd_kafka_topic_name($0) }.map {
@@ -95,7 +95,7 @@ final class ConsumerContext {
     }
 }
 
-/// The error behind librdkafka's error callback; a fatal one carries its cause.
+/// Returns the error behind librdkafka's error callback; a fatal error carries its cause.
 func clientError(_ client: OpaquePointer, _ code: Int32, _ reason: UnsafePointer<CChar>?) -> KafkaError {
     let text = reason.map { String(cString: $0) } ?? ""
     guard code == RD_KAFKA_RESP_ERR__FATAL.rawValue else {

@@ -1,9 +1,9 @@
 import CRdkafka
 import Synchronization
 
-/// Asks Kafka what a consumer's group has committed, and where logs end. The calls block, so they are for a thread that has
-/// nothing else to do. Any thread; one call at a time.
-// Sendable: librdkafka's functions may be called on any thread, and the lock keeps the client from being closed meanwhile.
+/// Queries a consumer group's committed offsets, and the ends of logs. The calls block, so they belong on a thread
+/// without other work. Any thread; one call at a time.
+// Sendable: librdkafka's functions may be called on any thread. The lock keeps the client open during a call.
 public final class GroupOffsets: @unchecked Sendable {
     private let client: OpaquePointer
     private let group: String
@@ -14,7 +14,7 @@ public final class GroupOffsets: @unchecked Sendable {
         self.group = group
     }
 
-    /// Offsets that the group has committed. Waits for the transactions that hold offsets of these partitions.
+    /// Returns the group's committed offsets. Waits for the transactions that hold offsets of these partitions.
     /// - Throws: the error of the request or of the first partition; `_STATE` when the consumer is closed.
     public func committed(
         _ partitions: [TopicPartition], timeoutMilliseconds: Int32
@@ -25,8 +25,8 @@ public final class GroupOffsets: @unchecked Sendable {
         }
     }
 
-    /// Ends of the partitions' logs, one above their last offsets, open transactions of producers left out. Partitions whose leaders
-    /// don't answer in time are left out, too. Blocks for a second more than the given time at most.
+    /// Returns the ends of the partitions' logs, one above their last offsets, without open transactions of producers.
+    /// Partitions whose leaders don't answer in time are missing. Blocks at most a second more than the given time.
     public func logEnds(
         of partitions: [TopicPartition], timeoutMilliseconds: Int32
     ) -> [TopicPartition: Int64] {
@@ -50,6 +50,6 @@ public final class GroupOffsets: @unchecked Sendable {
         return try result.get()
     }
 
-    /// Waits for a call that is under way, and lets no other begin.
+    /// Waits for a call in progress, and prevents others.
     func close() { isClosed.withLock { $0 = true } }
 }

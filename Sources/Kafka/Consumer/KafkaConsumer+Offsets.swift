@@ -3,10 +3,10 @@ import CRdkafka
 extension KafkaConsumer {
     /// Commits offsets of this group, with metadata.
     ///
-    /// Asynchronous: returns at once; the result comes as `KafkaConsumerEvent.committed` with the returned
-    /// reference. Synchronous: waits for the brokers' answer; no event follows.
-    /// - Throws: synchronous: the first error, or `_TIMED_OUT` when no answer came in time (it may still be
-    ///   carried out). Asynchronous: only when the request cannot be made at all.
+    /// Asynchronous: returns at once; `KafkaConsumerEvent.committed` reports the result with the returned reference.
+    /// Synchronous: waits for the brokers' answer; no event follows.
+    /// - Throws: synchronous: the first error, or `_TIMED_OUT` without an answer in time; the commit may still happen.
+    ///   Asynchronous: only when the request cannot be made at all.
     @discardableResult
     public func commit(
         _ commits: [OffsetCommit], synchronous: Bool = false, timeoutMilliseconds: Int32 = 10_000
@@ -32,13 +32,13 @@ extension KafkaConsumer {
         return reference
     }
 
-    /// `rd_kafka_commit` would wait without limit.
+    /// Commits with a time limit; `rd_kafka_commit` would wait without limit.
     private func commitAndWait(
         _ list: borrowing PartitionList, _ reference: UInt64, _ timeoutMilliseconds: Int32
     ) throws(KafkaError) {
         final class Answer { var result: CommitResult? }
         let answer = Answer()
-        // The queue is ours alone: its callback runs inside the poll below or never.
+        // Only this call uses the queue: its callback runs inside the poll below or never.
         let replies = rd_kafka_queue_new(client)!
         defer { rd_kafka_queue_destroy(replies) }
         let code = rd_kafka_commit_queue(
@@ -63,7 +63,8 @@ extension KafkaConsumer {
         if let error = answer.result?.error { throw error }
     }
 
-    /// What the group has committed for these partitions, asked of the group's coordinator.
+    /// Returns the group's committed offsets for these partitions, queried from the group's coordinator. Blocks.
+    /// - Throws: the error of the request or of the first partition.
     public func committed(
         _ partitions: [TopicPartition], timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> [CommittedOffset] {
@@ -71,8 +72,8 @@ extension KafkaConsumer {
         return try committedOffsets(client, group, partitions, timeoutMilliseconds)
     }
 
-    /// The partition's watermarks as of its last fetch: free of cost, for lag. `nil` before the first fetch.
-    /// The low one is kept current only with `statistics.interval.ms` set.
+    /// Returns the partition's watermarks as of its last fetch, without a request, for lag. `nil` before the first
+    /// fetch. The low watermark is kept current only with `statistics.interval.ms` set.
     public func watermarks(of partition: TopicPartition) -> Watermarks? {
         var low: Int64 = 0
         var high: Int64 = 0
@@ -81,7 +82,7 @@ extension KafkaConsumer {
         return Watermarks(low: max(0, low), high: high)
     }
 
-    /// The partition's watermarks, asked of its leader.
+    /// Returns the partition's watermarks, queried from its leader. Blocks.
     public func queryWatermarks(
         of partition: TopicPartition, timeoutMilliseconds: Int32 = 10_000
     ) throws(KafkaError) -> Watermarks {

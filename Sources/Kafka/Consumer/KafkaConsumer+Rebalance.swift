@@ -1,18 +1,18 @@
 import CRdkafka
 
 extension KafkaConsumer {
-    /// What this consumer reads now: answered assignments without answered revocations.
+    /// Partitions that this consumer reads now: answered assignments without answered revocations.
     public var assignment: [TopicPartition] { context.table.assigned }
 
-    /// Whether the group has taken the partitions away already, so that a commit would fail.
+    /// Whether the group has revoked the partitions already, so that a commit would fail.
     public var isAssignmentLost: Bool { rd_kafka_assignment_lost(client) != 0 }
 
-    /// Reads partitions of the group's assignment, each from the given place, and answers `KafkaConsumerEvent.assigned`
-    /// where that is still to be done. Partitions of the event that aren't named are this consumer's as well, and are read
-    /// when a later call names them; the other partitions go on meanwhile. Also valid within the event.
+    /// Reads partitions of the group's assignment, each from the given offset. Answers `KafkaConsumerEvent.assigned` if
+    /// the event is still unanswered. Partitions of the event that aren't named also belong to this consumer, and are
+    /// read when a later call names them. The other partitions continue meanwhile. Also valid within the event.
     ///
     /// In a consumer without topics: reads exactly these partitions from now on.
-    /// - Throws: when the group hasn't assigned a partition, when a partition is read already, or when librdkafka refuses.
+    /// - Throws: when the group hasn't assigned a partition, a partition is read already, or librdkafka refuses.
     ///   Without a cooperative strategy, an answer names all partitions.
     public func assign(_ partitions: [TopicPartitionOffset]) throws(KafkaError) {
         guard !isClosed else { throw .invalid("assign: the consumer is closed") }
@@ -29,14 +29,14 @@ extension KafkaConsumer {
         if case .assign = context.pending {
             if let error = context.answer(assign: partitions) { throw error }
         } else {
-            // A loss that is still to be handed out must not be taken for a mere revocation.
+            // A loss that is not yet reported must not be treated as a mere revocation.
             guard !isAssignmentLost else { throw .invalid("assign: the group has taken all partitions away") }
             try add(partitions)
         }
     }
 
-    /// Answers `KafkaConsumerEvent.revoked` or `.lost`: exactly its partitions. They are gone with this call:
-    /// commit before. No record of them is returned any more. Also valid within the event.
+    /// Answers `KafkaConsumerEvent.revoked` or `.lost` with exactly the event's partitions. This call releases the
+    /// partitions: commit before. `poll` returns no record of them any more. Also valid within the event.
     ///
     /// In a consumer without topics: stops reading all partitions.
     /// - Throws: when no revocation waits for an answer, the partitions differ, or librdkafka refuses.
@@ -52,13 +52,13 @@ extension KafkaConsumer {
                         + expected.sorted().map(\.description).joined(separator: ", "))
             }
         }
-        // The mark of a pause outlives an assignment in librdkafka: the partition would come back silent.
+        // librdkafka keeps the mark of a pause beyond the assignment: the reassigned partition would stay silent.
         let stillPaused = partitions.filter { paused.contains($0) }
         if !stillPaused.isEmpty { try resume(stillPaused) }
         if let error = context.answer(unassign: partitions) { throw error }
     }
 
-    /// Reads these partitions as well. Records fetched ahead of others are kept.
+    /// Reads these partitions as well. Keeps records prefetched for other partitions.
     func add(_ partitions: [TopicPartitionOffset]) throws(KafkaError) {
         guard !isClosed else { throw .invalid("assign: the consumer is closed") }
         guard !partitions.isEmpty else { return }
@@ -69,7 +69,7 @@ extension KafkaConsumer {
         for partition in partitions { context.table.assign(partition.topicPartition) }
     }
 
-    /// In a consumer without topics: reads these partitions no more. What is fetched ahead of others is kept.
+    /// Stops reading these partitions, in a consumer without topics. Keeps records prefetched for other partitions.
     func remove(_ partitions: [TopicPartition]) throws(KafkaError) {
         guard !isClosed else { throw .invalid("unassign: the consumer is closed") }
         guard !partitions.isEmpty else { return }
@@ -82,9 +82,8 @@ extension KafkaConsumer {
 
     // MARK: Pausing
 
-    /// Stops handing out records of these partitions; those already returned are unaffected. What librdkafka
-    /// has fetched ahead is thrown away and fetched again after `resume`: for a short break it is cheaper not
-    /// to poll.
+    /// Stops returning records of these partitions; records already returned are unaffected. librdkafka drops
+    /// prefetched records and fetches them again after `resume`. For a short break it is cheaper not to poll.
     public func pause(_ partitions: [TopicPartition]) throws(KafkaError) {
         guard !partitions.isEmpty else { return }
         let list = PartitionList(partitions)
@@ -94,7 +93,7 @@ extension KafkaConsumer {
         paused.formUnion(partitions)
     }
 
-    /// Goes on behind the last record that was returned. Partitions that are not paused are left alone.
+    /// Continues behind the last returned record. Partitions that are not paused are unaffected.
     public func resume(_ partitions: [TopicPartition]) throws(KafkaError) {
         let partitions = partitions.filter { paused.contains($0) }
         guard !partitions.isEmpty else { return }
@@ -109,18 +108,18 @@ extension KafkaConsumer {
 }
 
 extension ConsumerContext {
-    /// librdkafka's callback. Answered later, by the owner; until then librdkafka keeps the group waiting.
+    /// Handles librdkafka's callback. The owner answers later; until then librdkafka keeps the group waiting.
     func rebalance(
         _ client: OpaquePointer, _ code: rd_kafka_resp_err_t,
         _ list: UnsafeMutablePointer<rd_kafka_topic_partition_list_t>
     ) {
         hasRebalanced = true
-        // The list is librdkafka's and valid only now.
+        // The list belongs to librdkafka and is valid only during the callback.
         let named = PartitionList.elements(list).map { TopicPartition($0) }
         let partitions = named.filter { TopicPartition.numbers.contains($0.partition) }
         switch code {
         case RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
-            // The group's leader, another program, has chosen them.
+            // The group's leader, another program, has chosen the partitions.
             for partition in named where !TopicPartition.numbers.contains(partition.partition) {
                 let most = TopicPartition.numbers.upperBound - 1
                 emit(
@@ -150,8 +149,8 @@ extension ConsumerContext {
         }
     }
 
-    /// Whether the group's assignor moves partitions one by one. Otherwise (`range`, `roundrobin`) each
-    /// rebalance takes all and gives all.
+    /// Whether the group's assignor moves partitions one by one. Otherwise (`range`, `roundrobin`) each rebalance
+    /// revokes all partitions and assigns all.
     private func isCooperative(_ client: OpaquePointer) -> Bool {
         guard let name = rd_kafka_rebalance_protocol(client) else { return false }
         return String(cString: name) == "COOPERATIVE"
@@ -180,7 +179,7 @@ extension ConsumerContext {
     func answer(unassign partitions: [TopicPartition]) -> KafkaError? {
         guard let client else { return nil }
         if isCooperative(client) {
-            // librdkafka refuses what it doesn't read.
+            // librdkafka refuses partitions that it doesn't read.
             let list = PartitionList(partitions.filter(table.contains))
             if let error = rd_kafka_incremental_unassign(client, list.pointer) {
                 return KafkaError(consuming: error, "give partitions back")

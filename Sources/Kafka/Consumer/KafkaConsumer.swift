@@ -1,51 +1,47 @@
 import CRdkafka
 import Synchronization
 
-/// A member of a consumer group that hands out records in batches and leaves every decision about offsets to
-/// its owner: nothing is committed unless the owner says so.
+/// A member of a consumer group that returns records in batches. The owner decides about all offsets: nothing is
+/// committed unless the owner commits.
 ///
-/// Threads: everything is called on one thread at a time, the owner's; records may be destroyed on any.
-/// Events arrive inside `poll` and `close` on that thread, log lines and statistics included.
+/// Threads: all calls on one thread at a time, the owner's; records may be destroyed on any thread. Events, log lines
+/// and statistics are reported inside `poll` and `close` on the owner's thread.
 ///
-/// Order of ending: finish and commit, `close()`, destroy all records, then let go of the consumer. `poll`
-/// must be called at least every `max.poll.interval.ms` (librdkafka's default: 5 minutes), also while
-/// partitions are paused or a rebalance waits for its answer; otherwise the group takes the partitions away
-/// (`KafkaConsumerEvent.lost`).
+/// Order of ending: finish and commit, `close()`, destroy all records, then release the consumer. Call `poll` at least
+/// every `max.poll.interval.ms` (librdkafka's default: 5 minutes). This also holds while partitions are paused or a
+/// rebalance waits for its answer. Otherwise the group revokes the partitions (`KafkaConsumerEvent.lost`).
 public final class KafkaConsumer {
-    /// Freed in `deinit`, after all that refers to it: queues first, then records. Not freed when `close`
-    /// could not end the client's own threads; then the process keeps it.
+    /// Freed in `deinit`, after every object that refers to it: queues first, then records. The process keeps the
+    /// client when `close` could not end the client's own threads.
     let client: OpaquePointer
-    /// For a thread that may wait for Kafka.
+    /// Queries of the group's offsets, for a thread that may wait for Kafka.
     public let offsets: GroupOffsets
-    /// The queue records and events arrive in. Freed by `close`, before the client leaves its group, as
-    /// librdkafka demands; `nil` afterwards.
+    /// Queue of records and events. Freed by `close`, before the client leaves its group, because librdkafka demands
+    /// that order; `nil` afterwards.
     var queue: OpaquePointer?
-    /// What the C callbacks work on. The client holds an uncounted pointer to it, so it must outlive
+    /// State of the C callbacks. The client holds an uncounted pointer to the context, so the context must outlive
     /// `client`.
     let context: ConsumerContext
-    /// Whether the group hands out the partitions; if not, the owner takes what it wants with `assign`.
+    /// Whether the group assigns the partitions; if not, the owner chooses partitions with `assign`.
     let subscribes: Bool
     public let group: String
     var nextCommitReference: UInt64 = 1
-    /// Partitions the owner has paused. Resuming one that is not paused would make librdkafka 2.0.2 start
-    /// over from where it last started.
+    /// Partitions the owner has paused. Resuming a partition that is not paused would make librdkafka 2.0.2 restart
+    /// from the partition's last start.
     var paused: Set<TopicPartition> = []
     private(set) var isClosed = false
     private var hasLeft = false
-    /// The client cannot be destroyed without the risk of a crash or of waiting forever: it is left to the
-    /// process.
+    /// Whether destroying the client risks a crash or an endless wait; the process keeps such a client.
     private var mustKeepClient = false
     private static let kept = Atomic<Int>(0)
-    /// Clients that this process has left behind with their threads and sockets, as they could not be destroyed.
+    /// Clients that this process keeps with their threads and sockets, because they could not be destroyed.
     public static var keptClients: Int { kept.load(ordering: .relaxed) }
 
-    /// Creates the client and joins the group (`group.id`) for the topics. Names that begin with `^` are
-    /// regular expressions. Without topics the consumer joins no group: the owner names partitions with
-    /// `assign`.
+    /// Creates the client and joins the group (`group.id`) for the topics. Names that begin with `^` are regular
+    /// expressions. Without topics the consumer joins no group: the owner names partitions with `assign`.
     ///
-    /// Connections are made in the background: a broker that cannot be reached is an event, not an error
-    /// here.
-    /// - Throws: an error that names the property that is missing, unknown, bad or not to be changed.
+    /// Connections are made in the background: an unreachable broker is an event, not an error here.
+    /// - Throws: an error that names the property that is missing, unknown, invalid or fixed.
     public convenience init(
         properties: KafkaProperties, topics: [String], events: @escaping (KafkaConsumerEvent) -> Void
     ) throws(KafkaError) {
@@ -69,7 +65,7 @@ public final class KafkaConsumer {
         self.context = context
         offsets = GroupOffsets(client: client, group: group)
         context.client = client
-        // All of the client's events go to the one queue that poll serves.
+        // All of the client's events enter the one queue that poll serves.
         _ = rd_kafka_poll_set_consumer(client)
         _ = rd_kafka_set_log_queue(client, nil)
         queue = rd_kafka_queue_get_consumer(client)
@@ -93,19 +89,17 @@ public final class KafkaConsumer {
 
     // MARK: Records
 
-    /// Takes up to `buffer.count` records into uninitialised `buffer`, from its start, and returns how many.
-    /// Waits for the first one at most the given time (0: not at all), never for more. Events are handed over
-    /// meanwhile.
+    /// Writes up to `buffer.count` records into uninitialised `buffer`, from its start, and returns their number. Waits
+    /// at most the given time for the first record (0: not at all), never for more. Reports events meanwhile.
     ///
-    /// Each record must be destroyed once by whoever holds it. Within one assignment of a partition its
-    /// offsets rise and none comes twice, unless the log has gone back (it was truncated, or its topic made anew) and
-    /// reading begins anew; records of partitions that are not assigned are never returned.
-    /// Records returned earlier are unaffected by a later pause or rebalance: what to do with them is the
-    /// owner's business.
+    /// The holder destroys each record exactly once. Within one assignment of a partition, offsets rise and none is
+    /// repeated. An exception is a log that went back (truncated, or its topic recreated), where reading starts over.
+    /// Records of unassigned partitions are never returned. A later pause or rebalance doesn't affect returned records:
+    /// the owner decides about them.
     ///
-    /// One record is taken from librdkafka at a time. Its batch call (`rkmessages_size` > 1) loses records in
-    /// release 2.0.2 when the library pauses partitions during the call, as it does in every rebalance (its
-    /// CHANGELOG: 2.0.0 "known issues", fixed in 2.1.0); with one record per call there is nothing to lose.
+    /// Takes one record from librdkafka at a time. In release 2.0.2, the batch call (`rkmessages_size` > 1) can lose
+    /// records. Records are lost when the library pauses partitions during the call, as in every rebalance. See its
+    /// CHANGELOG: 2.0.0 "known issues", fixed in 2.1.0. With one record per call nothing can be lost.
     public func poll(
         into buffer: UnsafeMutableBufferPointer<ConsumedRecord>, timeoutMilliseconds: Int32 = 0
     ) -> Int {
@@ -133,25 +127,24 @@ public final class KafkaConsumer {
         return count
     }
 
-    /// Writes 8 bytes (the value 1, as an eventfd wants) to the descriptor when the queue turns from empty to
-    /// not empty. Once it has written, it is silent until `poll` runs: after a wake-up poll until fewer
-    /// records come than asked for, or schedule the next poll yourself.
+    /// Writes 8 bytes (the value 1, as an eventfd expects) to the descriptor when the queue turns from empty to not
+    /// empty. After a write it is silent until `poll` runs. After a wake-up, poll until fewer records are returned than
+    /// requested, or schedule the next poll yourself.
     ///
-    /// The descriptor must be non-blocking and stay open until `close` has returned; librdkafka's threads
-    /// write to it.
+    /// The descriptor must be non-blocking and stay open until `close` has returned; librdkafka's threads write to it.
     public func notify(fileDescriptor: Int32) {
         guard let queue else { return }
         var one: UInt64 = 1
         rd_kafka_queue_io_event_enable(queue, fileDescriptor, &one, 8)
     }
 
-    /// How many records and events wait in the queue, about.
+    /// Approximate number of records and events in the queue.
     public var queueLength: Int { queue.map { rd_kafka_queue_length($0) } ?? 0 }
 
-    /// Records that librdkafka delivered again or too late, and that `poll` did not hand out.
+    /// Records that librdkafka delivered again or too late, and that `poll` did not return.
     public var droppedRecords: UInt64 { context.table.dropped }
 
-    /// The member's identifier in the group, once it has one: for logs.
+    /// The member's identifier in the group, for logs; nil before the group assigned an identifier.
     public var memberID: String? {
         guard let text = rd_kafka_memberid(client) else { return nil }
         defer { rd_kafka_mem_free(client, text) }
@@ -161,17 +154,16 @@ public final class KafkaConsumer {
 
     // MARK: End
 
-    /// Leaves the group and stops the client. A rebalance that is under way ends first, as far as there is time: its
-    /// assignment is accepted, and what is assigned is given back. Commit before, nothing is committed by closing. Commits under way are waited
-    /// for and reported as events.
+    /// Leaves the group and stops the client. A rebalance that is in progress ends first, as far as time allows. Its
+    /// assignment is accepted, and the assigned partitions are revoked. Commit before, because closing commits nothing.
+    /// Commits in progress are awaited and reported as events.
     ///
-    /// Records stay valid; the client's memory is freed when the consumer is let go of, which waits for all
-    /// records to be destroyed.
+    /// Records stay valid. The client's memory is freed when the consumer is released, which waits for all records to
+    /// be destroyed.
     ///
-    /// - Returns: false when librdkafka had not left the group after the given time; the group then notices
-    ///   the absence by its session timeout. In this case, and when the consumer is closed while it joins for
-    ///   the first time, the client's threads and memory are left to the end of the process (defects of
-    ///   librdkafka 2.0.2).
+    /// - Returns: false when librdkafka had not left the group after the given time. The group then notices the absence
+    ///   by its session timeout. The client's threads and memory then last until the process ends, because of defects
+    ///   of librdkafka 2.0.2. They also last when the consumer is closed during its first join.
     @discardableResult
     public func close(timeoutMilliseconds: Int32 = 10_000) -> Bool {
         guard !isClosed else { return hasLeft }
@@ -180,7 +172,7 @@ public final class KafkaConsumer {
         context.isClosing = true
         let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         settleBeforeClose()
-        // Asked first: with the request to leave, librdkafka forgets its member identifier.
+        // Read first, because librdkafka clears its member identifier with the request to leave.
         var joining = mayBeInFirstJoin
         let hasUnsubscribed = unsubscribe(until: deadline)
         if let queue {

@@ -1,24 +1,21 @@
-/// What a consumer has to tell besides records. Handed over inside `KafkaConsumer.poll` (and `close`), on the
-/// thread that calls it.
+/// Events of a consumer besides records. The consumer reports them inside `KafkaConsumer.poll` and `close`, on the
+/// calling thread.
 public enum KafkaConsumerEvent: Sendable {
-    /// The group gives these partitions to this member (possibly none). Nothing is read until the owner
-    /// answers with `KafkaConsumer.assign`, now or later.
+    /// The group assigned these partitions (possibly none) to this member. Nothing is read until the owner answers with
+    /// `KafkaConsumer.assign`, now or later.
     case assigned([TopicPartition])
-    /// The group takes these partitions away. The member keeps them until the owner answers with
-    /// `KafkaConsumer.unassign`, so what is in flight can finish and be committed first. librdkafka delivers
-    /// no record of any partition of this consumer meanwhile, and the other members wait: bound the delay,
-    /// well below `max.poll.interval.ms`.
+    /// The group revokes these partitions. The member keeps them until the owner answers with `KafkaConsumer.unassign`,
+    /// so that records in flight can finish and be committed first. Meanwhile librdkafka delivers no record of any
+    /// partition of this consumer, and the other members wait. Keep the delay well below `max.poll.interval.ms`.
     case revoked([TopicPartition])
-    /// As `revoked`, but the partitions are gone already (the session timed out, polling stopped for too
-    /// long): others may be working on them and a commit fails. Answer with `KafkaConsumer.unassign` at once.
+    /// As `revoked`, but the partitions are already lost, because the session timed out or polling stopped for too
+    /// long. Other members may already process them, and a commit fails. Answer with `KafkaConsumer.unassign` at once.
     case lost([TopicPartition])
     /// The result of an asynchronous commit.
     case committed(CommitResult)
-    /// A broker, a connection or the client has a problem. librdkafka retries by itself unless the error is
-    /// fatal.
+    /// A broker, a connection or the client has a problem. librdkafka retries by itself unless the error is fatal.
     case error(KafkaError)
-    /// Reading one partition failed, for example because its topic is unknown or not allowed. Retried as
-    /// well.
+    /// Reading one partition failed, for example because its topic is unknown or not allowed. librdkafka retries.
     case partitionError(TopicPartition, KafkaError)
     /// The partition was read to its end. Only with `enable.partition.eof=true`.
     case endOfPartition(TopicPartition, offset: Int64)
@@ -27,7 +24,7 @@ public enum KafkaConsumerEvent: Sendable {
     case log(KafkaLogLine)
 }
 
-/// One log line of librdkafka. Record contents are not part of it.
+/// A log line of librdkafka. Record contents are not part of the line.
 public struct KafkaLogLine: Sendable, Hashable {
     /// As in syslog: 0 emergency … 3 error, 4 warning, 5 notice, 6 info, 7 debug.
     public let level: Int32
@@ -35,8 +32,8 @@ public struct KafkaLogLine: Sendable, Hashable {
     public let facility: String
     public let message: String
 
-    /// `nil` for lines that are no news: one set of properties may serve consumers and producers, and
-    /// librdkafka remarks on each that concerns only the other.
+    /// Returns `nil` for lines without news. The same properties may serve consumers and producers, and librdkafka logs
+    /// each property that concerns only the other kind.
     init?(_ level: Int32, _ facility: UnsafePointer<CChar>?, _ message: UnsafePointer<CChar>?) {
         guard let facility, let message else { return nil }
         self.level = level
@@ -50,11 +47,11 @@ public struct KafkaLogLine: Sendable, Hashable {
     }
 }
 
-/// How a commit ended.
+/// Result of a commit.
 public struct CommitResult: Sendable {
-    /// What `KafkaConsumer.commit` returned for it.
+    /// Reference that `KafkaConsumer.commit` returned for this commit.
     public let reference: UInt64
-    /// The first error, of the whole request or of one partition. `nil`: all of it is committed.
+    /// The first error, of the whole request or of one partition. `nil`: every offset is committed.
     public let error: KafkaError?
     public let partitions: [(topicPartition: TopicPartition, offset: Int64, error: KafkaError?)]
 }

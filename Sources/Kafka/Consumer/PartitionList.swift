@@ -1,13 +1,13 @@
 import CRdkafka
 import Glibc
 
-/// Owns one `rd_kafka_topic_partition_list_t`. librdkafka copies the lists it is given, so a list lives as
-/// long as the Swift call that built it.
+/// Owns one `rd_kafka_topic_partition_list_t`. librdkafka copies its input lists, so a list lives as long as the Swift
+/// call that built it.
 struct PartitionList: ~Copyable {
     let pointer: UnsafeMutablePointer<rd_kafka_topic_partition_list_t>
 
     init(capacity: Int) {
-        // librdkafka aborts the process when it runs out of memory; it never answers nil here.
+        // librdkafka aborts the process when it runs out of memory; it never returns nil here.
         pointer = rd_kafka_topic_partition_list_new(Int32(capacity))!
     }
 
@@ -50,7 +50,7 @@ struct PartitionList: ~Copyable {
 
     var elements: UnsafeBufferPointer<rd_kafka_topic_partition_t> { Self.elements(pointer) }
 
-    /// The first element that carries an error, as an error of `what`.
+    /// Returns the first element's error, labelled with `what`; nil when no element has an error.
     func firstError(_ what: String) -> KafkaError? {
         for element in elements where element.err != RD_KAFKA_RESP_ERR_NO_ERROR {
             return KafkaError(element.err, "\(what) \(TopicPartition(element))")

@@ -1,22 +1,21 @@
 import CRdkafka
 import Glibc
 
-/// The partitions a consumer has taken over and, for each, the next offset it may hand out.
+/// The partitions a consumer has taken over, each with the next offset that may be returned.
 ///
-/// librdkafka 2.0.2 can deliver a record twice: one that poll takes while the library pauses the partition
-/// (it does so in every rebalance) is fetched again after the resume. The table lets each offset through once
-/// and in rising order, and nothing of a partition that is not assigned.
+/// Release 2.0.2 of librdkafka can deliver a record twice. The library pauses a partition in every rebalance. A record
+/// polled meanwhile is fetched again after the resume. The table admits each offset once and in rising order, and no
+/// record of an unassigned partition.
 ///
-/// A log that has gone back (it was truncated, or its topic made anew) looks the same by its offsets. But then the broker
-/// has refused the offset that was asked for, librdkafka has begun anew where `auto.offset.reset` says, and `startOver` is
-/// told.
+/// A log that went back (truncated, or its topic recreated) shows the same offsets. But then the broker has refused the
+/// fetch offset, and librdkafka has started over where `auto.offset.reset` points. The context then calls `startOver`.
 struct PartitionTable {
     private struct Topic {
         let name: String
-        /// The topic's C handle, learnt from its records. Valid while one of its partitions is assigned,
-        /// which keeps the handle alive; cleared after that, because the address may be used again.
+        /// The topic's C handle, learnt from its records. Valid while one of its partitions is assigned, which keeps
+        /// the handle alive. Cleared after that, because the address may be reused.
         var identity: UnsafeRawPointer?
-        /// By partition: `notAssigned`, or the lowest offset that is let through.
+        /// Lowest admitted offset by partition, or `notAssigned`.
         var next: [Int64]
     }
 
@@ -25,7 +24,7 @@ struct PartitionTable {
     private var topics: [Topic] = []
     private var lastTopic = 0
 
-    /// Records that were not let through: seen before, or of a partition that is not assigned.
+    /// Records that were not admitted: seen before, or of an unassigned partition.
     private(set) var dropped: UInt64 = 0
 
     mutating func assign(_ partition: TopicPartition) {
@@ -42,7 +41,7 @@ struct PartitionTable {
         topics[index].next[slot] = 0
     }
 
-    /// The partition's offsets may begin anew.
+    /// Admits any offset of the partition again.
     mutating func startOver(_ partition: TopicPartition) {
         if contains(partition) { assign(partition) }
     }
@@ -70,7 +69,7 @@ struct PartitionTable {
         }
     }
 
-    /// Whether the record is the next of an assigned partition; takes note of it.
+    /// Whether the record's offset is the next or later in an assigned partition. Advances the table if so.
     @inline(__always)
     mutating func admit(_ topic: OpaquePointer, _ partition: Int32, _ offset: Int64) -> Bool {
         let slot = Int(partition)

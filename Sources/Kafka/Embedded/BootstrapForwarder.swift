@@ -1,19 +1,18 @@
 import Glibc
 
-/// Makes the embedded cluster reachable under a fixed port: a small TCP forwarder on 127.0.0.1 with a thread
-/// of its own.
+/// Makes the embedded cluster reachable under a fixed port: a small TCP forwarder on 127.0.0.1 with its own thread.
 ///
-/// Kafka clients use the bootstrap address only to ask who the brokers are, and connect to the advertised
-/// addresses afterwards; so little traffic passes here. At most 256 connections at a time; further ones wait
-/// in the listen queue.
+/// Kafka clients use the bootstrap address only to query the brokers' addresses. Afterwards they connect to the
+/// advertised addresses, so the forwarder carries little traffic. At most 256 connections at a time; further
+/// connections wait in the listen queue.
 final class BootstrapForwarder: Sendable {
     let port: UInt16
     private let state: ForwarderLoop
 
     /// Starts listening and forwarding.
     /// - Parameters:
-    ///   - port: 0: the system chooses one.
-    ///   - target: a port of 127.0.0.1.
+    ///   - port: 0: the system chooses a port.
+    ///   - target: A port of 127.0.0.1.
     init(port: UInt16, target: UInt16) throws(KafkaError) {
         let listener = try LoopbackSocket.listen(port)
         var wake: [Int32] = [-1, -1]
@@ -32,18 +31,18 @@ final class BootstrapForwarder: Sendable {
         }
     }
 
-    /// Ends the thread and closes all connections. Once.
+    /// Ends the thread and closes all connections. Call once.
     func stop() { state.stop() }
 }
 
-/// The forwarder's thread: one `poll(2)` over the listener and both ends of every connection.
-// @unchecked: the descriptors and `target` never change; `connections` is used by the forwarder's thread
-// alone; `thread` is written by start before any other call and read by stop.
+/// The forwarder's thread: a `poll(2)` over the listener and both ends of every connection.
+// Sendable (@unchecked): the descriptors and `target` never change. The forwarder's thread alone uses `connections`.
+// Start writes `thread` before any other call, and stop reads it.
 private final class ForwarderLoop: @unchecked Sendable {
     private static let maximumConnections = 256
 
     private let listener: Int32
-    /// A pipe: `stop` closes nothing before the thread has seen a byte on it and was joined.
+    /// Pipe that stops the thread: `stop` closes nothing before the thread has seen a byte and was joined.
     private let wakeReader: Int32
     private let wakeWriter: Int32
     private let target: UInt16
@@ -60,7 +59,7 @@ private final class ForwarderLoop: @unchecked Sendable {
     func start() throws(KafkaError) {
         // The thread holds a counted reference, released when it ends.
         let unmanaged = Unmanaged.passRetained(self)
-        // Signals are for the threads that wait for them; a new thread inherits the mask.
+        // Other threads wait for signals; a new thread inherits the mask.
         var all = sigset_t()
         var previous = sigset_t()
         sigfillset(&all)
@@ -132,7 +131,7 @@ private final class ForwarderLoop: @unchecked Sendable {
     }
 }
 
-/// A client's connection and the one to the broker that belongs to it.
+/// A client's connection and the matching connection to the broker.
 private final class ForwardedConnection {
     let client: ForwardedEnd
     let broker: ForwardedEnd
@@ -160,7 +159,7 @@ private final class ForwardedConnection {
     }
 }
 
-/// One end: what was read from it and is not yet written to the other.
+/// An end of a connection, with bytes that were read from it and are not yet written to the other end.
 private final class ForwardedEnd {
     private static let capacity = 65_536
 
@@ -168,7 +167,7 @@ private final class ForwardedEnd {
     private var pending: [UInt8] = []
     private var hasEnded = false
     private(set) var hasFailed = false
-    /// The end of this direction has been passed on (TCP half-close).
+    /// Whether the end of this direction has been forwarded (TCP half-close).
     private(set) var hasForwardedEnd = false
 
     init(_ descriptor: Int32) { self.descriptor = descriptor }
@@ -233,8 +232,8 @@ private enum LoopbackSocket {
         return descriptor
     }
 
-    /// On loopback the connection is made or refused before the call returns, or completes while data is
-    /// queued.
+    /// Connects without blocking. On loopback the connection is made or refused before the call returns, or completes
+    /// while data is queued.
     static func connect(_ port: UInt16) -> Int32? {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | flags, 0)
         guard descriptor >= 0 else { return nil }

@@ -1,42 +1,38 @@
 import CRdkafka
 
-/// A Kafka cluster inside this process, for development and tests: librdkafka's mock cluster, which speaks
-/// the Kafka protocol to any client on this machine. Everything is in memory and gone with it.
+/// A Kafka cluster inside this process, for development and tests. Uses librdkafka's mock cluster, which speaks the
+/// Kafka protocol to any client on this machine. All data is in memory and ends with the object.
 ///
-/// What it is not (librdkafka 2.0.2, from this module's tests and the mock's source):
-/// - **Small.** A partition keeps 5 MB and 100,000 batches (what a producer sends in one request for the
-///   partition counts once). The oldest batches are dropped beyond that, read or not: a consumer that has not
-///   read them gets `OFFSET_OUT_OF_RANGE` and starts over where `auto.offset.reset` says. Size the number of
+/// Limits (librdkafka 2.0.2, from this module's tests and the mock's source):
+/// - **Small.** A partition keeps 5 MB and 100,000 batches. Records that a producer sends in one request for the
+///   partition count as one batch. The oldest batches beyond that are dropped, read or not. A consumer that has not
+///   read them gets `OFFSET_OUT_OF_RANGE` and starts over where `auto.offset.reset` points. Size the number of
 ///   partitions and pace producers accordingly.
-/// - **No administration.** Topics cannot be created, changed, deleted or described by clients; they are given here. A
-///   topic that is not given comes into being with 4 partitions when any client names it, be it to ask
-///   whether it exists: a mistyped name is no error here.
-/// - **Slow to wake.** A fetch that finds nothing waits `fetch.wait.max.ms` (librdkafka's default: 500 ms)
-///   even if a record arrives meanwhile; set it low where latency matters. A fetch returns one batch per
-///   partition.
-/// - **Groups work** (classic protocol, several members, cooperative and eager, committed offsets with
-///   metadata), but the first member of a group waits 3 s for others, and a rebalance can take up to the
-///   session timeout less 1 s. While members join, commits are refused with `REBALANCE_IN_PROGRESS` (Kafka
-///   takes them from the members of the generation that ends); who commits is not checked against who has the
-///   partition.
-/// - **Transactions only in form.** All requests are answered (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn,
-///   TxnOffsetCommit, EndTxn), and refused to a coordinator, producer or epoch that is not the right one; a
-///   transactional producer's sequence numbers are checked. But records are in the log when they are produced:
-///   committed readers see open and aborted ones at once, there are no transaction markers, and the last stable
-///   offset is the high watermark. Offsets sent in a transaction are thrown away: the group's committed offsets stay
-///   as they were. A second producer of the same transactional identifier gets an identity of its own and the first
-///   is not locked out. The generation of a group's member is not looked at.
-/// - **No promises.** No replication, no persistence, no access control, no TLS or SASL, no log compaction
-///   and no retention by time; of idempotent producers without transactions sequence numbers are not checked.
-/// - It listens on 127.0.0.1 only. Every user of this machine can connect.
+/// - **No administration.** Clients cannot create, change, delete or describe topics; the owner passes topics here. Any
+///   other topic is created with 4 partitions when a client names it, even to ask whether it exists. So a mistyped name
+///   is no error here.
+/// - **Slow to wake.** A fetch that finds nothing waits `fetch.wait.max.ms` (librdkafka's default: 500 ms) even if a
+///   record arrives meanwhile. Set a low value where latency matters. A fetch returns one batch per partition.
+/// - **Groups work**: classic protocol, several members, cooperative and eager, committed offsets with metadata. But
+///   the first member of a group waits 3 s for others. A rebalance can take up to the session timeout less 1 s. While
+///   members join, commits are refused with `REBALANCE_IN_PROGRESS`. Kafka accepts them from the members of the
+///   generation that ends. The mock does not check whether the committing member has the partition.
+/// - **Transactions only in form.** All requests are answered: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn,
+///   TxnOffsetCommit, EndTxn. Requests with a wrong coordinator, producer or epoch are refused. A transactional
+///   producer's sequence numbers are checked. But records are in the log when they are produced. Committed readers see
+///   open and aborted records at once. There are no transaction markers, and the last stable offset is the high
+///   watermark. Offsets sent in a transaction are dropped: the group's committed offsets stay unchanged. A second
+///   producer of the same transactional identifier gets its own identity, and the first is not fenced. The generation
+///   of a group's member is not checked.
+/// - **No promises.** No replication, persistence, access control, TLS or SASL, and no log compaction or retention by
+///   time. Sequence numbers of idempotent producers without transactions are not checked.
+/// - The cluster listens on 127.0.0.1 only. Every user of this machine can connect.
 ///
-/// The handles are owned by this object: the mock cluster is freed before the client instance that carries
-/// it.
+/// The object owns the handles: the mock cluster is freed before the client instance that carries it.
 public final class EmbeddedCluster: Sendable {
-    /// What clients take as `bootstrap.servers`: the fixed address if a port was asked for, else the
-    /// brokers'.
+    /// Addresses for `bootstrap.servers`: the fixed address if a port was requested, else the brokers' addresses.
     public let bootstrapServers: String
-    /// The brokers' own addresses, on ports the system chose.
+    /// Addresses of the brokers, on ports that the system chose.
     public let brokerAddresses: String
 
     // nonisolated(unsafe): librdkafka's mock calls are thread-safe (each is an operation queued to the mock's
@@ -49,9 +45,9 @@ public final class EmbeddedCluster: Sendable {
     /// Starts the brokers.
     /// - Parameters:
     ///   - brokers: 1…16.
-    ///   - topics: each with at least one partition.
-    ///   - port: where the cluster can be reached under a fixed port of 127.0.0.1. 0: no fixed port.
-    /// - Throws: when a topic is refused, or the port is taken.
+    ///   - topics: Each with at least one partition.
+    ///   - port: Fixed port of 127.0.0.1 that reaches the cluster. 0: no fixed port.
+    /// - Throws: when a topic is refused, or the port is in use.
     public init(
         brokers: Int = 1, topics: [(name: String, partitions: Int)] = [], port: UInt16 = 0
     ) throws(KafkaError) {
@@ -118,8 +114,7 @@ public final class EmbeddedCluster: Sendable {
 
     // MARK: Faults, for tests
 
-    /// Cuts all connections and refuses new ones, or accepts them again. `broker` counts from 1; `nil` is
-    /// all.
+    /// Cuts all connections and refuses new ones, or accepts them again. `broker` counts from 1; `nil` means all.
     public func setDown(_ down: Bool, broker: Int? = nil) {
         let identifier = broker.map { Int32($0) } ?? -1
         _ =
@@ -128,18 +123,18 @@ public final class EmbeddedCluster: Sendable {
             : rd_kafka_mock_broker_set_up(cluster, identifier)
     }
 
-    /// Delays every answer by this much. `broker` counts from 1; `nil` is all.
+    /// Delays every answer by this time. `broker` counts from 1; `nil` means all.
     public func setRoundTripTime(milliseconds: Int32, broker: Int? = nil) {
         _ = rd_kafka_mock_broker_set_rtt(cluster, broker.map { Int32($0) } ?? -1, milliseconds)
     }
 
-    /// Takes the leader of a partition away, or gives the partition one again.
-    /// - Parameter broker: counts from 1; nil: none.
+    /// Removes the leader of a partition, or sets the leader again.
+    /// - Parameter broker: Leader, counted from 1; nil: none.
     public func setLeader(_ broker: Int?, topic: String, partition: Int32) {
         _ = rd_kafka_mock_partition_set_leader(cluster, topic, partition, broker.map { Int32($0) } ?? -1)
     }
 
-    /// Answers the next requests of this kind with these error codes of the Kafka protocol, one each.
+    /// Answers the next requests of this kind with these error codes of the Kafka protocol, one code per request.
     public func fail(_ request: Request, with codes: [Int32]) {
         let errors = codes.map { rd_kafka_resp_err_t(rawValue: $0) }
         rd_kafka_mock_push_request_errors_array(cluster, request.rawValue, errors.count, errors)

@@ -1,43 +1,43 @@
 import CRdkafka
 
-/// What a producer has to tell besides delivery reports.
+/// Events of a producer besides delivery reports.
 public enum KafkaProducerEvent: Sendable {
-    /// A broker, a connection or the client has a problem. A fatal one (for example a lost sequence of the
-    /// idempotent producer) ends the producer: everything queued comes back as failed.
+    /// A broker, a connection or the client has a problem. A fatal error, such as a lost sequence of the idempotent
+    /// producer, ends the producer: every queued record is reported as failed.
     case error(KafkaError)
     /// librdkafka's statistics, one JSON document (its STATISTICS.md), every `statistics.interval.ms`.
     case statistics(String)
     case log(KafkaLogLine)
 }
 
-/// How the delivery of one record ended. Valid only inside the handler it is given to.
+/// Result of delivering one record. Valid only inside its handler.
 public struct DeliveryReport: ~Copyable {
     private let message: UnsafePointer<rd_kafka_message_t>
 
     init(_ message: UnsafePointer<rd_kafka_message_t>) { self.message = message }
 
-    /// What was given to `produce`.
+    /// Value that was passed to `produce`.
     public var opaque: UInt { UInt(bitPattern: message.pointee._private) }
 
     /// Whether Kafka has acknowledged the record. If not, see `error`.
     public var isDelivered: Bool { message.pointee.err == RD_KAFKA_RESP_ERR_NO_ERROR }
 
-    /// Why the record was given up: `message.timeout.ms` passed, the broker refused it, the client was
-    /// purged.
+    /// Error of an undelivered record: `message.timeout.ms` passed, the broker refused the record, or the client was
+    /// purged. Nil when the record was delivered.
     public var error: KafkaError? {
         isDelivered ? nil : KafkaError(message.pointee.err, "deliver to \(topic)[\(partition)]")
     }
 
-    /// Whether the record is known not to be in Kafka, so that producing it again cannot double it. False for
-    /// a failed record: it may have been written while the answer was lost.
+    /// Whether the record is known not to be in Kafka, so that producing it again cannot double it. False for a failed
+    /// record means that the record may have been written while the answer was lost.
     public var isKnownUnwritten: Bool {
         rd_kafka_message_status(message) == RD_KAFKA_MSG_STATUS_NOT_PERSISTED
     }
 
     public var topic: String { String(cString: rd_kafka_topic_name(message.pointee.rkt)) }
-    /// -1 when the record failed before a partition was chosen.
+    /// Partition of the record; -1 when the record failed before a partition was chosen.
     public var partition: Int32 { message.pointee.partition }
-    /// -1 when the record was not delivered.
+    /// Offset of the record; -1 when the record was not delivered.
     public var offset: Int64 { isDelivered ? message.pointee.offset : -1 }
 
     /// The record's key, borrowed until the handler returns.
@@ -50,7 +50,7 @@ public struct DeliveryReport: ~Copyable {
         message.pointee.payload.map { UnsafeRawBufferPointer(start: $0, count: message.pointee.len) }
     }
 
-    /// The record's headers, copied: to produce it again.
+    /// Headers of the record, copied, for producing it again.
     public var headers: [(name: String, value: [UInt8]?)] {
         var list: OpaquePointer?
         guard rd_kafka_message_headers(message, &list) == RD_KAFKA_RESP_ERR_NO_ERROR, let list else {
@@ -65,8 +65,8 @@ public struct DeliveryReport: ~Copyable {
 }
 
 extension KafkaProducer {
-    /// Writes 8 bytes (the value 1, as an eventfd wants) to the descriptor when reports or events arrive
-    /// while none were waiting. Once it has written, it is silent until `pollDeliveryReports` runs.
+    /// Writes 8 bytes (the value 1, as an eventfd expects) to the descriptor when reports or events arrive while none
+    /// were waiting. After a write it is silent until `pollDeliveryReports` runs.
     ///
     /// The descriptor must be non-blocking and stay open until `close` has returned.
     public func notify(fileDescriptor: Int32) {
@@ -74,7 +74,8 @@ extension KafkaProducer {
         rd_kafka_queue_io_event_enable(client.queue, fileDescriptor, &one, 8)
     }
 
-    /// Hands over all delivery reports and events that wait, without waiting for more.
+    /// Passes all waiting delivery reports to the handler, and reports waiting events. Waits at most the given time for
+    /// the first report or event.
     /// - Returns: the number of delivery reports.
     @discardableResult
     public func pollDeliveryReports(
@@ -120,9 +121,9 @@ extension KafkaProducer {
         client.events(.log(line))
     }
 
-    /// Sends what is queued without waiting for batches to fill, and hands over the delivery reports, until
-    /// nothing is queued.
-    /// - Throws: `_TIMED_OUT` when records are still queued after the given time; it says how many.
+    /// Sends queued records without waiting for batches to fill, and passes delivery reports to the handler until the
+    /// queue is empty.
+    /// - Throws: `_TIMED_OUT` when records are still queued after the given time. The error has their number.
     public func flush(
         timeoutMilliseconds: Int32, _ handler: (borrowing DeliveryReport) -> Void = { _ in }
     ) throws(KafkaError) {
@@ -140,18 +141,18 @@ extension KafkaProducer {
         }
     }
 
-    /// Records without a delivery report handed over, and events not yet polled.
+    /// Records whose delivery report was not polled, and events not polled.
     public var queued: Int { Int(rd_kafka_outq_len(client.handle)) }
 
-    /// Gives up what is queued or under way; each such record gets its failed report.
+    /// Drops records that are queued or in flight; each such record gets its failed report. Polls for at most 5 s.
     public func purge(_ handler: (borrowing DeliveryReport) -> Void) {
         rd_kafka_purge(client.handle, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
         let deadline = MonotonicDeadline(milliseconds: 5_000)
         while queued > 0, !deadline.hasPassed { pollDeliveryReports(timeoutMilliseconds: 20, handler) }
     }
 
-    /// Stops writing to the descriptor of `notify`. The client itself ends when the producer and its topics
-    /// are let go of; `flush` before.
+    /// Stops writing to the descriptor of `notify`. The client ends when the producer and its topics are released. Call
+    /// `flush` before.
     public func close() {
         rd_kafka_queue_io_event_enable(client.queue, -1, nil, 0)
     }

@@ -1,49 +1,47 @@
 import CRdkafka
 
-/// What became of a record that was handed to the producer. `queued` is a promise of a `DeliveryReport`, the
-/// others are final: no report follows.
+/// Result of producing one record. A `DeliveryReport` follows `queued`; the other results are final, without a report.
 public enum ProduceResult: Sendable {
-    /// In the producer's queue. Exactly one delivery report will follow.
+    /// The record is in the producer's queue. Exactly one delivery report will follow.
     case queued
-    /// The queue is at its limit (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`). Poll
-    /// delivery reports and try again.
+    /// The queue is at its limit (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`). Poll delivery reports
+    /// and retry.
     case queueFull
-    /// The producer belongs to a `TransactionalProducer` and takes nothing now: no transaction is open, or the open one
-    /// is being committed or can only be aborted. Keep the record for the next transaction.
+    /// The producer belongs to a `TransactionalProducer` and accepts no records now. No transaction is open, or the
+    /// open transaction is being committed or can only be aborted. Keep the record for the next transaction.
     case noTransaction
-    /// Not accepted, for example because the record is larger than `message.max.bytes`.
+    /// The record was refused, for example because it is larger than `message.max.bytes`.
     case failed(KafkaError)
 }
 
-/// An idempotent producer (`enable.idempotence`, `acks=all`): per partition the order of `produce` calls,
-/// each record once, whatever is retried inside.
+/// An idempotent producer (`enable.idempotence`, `acks=all`). Per partition it keeps the order of `produce` calls and
+/// writes each record once, despite internal retries.
 ///
-/// Threads: `topic` and `produce` are called on any thread, at the same time. `pollDeliveryReports`, `flush`,
-/// `notify` and `close` belong to one thread at a time, as the events closure does.
+/// Threads: `topic` and `produce` are called on any thread, at the same time. `pollDeliveryReports`, `flush`, `notify`
+/// and `close` belong to one thread at a time, as the events closure does.
 ///
-/// Order of ending: stop producing, `flush`, `close`, let go. A record that is still queued when the producer
-/// goes away is lost without a report.
+/// Order of ending: stop producing, `flush`, `close`, release. A record still queued when the producer is freed is lost
+/// without a report.
 public final class KafkaProducer: Sendable {
-    /// Freed when the producer and all its topics are gone.
+    /// Client, freed when the producer and all its topics are freed.
     let client: ProducerClient
 
-    /// Creates the client. Connections are made in the background: a broker that cannot be reached is an
-    /// event.
+    /// Creates the client. Connections are made in the background: an unreachable broker is an event.
     ///
-    /// - Parameter events: errors, statistics and log lines, handed over inside `pollDeliveryReports` and
-    ///   `flush`, on the thread that calls them.
-    /// - Throws: an error that names the property that is missing, unknown, bad or not to be changed.
+    /// - Parameter events: Handles errors, statistics and log lines. Called inside `pollDeliveryReports` and `flush`,
+    ///   on the calling thread.
+    /// - Throws: an error that names the property that is missing, unknown, invalid or fixed.
     public init(
         properties: KafkaProperties, events: @escaping @Sendable (KafkaProducerEvent) -> Void = { _ in }
     ) throws(KafkaError) {
         client = try ProducerClient(ClientConfiguration(.producer, properties), events)
     }
 
-    /// The producer inside a `TransactionalProducer`.
+    /// Creates the producer inside a `TransactionalProducer`.
     init(client: ProducerClient) { self.client = client }
 
-    /// A handle to produce to `name` with; make it once and keep it. It keeps the client alive.
-    /// - Throws: when the name is not one: 1 to 249 of the characters `a-z A-Z 0-9 . _ -` (Kafka's rule).
+    /// Returns a handle for producing to `name`; create the handle once and keep it. The handle keeps the client alive.
+    /// - Throws: when the name is invalid. A name has 1 to 249 of the characters `a-z A-Z 0-9 . _ -` (Kafka's rule).
     public func topic(_ name: String) throws(KafkaError) -> KafkaTopic {
         guard TopicPartition.isTopicName(name) else {
             throw .invalid(
@@ -56,13 +54,12 @@ public final class KafkaProducer: Sendable {
         return KafkaTopic(handle: handle, name: name, client: client)
     }
 
-    /// Queues one record; key and value are copied. No Swift memory is allocated unless it fails.
+    /// Queues one record; key and value are copied. Allocates no Swift memory unless it fails.
     ///
     /// - Parameters:
-    ///   - key: decides the partition (`partitioner`, default `consistent_random`: CRC32 of the key); `nil`
-    ///     is no key.
-    ///   - value: `nil` is a null value (a tombstone in a compacted topic), an empty one is an empty value.
-    ///   - opaque: comes back in the delivery report.
+    ///   - key: Decides the partition (`partitioner`, default `consistent_random`: CRC32 of the key). `nil` is no key.
+    ///   - value: `nil` is a null value (a tombstone in a compacted topic). An empty slice is an empty value.
+    ///   - opaque: Returned in the delivery report.
     ///   - partition: -1 leaves the choice to the partitioner.
     public func produce(
         _ topic: KafkaTopic, key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, opaque: UInt,
@@ -78,8 +75,8 @@ public final class KafkaProducer: Sendable {
         return Self.refusal(rd_kafka_last_error(), topic)
     }
 
-    /// Queues one record with headers, in their order; a header's value may be `nil`. Everything is copied.
-    /// For dead letters and tools: it allocates.
+    /// Queues one record with headers, in their order; a header's value may be `nil`. Everything is copied. For dead
+    /// letters and tools, because it allocates.
     public func produce(
         _ topic: KafkaTopic, key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?,
         headers: [(name: String, value: [UInt8]?)], opaque: UInt, partition: Int32 = -1
@@ -111,7 +108,8 @@ public final class KafkaProducer: Sendable {
         }
     }
 
-    /// librdkafka tells null from empty by the pointer, so an empty slice needs one.
+    /// Converts a slice to librdkafka's form. The library distinguishes null from empty by the pointer. So an empty
+    /// slice needs a pointer.
     @inline(__always)
     private static func bytes(_ slice: UnsafeRawBufferPointer?) -> (UnsafeRawPointer?, Int) {
         guard let slice else { return (nil, 0) }

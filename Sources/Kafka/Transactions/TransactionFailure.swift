@@ -2,32 +2,32 @@ import CRdkafka
 
 /// The steps of a transaction's life.
 public enum TransactionStep: String, Sendable, Hashable {
-    /// Once, before all else: gets the producer's identity from the transaction coordinator, ends what an earlier
-    /// producer of the same transactional identifier left open, and locks that one out.
+    /// First step, once: gets the producer's identity from the transaction coordinator. Aborts the open transaction of
+    /// an earlier producer with the same transactional identifier, and fences that producer.
     case initialize
-    /// Records can be produced from now on.
+    /// Starts a transaction: records can be produced from now on.
     case begin
     /// Adds consumer offsets to the open transaction.
     case sendOffsets
     /// Waits for all delivery reports, then makes records and offsets visible, all or none.
     case commit
-    /// Takes records and offsets back.
+    /// Discards records and offsets of the transaction.
     case abort
 }
 
-/// Why a step did not succeed, sorted by what the caller has to do (librdkafka's classes of transactional errors).
+/// Failure of a step, sorted by the caller's next action (librdkafka's classes of transactional errors).
 public enum TransactionFailure: Error, Sendable, Equatable, CustomStringConvertible {
-    /// Nothing is decided yet: coordinator or broker can't be reached, is moving, or the time is over. Start the same step
-    /// again after a pause, with the same arguments, and nothing else until then: it goes on where it was. It is not
-    /// known whether a commit that ended so has taken place; repeating it tells.
+    /// Nothing is decided yet: coordinator or broker can't be reached or is moving, or the time is over. Retry the same
+    /// step after a pause, with the same arguments, and start no other step before. The step continues where it
+    /// stopped. A commit that ended so may have happened; retrying the commit shows the result.
     case retriable(KafkaError)
-    /// The open transaction is lost. Start `abort`; after it, everything that was produced since `begin` has to be
-    /// produced again, or dropped, and offsets sent again. `KafkaError.isGroupMembershipLost` means that the group has
-    /// moved on without this member: drop its partitions rather than try again.
+    /// The open transaction is lost. Start `abort`. Then produce the records since `begin` again, or drop them, and
+    /// send the offsets again. `KafkaError.isGroupMembershipLost` means that the group no longer has this member: drop
+    /// its partitions rather than retry.
     case abortable(KafkaError)
-    /// The producer is at its end, most often because another one with the same transactional identifier has taken over
-    /// (`KafkaError.isFenced`). Close it. What was not known to be committed may or may not be: the worker must drop its
-    /// state and, if it starts again, restore it from Kafka.
+    /// The producer has failed for good, most often because another producer took over its transactional identifier
+    /// (`KafkaError.isFenced`). Close the producer. Transactions not known to be committed may or may not be. The
+    /// worker must drop its state and, if it starts again, restore the state from Kafka.
     case fatal(KafkaError)
     /// The step does not fit the state: a mistake of the caller, such as `commit` without `begin`. Nothing has changed.
     case misuse(KafkaError)
@@ -38,7 +38,7 @@ public enum TransactionFailure: Error, Sendable, Equatable, CustomStringConverti
         }
     }
 
-    /// No other step can follow.
+    /// Whether no other step can follow.
     var isFinal: Bool {
         switch self {
         case .retriable, .abortable: false
@@ -55,7 +55,7 @@ public enum TransactionFailure: Error, Sendable, Equatable, CustomStringConverti
         }
     }
 
-    /// - Parameter isClientFailed: whether the client has raised a fatal error, whatever this one says.
+    /// - Parameter isClientFailed: Whether the client has raised a fatal error, whatever `error` is.
     init(_ error: KafkaError, isClientFailed: Bool = false) {
         if error.isFatal || isClientFailed {
             self = .fatal(error)
@@ -85,7 +85,7 @@ extension KafkaError {
         ].contains { $0.rawValue == code }
     }
 
-    /// The consumer group has moved on without this member: its partitions are, or soon will be, someone else's.
+    /// The group no longer has this member: its partitions belong, or soon will belong, to other members.
     public var isGroupMembershipLost: Bool {
         [
             RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID,
@@ -94,10 +94,10 @@ extension KafkaError {
     }
 }
 
-/// How a step ended.
+/// Result of a step.
 public struct TransactionResult: Sendable, Equatable {
     public let step: TransactionStep
-    /// `nil`: it succeeded.
+    /// Failure of the step; `nil`: the step succeeded.
     public let failure: TransactionFailure?
 
     public init(_ step: TransactionStep, _ failure: TransactionFailure? = nil) {

@@ -2,10 +2,10 @@ import CRdkafka
 import Glibc
 import Synchronization
 
-/// The thread on which librdkafka's transactional calls block. It works on one step at a time and leaves the result in one
-/// place; it ends, and lets go of the client, when it is told to and the step under way has returned.
+/// The thread on which librdkafka's transactional calls block. The thread runs one step at a time and stores one
+/// result. After `end` and the return of the running step, the thread ends and releases the client.
 final class TransactionThread: Sendable {
-    /// What a step needs.
+    /// Arguments of a step.
     struct Order: Sendable {
         let step: TransactionStep
         var offsets: [OffsetCommit] = []
@@ -15,17 +15,18 @@ final class TransactionThread: Sendable {
 
     private struct State {
         var order: Order?
-        /// From the order until its result is taken.
+        /// Whether a step was ordered and its result was not taken.
         var isBusy = false
         var result: TransactionResult?
         var isEnding = false
-        /// Where results are announced; -1: nowhere.
+        /// Descriptor that signals results; -1: none.
         var descriptor: Int32 = -1
     }
 
     private let client: ProducerClient
     private let state = Mutex(State())
-    // nonisolated(unsafe): a POSIX semaphore is made for several threads; destroyed in deinit, when nobody refers to it.
+    // nonisolated(unsafe): a POSIX semaphore is made for several threads; destroyed in deinit, when no thread refers to
+    // it.
     nonisolated(unsafe) private let signal: UnsafeMutablePointer<sem_t>
 
     init(_ client: ProducerClient) throws(KafkaError) {
@@ -40,12 +41,12 @@ final class TransactionThread: Sendable {
         signal.deallocate()
     }
 
-    /// Announces results by writing 8 bytes (the value 1) to the descriptor.
+    /// Signals results by writing 8 bytes (the value 1) to the descriptor.
     func notify(_ descriptor: Int32) {
         state.withLock { $0.descriptor = descriptor }
     }
 
-    /// - Throws: `_CONFLICT` when a step is under way or its result has not been taken.
+    /// - Throws: `_CONFLICT` when a step is running, its result was not taken, or the thread is ending.
     func start(_ order: Order) throws(KafkaError) {
         let other = state.withLock { state -> Bool in
             guard !state.isBusy, !state.isEnding else { return true }
@@ -72,7 +73,7 @@ final class TransactionThread: Sendable {
 
     var isBusy: Bool { state.withLock { $0.isBusy } }
 
-    /// The thread ends as soon as the step under way has returned. Nothing is written to the descriptor any more.
+    /// Ends the thread as soon as the running step has returned. Nothing is written to the descriptor any more.
     func end() {
         state.withLock { state in
             state.isEnding = true
@@ -86,7 +87,7 @@ final class TransactionThread: Sendable {
     private func start() throws(KafkaError) {
         // The thread holds a counted reference, released when it ends.
         let unmanaged = Unmanaged.passRetained(self)
-        // Signals are for the threads that wait for them; a new thread inherits the mask.
+        // Other threads wait for signals; a new thread inherits the mask.
         var all = sigset_t()
         var previous = sigset_t()
         sigfillset(&all)
@@ -122,13 +123,13 @@ final class TransactionThread: Sendable {
     private func finish(_ result: TransactionResult) {
         state.withLock { state in
             state.result = result
-            // Within the lock: `end` has taken the descriptor away when it returns.
+            // Written within the lock, so that `end` has removed the descriptor when it returns.
             if state.descriptor >= 0 {
                 var one: UInt64 = 1
                 _ = write(state.descriptor, &one, 8)
             }
         }
-        // For a caller that blocks in a poll of delivery reports.
+        // Ends the poll of a caller that blocks for delivery reports.
         rd_kafka_queue_yield(client.queue)
     }
 

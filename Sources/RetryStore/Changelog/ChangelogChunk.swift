@@ -1,18 +1,19 @@
 import CRocksDB
 import SluiceModel
 
-/// Records of a partition of the changelog on their way into the store, in the order in which the changelog has them. Filled
-/// on one thread, then handed over to ``RetryStore/restore(_:completion:)``, and used again.
-// Sendable: it has one owner at a time, who fills it; from `restore` to its completion that is the store's thread.
+/// Records of a partition of the changelog on their way into the store, in the order of the changelog. A chunk is
+/// filled on one thread, passed to ``RetryStore/restore(_:completion:)``, and then reused.
+// Sendable: the chunk has one owner at a time, which fills it. From `restore` to its completion the owner is the
+// store's thread.
 public final class ChangelogChunk: @unchecked Sendable {
-    /// A record of an item that may be in the store already: what it replaces has to be looked up.
+    /// A record of an item that may be in the store already. The replaced item has to be looked up.
     private struct Replacement: BitwiseCopyable {
         var key: ItemKey
-        /// Of several records of one key the last counts.
+        /// Position in the chunk: the last of several records with the same key counts.
         var number: UInt32
-        /// Where its value is.
+        /// Place of the value's first byte in `values`.
         var start: Int
-        /// -1: it is removed.
+        /// Bytes of the value; -1: the item is removed.
         var count: Int
 
         @inline(__always)
@@ -25,23 +26,23 @@ public final class ChangelogChunk: @unchecked Sendable {
         }
     }
 
-    /// Nil: it is empty, and has no hold on the store.
+    /// Partition of the records; nil: the chunk is empty, and has no hold on the store.
     private var partition: StorePartition?
     private let hasher: IdentityHasher
-    /// Of what needs no look into the store, in the order of the records. Freed in deinit.
+    /// Writes that need no lookup in the store, in the order of the records. Freed in deinit.
     private let writes: OpaquePointer
     private var replacements: [Replacement] = []
     private var values: [UInt8] = []
-    /// Of the replacements. Freed in deinit.
+    /// Writes of the replacements. Freed in deinit.
     private let replacing: OpaquePointer
-    /// Records, of which nothing remains to be done for some.
+    /// Number of records, including records that need no write.
     public private(set) var count = 0
-    /// Of these, about: what they make of the memtables.
+    /// Approximate bytes of these records in the memtables.
     public private(set) var bytes = 0
-    /// Records that aren't the changelog's.
+    /// Number of records that aren't the changelog's.
     public private(set) var unknown = 0
 
-    /// - Parameter store: to which it belongs.
+    /// - Parameter store: store to which the chunk belongs.
     public init(of store: RetryStore) {
         hasher = store.hasher
         writes = rocksdb_writebatch_create()
@@ -53,7 +54,7 @@ public final class ChangelogChunk: @unchecked Sendable {
         rocksdb_writebatch_destroy(replacing)
     }
 
-    /// Forgets what it has, and is filled for a partition, or (nil) for none yet. Its memory is kept.
+    /// Discards all records, and keeps the memory. The chunk is then filled for a partition, or (nil) for none yet.
     public func begin(_ partition: StorePartition?) {
         self.partition = partition
         rocksdb_writebatch_clear(writes)
@@ -63,7 +64,8 @@ public final class ChangelogChunk: @unchecked Sendable {
         (count, bytes, unknown) = (0, 0, 0)
     }
 
-    /// - Parameter keys: of all items that were appended for the partition, since it was empty. Nil: it wasn't.
+    /// - Parameter keys: keys of all items that were appended for the partition since it was empty. Nil: it wasn't
+    ///   empty.
     public func append(
         key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, among keys: inout RestoreFilter?
     ) {
@@ -91,7 +93,7 @@ public final class ChangelogChunk: @unchecked Sendable {
         }
     }
 
-    /// With its token, so that the changelog can be made to forget the device.
+    /// Writes the state with its token, with which a device can be removed from the changelog later.
     private func writeState(
         _ value: UnsafeRawBufferPointer?, _ token: UnsafeRawBufferPointer, _ partition: StorePartition
     ) {
@@ -142,11 +144,12 @@ public final class ChangelogChunk: @unchecked Sendable {
 
     // MARK: Into the store
 
-    /// Nothing is appended any more. In the order of their keys, what is read of the store on the way lies together.
+    /// Sorts the replacements by key, so that neighbouring lookups read neighbouring data. Nothing is appended
+    /// afterwards.
     func sort() { replacements.sort(by: Replacement.precedes) }
 
-    /// Store's thread. What is new comes first: a replacement may be of something that is in the same chunk. Where only that
-    /// was written, doing all of it again makes it good: what is new is as it was, and replaced after that.
+    /// Runs on the store's thread. Writes new items first, because a replacement may be of an item in the same chunk.
+    /// Idempotent: after a failure between both steps, a repetition restores the new items and then replaces them.
     func apply() throws(RetryStoreError) {
         guard let partition else { return }
         let database = partition.items.database

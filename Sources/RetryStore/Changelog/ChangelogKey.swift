@@ -1,6 +1,7 @@
 import SluiceModel
 
-/// The key of a record of the changelog topic: which item or device it is about. A record without a value removes it.
+/// The key of a record of the changelog topic. It identifies an item, a device or a mark. A record without a value
+/// removes it.
 ///
 /// | bytes | |
 /// |---|---|
@@ -8,9 +9,12 @@ import SluiceModel
 /// | 8 | of an item or mark: the offset of its job's record, big-endian |
 /// | the rest | of an item or device: the device token, in lower case |
 ///
-/// The value of an item is its due time (milliseconds since the epoch, 8 bytes, big-endian) and its ``StoredPush``; that
-/// of a device is what the store keeps of it; that of a mark is a 1 and the `apns-id` (16 bytes, big-endian). Partitions
-/// are those of the jobs topic.
+/// Values:
+/// - An item's value is its due time (milliseconds since the epoch, 8 bytes, big-endian) and its ``StoredPush``.
+/// - A device's value is its state as the store keeps it.
+/// - A mark's value is a 1 and the `apns-id` (16 bytes, big-endian).
+///
+/// Partitions are those of the jobs topic.
 public enum ChangelogKey {
     case item(offset: Int64, deviceToken: UnsafeRawBufferPointer)
     case device(deviceToken: UnsafeRawBufferPointer)
@@ -20,7 +24,7 @@ public enum ChangelogKey {
     private static let deviceKind: UInt8 = 2
     private static let markKind: UInt8 = 3
 
-    /// Nil for what isn't one. The token is a part of the bytes.
+    /// Parses a key; nil for bytes that aren't a key. The token is a part of the bytes.
     public init?(_ bytes: UnsafeRawBufferPointer) {
         switch bytes.first {
         case Self.itemKind where bytes.count > 9:
@@ -48,11 +52,11 @@ public enum ChangelogKey {
             writer.append(Self.markKind)
             return withUnsafeBytes(of: offset.bigEndian) { writer.append($0) }
         }
-        // The bit by which the cases of a letter differ; all digits have it.
+        // Sets the bit by which the cases of a letter differ; all digits have it.
         for byte in token { writer.append(byte | 0x20) }
     }
 
-    /// The bytes of a device's value.
+    /// Appends a device's value.
     public static func encode(_ state: DeviceState, into writer: inout ByteWriter) {
         withUnsafeTemporaryAllocation(byteCount: DeviceStateBytes.count, alignment: 1) { bytes in
             DeviceStateBytes.write(state, to: bytes.baseAddress!)
@@ -60,7 +64,7 @@ public enum ChangelogKey {
         }
     }
 
-    /// The bytes of a mark's value.
+    /// Appends a mark's value.
     public static func encode(_ mark: RelocationMarker, into writer: inout ByteWriter) {
         withUnsafeTemporaryAllocation(byteCount: RelocationMarkerBytes.count, alignment: 1) { bytes in
             RelocationMarkerBytes.write(mark, to: bytes.baseAddress!)
@@ -68,8 +72,8 @@ public enum ChangelogKey {
         }
     }
 
-    /// The bytes of an item's value.
-    /// - Returns: how many come before those of the push.
+    /// Appends an item's value.
+    /// - Returns: number of bytes before those of the push.
     public static func encode(_ push: StoredPush, due: Int64, into writer: inout ByteWriter) -> Int {
         let due = DueBytes(due)
         withUnsafeBytes(of: due) { writer.append($0) }

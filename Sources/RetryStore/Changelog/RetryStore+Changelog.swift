@@ -4,8 +4,8 @@ import SluiceModel
 
 /// The store as a copy of the changelog topic.
 extension RetryStore {
-    /// Does what records of the changelog say, in their order. Tried again like ``submit(_:completion:)``. The chunk is the
-    /// store's until the completion is called.
+    /// Writes the changes of changelog records in their order. Retries like ``submit(_:completion:)``. The store owns
+    /// the chunk until the completion is called.
     public func restore(
         _ chunk: ChangelogChunk, completion: @escaping @Sendable (RetryStoreError?) -> Void
     ) {
@@ -21,15 +21,17 @@ extension RetryStore {
         if !line.take(step) { completion(.closed) }
     }
 
-    /// Gives partitions, in the order in which they are named, each with the position up to which it has everything that is in
-    /// the changelog. Without one, or with one that was reached too long ago, it is given empty: all of it has to be restored.
+    /// Opens partitions, in the order of `numbers`. Each has a position up to which it has all records of the
+    /// changelog. A partition without a position, or with an invalid one, is opened empty: all of it has to be
+    /// restored.
     ///
-    /// Once given, a position isn't known any more until ``checkpoint(_:position:completion:)``: what is written from here on
-    /// outlives an orderly end only. So whoever has a partition must not ask for it once more.
+    /// Opening deletes a position until ``checkpoint(_:position:completion:)``, because writes from here on outlive an
+    /// orderly end only. The partition's holder therefore must not open the partition again.
     /// - Parameters:
-    ///   - numbers: each once. What the store does else waits until all of them are opened.
-    ///   - reachedAfter: in milliseconds since the epoch; an earlier position doesn't count.
-    ///   - notAfter: a later position doesn't count either, because the clock was ahead when the copy was left.
+    ///   - numbers: each once. The store's other work waits until all of them are opened.
+    ///   - reachedAfter: lower bound of a valid position's time, exclusive, in milliseconds since the epoch.
+    ///   - notAfter: upper bound of that time, inclusive. A later time is invalid, because the clock was ahead when the
+    ///     copy was left.
     public func openCopies(
         partitions numbers: [Int32], reachedAfter: Int64, notAfter: Int64 = .max,
         completion: @escaping @Sendable (Result<[RestorablePartition], RetryStoreError>) -> Void
@@ -47,7 +49,8 @@ extension RetryStore {
                     useless.append(number)
                 }
             }
-            // Before their partitions are made anew: an empty one must never be found with a position.
+            // Positions are removed before their partitions are made anew: an empty one must never be found with a
+            // position.
             try PositionKey.remove(useless, from: meta)
             let anew = numbers.filter { kept[$0] == nil }
             try remove(anew.compactMap { partition(thatIsOpen: $0) })
@@ -58,13 +61,13 @@ extension RetryStore {
         }
     }
 
-    /// Brings a partition to the disk, and remembers that it has everything up to an offset of the changelog.
+    /// Flushes a partition to the disk, and records that it has everything up to an offset of the changelog.
     public func checkpoint(
         _ partition: StorePartition, position: ChangelogCheckpoint,
         completion: @escaping @Sendable (Result<Void, RetryStoreError>) -> Void
     ) {
         run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
-            // What waits to be written is a part of what the position stands for.
+            // Writes that still wait are a part of what the position covers.
             if let failure = line.failure { throw failure }
             for family in partition.families { try family.flush() }
             try PositionKey(partition.number).write(position.bytes, to: metaFamily())
@@ -80,15 +83,15 @@ extension RetryStore {
 /// A partition that is a copy of the changelog's.
 public struct RestorablePartition: Sendable {
     public var handle: StorePartition
-    /// Nil: it is empty.
+    /// Changelog position of the partition; nil: the partition is empty.
     public var position: ChangelogCheckpoint?
 }
 
-/// A place in the changelog, and when it was reached: tombstones are kept for a time only, and who was away for longer
-/// has to begin anew.
+/// A position in the changelog, and when it was reached. Tombstones are kept for a time only, so a longer absence
+/// requires a restore from the beginning.
 public struct ChangelogCheckpoint: Equatable, Sendable {
     public var offset: Int64
-    /// In milliseconds since the epoch.
+    /// Time of reaching the offset, in milliseconds since the epoch.
     public var reachedMilliseconds: Int64
 
     public init(offset: Int64, reachedMilliseconds: Int64) {
@@ -104,7 +107,7 @@ public struct ChangelogCheckpoint: Equatable, Sendable {
                 Int64(bigEndian: $0.loadUnaligned(fromByteOffset: 8, as: Int64.self))
             )
         }
-        // Workers write no such position: the copy begins anew.
+        // Workers write no such position, so the copy is restored from the beginning.
         guard offset >= 0, StoredPush.instants.contains(reachedMilliseconds) else { return nil }
     }
 
@@ -113,7 +116,7 @@ public struct ChangelogCheckpoint: Equatable, Sendable {
     }
 }
 
-/// Where the default column family has a partition's position.
+/// Key of a partition's position in the default column family.
 struct PositionKey {
     private let bytes: [UInt8]
 
@@ -125,7 +128,7 @@ struct PositionKey {
         }.get()
     }
 
-    /// It is on the disk when this returns.
+    /// Writes the position; it is on the disk when this returns.
     func write(_ value: [UInt8], to family: ColumnFamily) throws(RetryStoreError) {
         let batch: OpaquePointer = rocksdb_writebatch_create()
         defer { rocksdb_writebatch_destroy(batch) }
@@ -139,7 +142,7 @@ struct PositionKey {
         try family.database.writeSynced(batch)
     }
 
-    /// They are gone from the disk when this returns.
+    /// Removes positions; they are gone from the disk when this returns.
     static func remove(_ partitions: [Int32], from family: ColumnFamily) throws(RetryStoreError) {
         guard !partitions.isEmpty else { return }
         let batch: OpaquePointer = rocksdb_writebatch_create()

@@ -1,20 +1,22 @@
 import CRocksDB
 import Glibc
 
-/// The threads with which RocksDB writes memtables out and compacts, of all databases of a process.
+/// RocksDB's threads for flushes and compactions, shared by all databases of a process.
 enum BackgroundThreads {
     static let flushes: Int32 = 2
     static let compactions: Int32 = 1
-    /// Below the process's own: where all cores are busy each gets a sixth of the time of one of its other threads. The store's
-    /// own thread and those that push go first, and where more is stored than these can write out it waits (`WriteThrottle`).
+    /// Niceness above the process's own. On busy cores each background thread gets a sixth of the time of another
+    /// thread. The store's own thread and the pushing threads have precedence. The store's thread waits when these
+    /// threads can't flush as fast as it writes (`WriteThrottle`).
     static let niceness: Int32 = 8
 
-    /// Starts them, once in a process, before a database is opened: RocksDB itself would give them normal priority. Its own
-    /// function for a lower one takes the lowest there is, with which they hardly run on busy cores.
+    /// Starts the threads once in a process, before a database is opened, because RocksDB would give them normal
+    /// priority. RocksDB's own function for a lower priority sets the lowest, with which threads hardly run on busy
+    /// cores.
     static func start() { _ = started }
 
     private static let started: Void = {
-        // Threads inherit priority and signal mask from the one that starts them, which can't go back by itself.
+        // Threads inherit priority and signal mask from their starter, which can't raise its own priority again.
         var thread = pthread_t()
         let code = pthread_create(
             &thread, nil,
@@ -22,7 +24,7 @@ enum BackgroundThreads {
                 var all = sigset_t()
                 sigfillset(&all)
                 pthread_sigmask(SIG_SETMASK, &all, nil)
-                // Of this thread alone, on Linux.
+                // Affects this thread alone, on Linux.
                 _ = nice(niceness)
                 let environment = rocksdb_create_default_env()
                 rocksdb_env_set_high_priority_background_threads(environment, flushes)
@@ -30,7 +32,7 @@ enum BackgroundThreads {
                 rocksdb_env_destroy(environment)
                 return nil
             }, nil)
-        // Without it RocksDB starts them by itself.
+        // Without this thread RocksDB starts the background threads by itself.
         if code == 0 { pthread_join(thread, nil) }
     }()
 }

@@ -6,32 +6,33 @@ public struct LoadedDevice: Sendable {
     /// Number of the partition.
     public var partition: Int32
     public var device: DeviceKey
-    /// Nil: nothing is known. It can have expired.
+    /// State of the device; nil: the store has none. The state can have expired.
     public var state: DeviceState?
-    /// Where the device's token is; empty: the store has no state of it, or none with a token.
+    /// Range of the device's token in the arena; empty: the store has no state or no token of the device.
     var token: Range<Int>
-    /// Its items' places in ``BatchResult/items``, by offset.
+    /// Range of the device's items in ``BatchResult/items``, by offset.
     public var items: Range<Int>
 }
 
 /// An item as a load found it.
 public struct LoadedItem: Sendable {
     public var offset: Int64
-    /// In milliseconds since the epoch.
+    /// Due time in milliseconds since the epoch.
     public var due: Int64
-    /// Where its bytes are.
+    /// Place of the push's first byte in the arena.
     var start: Int
     var count: Int
 }
 
-/// What has become of a batch.
-// Sendable: all of it is constant once it is made, and the bytes are freed with it.
+/// Outcome of a batch.
+// Sendable: all of it is constant after init, and the bytes are freed with it.
 public final class BatchResult: @unchecked Sendable {
-    /// Why the batch is not tried again: the store is closed, or damaged. It has no loads then; changes may have been made.
+    /// Cause of a final failure: the store is closed, or damaged. Nil: the batch succeeded. A failed batch has no
+    /// loads; its changes may have been made.
     public let error: RetryStoreError?
-    /// In the order of the batch's loads.
+    /// Devices in the order of the batch's loads.
     public let loads: [LoadedDevice]
-    /// Of all devices.
+    /// Items of all devices.
     public let items: [LoadedItem]
     private let arena: ByteWriter
 
@@ -45,12 +46,13 @@ public final class BatchResult: @unchecked Sendable {
         self.arena = arena
     }
 
-    /// The bytes of an item's ``StoredPush``, alive as long as this result.
+    /// Returns the bytes of an item's ``StoredPush``, alive as long as this result.
     public func push(_ item: LoadedItem) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: arena.bytes[item.start..<item.start + item.count])
     }
 
-    /// The digits of a device's token, in lower case, alive as long as this result; empty: the store doesn't have them.
+    /// Returns the digits of a device's token, in lower case; empty: the store has no token. The digits live as long as
+    /// this result.
     public func token(_ device: LoadedDevice) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: arena.bytes[device.token])
     }
@@ -86,7 +88,7 @@ struct DeviceLoader: ~Copyable {
 
     private mutating func loadItems(_ request: BatchStorage.Load) throws(RetryStoreError) {
         let partition = request.partition
-        // A cursor costs more than a seek, so all of a batch's loads of a partition share one.
+        // All of a batch's loads of a partition share a cursor, because a cursor costs more than a seek.
         let iterator = iterators[partition.number] ?? StoreIterator(partition.items, .prefix)
         iterators[partition.number] = iterator
         iterator.seek(DeviceKeyBytes(request.device))

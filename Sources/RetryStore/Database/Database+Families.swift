@@ -2,12 +2,12 @@ import CRocksDB
 import CRocksDBExtras
 import Glibc
 
-/// Column families of an open database, many at once: each call holds up all writers for as long as RocksDB takes to write the
-/// options of all of them to a file and to check it.
+/// Column families of an open database, many at once. Each call holds up all writers, because RocksDB writes and checks
+/// a file with the options of all column families.
 extension Database {
-    /// Makes column families that aren't there, all of them or none.
-    /// - Parameter left: where that fails, those that were made and could not be removed again: to be dropped before the
-    ///   next attempt.
+    /// Makes column families that don't exist yet, all of them or none.
+    /// - Parameter left: after a failure, the made column families that could not be dropped again. They are to be
+    ///   dropped before the next attempt.
     func make(
         _ families: [StorePartition.Family], left: inout [ColumnFamily]
     ) throws(RetryStoreError) -> [ColumnFamily] {
@@ -33,9 +33,9 @@ extension Database {
         throw failure
     }
 
-    /// Removes column families with all that is in them; the files go when the last handle does. Nothing happens to one that was
-    /// removed before.
-    /// - Parameter left: where that fails, those that are still there.
+    /// Drops column families with their entries; the files are deleted with the last handle. Does nothing to a column
+    /// family that was dropped before.
+    /// - Parameter left: after a failure, the column families that still exist.
     func drop(_ families: [ColumnFamily], left: inout [ColumnFamily]) throws(RetryStoreError) {
         left = []
         guard !families.isEmpty else { return }

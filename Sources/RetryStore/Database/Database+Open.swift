@@ -1,23 +1,23 @@
 import CRocksDB
 import Glibc
 
-/// A database that was opened, with all that is in it.
+/// An opened database with its column families.
 struct OpenedDatabase {
     var database: Database
     var meta: StoreMeta
     var metaFamily: ColumnFamily
     var partitions: [Int32: StorePartition]
-    /// Column families of partitions that lack others: what a crash or a failure has left of making or dropping one.
+    /// Column families of incomplete partitions, left by a crash or a failure while a partition was made or dropped.
     var remains: [ColumnFamily]
 
-    /// Of all that is known and complete.
+    /// Column families of the database itself and of all complete partitions.
     var families: [ColumnFamily] { [metaFamily] + partitions.values.flatMap(\.families) }
 }
 
 extension [ColumnFamily] {
-    /// Writes their memtables out; with the first error when some can't be, after all others.
+    /// Flushes the memtables of all column families; throws the first error after all of them were attempted.
     func writeOut() throws(RetryStoreError) {
-        // All at once, then one after another until each is done.
+        // Starts all flushes at once, then waits for each column family in turn.
         for family in self { try? family.flush(waits: false) }
         var failure: RetryStoreError?
         for family in self {
@@ -30,7 +30,7 @@ extension [ColumnFamily] {
 extension Database {
     static let metaName = "default"
 
-    /// Opens the database with all column families that it has, for reading alone or, locked against others, for writing.
+    /// Opens the database with all its column families, for reading alone or, locked against other stores, for writing.
     static func open(
         _ directory: String, options: StoreOptions, readOnly: Bool
     ) throws(RetryStoreError) -> (Database, [ColumnFamily]) {
@@ -85,8 +85,8 @@ extension Database {
 }
 
 extension OpenedDatabase {
-    /// Sorts what was opened, and checks what the database says of itself.
-    /// - Parameter making: what a database is given that says nothing yet, as it has just been made; nil: none is.
+    /// Sorts the opened column families into partitions, and checks the database's own metadata.
+    /// - Parameter making: metadata for a new database that has none yet; nil: a database without metadata is damage.
     init(
         _ database: Database, _ families: [ColumnFamily], making: StoreMeta?
     ) throws(RetryStoreError) {

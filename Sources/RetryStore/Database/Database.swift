@@ -1,6 +1,6 @@
 import CRocksDB
 
-/// The open database. It is closed when the last of its column families is gone.
+/// The open database. It is closed with the release of its last column family.
 final class Database: Sendable {
     let directory: String
     let options: StoreOptions
@@ -22,7 +22,7 @@ final class Database: Sendable {
         self.options = options
         read = rocksdb_readoptions_create()
         write = rocksdb_writeoptions_create()
-        // A batch may still hold writes to a partition that was dropped; those to others count.
+        // A batch may still hold writes to a dropped partition. Its writes to other partitions count.
         rocksdb_writeoptions_set_ignore_missing_column_families(write, 1)
         writeSynced = rocksdb_writeoptions_create()
         rocksdb_writeoptions_set_sync(writeSynced, 1)
@@ -39,7 +39,7 @@ final class Database: Sendable {
         rocksdb_close(handle)
     }
 
-    /// Calls a function of RocksDB that tells of a failure by its last argument.
+    /// Calls a function of RocksDB that reports a failure by its last argument.
     @inline(__always)
     func call<Value>(
         _ body: (UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>) -> Value
@@ -51,17 +51,18 @@ final class Database: Sendable {
         }
     }
 
-    /// All of a batch or nothing: into the log, which reaches the system but not yet the disk.
+    /// Writes all of a batch or nothing into the log, which reaches the system but not yet the disk.
     func write(_ batch: OpaquePointer) throws(RetryStoreError) {
         try call { rocksdb_write(handle, write, batch, $0) }
     }
 
-    /// All of a batch or nothing; it is on the disk when this returns.
+    /// Writes all of a batch or nothing; the batch is on the disk when this returns.
     func writeSynced(_ batch: OpaquePointer) throws(RetryStoreError) {
         try call { rocksdb_write(handle, writeSynced, batch, $0) }
     }
 
-    /// All of a batch or nothing, in memory alone: it outlives the process when its column families are flushed.
+    /// Writes all of a batch or nothing to memory alone. The batch outlives the process only after its column families
+    /// are flushed.
     func writeUnlogged(_ batch: OpaquePointer) throws(RetryStoreError) {
         try call { rocksdb_write(handle, writeUnlogged, batch, $0) }
     }
@@ -83,14 +84,14 @@ final class ColumnFamily: Sendable {
 
     deinit { rocksdb_column_family_handle_destroy(handle) }
 
-    /// A property that is a number; 0 where it isn't known.
+    /// Returns a numeric property of RocksDB; 0 where the property isn't known.
     func number(_ property: String) -> Int {
         var value: UInt64 = 0
         guard rocksdb_property_int_cf(database.handle, handle, property, &value) == 0 else { return 0 }
         return Int(clamping: value)
     }
 
-    /// Hands over the value of a key while `body` runs; nil if there is none.
+    /// Passes the value of a key to `body`; returns nil when the key has no value.
     func withValue<Key: BitwiseCopyable, Result>(
         of key: Key, _ body: (UnsafeRawBufferPointer) -> Result
     ) throws(RetryStoreError) -> Result? {
@@ -113,7 +114,7 @@ final class ColumnFamily: Sendable {
         return body(UnsafeRawBufferPointer(start: value, count: count))
     }
 
-    /// Writes its memtable out, or (without waiting) has a thread of RocksDB's do that.
+    /// Flushes the memtable, or (without waiting) starts the flush on a thread of RocksDB's.
     func flush(waits: Bool = true) throws(RetryStoreError) {
         let options: OpaquePointer = rocksdb_flushoptions_create()
         defer { rocksdb_flushoptions_destroy(options) }

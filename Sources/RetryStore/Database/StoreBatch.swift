@@ -1,28 +1,28 @@
 import CRocksDB
 import SluiceModel
 
-/// Changes that are made together or not at all, and devices to load after them. Made by ``RetryStore/makeBatch()``,
-/// filled on one thread, and submitted once; one that is let go changes nothing.
+/// Changes that are made together or not at all, and devices to load after them. ``RetryStore/makeBatch()`` makes a
+/// batch. A batch is filled on one thread, and submitted once; a batch that is never submitted changes nothing.
 ///
-/// Later changes of a batch win over earlier ones of the same key.
+/// Later changes of a batch win over earlier changes of the same key.
 public struct StoreBatch: ~Copyable, Sendable {
     let storage: BatchStorage
 
     init(_ storage: BatchStorage) { self.storage = storage }
 
-    /// Neither changes nor loads.
+    /// True when the batch has neither changes nor loads.
     public var isEmpty: Bool { count == 0 }
 
-    /// Changes and loads; what a put or a remove does is one change.
+    /// Number of changes and loads; each put or remove is one change.
     public var count: Int { storage.changes + storage.loads.count }
 
-    /// That the changes take, keys and values.
+    /// Bytes of the changes, keys and values.
     public var bytes: Int { storage.bytes }
 
-    /// Stores a push, or stores it anew with another state.
+    /// Stores a push, or stores it again with another state.
     /// - Parameters:
-    ///   - due: when it has to be looked at next, in milliseconds since the epoch.
-    ///   - replacingDue: what was given last time for this key; nil: it isn't in the store yet.
+    ///   - due: when the push has to be looked at next, in milliseconds since the epoch.
+    ///   - replacingDue: `due` of the last put of this key; nil: the push isn't in the store yet.
     public mutating func put(
         _ partition: StorePartition, _ key: ItemKey, due: Int64, replacingDue: Int64?, _ push: StoredPush
     ) {
@@ -40,7 +40,7 @@ public struct StoreBatch: ~Copyable, Sendable {
         putDue(partition, key, due: due, replacing: replacingDue, parked, valueCount: value.count)
     }
 
-    /// The same with the bytes of a ``StoredPush`` that was encoded before.
+    /// Stores a push like the function above, from the bytes of a ``StoredPush`` that was encoded before.
     public mutating func put(
         _ partition: StorePartition, _ key: ItemKey, due: Int64, replacingDue: Int64?,
         value: UnsafeRawBufferPointer
@@ -74,8 +74,8 @@ public struct StoreBatch: ~Copyable, Sendable {
         storage.bytes += ItemKeyBytes.count + valueCount + DueKeyBytes.count
     }
 
-    /// Removes a push. Nothing happens when it isn't there.
-    /// - Parameter due: what it was stored with.
+    /// Removes a push. Does nothing when the push isn't stored.
+    /// - Parameter due: due time with which the push was stored.
     public mutating func remove(_ partition: StorePartition, _ key: ItemKey, due: Int64) {
         withKey(ItemKeyBytes(key)) { key, count in
             rocksdb_writebatch_delete_cf(storage.writes, partition.items.handle, key, count)
@@ -85,8 +85,8 @@ public struct StoreBatch: ~Copyable, Sendable {
         storage.bytes += ItemKeyBytes.count
     }
 
-    /// Removes an entry that a scan brought and to which no push of the same `due` belongs. After a power cut that the
-    /// log didn't survive in full there can be one; the push itself, if there is one, stays.
+    /// Removes an entry that a scan returned and that has no push of the same `due`. Such an entry can exist after a
+    /// power cut that the log didn't survive in full. The push itself, if it exists, stays.
     public mutating func removeStaleDue(_ partition: StorePartition, _ entry: DueEntry) {
         removeDue(partition, entry.key, due: entry.due)
         storage.changes += 1
@@ -97,8 +97,8 @@ public struct StoreBatch: ~Copyable, Sendable {
         storage.bytes += DueKeyBytes.count
     }
 
-    /// Stores what is known of a device.
-    /// - Parameter token: valid digits, which a load gives back with a state that has expired; nil: they aren't needed.
+    /// Stores the state of a device.
+    /// - Parameter token: valid digits, which a load returns with a state that has expired; nil: they aren't needed.
     public mutating func put(
         _ partition: StorePartition, device: DeviceKey, _ state: DeviceState,
         token: UnsafeRawBufferPointer? = nil
@@ -110,7 +110,7 @@ public struct StoreBatch: ~Copyable, Sendable {
         }
     }
 
-    /// A value of so many bytes.
+    /// Stores a value of `count` bytes, which `write` fills.
     mutating func put<Key: BitwiseCopyable>(
         _ family: ColumnFamily, _ key: Key, count: Int, _ write: (UnsafeMutableRawPointer) -> Void
     ) {
@@ -126,7 +126,7 @@ public struct StoreBatch: ~Copyable, Sendable {
         storage.bytes += MemoryLayout<Key>.size + count
     }
 
-    /// Forgets what is known of a device.
+    /// Removes the state of a device.
     public mutating func remove(_ partition: StorePartition, device: DeviceKey) {
         withKey(DeviceKeyBytes(device)) { key, count in
             rocksdb_writebatch_delete_cf(storage.writes, partition.devices.handle, key, count)
@@ -135,16 +135,16 @@ public struct StoreBatch: ~Copyable, Sendable {
         storage.bytes += DeviceKeyBytes.count
     }
 
-    /// Asks for what is known of a device in a partition, and for all its items there. The load sees all changes of this
-    /// batch and of those that were submitted before.
+    /// Requests the state of a device in a partition, and with `withItems` all its items there. The load sees all
+    /// changes of this batch and of batches that were submitted before.
     public mutating func load(_ partition: StorePartition, _ device: DeviceKey, withItems: Bool = true) {
         storage.loads.append(BatchStorage.Load(partition: partition, device: device, hasItems: withItems))
     }
 }
 
-/// What a batch is made of, from its filling to its end, and then of another batch.
-// Sendable: it has one owner at a time. The batch can't be copied and is given up when it is submitted; then the store's
-// thread has it, until it gives it to the pool under the pool's lock.
+/// Contents of a batch, from its filling to its end, and afterwards of another batch.
+// Sendable: it has one owner at a time. The batch can't be copied, and submitting consumes it. The store's thread then
+// owns the storage, until it returns the storage to the pool under the pool's lock.
 final class BatchStorage: @unchecked Sendable {
     struct Load {
         var partition: StorePartition
@@ -155,7 +155,7 @@ final class BatchStorage: @unchecked Sendable {
     /// Freed in deinit.
     let writes: OpaquePointer
     var scratch = ByteWriter(minimumCapacity: 1024)
-    /// Of each partition with new due entries the earliest one.
+    /// Partitions with new due entries, each with its earliest one.
     private var earliest: [(partition: StorePartition, due: Int64)] = []
     var loads: [Load] = []
     var changes = 0
@@ -165,7 +165,8 @@ final class BatchStorage: @unchecked Sendable {
 
     deinit { rocksdb_writebatch_destroy(writes) }
 
-    /// Most batches are of few partitions, and a partition's changes often come together.
+    /// Searches from the last partition, because most batches have few partitions, and a partition's changes are often
+    /// adjacent.
     func putDue(_ due: Int64, _ partition: StorePartition) {
         for place in earliest.indices.reversed() where earliest[place].partition === partition {
             earliest[place].due = min(earliest[place].due, due)
@@ -174,12 +175,12 @@ final class BatchStorage: @unchecked Sendable {
         earliest.append((partition, due))
     }
 
-    /// Store's thread: the changes have been made, or may have been.
+    /// Runs on the store's thread after the changes have been made, or may have been.
     func wereWritten() {
         for (partition, due) in earliest { partition.nextDueCache.put(due: due) }
     }
 
-    /// As new, with the memory that it has.
+    /// Empties the storage, and keeps its memory.
     func removeAll() {
         rocksdb_writebatch_clear(writes)
         earliest.removeAll(keepingCapacity: true)
@@ -190,7 +191,7 @@ final class BatchStorage: @unchecked Sendable {
 }
 
 extension ColumnFamily {
-    /// Adds a due entry, of a push that waits with the topic of this hash; nil: with none.
+    /// Adds a due entry. `parked` is the hash of the topic with which the push waits; nil: it waits with none.
     func putDue(_ due: Int64, _ item: ItemKey, _ parked: UInt32?, in batch: OpaquePointer) {
         withKey(DueKeyBytes(due: due, item)) { key, count in
             guard let parked else { return rocksdb_writebatch_put_cf(batch, handle, key, count, nil, 0) }
@@ -200,7 +201,7 @@ extension ColumnFamily {
         }
     }
 
-    /// Of due entries: removes one.
+    /// Removes a due entry.
     func removeDue(_ due: Int64, _ item: ItemKey, in batch: OpaquePointer) {
         withKey(DueKeyBytes(due: due, item)) { key, count in
             rocksdb_writebatch_delete_cf(batch, handle, key, count)
@@ -208,7 +209,7 @@ extension ColumnFamily {
     }
 }
 
-/// Two pieces of a value as the C interface takes them.
+/// Passes two pieces of a value as the C interface needs them.
 @inline(__always)
 private func withGathered(
     _ first: (UnsafePointer<CChar>, Int), _ second: UnsafeRawBufferPointer,

@@ -1,16 +1,17 @@
 import Glibc
 
-/// The directory of a database, before RocksDB is let at it: its own messages say less.
+/// The directory of a database. The directory is checked before RocksDB opens it, because RocksDB's own messages are
+/// less precise.
 struct StoreDirectory {
     var path: String
 
     enum Contents {
-        /// Nothing of a database.
+        /// No file of a database.
         case none
         case database
     }
 
-    /// Makes what is missing of the path, and sees to it that files can be made there.
+    /// Makes the missing directories of the path, and checks that files can be made in the last one.
     func prepare() throws(RetryStoreError) {
         var end = path.startIndex
         while end < path.endIndex {
@@ -18,7 +19,7 @@ struct StoreDirectory {
             let part = String(path[..<end])
             if mkdir(part, 0o700) != 0, errno != EEXIST {
                 let code = errno
-                // What is there already, but can't be written, says something else than "exists" on some systems.
+                // On some systems an existing directory that can't be written fails with another code than "exists".
                 guard try isDirectory(part) else { throw error(code, "make directory \(part)") }
             }
         }
@@ -26,7 +27,7 @@ struct StoreDirectory {
         guard access(path, W_OK | X_OK) == 0 else { throw error(errno, "write to the directory") }
     }
 
-    /// Sees to it that there is a directory.
+    /// Checks that the path is a directory.
     func check() throws(RetryStoreError) {
         var status = stat()
         guard stat(path, &status) == 0 else {
@@ -36,10 +37,12 @@ struct StoreDirectory {
         guard status.st_mode & S_IFMT == S_IFDIR else { throw .notADirectory(directory: path) }
     }
 
-    /// Takes the rights of others away, of the directory and of all files in it: pushes have payloads and device tokens.
+    /// Removes the access rights of others from the directory and its files, because pushes have payloads and device
+    /// tokens.
     ///
-    /// A directory that has other things than a database is left as it is. Somebody may have named one that is shared.
-    /// - Returns: what could not be taken away, for people.
+    /// Leaves a directory with files other than a database's unchanged, because an operator may have named a shared
+    /// one.
+    /// - Returns: rights that could not be removed, as text for people.
     func protect() throws(RetryStoreError) -> [String] {
         var status = stat()
         guard stat(path, &status) == 0 else { throw error(errno, "find the directory") }
@@ -55,7 +58,7 @@ struct StoreDirectory {
             ]
         }
         guard isOurs else { return [] }
-        // Nobody else can change what the names stand for any more.
+        // From here on nobody else can change which files the names stand for.
         return names.compactMap { name in
             let file = "\(path)/\(name)"
             guard lstat(file, &status) == 0, status.st_mode & S_IFMT == S_IFREG,
@@ -70,21 +73,21 @@ struct StoreDirectory {
 
     private static func text(_ mode: mode_t) -> String { "0" + String(mode & 0o7777, radix: 8) }
 
-    /// What is in the directory.
+    /// Returns whether the directory has a database; throws when files of a database are there without `CURRENT`.
     func contents() throws(RetryStoreError) -> Contents {
         var hasData = false
         for name in try names() {
             if name == "CURRENT" { return .database }
             if name.hasSuffix(".sst") || name.hasSuffix(".blob") || name.hasSuffix(".log") { hasData = true }
         }
-        // RocksDB would make a new database and remove what it doesn't know.
+        // RocksDB would make a new database and delete the files that it doesn't know.
         if hasData {
             throw .corrupt(directory: path, text: "its file CURRENT is missing, but others are there")
         }
         return .none
     }
 
-    /// Of all that is in the directory.
+    /// Returns the names of all entries of the directory.
     func names() throws(RetryStoreError) -> [String] {
         guard let entries = opendir(path) else { throw error(errno, "read the directory") }
         defer { closedir(entries) }
@@ -105,7 +108,7 @@ struct StoreDirectory {
         return true
     }
 
-    /// What the system said when it was asked to do something there.
+    /// Returns the store's error for a system error in this directory.
     func error(_ code: Int32, _ what: String) -> RetryStoreError {
         switch code {
         case ENOSPC, EDQUOT: .noSpace(directory: path)

@@ -1,24 +1,24 @@
 import CRocksDB
 
-/// A cursor over a column family as it was when the cursor was made. One thread.
+/// A cursor over a column family in its state when the cursor was made. For use on one thread.
 final class StoreIterator {
     enum Order {
         /// All keys.
         case total
-        /// One prefix after each seek, found by the filters.
+        /// A single prefix after each seek, found by the filters.
         case prefix
     }
 
     let family: ColumnFamily
     private let handle: OpaquePointer
     private let options: OpaquePointer
-    /// RocksDB doesn't copy it.
+    /// Owned here, because RocksDB doesn't copy the bound.
     private var upperBound: UnsafeMutableRawBufferPointer?
 
     /// - Parameters:
-    ///   - upperBound: the first key that isn't wanted; nil: there is none.
-    ///   - snapshot: a state of the database that the caller keeps; nil: now.
-    ///   - isOnce: what is read isn't likely to be read again soon.
+    ///   - upperBound: the first key that isn't wanted; nil: there is no bound.
+    ///   - snapshot: a state of the database that the caller keeps; nil: the current state.
+    ///   - isOnce: true when the entries aren't likely to be read again soon.
     init(
         _ family: ColumnFamily, _ order: Order, upperBound: UnsafeRawBufferPointer? = nil,
         snapshot: OpaquePointer? = nil, isOnce: Bool = false
@@ -39,7 +39,7 @@ final class StoreIterator {
         if let snapshot { rocksdb_readoptions_set_snapshot(options, snapshot) }
         if isOnce {
             rocksdb_readoptions_set_fill_cache(options, 0)
-            // Of each file that takes part, and there are dozens: no more than is read of them.
+            // Read-ahead of each file in the scan, small because there are dozens of files.
             rocksdb_readoptions_set_readahead_size(options, 128 << 10)
         }
         handle = rocksdb_create_iterator_cf(family.database.handle, options, family.handle)
@@ -51,37 +51,37 @@ final class StoreIterator {
         upperBound?.deallocate()
     }
 
-    /// Whether there is an entry; what ended without one is asked for its failure.
+    /// True at an entry. After false, ``check()`` reports a failure.
     var isValid: Bool { rocksdb_iter_valid(handle) != 0 }
 
     func seekToFirst() { rocksdb_iter_seek_to_first(handle) }
 
-    /// To the first entry that isn't before the key.
+    /// Moves to the first entry that isn't before the key.
     func seek<Key: BitwiseCopyable>(_ key: Key) { withKey(key) { rocksdb_iter_seek(handle, $0, $1) } }
 
     func next() { rocksdb_iter_next(handle) }
 
-    /// Until the next move.
+    /// Key of the entry, valid until the next move.
     var key: UnsafeRawBufferPointer {
         var count = 0
         let start = rocksdb_iter_key(handle, &count)
         return UnsafeRawBufferPointer(start: start, count: count)
     }
 
-    /// Until the next move.
+    /// Value of the entry, valid until the next move.
     var value: UnsafeRawBufferPointer {
         var count = 0
         let start = rocksdb_iter_value(handle, &count)
         return UnsafeRawBufferPointer(start: start, count: count)
     }
 
-    /// Why there is no further entry, unless it is the end.
+    /// Throws when a failure ended the iteration; returns at the real end.
     func check() throws(RetryStoreError) {
         try family.database.call { rocksdb_iter_get_error(handle, $0) }
     }
 }
 
-/// The state of a database at a moment. Given back when it goes.
+/// The state of a database at a moment, released in deinit.
 final class StoreSnapshot {
     private let database: Database
     let handle: OpaquePointer

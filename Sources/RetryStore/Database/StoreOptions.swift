@@ -3,10 +3,10 @@ import CRocksDBExtras
 import EventLoop
 import Glibc
 
-/// How RocksDB is set up: much is written, each entry is replaced or removed once, and little is read.
+/// RocksDB's options for a store that writes much and reads little. Each entry is replaced or removed once.
 // Sendable: RocksDB copies options when it opens; the handles are only read afterwards, and freed in deinit.
 final class StoreOptions: @unchecked Sendable {
-    /// Of the database and of the column family with what is known of all of it.
+    /// Options of the database, and of the column family with facts about the whole database.
     let database: OpaquePointer
     let items: OpaquePointer
     let due: OpaquePointer
@@ -14,10 +14,10 @@ final class StoreOptions: @unchecked Sendable {
     let cache: OpaquePointer
 
     /// - Parameters:
-    ///   - memtableBytes: of all column families together, at most: they are written out from half of it on, and what is
-    ///     being written out counts.
-    ///   - isReadOnly: single due entries are looked for as well, in memtables with all that the log has.
-    ///   - logDirectory: where RocksDB tells of warnings and errors; nil: nowhere.
+    ///   - memtableBytes: limit of all column families' memtables together, including those that RocksDB is flushing.
+    ///     Flushes begin at half of it.
+    ///   - isReadOnly: true when single due entries are looked up as well, in memtables that hold the whole log.
+    ///   - logDirectory: directory for RocksDB's warnings and errors; nil: none are written.
     init(
         blockCacheBytes: Int, memtableBytes: Int, isReadOnly: Bool = false, logDirectory: String? = nil
     ) {
@@ -49,45 +49,46 @@ final class StoreOptions: @unchecked Sendable {
     private static func makeDatabase(_ memtableBytes: Int) -> OpaquePointer {
         let plain: OpaquePointer = rocksdb_options_create()
         defer { rocksdb_options_destroy(plain) }
-        // The list of files says how long each log was that is closed and synced: one that is missing or shorter is damage,
-        // which a log's tolerated end would hide.
-        // Where merging is far behind, writes go on at 64 MiB/s, about 90,000 pushes, at first, rather than at 16.
+        // The list of files records the length of each log that is closed and synced. A missing or shorter log is
+        // damage, which a log's tolerated end would hide.
+        // Writes continue at 64 MiB/s at first, about 90,000 pushes a second, where compaction is far behind. RocksDB's
+        // default is 16 MiB/s.
         let options = copy(plain, with: "track_and_verify_wals_in_manifest=true;delayed_write_rate=67108864")
         rocksdb_options_set_create_if_missing(options, 1)
-        // A write that can't be carried out stops all later ones until the cause is gone, rather than leaving a gap;
-        // what is read at opening is checked.
+        // A failed write stops all later writes until the cause is gone, rather than leaving a gap. RocksDB checks the
+        // data that it reads at opening.
         rocksdb_options_set_paranoid_checks(options, 1)
-        // After a power cut a log may end within a record: that one was never acknowledged, and is dropped. Any other
-        // damage refuses to open; point-in-time recovery would silently drop all that stands behind it.
+        // After a power cut a log may end within a record. RocksDB drops that record, which was never acknowledged. Any
+        // other damage makes the opening fail; point-in-time recovery would silently drop everything behind it.
         rocksdb_options_set_wal_recovery_mode(
             options, Int32(rocksdb_tolerate_corrupted_tail_records_recovery))
         // Memtables of all column families together: a worker has three for each of its partitions, and most are small.
-        // When they reach seven eighths of it, the one with the oldest data is written out.
+        // At seven eighths of this limit RocksDB flushes the memtable with the oldest data.
         rocksdb_options_set_db_write_buffer_size(options, memtableBytes / 2)
-        // After a full disk RocksDB goes on by itself when there is room for the largest memtable again.
+        // After a full disk RocksDB resumes by itself when there is room for the largest memtable again.
         rocksdb_options_set_write_buffer_size(options, memtableBytes / 2)
-        // A column family that is written rarely would keep old logs alive: beyond this its memtable is written out.
-        // It bounds what an opening after a crash has to read again.
+        // A column family with rare writes would keep old logs alive. Beyond this size of the logs RocksDB flushes its
+        // memtable. The size bounds how much an opening after a crash reads again.
         rocksdb_options_set_max_total_wal_size(options, 256 << 20)
-        // Writing memtables out takes as long as filling them, so two threads do that; one compacts, so that the store's own
-        // thread gets its share.
+        // Two threads flush, because a flush needs as long as filling a memtable. A single thread compacts, so that the
+        // store's own thread gets its share.
         rocksdb_options_set_max_background_flushes(options, BackgroundThreads.flushes)
         rocksdb_options_set_max_background_compactions(options, BackgroundThreads.compactions)
-        // Open files: RocksDB closes the one that was used least recently, and opening it again costs a load some 50 µs. The
-        // default never closes one; a third of what the process may have leaves the rest for connections.
+        // Open files: RocksDB closes the least recently used file, and reopening it costs a load some 50 µs. The
+        // default never closes a file. A third of the process's limit leaves the rest for connections.
         rocksdb_options_set_max_open_files(options, fileLimit())
-        // Lets the disk write in small steps while a file is made, instead of all at its end, which would hold up the
+        // Lets the disk write in small steps while a file is made. A large write at the file's end would hold up the
         // fsync of the log.
         rocksdb_options_set_bytes_per_sync(options, 1 << 20)
         rocksdb_options_set_wal_bytes_per_sync(options, 1 << 20)
-        // One thread writes, so memtables need no atomic insertion.
+        // Memtables need no atomic insertion, because a single thread writes.
         rocksdb_options_set_allow_concurrent_memtable_write(options, 0)
-        // Files that are no longer needed are removed in the background, not by the thread that notices.
+        // A background thread removes files that are no longer needed, not the thread that notices them.
         rocksdb_options_set_avoid_unnecessary_blocking_io(options, 1)
         // No periodic statistics.
         rocksdb_options_set_stats_dump_period_sec(options, 0)
         rocksdb_options_set_stats_persist_period_sec(options, 0)
-        // The list of files is written anew when it has grown to this.
+        // RocksDB rewrites the list of files when the list has grown to this size.
         rocksdb_options_set_max_manifest_file_size(options, 16 << 20)
         return options
     }
@@ -98,27 +99,27 @@ final class StoreOptions: @unchecked Sendable {
         return Int32(clamping: min(4096, max(64, limit.rlim_cur / 3)))
     }
 
-    /// For short keys with small values or none.
+    /// Returns options for short keys with small values or none.
     private static func makeKeys(
         _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int
     ) -> OpaquePointer {
-        // Each file is compacted once a day: removed items give their room back, even where nothing is written any more.
+        // Each file is compacted once a day. Removed items free their room, even where nothing is written any more.
         let options = copy(database, with: "periodic_compaction_seconds=86400")
         setTables(options, cache, bloomOfPrefixes: false)
-        // Keys come into a memtable in any order: it is to fit into the processor's cache when it is put in order.
+        // Keys enter a memtable in any order. The memtable must fit into the processor's cache when it is sorted.
         rocksdb_options_set_write_buffer_size(options, memtableBytes / 32)
-        // Of each column family one is filled while one is written out. With more of them, and two threads that write out, this
-        // version of RocksDB could take them in a wrong order after one has failed (its release notes, 7.9.0).
+        // Each column family fills one memtable while another is flushed. With more memtables and two flushing threads,
+        // this version could misorder them after a failed flush (RocksDB's release notes, 7.9.0).
         rocksdb_options_set_max_write_buffer_number(options, 2)
-        // Counted in full from the first entry on: with three memtables for each of many partitions small blocks matter.
-        // The largest size is the size of blocks on huge pages, with the trait RocksDBTuning.
+        // Memtables count whole blocks from the first entry on. Small blocks matter, because each of many partitions
+        // has three memtables. The largest size is the size of blocks on huge pages, with the trait RocksDBTuning.
         rocksdb_options_set_arena_block_size(
             options, max(4 << 10, min(256 << 10, memtableBytes / 256)))
-        // Keys are rewritten each time that level 0 is merged into level 1, so many files are gathered before. They are
-        // small (about 40 bytes for a push), and a load skips most of them by their filters.
+        // Each merge of level 0 into level 1 rewrites keys, so many files gather before. The files are small (about 40
+        // bytes for a push), and a load skips most of them by their filters.
         rocksdb_options_set_level0_file_num_compaction_trigger(options, 64)
-        // Partitions that are filled alike all have so many at once, and one thread merges them in turn: the last gathers twice
-        // as many meanwhile, which is no reason to slow writes down.
+        // Partitions with equal load all reach that many files at once, and a single thread merges them in turn. The
+        // last partition gathers twice as many meanwhile, which is no reason to slow writes down.
         rocksdb_options_set_level0_slowdown_writes_trigger(options, 256)
         rocksdb_options_set_level0_stop_writes_trigger(options, 512)
         rocksdb_options_set_max_bytes_for_level_base(options, 256 << 20)
@@ -132,12 +133,12 @@ final class StoreOptions: @unchecked Sendable {
         _ database: OpaquePointer, _ cache: OpaquePointer, _ memtableBytes: Int, isReadOnly: Bool
     ) -> OpaquePointer {
         let options = makeKeys(database, cache, memtableBytes)
-        // Entries are found by scans alone, so their memtable has no order until a scan or a flush puts it in order at once,
-        // which costs about a third of keeping it. A scan doesn't leave it large (`StorePartition.scanDue`).
+        // Only scans find entries, so their memtable is unordered until a scan or a flush sorts it. Sorting at once
+        // costs about a third of keeping the order. A scan doesn't leave the memtable large (`StorePartition.scanDue`).
         if !isReadOnly { rocksdb_options_set_memtable_vector_rep(options) }
-        // A file in which nearly all entries are removals is compacted soon, so that a scan from the beginning doesn't step
-        // over them again. Half of them is what replacing leaves, and nothing to hurry for. Not for items, which are removed
-        // in random order: each such compaction would write all of them anew.
+        // A file in which nearly all entries are removals is compacted soon. A scan from the beginning then doesn't
+        // step over the removals again. Replacing leaves half of the entries as removals, which needs no hurry. Items
+        // have no such collector: their removals are in random order, so each compaction would rewrite all of them.
         rocksdb_options_add_compact_on_deletion_collector_factory(options, 4096, 3584)
         return options
     }
@@ -147,31 +148,32 @@ final class StoreOptions: @unchecked Sendable {
     ) -> OpaquePointer {
         let keys = makeKeys(database, cache, memtableBytes)
         defer { rocksdb_options_destroy(keys) }
-        // Device keys are hashes: each is looked for from where the last one with its first byte went, rather than from the
-        // top. A hash table of devices took as much time, in putting it in order at each flush, and half as much memory again.
+        // Device keys are hashes. Each insertion searches from where the last key with the same first byte was
+        // inserted, rather than from the top. A hash table of devices needed as much time, because each flush sorts it.
+        // The table needed half as much memory again.
         let options = copy(keys, with: "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.1")
         setTables(options, cache, bloomOfPrefixes: true)
-        // The bound over all column families comes first; this is for a database of one partition.
+        // The bound over all column families takes effect first; this bound is for a database of one partition.
         rocksdb_options_set_write_buffer_size(options, memtableBytes / 2)
-        // A device's items are read together: filters know devices, not items. The memtable's own filter has about ten
-        // bits for each item that fits into it.
+        // A device's items are read together, so filters contain devices, not items. The memtable's own filter has
+        // about ten bits for each item that fits into it.
         rocksdb_options_set_prefix_extractor(
             options, rocksdb_slicetransform_create_fixed_prefix(DeviceKeyBytes.count))
         rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, 0.003)
-        // Values go to blob files once, when the memtable is written out; compactions move keys and references only.
-        // Without it each push would be written about ten times in its life.
+        // Values are written to blob files once, when the memtable is flushed; compactions move keys and references
+        // only. Without blob files each push would be written about ten times in its life.
         rocksdb_options_set_enable_blob_files(options, 1)
         rocksdb_options_set_min_blob_size(options, 128)
         rocksdb_options_set_blob_file_size(options, 64 << 20)
-        // Each compaction moves what is left of the oldest twentieth of the blob files; when half of that is garbage, the
-        // keys that refer to it are compacted for its sake. A larger part would have every compaction write values anew
-        // that nobody has removed.
+        // Each compaction moves the remaining values of the oldest twentieth of the blob files. When half of that
+        // twentieth is garbage, RocksDB compacts the keys that refer to it. A larger part would make every compaction
+        // rewrite values that nobody has removed.
         rocksdb_options_set_enable_blob_gc(options, 1)
         rocksdb_options_set_blob_gc_age_cutoff(options, 0.05)
         rocksdb_options_set_blob_gc_force_threshold(options, 0.5)
-        // Of each blob file that a compaction moves something of; all of them at the same time.
+        // Read-ahead of each blob file from which a compaction moves values; all of them are read at the same time.
         rocksdb_options_set_blob_compaction_readahead_size(options, 128 << 10)
-        // Each value by itself hardly shrinks: LZ4 saved a tenth of the disk for a fifth of the time of a put.
+        // Single values hardly shrink: LZ4 saved a tenth of the disk for a fifth of the time of a put.
         rocksdb_options_set_blob_compression_type(options, Int32(rocksdb_no_compression))
         return options
     }
@@ -188,8 +190,9 @@ final class StoreOptions: @unchecked Sendable {
         let tables: OpaquePointer = rocksdb_block_based_options_create()
         defer { rocksdb_block_based_options_destroy(tables) }
         rocksdb_block_based_options_set_block_cache(tables, cache)
-        // Index and filter blocks count as cached blocks, so that memory stays bounded however much is stored. In parts
-        // of a block's size, with the table of the parts kept, so that a large store doesn't read a whole filter at once.
+        // Index and filter blocks count as cached blocks, so that memory stays bounded however much is stored. Index
+        // and filters are split into parts of a block's size, and the table of the parts stays cached. A large store
+        // therefore doesn't read a whole filter at once.
         rocksdb_block_based_options_set_cache_index_and_filter_blocks(tables, 1)
         rocksdb_block_based_options_set_cache_index_and_filter_blocks_with_high_priority(tables, 1)
         rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(tables, 1)
@@ -197,14 +200,15 @@ final class StoreOptions: @unchecked Sendable {
             tables, Int32(rocksdb_block_based_table_index_type_two_level_index_search))
         rocksdb_block_based_options_set_partition_filters(tables, 1)
         rocksdb_block_based_options_set_pin_top_level_index_and_filter(tables, 1)
-        // Ten bits: one in a hundred lookups reads a block in vain. Of devices for items, of whole keys elsewhere.
+        // Ten bits for a key: one in a hundred lookups reads a block in vain. Filters contain devices for items, and
+        // whole keys elsewhere.
         rocksdb_block_based_options_set_filter_policy(tables, rocksdb_filterpolicy_create_bloom_full(10))
         rocksdb_block_based_options_set_whole_key_filtering(tables, bloomOfPrefixes ? 0 : 1)
         rocksdb_block_based_options_set_format_version(tables, 5)
         rocksdb_options_set_block_based_table_factory(options, tables)
     }
 
-    /// A copy with an option for which the C interface has no function.
+    /// Copies options, and sets an option for which the C interface has no function.
     private static func copy(_ options: OpaquePointer, with option: String) -> OpaquePointer {
         let copy: OpaquePointer = rocksdb_options_create()
         do {

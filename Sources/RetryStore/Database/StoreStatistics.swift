@@ -1,28 +1,28 @@
 import CRocksDB
 
-/// How large the store is, by RocksDB's own account. Estimates, all of them at slightly different moments.
+/// Size of the store, as RocksDB estimates it. The estimates are of slightly different moments.
 public struct StoreStatistics: Sendable {
-    /// Pushes in the partitions that count. Off by what was removed or replaced recently.
+    /// Pushes in the partitions that count. Inexact by recent removals and replacements.
     public var estimatedItems = 0
     /// Estimated items by partition.
     public var estimatedItemsByPartition: [Int32: Int] = [:]
-    /// Of keys and values on disk, without the log.
+    /// Bytes of keys and values on disk, without the log.
     public var diskBytes = 0
-    /// Of `diskBytes`, what values take.
+    /// Part of `diskBytes` that values take.
     public var blobBytes = 0
-    /// What isn't written out yet.
+    /// Bytes in memtables, not flushed yet.
     public var memtableBytes = 0
     /// Blocks, indexes and filters in memory.
     public var cacheBytes = 0
-    /// Of open files' own tables, beside the cache.
+    /// Bytes of open files' own tables, beside the cache.
     public var tableBytes = 0
-    /// What compactions have to rewrite to catch up.
+    /// Bytes that compactions have to rewrite to catch up.
     public var pendingCompactionBytes = 0
     /// Flushes and compactions that are under way.
     public var backgroundWork = 0
     /// Failures of flushes and compactions since the opening.
     public var backgroundErrors = 0
-    /// Writes wait for flushes or compactions.
+    /// True while writes wait for flushes or compactions.
     public var isWriteStopped = false
     /// Number of partitions that count.
     public var partitions = 0
@@ -30,12 +30,13 @@ public struct StoreStatistics: Sendable {
     public var copies: [Int32] = []
     /// Part of `diskBytes` that the copies take.
     public var copyDiskBytes = 0
-    /// Submitted and not yet written.
+    /// Bytes of changes that are submitted and not yet written.
     public var queuedBytes = 0
 }
 
 extension RetryStore {
-    /// Takes locks of RocksDB: not for every push. Zeros when the store is closed.
+    /// Returns the store's size; zeros when the store is closed. Too slow for every push, because it takes locks of
+    /// RocksDB.
     /// - Parameter counted: partitions whose items count; nil: all. Bytes are those of the whole database.
     public func statistics(of counted: Set<Int32>? = nil) -> StoreStatistics {
         var statistics = StoreStatistics()

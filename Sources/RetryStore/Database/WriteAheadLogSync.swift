@@ -1,26 +1,26 @@
 import Glibc
 
-/// Brings the database's log to the disk. Not by RocksDB's own function for it: that may not be called while a write is
-/// failing, as on a full disk, and no other thread can know that in time (its assertions, which Debian leaves in, end the
-/// process). RocksDB hands each write to the system before it returns, so the system can be asked as well.
+/// Syncs the database's log to the disk. RocksDB's own function may not be called while a write is failing, as on a
+/// full disk. No other thread can know that in time, and RocksDB's assertions, which Debian leaves in, end the process.
+/// Syncing the files directly is enough, because RocksDB passes each write to the system before the write returns.
 ///
-/// One thread.
+/// For use on one thread.
 struct WriteAheadLogSync: ~Copyable {
     let directory: String
     private let synchronize: @Sendable (Int32) -> Int32
-    /// Bytes that are on the disk of each log that is there. Logs only grow, and their names are never used again.
+    /// Synced bytes of each existing log. Logs only grow, and their names are never used again.
     private var synced: [String: Int64] = [:]
 
-    /// - Parameter synchronize: brings a file's data to the disk as `fdatasync` does.
+    /// - Parameter synchronize: syncs a file's data to the disk as `fdatasync` does.
     init(directory: String, synchronize: @escaping @Sendable (Int32) -> Int32) {
         self.directory = directory
         self.synchronize = synchronize
     }
 
-    /// Brings all that was written before this call to the disk.
+    /// Syncs all writes before this call to the disk.
     ///
-    /// When that fails it is not known what of it will ever get there: the system tells of a failure once, and may have
-    /// let go of the data.
+    /// After a failure it is unknown which of them will ever reach the disk. The system reports a failure once, and may
+    /// have dropped the data.
     mutating func sync() throws(RetryStoreError) {
         let store = StoreDirectory(path: directory)
         var isNew = false
@@ -31,12 +31,12 @@ struct WriteAheadLogSync: ~Copyable {
             found[name] = size
         }
         synced = found
-        // A new log's name as well.
+        // The directory is synced for a new log's name.
         if isNew { _ = try sync("", store) }
     }
 
-    /// Returns what is on the disk of it; nil when it isn't there any more: RocksDB removes a log when all of it is on the
-    /// disk elsewhere.
+    /// Returns the synced size of a log; nil when the log doesn't exist any more. RocksDB deletes a log whose contents
+    /// are on the disk elsewhere.
     private func sync(_ name: String, _ store: StoreDirectory) throws(RetryStoreError) -> Int64? {
         let file = open("\(directory)/\(name)", O_RDONLY | O_CLOEXEC)
         guard file >= 0 else {

@@ -1,23 +1,23 @@
 import Glibc
 import Synchronization
 
-/// Lets the store's thread wait while memtables are larger than they may be: RocksDB itself only begins to write them out,
-/// and goes on taking writes for as many column families as there are.
+/// Makes the store's thread wait while memtables exceed their limit. RocksDB itself only starts flushes, and accepts
+/// further writes for as many column families as there are.
 final class WriteThrottle: Sendable {
     private let limit: Int
-    /// Since they were looked at last.
+    /// Bytes written since the memtables were last measured.
     private let unchecked = Atomic<Int>(0)
 
-    /// How long a batch waits at most. When flushes fail, as on a full disk, it is for the next write to tell.
+    /// Most steps that a batch waits. When flushes fail, as on a full disk, the next write reports the failure.
     private static let longestWait = 1000
     private static let step: UInt32 = 1000
 
     init(limit: Int) { self.limit = limit }
 
-    /// Store's thread, after so many bytes.
+    /// Counts written bytes on the store's thread, and waits when the memtables exceed the limit.
     func written(_ bytes: Int, _ opened: borrowing Mutex<OpenedDatabase?>) {
         let written = unchecked.load(ordering: .relaxed) + bytes
-        // Each look takes locks of RocksDB.
+        // Measures rarely, because each measurement takes locks of RocksDB.
         guard written >= limit / 16 else {
             unchecked.store(written, ordering: .relaxed)
             return

@@ -1,10 +1,10 @@
 import CRocksDB
 import SluiceModel
 
-/// Something in a store that can't be.
+/// An inconsistency in a store.
 public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
     public enum Kind: Hashable, Sendable {
-        /// An item has no due entry of its time, so nothing would ever look at it.
+        /// An item has no due entry of its time, so no scan would ever find the item.
         case itemWithoutDue(Int64)
         /// A due entry belongs to no item.
         case dueWithoutItem(Int64)
@@ -14,13 +14,13 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
         case push(StoredPushError)
         /// A push can be read, but this part exceeds a limit of this version.
         case unsendable(StoredPushError.Part)
-        /// An item's push is that of another record or device than its key says.
+        /// An item's push belongs to another record or device than its key.
         case otherPush
         /// The mark of a record can't be read.
         case mark
         /// An entry's key or value has a length that can't be.
         case shape(columnFamily: String)
-        /// What is known of a device can't be read.
+        /// A device's state can't be read.
         case deviceState
         /// The column families of the partition aren't complete.
         case incompletePartition
@@ -28,9 +28,9 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
         case unreadable(String)
     }
 
-    /// Nil: of a column family that can't be told.
+    /// Number of the partition; nil: of a column family that belongs to no known partition.
     public var partition: Int32?
-    /// Nil: it has none, or it isn't known.
+    /// Key of the item; nil: the problem has no item, or its key isn't known.
     public var key: ItemKey?
     public var kind: Kind
 
@@ -55,16 +55,16 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
     }
 }
 
-/// What ``StoreInspector/verify(problemLimit:)`` has found.
+/// Result of ``StoreInspector/verify(problemLimit:)``.
 public struct StoreReport: Sendable {
     public var items = 0
-    /// Of records whose pushes are or were under other device tokens.
+    /// Marks of records whose pushes are or were under other device tokens.
     public var marks = 0
     public var dueEntries = 0
     public var deviceStates = 0
-    /// Of all items' pushes.
+    /// Bytes of all items' pushes.
     public var pushBytes = 0
-    /// Those that were found first.
+    /// First problems found, up to the limit.
     public var problems: [StoreProblem] = []
     public var problemCount = 0
 
@@ -72,9 +72,9 @@ public struct StoreReport: Sendable {
 }
 
 extension StoreInspector {
-    /// Reads all of the store, and checks that each item has exactly one due entry, of its time, that each due entry has
-    /// an item, and that each push can be read and is the one of its key.
-    /// - Parameter problemLimit: how many problems are told one by one.
+    /// Reads the whole store and checks its consistency. Each item must have exactly one due entry, of its time, and
+    /// each due entry an item. Each push must be readable and belong to its key.
+    /// - Parameter problemLimit: most problems to report one by one.
     public func verify(problemLimit: Int = 100) -> StoreReport {
         var check = StoreCheck(hasher: reader.hasher, problemLimit: problemLimit)
         for family in opened.remains {
@@ -119,7 +119,7 @@ private struct StoreCheck {
             dues += 1
         }
         report.dueEntries += dues
-        // Each item that was matched has an entry of its own: as many entries, and all of them are accounted for.
+        // Each matched item has an entry of its own. Equal counts therefore account for all entries.
         if dues != matched {
             forEach(partition.due, partition.number) { check, iterator throws(RetryStoreError) in
                 try check.checkDue(iterator, partition)
@@ -135,7 +135,7 @@ private struct StoreCheck {
         }
     }
 
-    /// Whether the item has its due entry.
+    /// Checks an item, and returns whether it has its due entry.
     private mutating func checkItem(
         _ iterator: StoreIterator, _ partition: StorePartition
     ) throws(RetryStoreError) -> Bool {
@@ -184,7 +184,7 @@ private struct StoreCheck {
         let item = try partition.items.withValue(of: ItemKeyBytes(entry.key)) { DueBytes(prefixOf: $0)?.due }
         switch item {
         case nil: report(.dueWithoutItem(entry.due), partition.number, entry.key)
-        // Told already, as an entry of the items that isn't one.
+        // Reported already, as an entry of the items that isn't an item.
         case .some(nil): break
         case .some(let due?):
             if due != entry.due {
@@ -193,7 +193,7 @@ private struct StoreCheck {
         }
     }
 
-    /// All entries, and that the end is the end.
+    /// Passes all entries to `body`, and reports a failure before the end of the column family.
     private mutating func forEach(
         _ family: ColumnFamily, _ partition: Int32,
         _ body: (inout StoreCheck, StoreIterator) throws(RetryStoreError) -> Void

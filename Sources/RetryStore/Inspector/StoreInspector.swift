@@ -1,13 +1,13 @@
 import CRocksDB
 import SluiceModel
 
-/// Looks at a store that no worker has open, and changes nothing but RocksDB's info log. What the log has that isn't in
-/// the tables yet is seen, too.
+/// Reads a store that no worker has open, and changes nothing but RocksDB's info log. Logged changes that aren't in the
+/// tables yet are visible, too.
 ///
-/// One thread.
+/// For use on one thread.
 public final class StoreInspector {
     public let directory: String
-    /// Of all that is in the store.
+    /// Reader of the whole store.
     public let reader: StoreReader
 
     let opened: OpenedDatabase

@@ -1,10 +1,10 @@
 import SluiceModel
 
-/// What a stored push is known by, within its partition: nothing ever has the key of another record's push.
+/// Identifies a stored push within its partition: no other record's push ever has the same key.
 public struct ItemKey: Hashable, BitwiseCopyable, Sendable {
-    /// Of the push's current device token, by the store's ``RetryStore/hasher``.
+    /// Hash of the push's current device token, by the store's ``RetryStore/hasher``.
     public var device: DeviceKey
-    /// Of the push's Kafka record.
+    /// Offset of the push's Kafka record.
     public var offset: Int64
 
     public init(device: DeviceKey, offset: Int64) {
@@ -13,19 +13,19 @@ public struct ItemKey: Hashable, BitwiseCopyable, Sendable {
     }
 }
 
-/// What is known of a device: whether it is online, since when that is known, and until when it is to be believed.
+/// State of a device: its presence, the time of the last report, and when the state expires.
 public struct DeviceState: Equatable, BitwiseCopyable, Sendable {
-    /// 0 online, 1 offline, 2 presumed offline.
+    /// Presence: 0 online, 1 offline, 2 presumed offline.
     public var presence: UInt8
-    /// The device is online, and items that were held for it are on their way out. Whoever takes the partition over loads
-    /// them, because no further report brings them.
+    /// True when the device is online and its held items are on their way out. The partition's next owner loads the
+    /// items, because no further report triggers them.
     public var isAwaited: Bool
-    /// Of what moment the device's last report told, in milliseconds since the epoch; 0: there was none, it is presumed.
+    /// Moment that the device's last report describes, in milliseconds since the epoch; 0: without a report, presumed.
     public var learnedMilliseconds: Int64
-    /// The offset of that report's record, which orders reports of one moment; -1 when there was none or it isn't known.
+    /// Offset of that report's record, which orders reports of the same moment; -1: without a report, or unknown.
     public var learnedOffset: Int64
-    /// From when on it counts no more, in milliseconds since the epoch. The store keeps the state until it is removed: a
-    /// load can bring one that has expired.
+    /// Moment from which on the state doesn't count, in milliseconds since the epoch. The store keeps the state until
+    /// it is removed: a load can return an expired state.
     public var expiryMilliseconds: Int64
 
     public init(
@@ -40,9 +40,9 @@ public struct DeviceState: Equatable, BitwiseCopyable, Sendable {
     }
 }
 
-/// When a stored push has to be looked at next.
+/// Time at which a stored push has to be looked at next.
 public struct DueEntry: Hashable, BitwiseCopyable, Sendable {
-    /// In milliseconds since the epoch; a time before the epoch counts as the epoch.
+    /// Due time in milliseconds since the epoch; a time before the epoch counts as the epoch.
     public var due: Int64
     public var key: ItemKey
 
@@ -55,7 +55,7 @@ public struct DueEntry: Hashable, BitwiseCopyable, Sendable {
 /// A stored push that waits with its topic.
 public struct ParkedEntry: Hashable, BitwiseCopyable, Sendable {
     public var entry: DueEntry
-    /// ``StoredPush/topicHash(_:)`` of its topic.
+    /// ``StoredPush/topicHash(_:)`` of the push's topic.
     public var topic: UInt32
 
     public init(entry: DueEntry, topic: UInt32) {
@@ -64,16 +64,17 @@ public struct ParkedEntry: Hashable, BitwiseCopyable, Sendable {
     }
 }
 
-/// A part of what waits with its topic, in the order of `due`, device and offset.
+/// A part of the parked pushes, in the order of `due`, device and offset.
 public struct ParkedScan: Sendable {
     public var entries: [ParkedEntry]
-    /// Where to go on; what the scan began with if there was nothing at all.
+    /// Cursor for the next scan; the scan's own cursor when it read no entry.
     public var cursor: DueCursor?
-    /// There is no more in the partition.
+    /// True when the partition has no further entry.
     public var isEnd: Bool
 }
 
-/// The last entry that a scan has seen: the next one goes on behind it and doesn't see what was removed before.
+/// The last entry that a scan has seen. The next scan begins behind it, so it doesn't step over earlier removed
+/// entries.
 public struct DueCursor: Hashable, BitwiseCopyable, Sendable {
     public var entry: DueEntry
 
@@ -83,17 +84,17 @@ public struct DueCursor: Hashable, BitwiseCopyable, Sendable {
 /// A part of the devices whose state has expired.
 public struct ExpiredScan: Sendable {
     public var devices: [DeviceKey]
-    /// The last device that was seen, where to go on; what the scan began with if there was none.
+    /// The last device that the scan read, for the next scan; the scan's own `after` when it read none.
     public var last: DeviceKey?
-    /// There is no more in the partition.
+    /// True when the partition has no further device.
     public var isEnd: Bool
 }
 
-/// A part of what is due, in the order of `due`, device and offset.
+/// A part of the due entries, in the order of `due`, device and offset.
 public struct DueScan: Sendable {
     public var entries: [DueEntry]
-    /// Where to go on; what the scan began with if there was nothing.
+    /// Cursor for the next scan; the scan's own cursor when it found no entry.
     public var cursor: DueCursor?
-    /// There is no more until the end of the scan's window.
+    /// True when the scan's window has no further entry.
     public var isEnd: Bool
 }

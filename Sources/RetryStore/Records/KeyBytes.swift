@@ -13,7 +13,7 @@ struct DeviceKeyBytes: BitwiseCopyable {
         low = device.low.bigEndian
     }
 
-    /// Nil unless there are 16 bytes.
+    /// Parses a key; nil unless there are 16 bytes.
     init?(_ bytes: UnsafeRawBufferPointer) {
         guard bytes.count == Self.count else { return nil }
         self = bytes.loadUnaligned(as: Self.self)
@@ -33,7 +33,7 @@ struct ItemKeyBytes: BitwiseCopyable {
         offset = UInt64(bitPattern: key.offset).bigEndian
     }
 
-    /// Nil unless there are 24 bytes.
+    /// Parses a key; nil unless there are 24 bytes.
     init?(_ bytes: UnsafeRawBufferPointer) {
         guard bytes.count == Self.count else { return nil }
         self = bytes.loadUnaligned(as: Self.self)
@@ -55,7 +55,7 @@ struct DueKeyBytes: BitwiseCopyable {
         item = ItemKeyBytes(key)
     }
 
-    /// Nil unless there are 32 bytes.
+    /// Parses a key; nil unless there are 32 bytes.
     init?(_ bytes: UnsafeRawBufferPointer) {
         guard bytes.count == Self.count else { return nil }
         self = bytes.loadUnaligned(as: Self.self)
@@ -72,7 +72,7 @@ struct DueBytes: BitwiseCopyable {
     /// A negative time would sort behind all others.
     init(_ due: Int64) { value = UInt64(max(0, due)).bigEndian }
 
-    /// Nil unless there are at least 8 bytes.
+    /// Parses a time; nil unless there are at least 8 bytes.
     init?(prefixOf bytes: UnsafeRawBufferPointer) {
         guard bytes.count >= Self.count else { return nil }
         self = bytes.loadUnaligned(as: Self.self)
@@ -88,13 +88,13 @@ struct ParkedBytes: BitwiseCopyable {
 
     init(_ topic: UInt32) { value = topic.bigEndian }
 
-    /// Nil unless there are 4 bytes.
+    /// Parses a value; nil unless there are 4 bytes.
     init?(_ bytes: UnsafeRawBufferPointer) {
         guard bytes.count == Self.count else { return nil }
         value = bytes.loadUnaligned(as: UInt32.self)
     }
 
-    /// ``StoredPush/topicHash(_:)``.
+    /// ``StoredPush/topicHash(_:)`` of the push's topic.
     var topic: UInt32 { UInt32(bigEndian: value) }
 }
 
@@ -108,9 +108,9 @@ enum DeviceStateBytes {
     static let version: UInt8 = 2
     static let versionWithToken: UInt8 = 3
     static let count = 26
-    /// Without the report's offset.
+    /// Bytes of a state without the report's offset.
     private static let version1Count = 18
-    /// Beside the presence, in the same byte: ``DeviceState/isAwaited``.
+    /// Flag of ``DeviceState/isAwaited``, in the byte of the presence.
     private static let awaitedBit: UInt8 = 1 << 7
 
     static func write(_ state: DeviceState, to target: UnsafeMutableRawPointer) {
@@ -122,19 +122,20 @@ enum DeviceStateBytes {
         target.storeBytes(of: state.learnedOffset.bigEndian, toByteOffset: 18, as: Int64.self)
     }
 
-    /// Bytes of a state with the device's token, whose digits are valid. An odd number of digits is no token.
+    /// Returns the bytes of a state with the device's token, whose digits are valid. An odd number of digits is no
+    /// token.
     static func count(withToken token: UnsafeRawBufferPointer) -> Int {
         token.count % 2 == 0 ? count + token.count / 2 : count
     }
 
-    /// Adds the token to a state that was written.
+    /// Adds the token to a written state.
     static func addToken(_ token: UnsafeRawBufferPointer, to target: UnsafeMutableRawPointer) {
         guard token.count % 2 == 0, !token.isEmpty else { return }
         target.storeBytes(of: versionWithToken, as: UInt8.self)
         HexadecimalText.pack(token, into: target + count)
     }
 
-    /// Calls with the token's digits, in lower case; not at all where there is none.
+    /// Calls `body` with the token's digits, in lower case; doesn't call it when there is no token.
     static func withToken(_ bytes: UnsafeRawBufferPointer, _ body: (UnsafeRawBufferPointer) -> Void) {
         guard bytes.count > count, bytes[0] == versionWithToken else { return }
         let packed = UnsafeRawBufferPointer(rebasing: bytes[count...])
@@ -144,7 +145,7 @@ enum DeviceStateBytes {
         }
     }
 
-    /// Nil for what isn't one.
+    /// Parses a state; nil for bytes that aren't a state.
     static func read(_ bytes: UnsafeRawBufferPointer) -> DeviceState? {
         guard bytes.count >= version1Count else { return nil }
         let offset: Int64
@@ -164,7 +165,7 @@ enum DeviceStateBytes {
     }
 }
 
-/// The bytes of a key as the C interface takes them.
+/// Passes the bytes of a key as the C interface needs them.
 @inline(__always)
 func withKey<Key: BitwiseCopyable, Result, Failure: Error>(
     _ key: Key, _ body: (UnsafePointer<CChar>, Int) throws(Failure) -> Result

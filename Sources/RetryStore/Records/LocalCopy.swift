@@ -1,7 +1,7 @@
 /// Copy of a changelog's partition in the store, as the worker left it.
 public struct LocalCopy: Equatable, Sendable {
     public var partition: Int32
-    /// Place in the changelog and time of an orderly leave; nil: there was none.
+    /// Changelog position and time of an orderly leave; nil: there was none.
     public var position: ChangelogCheckpoint?
 
     public init(partition: Int32, position: ChangelogCheckpoint?) {
@@ -9,18 +9,18 @@ public struct LocalCopy: Equatable, Sendable {
         self.position = position
     }
 
-    /// Tells whether the partition would be restored from the beginning, and not from the copy on.
+    /// Returns whether the partition would be restored from the beginning, and not from the copy on.
     /// - Parameters:
     ///   - now: milliseconds since the epoch.
     ///   - longestAbsence: age in milliseconds from which on a copy is of no use.
     public func isObsolete(at now: Int64, longestAbsence: Int64) -> Bool {
         guard let left = position?.reachedMilliseconds else { return true }
         let (age, overflow) = now.subtractingReportingOverflow(left)
-        // Clocks that were set back by much tell no age, and would keep a copy for ever.
+        // A clock that was set back by much gives no age, and would keep a copy for ever.
         return overflow || age >= longestAbsence || age < -longestAbsence
     }
 
-    /// Partitions whose copies are of no use any more, in order.
+    /// Returns the partitions whose copies are obsolete, in order.
     /// - Parameter kept: partitions that the worker has, or that are on their way to it.
     public static func obsolete(
         among copies: [LocalCopy], kept: Set<Int32>, at now: Int64, longestAbsence: Int64

@@ -1,14 +1,14 @@
 import CRocksDB
 import SluiceModel
 
-/// Says of a job's record that its push is in the store, or was and has ended, under another device token than the
-/// record names: its device got a new one. Whoever reads the record again would look for it in vain, and do it twice.
+/// Marks a job's record whose push is or was stored under another device token than the record names. The token differs
+/// because the device got a new one. A repeated read of the record would not find the push, and would process it twice.
 ///
-/// Marks are known by the partition and offset of the record. They are needed until that is committed.
+/// Marks are identified by the partition and offset of the record. They are needed until the record is committed.
 public struct RelocationMarker: Hashable, Sendable {
-    /// Of the push's Kafka record.
+    /// Offset of the push's Kafka record.
     public var offset: Int64
-    /// Of the push: another one at the same offset, of a topic that was made anew, isn't meant.
+    /// The push's `apns-id`. It excludes a push at the same offset of a recreated topic.
     public var apnsID: APNSID
 
     public init(offset: Int64, apnsID: APNSID) {
@@ -18,7 +18,7 @@ public struct RelocationMarker: Hashable, Sendable {
 }
 
 extension StoreBatch {
-    /// Keeps a mark.
+    /// Writes a mark.
     public mutating func put(_ partition: StorePartition, _ mark: RelocationMarker) {
         put(
             partition.items, ItemKeyBytes(RelocationMarkerBytes.key(mark.offset)),
@@ -28,7 +28,7 @@ extension StoreBatch {
         }
     }
 
-    /// Removes the mark of a record. Nothing happens when there is none.
+    /// Removes the mark of a record. Does nothing when there is none.
     public mutating func removeMark(_ partition: StorePartition, offset: Int64) {
         withKey(ItemKeyBytes(RelocationMarkerBytes.key(offset))) { key, count in
             rocksdb_writebatch_delete_cf(storage.writes, partition.items.handle, key, count)
@@ -39,7 +39,8 @@ extension StoreBatch {
 }
 
 extension RetryStore {
-    /// All marks of a partition, by offset: after a crash few, as those of committed records go.
+    /// Loads all marks of a partition, by offset. They are few after a crash, because marks of committed records are
+    /// removed.
     public func loadMarks(
         of partition: StorePartition,
         completion: @escaping @Sendable (Result<[RelocationMarker], RetryStoreError>) -> Void
@@ -56,8 +57,8 @@ extension RetryStore {
 }
 
 extension ColumnFamily {
-    /// Visits the marks among a partition's items, by offset, until `visit` returns false; with nil what should be one
-    /// and isn't.
+    /// Visits the marks among a partition's items, by offset, until `visit` returns false. Unreadable marks are visited
+    /// as nil.
     func visitMarks(_ visit: (RelocationMarker?, ItemKey) -> Bool) throws(RetryStoreError) {
         let iterator = StoreIterator(self, .prefix)
         iterator.seek(DeviceKeyBytes(RelocationMarkerBytes.device))
@@ -70,8 +71,8 @@ extension ColumnFamily {
     }
 }
 
-/// A mark as the database and the changelog have it. In `items-<p>` marks are the items of device key 0, which a version
-/// that knows nothing of them never looks for: so the database's format is what it was.
+/// A mark's bytes in the database and in the changelog. In `items-<p>` marks are the items of device key 0. Versions
+/// without marks never look for that key, so the database's format is unchanged.
 enum RelocationMarkerBytes {
     static let version: UInt8 = 1
     static let count = 17
@@ -87,7 +88,7 @@ enum RelocationMarkerBytes {
         target.storeBytes(of: mark.apnsID.low.bigEndian, toByteOffset: 9, as: UInt64.self)
     }
 
-    /// Nil for what isn't one.
+    /// Parses a mark; nil for bytes that aren't a mark.
     static func read(_ key: ItemKey, _ value: UnsafeRawBufferPointer) -> RelocationMarker? {
         guard value.count == count, value[0] == version else { return nil }
         return RelocationMarker(

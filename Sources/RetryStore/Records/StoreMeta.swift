@@ -1,13 +1,13 @@
 import CRocksDB
 import SluiceModel
 
-/// What the default column family says of all of the database.
+/// Metadata of the database, kept in the default column family.
 struct StoreMeta {
-    /// Of keys and values, in decimal digits. A database with another one isn't touched.
+    /// Format version of keys and values, in decimal digits. A database with another version isn't changed.
     static let version = "1"
 
     var hasher: (UInt64, UInt64)
-    /// The jobs topic of the database's pushes.
+    /// Name of the jobs topic of the database's pushes.
     var topic: String
 
     static func random(topic: String) -> StoreMeta {
@@ -19,13 +19,13 @@ struct StoreMeta {
         case format, hasher, topic
     }
 
-    /// Nil for a database that has none of it yet.
+    /// Reads the metadata; nil for a database that has none yet.
     static func read(from family: ColumnFamily) throws(RetryStoreError) -> StoreMeta? {
         let directory = family.database.directory
         guard let found = try value(.format, family) else { return nil }
         let format = String(decoding: found, as: UTF8.self)
         guard format == version else {
-            // What isn't a number of a version isn't repeated.
+            // A text that isn't a version number isn't repeated in the error.
             let isNumber = !format.isEmpty && format.utf8.count < 10 && format.allSatisfy(\.isNumber)
             throw .format(directory: directory, found: isNumber ? format : "of an unknown kind")
         }
@@ -42,7 +42,7 @@ struct StoreMeta {
         }
     }
 
-    /// All at once, and on the disk when it returns.
+    /// Writes all metadata at once; it is on the disk when this returns.
     func write(to family: ColumnFamily) throws(RetryStoreError) {
         let batch: OpaquePointer = rocksdb_writebatch_create()
         defer { rocksdb_writebatch_destroy(batch) }
@@ -68,7 +68,7 @@ struct StoreMeta {
 }
 
 extension ColumnFamily {
-    /// Writes something that says nothing: it removes what isn't there.
+    /// Writes without an effect: the write removes a key that doesn't exist.
     func probe(isLogged: Bool) throws(RetryStoreError) {
         let batch: OpaquePointer = rocksdb_writebatch_create()
         defer { rocksdb_writebatch_destroy(batch) }

@@ -1,6 +1,6 @@
-/// A growable byte buffer that JSON and binary formats are written into: strings with escaping, integers, raw bytes.
+/// A growable byte buffer for JSON and binary formats: strings with escaping, integers, raw bytes.
 ///
-/// It allocates only when it grows; ``removeAll()`` keeps the capacity, so a reused writer stops allocating.
+/// The buffer allocates only when it grows; ``removeAll()`` keeps the capacity, so a reused writer stops allocating.
 public struct ByteWriter: ~Copyable {
     private var storage: UnsafeMutableRawPointer
     private var capacity: Int
@@ -15,10 +15,10 @@ public struct ByteWriter: ~Copyable {
 
     deinit { storage.deallocate() }
 
-    /// What was written. Valid until the next change of this writer.
+    /// Written bytes, valid until the next change of this writer.
     public var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: storage, count: count) }
 
-    /// Forgets the contents and keeps the capacity.
+    /// Removes the contents and keeps the capacity.
     public mutating func removeAll() { count = 0 }
 
     @inline(__always)
@@ -50,18 +50,18 @@ public struct ByteWriter: ~Copyable {
 
     public mutating func append(_ literal: StaticString) { append(literal.bytes) }
 
-    /// Not for literals: each use of a `String` counts references.
+    /// Appends a string. Not meant for literals, because each use of a `String` counts references.
     public mutating func append(text: String) {
         var text = text
         text.withUTF8 { append(UnsafeRawBufferPointer($0)) }
     }
 
-    /// A decimal integer.
+    /// Appends a decimal integer.
     public mutating func append(decimal value: Int64) {
         reserve(20)
         if value < 0 { append(UInt8(ascii: "-")) }
         var magnitude = value.magnitude
-        // Least significant digit first, from the end of a scratch that 64 bits fit into.
+        // Digits are written from the end of a scratch, least significant first; 64 bits fit into it.
         var scratch: InlineArray<20, UInt8> = .init(repeating: 0)
         var start = 20
         repeat {
@@ -76,14 +76,15 @@ public struct ByteWriter: ~Copyable {
         }
     }
 
-    /// An integer's bytes, least significant first.
+    /// Appends an integer's bytes, least significant first.
     public mutating func append<Value: FixedWidthInteger & BitwiseCopyable>(littleEndian value: Value) {
         reserve(MemoryLayout<Value>.size)
         storage.storeBytes(of: value.littleEndian, toByteOffset: count, as: Value.self)
         count += MemoryLayout<Value>.size
     }
 
-    /// Seven bits to a byte, least significant first, the top bit set in all but the last (LEB128): 1 to 10 bytes.
+    /// Appends a LEB128 number of 1 to 10 bytes. Each byte has seven bits, least significant first. The top bit is set
+    /// in all bytes but the last.
     public mutating func append(varint value: UInt64) {
         reserve(10)
         var rest = value
@@ -104,21 +105,21 @@ public struct ByteWriter: ~Copyable {
         count += digits.count / 2
     }
 
-    /// 36 characters of a canonical UUID.
+    /// Appends the 36 characters of a canonical UUID.
     public mutating func append(_ id: APNSID) {
         reserve(APNSID.textLength)
         id.write(to: storage + count)
         count += APNSID.textLength
     }
 
-    /// A JSON string with its quotes (RFC 8259 §7). Bytes that are not valid UTF-8 are written as U+FFFD, so
-    /// that the result is valid JSON whatever comes in.
+    /// Appends a JSON string with its quotes (RFC 8259 §7). Bytes that are not valid UTF-8 become U+FFFD, so that the
+    /// result is always valid JSON.
     public mutating func append(jsonString bytes: UnsafeRawBufferPointer) {
         reserve(bytes.count + 2)
         append(UInt8(ascii: "\""))
         var index = 0
         while index < bytes.count {
-            // Eight bytes at a time as long as none needs attention.
+            // Copies eight bytes at a time while none needs escaping or validation.
             while index &+ 8 <= bytes.count {
                 let word = bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)
                 guard isPlainText(word) else { break }

@@ -1,13 +1,13 @@
-// Small readers of borrowed bytes. None allocates.
+// Small readers of borrowed bytes. They never allocate.
 
 extension UnsafeRawBufferPointer {
-    /// The bytes of `range`, as a buffer that starts at index 0.
+    /// Returns the bytes of `range`, as a buffer that starts at index 0.
     @inline(__always)
     func slice(_ range: Range<Int>) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: self[range])
     }
 
-    /// Byte-for-byte equality.
+    /// Compares byte for byte.
     @inline(__always)
     func elementsEqual(bytesOf other: UnsafeRawBufferPointer) -> Bool {
         guard count == other.count else { return false }
@@ -32,14 +32,14 @@ extension UnsafeRawBufferPointer {
         return true
     }
 
-    /// Byte-for-byte equality with a literal.
+    /// Compares byte for byte with a literal.
     @inline(__always)
     func elementsEqual(bytesOf literal: StaticString) -> Bool {
         elementsEqual(
             bytesOf: UnsafeRawBufferPointer(start: literal.utf8Start, count: literal.utf8CodeUnitCount))
     }
 
-    /// Equality with a lower-case literal, taking upper-case ASCII letters of `self` as lower-case ones.
+    /// Compares with a lower-case literal; upper-case ASCII letters of `self` count as lower-case.
     func equalsIgnoringCase(_ literal: StaticString) -> Bool {
         guard count == literal.utf8CodeUnitCount else { return false }
         for index in 0..<count where lowercased(self[index]) != literal.utf8Start[index] { return false }
@@ -56,8 +56,8 @@ extension UnsafeRawBufferPointer {
         return count >= length && slice(0..<length).elementsEqual(bytesOf: literal)
     }
 
-    /// The value of an unsigned decimal number without sign, leading zero or blank; nil for anything else and
-    /// for more than 18 digits.
+    /// Value of an unsigned decimal number of at most 18 digits, without sign, leading zero or blank; nil for anything
+    /// else.
     var decimal: Int64? {
         guard count > 0, count <= 18 else { return nil }
         if self[0] == UInt8(ascii: "0"), count > 1 { return nil }
@@ -69,7 +69,7 @@ extension UnsafeRawBufferPointer {
         return value
     }
 
-    /// Printable ASCII of at most `limit` bytes for messages; everything else becomes '?'.
+    /// Returns printable ASCII of at most `limit` bytes for messages; everything else becomes '?'.
     func printable(limit: Int) -> String {
         var text = ""
         for byte in prefix(limit) {
@@ -98,7 +98,7 @@ func lowercased(_ byte: UInt8) -> UInt8 {
     byte &- UInt8(ascii: "A") < 26 ? byte | 0x20 : byte
 }
 
-/// The value of a hexadecimal digit of either case.
+/// Returns the value of a hexadecimal digit of either case; nil for another byte.
 @inline(__always)
 func hexValue(_ byte: UInt8) -> UInt8? {
     if isDigit(byte) { return byte &- UInt8(ascii: "0") }
@@ -111,21 +111,21 @@ func hexDigit(_ value: UInt8) -> UInt8 {
     value < 10 ? UInt8(ascii: "0") &+ value : UInt8(ascii: "a") &+ value &- 10
 }
 
-/// Whether eight bytes of text are all ASCII that JSON doesn't escape.
+/// Returns whether eight bytes of text are all ASCII that JSON doesn't escape.
 @inline(__always)
 func isPlainText(_ word: UInt64) -> Bool {
     let ones: UInt64 = 0x0101_0101_0101_0101
     let quotes = word ^ (ones &* UInt64(UInt8(ascii: "\"")))
     let backslashes = word ^ (ones &* UInt64(UInt8(ascii: "\\")))
-    // The top bit of a byte is set where the byte is below 0x20, a quote, a backslash, or beyond ASCII.
+    // The top bit of a byte is set for a byte below 0x20, a quote, a backslash, or beyond ASCII.
     let found =
         (word &- ones &* 0x20) & ~word | (quotes &- ones) & ~quotes | (backslashes &- ones) & ~backslashes
         | word
     return found & (ones &* 0x80) == 0
 }
 
-/// Length of the valid UTF-8 sequence of two to four bytes at `index`, or 0 (RFC 3629 §4: no overlong form,
-/// no surrogate, at most U+10FFFF).
+/// Returns the length of the valid UTF-8 sequence of two to four bytes at `index`, or 0. RFC 3629 §4 allows no overlong
+/// form, no surrogate, and at most U+10FFFF.
 func utf8SequenceLength(_ bytes: UnsafeRawBufferPointer, at index: Int) -> Int {
     let length: Int
     var low: UInt8 = 0x80

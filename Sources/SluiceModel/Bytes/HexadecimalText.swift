@@ -1,8 +1,8 @@
-/// Hexadecimal digits as bytes and back, eight digits at a time.
+/// Converts hexadecimal digits to bytes and back, eight digits at a time.
 package enum HexadecimalText {
     private static let ones: UInt64 = 0x0101_0101_0101_0101
 
-    /// Which cases the letters of valid digits have.
+    /// Returns the cases of the letters in valid digits.
     static func letterCases(_ digits: UnsafeRawBufferPointer) -> (lower: Bool, upper: Bool) {
         var lower: UInt64 = 0
         var upper: UInt64 = 0
@@ -24,7 +24,7 @@ package enum HexadecimalText {
         return (lower != 0, upper != 0)
     }
 
-    /// Writes half as many bytes as there are digits: valid ones, an even number of them.
+    /// Writes half as many bytes as there are digits. The digits must be valid, and their number even.
     package static func pack(_ digits: UnsafeRawBufferPointer, into target: UnsafeMutableRawPointer) {
         var index = 0
         while index &+ 8 <= digits.count {
@@ -45,11 +45,11 @@ package enum HexadecimalText {
         }
     }
 
-    /// Writes two digits for each byte, letters in the case that is asked for.
+    /// Writes two digits for each byte, with letters in the requested case.
     package static func unpack(
         _ bytes: UnsafeRawBufferPointer, upperCase: Bool, into target: UnsafeMutableRawPointer
     ) {
-        // How far the letters are beyond the place right behind the digits.
+        // Distance of the letters from the code right behind the digits.
         let distance: UInt64 = upperCase ? 0x07 : 0x27
         var index = 0
         while index &+ 4 <= bytes.count {

@@ -1,14 +1,14 @@
-/// Why a text is not the JSON object that was asked for.
+/// Cause why a text is not the expected JSON object.
 public enum JSONFault: Error, Hashable, Sendable {
-    /// Not JSON (RFC 8259): what was expected at this byte.
+    /// The text is not JSON (RFC 8259): `expected` was expected at this byte.
     case syntax(offset: Int, expected: StaticText)
-    /// Not valid UTF-8 (RFC 3629) at this byte.
+    /// The text is not valid UTF-8 (RFC 3629) at this byte.
     case utf8(offset: Int)
-    /// Nested deeper than ``JSONScanner/maximumDepth`` at this byte.
+    /// The text is nested deeper than ``JSONScanner/maximumDepth`` at this byte.
     case depth(offset: Int)
-    /// Valid JSON, but its root is not an object.
+    /// The text is valid JSON, but its root is not an object.
     case notAnObject
-    /// Longer than the parser takes.
+    /// The text is longer than the parser accepts.
     case size(limit: Int)
 }
 
@@ -25,11 +25,11 @@ public struct StaticText: Hashable, Sendable, CustomStringConvertible {
 
 /// A validating JSON reader, byte by byte (RFC 8259), that builds nothing.
 ///
-/// It serves two purposes. It is the judge of a text that simdjson refused: it says at which byte and why,
-/// and it accepts what RFC 8259 allows and simdjson doesn't (numbers beyond 64 bits, lone escaped
-/// surrogates). And it walks the members of a structured-mode document, giving slices of the original text.
+/// The scanner validates a text that simdjson refused, and reports the byte and the reason. It accepts texts that RFC
+/// 8259 allows and simdjson refuses (numbers beyond 64 bits, lone escaped surrogates). The scanner also walks the
+/// members of a structured-mode document, and returns slices of the original text.
 struct JSONScanner {
-    /// Objects and arrays may be nested this deep.
+    /// Deepest nesting of objects and arrays.
     static let maximumDepth = 128
 
     private let bytes: UnsafeRawBufferPointer
@@ -53,7 +53,7 @@ struct JSONScanner {
         if !isObject { throw .notAnObject }
     }
 
-    /// The next byte, or 0 at the end (0 is never legal where it is asked for).
+    /// Next byte, or 0 at the end (no caller expects a 0).
     var peek: UInt8 { index < bytes.count ? bytes[index] : 0 }
 
     mutating func skipWhitespace() {
@@ -65,14 +65,13 @@ struct JSONScanner {
         }
     }
 
-    /// Skips one byte that must be there.
+    /// Skips a required byte.
     mutating func expect(_ byte: UInt8, _ what: StaticString) throws(JSONFault) {
         guard peek == byte else { throw .syntax(offset: index, expected: StaticText(what)) }
         index += 1
     }
 
-    /// Skips one value of any kind, checking all of it. Containers are kept on a stack of bits, not on the
-    /// call stack.
+    /// Skips a value of any kind, and checks all of it. Open containers are on a stack of bits, not on the call stack.
     mutating func skipValue() throws(JSONFault) {
         var stack = BitStack()
         while true {
@@ -103,7 +102,7 @@ struct JSONScanner {
             case UInt8(ascii: "n"): try skipLiteral("null")
             default: try skipNumber()
             }
-            // A value ended: close what ends with it, or go to the next element.
+            // A value ended: closes the containers that end with it, or moves to the next element.
             while true {
                 guard let isObject = stack.top else { return }
                 skipWhitespace()
@@ -169,7 +168,7 @@ struct JSONScanner {
         while isDigit(peek) { index += 1 }
     }
 
-    /// Skips a string with both quotes; the cursor is on the first.
+    /// Skips a string with both quotes; the cursor must be on the first.
     mutating func skipString() throws(JSONFault) {
         index += 1
         while index < bytes.count {
@@ -218,7 +217,7 @@ struct JSONScanner {
     private func slice(_ range: Range<Int>) -> UnsafeRawBufferPointer { bytes.slice(range) }
 }
 
-/// One bit per open container: is it an object?
+/// A stack with a bit per open container, set for an object.
 private struct BitStack {
     private var low: UInt64 = 0
     private var high: UInt64 = 0

@@ -2,8 +2,8 @@ import CSimdjson
 
 /// Checks that a text is exactly one JSON object, with simdjson and without building a tree in Swift.
 ///
-/// A text that simdjson accepts is valid. One that it refuses is judged again by ``JSONScanner``, which finds
-/// the byte and the reason. One owner, one thread at a time; nothing is allocated per call.
+/// A text that simdjson accepts is valid. ``JSONScanner`` validates a refused text again, and finds the byte and the
+/// reason. Used by one owner, on one thread at a time; nothing is allocated per call.
 struct JSONValidator: ~Copyable {
     /// Longest text in bytes.
     static let capacity = 64 * 1024
@@ -19,7 +19,7 @@ struct JSONValidator: ~Copyable {
 
     deinit { csimdjson_parser_destroy(parser) }
 
-    /// Returns when `bytes` are one JSON object in UTF-8 and nothing else (RFC 8259).
+    /// Returns when `bytes` are exactly one JSON object in UTF-8 (RFC 8259); throws the fault otherwise.
     func validateObject(_ bytes: UnsafeRawBufferPointer) throws(JSONFault) {
         if csimdjson_parse(parser, bytes.baseAddress, bytes.count) == CSIMDJSON_OBJECT { return }
         guard bytes.count <= Self.capacity else { throw .size(limit: Self.capacity) }

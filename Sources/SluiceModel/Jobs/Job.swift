@@ -1,7 +1,7 @@
-/// One header of a Kafka record, borrowed.
+/// A header of a Kafka record, borrowed.
 public struct RecordHeader {
     public var name: UnsafeRawBufferPointer
-    /// nil where Kafka carries a null.
+    /// Bytes of the value; nil where Kafka carries a null.
     public var value: UnsafeRawBufferPointer?
 
     public init(name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer?) {
@@ -10,7 +10,7 @@ public struct RecordHeader {
     }
 }
 
-/// One consumed record, borrowed: the bytes must outlive every job that is decoded from it.
+/// A consumed record, borrowed: the bytes must outlive every job that is decoded from it.
 public struct JobRecord {
     public var key: UnsafeRawBufferPointer?
     public var value: UnsafeRawBufferPointer?
@@ -19,7 +19,7 @@ public struct JobRecord {
     public var topic: UnsafeRawBufferPointer
     public var partition: Int32
     public var offset: Int64
-    /// The record's timestamp in milliseconds since the epoch; negative where it has none.
+    /// Timestamp of the record in milliseconds since the epoch; negative where it has none.
     public var timestampMilliseconds: Int64
 
     public init(
@@ -37,13 +37,13 @@ public struct JobRecord {
     }
 }
 
-/// When a push counts as done: the `delivery` field.
+/// Condition under which a push counts as done: the `delivery` field.
 public enum DeliveryMode: UInt8, CaseIterable, Sendable {
-    /// When APNs answers 200.
+    /// Done when APNs answers 200.
     case accept
-    /// As `accept`, but kept while the device is known to be offline.
+    /// Like `accept`, but the push is kept while the device is known to be offline.
     case holdWhileOffline
-    /// When a receipt for its `apns-id` comes.
+    /// Done when a receipt for the push's `apns-id` arrives.
     case confirm
 
     public var name: StaticString {
@@ -55,12 +55,12 @@ public enum DeliveryMode: UInt8, CaseIterable, Sendable {
     }
 }
 
-/// What to do when it is unknown whether APNs processed a push (the connection was lost before the answer):
-/// the `duplicates` field.
+/// Policy for a push that APNs may have processed, because the connection was lost before the answer: the `duplicates`
+/// field.
 public enum DuplicatePolicy: UInt8, CaseIterable, Sendable {
-    /// Send again: the device may show it twice, unless a collapse identifier replaces the first.
+    /// Sends again: the device may show the push twice, unless a collapse identifier replaces the first.
     case allow
-    /// Don't send again: the push may be lost, and its outcome says so.
+    /// Doesn't send again: the push may be lost, and its outcome reports that.
     case avoid
 
     public var name: StaticString {
@@ -73,34 +73,34 @@ public enum DuplicatePolicy: UInt8, CaseIterable, Sendable {
 
 /// A valid push. Its slices point into the record, or into `storage`.
 public struct PushJob {
-    /// Hexadecimal text, unmodified.
+    /// Hexadecimal text of the device token, unmodified.
     public var deviceToken: UnsafeRawBufferPointer
     /// Value of `apns-topic`.
     public var topic: UnsafeRawBufferPointer
     public var pushType: PushType
     public var priority: Priority
-    /// The job's own, or ``APNSID/derived(topic:partition:offset:)``.
+    /// Identifier from the job, or ``APNSID/derived(topic:partition:offset:)``.
     public var apnsID: APNSID
-    /// From `apns-expiration`, or from `ttl` counted from `deliver-at` or else from the creation.
+    /// Expiration from `apns-expiration`, or from `ttl` counted from `deliver-at` or else from the creation.
     public var expiration: Expiration
-    /// At most 64 bytes of printable ASCII.
+    /// Collapse identifier of at most 64 bytes of printable ASCII; nil: none.
     public var collapseIdentifier: UnsafeRawBufferPointer?
-    /// One JSON object, to be sent as it is.
+    /// Payload: a single JSON object, sent unmodified.
     public var payload: UnsafeRawBufferPointer
-    /// Not before this instant, in milliseconds since the epoch.
+    /// Earliest time to send, in milliseconds since the epoch; nil: at once.
     public var deliverAtMilliseconds: Int64?
     public var delivery: DeliveryMode
     /// Seconds to wait for a receipt under ``DeliveryMode/confirm``.
     public var receiptTimeoutSeconds: UInt32
-    /// When the app registered the device token, in milliseconds since the epoch.
+    /// Time at which the app registered the device token, in milliseconds since the epoch; nil: unknown.
     public var registeredAtMilliseconds: Int64?
     public var duplicates: DuplicatePolicy
-    /// `created-at`, else the record's timestamp, else when it was decoded.
+    /// Creation in milliseconds since the epoch: `created-at`, else the record's timestamp, else the time of decoding.
     public var createdMilliseconds: Int64
-    /// Memory of values that had to be unescaped in structured mode; freed by ``release()``.
+    /// Memory of values that were unescaped in structured mode, freed by ``release()``; nil: none.
     public var storage: UnsafeMutableRawPointer?
 
-    /// A push made in code. The slices must outlive it.
+    /// Makes a push in code. The slices must outlive the push.
     public init(
         deviceToken: UnsafeRawBufferPointer, topic: UnsafeRawBufferPointer, pushType: PushType,
         priority: Priority,
@@ -129,15 +129,15 @@ public struct PushJob {
         self.storage = storage
     }
 
-    /// Frees `storage`. To be called once, when neither the job nor its slices are used any more.
+    /// Frees `storage`. Must be called once, when neither the job nor its slices are used any more.
     public func release() { storage?.deallocate() }
 }
 
-/// What a valid job can ask for and a worker can't honour yet.
+/// Features that a valid job can request and a worker can't honour yet.
 public enum UnsupportedFeature: UInt8, CaseIterable, Sendable {
     case broadcast
 
-    /// The field and value that ask for it.
+    /// Field and value that request the feature.
     public var name: StaticString {
         switch self {
         case .broadcast: "kind: broadcast"
@@ -148,12 +148,12 @@ public enum UnsupportedFeature: UInt8, CaseIterable, Sendable {
 /// A valid job of a kind other than `push`. Its slices point into the record, or into `storage`.
 public struct ControlJob {
     public enum Detail {
-        /// Withdraw what is pending under this collapse identifier.
+        /// Withdraws pending pushes of this collapse identifier.
         case cancelCollapseIdentifier(UnsafeRawBufferPointer)
-        /// Withdraw what is pending under this `apns-id`.
+        /// Withdraws pending pushes of this `apns-id`.
         case cancelNotification(APNSID)
         case online, offline, unregistered
-        /// The device reports that it got the notification with this `apns-id`.
+        /// The device reports the arrival of the notification with this `apns-id`.
         case receipt(APNSID)
         /// Pending items move to this device token.
         case tokenChanged(UnsafeRawBufferPointer)
@@ -170,17 +170,17 @@ public struct ControlJob {
     public var apnsID: APNSID
     public var detail: Detail
     public var deliverAtMilliseconds: Int64?
-    /// When a device event happened, in milliseconds since the epoch.
+    /// Time of a device event, in milliseconds since the epoch.
     public var occurredMilliseconds: Int64
     public var duplicates: DuplicatePolicy
     public var createdMilliseconds: Int64
     public var storage: UnsafeMutableRawPointer?
 
-    /// Frees `storage`. To be called once, when neither the job nor its slices are used any more.
+    /// Frees `storage`. Must be called once, when neither the job nor its slices are used any more.
     public func release() { storage?.deallocate() }
 }
 
-/// What a record turned out to be.
+/// Result of decoding a record.
 public enum DecodedJob {
     case push(PushJob)
     /// A cancel, a device event or a broadcast.

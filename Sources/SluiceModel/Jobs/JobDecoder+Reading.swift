@@ -1,8 +1,8 @@
-// From a record to its fields, in either mode. No value is judged here but the kind, which decides what the
-// key and the value are.
+// Reads a record into its fields, in either mode. No value is validated here except the kind, which decides the meaning
+// of the key and the value.
 
 extension JobDecoder {
-    /// Binary mode: headers, key and value.
+    /// Reads a record in binary mode: headers, key and value.
     func readHeaders(of record: JobRecord, into fields: inout JobFields) throws(JobError) -> JobKind {
         for header in record.headers {
             if let field = JobField(headerName: header.name) {
@@ -28,7 +28,7 @@ extension JobDecoder {
         return kind
     }
 
-    /// Structured mode: one JSON document.
+    /// Reads a record in structured mode: a JSON document.
     func readDocument(of record: JobRecord, into fields: inout JobFields) throws(JobError) -> JobKind {
         for header in record.headers where !header.name.elementsEqual(bytesOf: ContentType.headerName) {
             if let name = JobField(headerName: header.name)?.headerName {
@@ -86,7 +86,7 @@ extension JobDecoder {
         throw fields.error(.kind, .choice, "must be push, cancel, device or broadcast")
     }
 
-    /// The key orders the jobs of a device, so it has to be the address in the document.
+    /// Checks that the key is the address in the document, because the key orders the jobs of a device.
     private func checkKey(
         of record: JobRecord, _ kind: JobKind, _ fields: borrowing JobFields
     )
@@ -118,7 +118,7 @@ extension JobField.ValueType {
 /// Walks the members of a JSON object that is known to be valid, as slices of its text.
 struct JSONMembers {
     struct Member {
-        /// Between the quotes, escapes unresolved.
+        /// Text between the quotes, escapes unresolved.
         var name: UnsafeRawBufferPointer
         /// The whole value as written, without surrounding blanks.
         var value: UnsafeRawBufferPointer
@@ -134,7 +134,7 @@ struct JSONMembers {
         try? scanner.expect(UInt8(ascii: "{"), "'{'")
     }
 
-    /// The next member; nil at the end, and where the text is not valid after all.
+    /// Returns the next member; nil at the end, and where the text is not valid after all.
     mutating func next() -> Member? {
         do {
             scanner.skipWhitespace()

@@ -1,4 +1,4 @@
-// From fields to a job: every rule about values, in one place for both modes.
+// Makes a job from fields, with all rules about values in one place for both modes.
 
 extension JobDecoder {
     func makeJob(
@@ -86,8 +86,8 @@ extension JobDecoder {
             duplicates: try fields.duplicates(), createdMilliseconds: created, storage: fields.storage)
     }
 
-    /// The payload: its size by push type, and in binary mode its JSON (in structured mode the document was
-    /// validated as a whole).
+    /// Checks the payload's size by push type, and in binary mode its JSON. In structured mode the whole document was
+    /// validated before.
     private func payload(_ fields: borrowing JobFields, limit: Int) throws(JobError) -> UnsafeRawBufferPointer
     {
         guard let payload = fields[.payload] else { throw fields.error(.payload, .required, "is missing") }
@@ -150,7 +150,7 @@ extension JobDecoder {
     }
 }
 
-/// What is told about a device: the `event` field.
+/// Kinds of device events: the `event` field.
 public enum DeviceEvent: UInt8, CaseIterable, Sendable {
     case online, offline, receipt, tokenChanged, unregistered
 

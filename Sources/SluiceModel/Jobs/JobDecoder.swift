@@ -1,8 +1,8 @@
-/// Turns records of the jobs topic into valid jobs, or says what is wrong with them.
+/// Decodes records of the jobs topic into valid jobs, or reports the rule that a record breaks.
 ///
-/// Binary mode (the record's value is the payload, the fields are headers, the key is the device token)
-/// allocates nothing. Structured mode (`content-type: application/json`) allocates only where a string is
-/// escaped. One owner, one thread at a time.
+/// Binary mode allocates nothing. The record's value is the payload, the fields are headers, and the key is the device
+/// token. Structured mode (`content-type: application/json`) allocates only where a string is escaped. Used by one
+/// owner, on one thread at a time.
 public struct JobDecoder: ~Copyable {
     private let validator = JSONValidator()
     private let slots = UnsafeMutablePointer<UnsafeRawBufferPointer>.allocate(capacity: JobField.count)
@@ -12,12 +12,12 @@ public struct JobDecoder: ~Copyable {
 
     deinit { slots.deallocate() }
 
-    /// Decodes and validates one record.
+    /// Decodes and validates a record.
     ///
     /// - Parameters:
     ///   - record: borrowed; the job's slices point into it.
-    ///   - nowMilliseconds: stands in for the creation time of a record that has no timestamp.
-    /// - Returns: a job whose `release()` is to be called once.
+    ///   - nowMilliseconds: creation time of a record without a valid timestamp, in milliseconds since the epoch.
+    /// - Returns: a job whose `release()` must be called once.
     /// - Throws: the first rule that the record breaks.
     public mutating func decode(_ record: JobRecord, nowMilliseconds: Int64) throws(JobError) -> DecodedJob {
         let created =
@@ -44,7 +44,7 @@ public struct JobDecoder: ~Copyable {
         return try makeJob(kind, fields, record, created: created)
     }
 
-    /// Checks that `bytes` are one JSON object.
+    /// Checks that `bytes` are a single JSON object.
     func validateObject(_ bytes: UnsafeRawBufferPointer, field: String) throws(JobError) {
         do throws(JSONFault) {
             try validator.validateObject(bytes)
@@ -53,7 +53,7 @@ public struct JobDecoder: ~Copyable {
         }
     }
 
-    /// Looks for `content-type`, which decides the mode.
+    /// Reads `content-type`, which decides the mode.
     private func isStructured(_ record: JobRecord) throws(JobError) -> Bool {
         var found: UnsafeRawBufferPointer?
         for header in record.headers where header.name.elementsEqual(bytesOf: ContentType.headerName) {
@@ -71,10 +71,10 @@ public struct JobDecoder: ~Copyable {
     }
 }
 
-/// The header that tells structured mode from binary mode.
+/// Header that distinguishes structured mode from binary mode.
 public enum ContentType {
     public static let headerName: StaticString = "content-type"
-    /// Its value in structured mode; parameters such as `; charset=utf-8` may follow.
+    /// Value of the header in structured mode; parameters such as `; charset=utf-8` may follow.
     public static let structured: StaticString = "application/json"
 
     static func isJSON(_ value: UnsafeRawBufferPointer) -> Bool {
@@ -100,7 +100,7 @@ extension JobError {
             message: "no such header; headers of your own begin with x-")
     }
 
-    /// A fault in a payload or document.
+    /// Describes a fault in a payload or document.
     init(field: String, fault: JSONFault) {
         switch fault {
         case .syntax(let offset, let expected):

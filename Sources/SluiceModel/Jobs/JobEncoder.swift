@@ -1,9 +1,9 @@
-/// A push as a producer describes it. Nothing is checked here: the decoder is the judge.
+/// A push as a producer describes it. Only the decoder validates it.
 public struct PushDescription: Sendable {
     public var deviceToken: String
     public var topic: String
     public var pushType: String
-    /// A JSON object.
+    /// Payload: a JSON object.
     public var payload: [UInt8]
     public var priority: Int?
     public var expiration: Int64?
@@ -25,15 +25,15 @@ public struct PushDescription: Sendable {
     }
 }
 
-/// A cancel or a device event as a producer describes it. Nothing is checked here: the decoder is the judge.
+/// A cancel or a device event as a producer describes it. Only the decoder validates it.
 public struct ControlDescription: Sendable {
     /// ``JobKind/cancel`` or ``JobKind/device``.
     public var kind: JobKind
     public var deviceToken: String
-    /// Of what is withdrawn; a collapse identifier goes with its topic.
+    /// Topic of the withdrawn pushes; required with a collapse identifier.
     public var topic: String?
     public var collapseIdentifier: String?
-    /// Of what is withdrawn, or what a receipt is for.
+    /// `apns-id` of the withdrawn push, or of the notification that a receipt confirms.
     public var apnsID: String?
     /// A ``DeviceEvent/name``.
     public var event: String?
@@ -62,25 +62,25 @@ public struct EncodedJob: Sendable {
 
 /// Writes jobs for `sluice produce`, the demo and tests.
 public enum JobEncoder {
-    /// Binary mode: headers beside the payload.
+    /// Encodes a push in binary mode: headers beside the payload.
     public static func binary(_ push: PushDescription) -> EncodedJob {
         EncodedJob(
             key: Array(push.deviceToken.utf8), value: push.payload, headers: headers(of: fields(of: push)))
     }
 
-    /// Binary mode: headers, and no value.
+    /// Encodes a cancel or a device event in binary mode: headers, and no value.
     public static func binary(_ control: ControlDescription) -> EncodedJob {
         EncodedJob(
             key: Array(control.deviceToken.utf8), value: [], headers: headers(of: fields(of: control)))
     }
 
-    /// Structured mode: one JSON document.
+    /// Encodes a push in structured mode: a JSON document.
     public static func structured(_ push: PushDescription) -> EncodedJob {
         structured(
             .push, fields(of: push), payload: push.payload, key: Array(push.deviceToken.utf8))
     }
 
-    /// Structured mode: one JSON document.
+    /// Encodes a cancel or a device event in structured mode: a JSON document.
     public static func structured(_ control: ControlDescription) -> EncodedJob {
         structured(
             control.kind, fields(of: control).filter { $0.0 != .kind }, payload: nil,
@@ -120,8 +120,8 @@ public enum JobEncoder {
         return document(Array(writer.bytes), key: key)
     }
 
-    /// A finished structured-mode document as a record. Its key is taken from the document; nil when that has
-    /// no `device-token` (or `channel-id` of a broadcast).
+    /// Makes a record of a finished structured-mode document, with the key from the document. Nil when the document
+    /// isn't a valid JSON object or has no `device-token` (or `channel-id` of a broadcast).
     public static func document(_ json: [UInt8]) -> EncodedJob? {
         json.withUnsafeBytes { bytes -> EncodedJob? in
             do throws(JSONFault) { try JSONScanner.validateObject(bytes) } catch { return nil }

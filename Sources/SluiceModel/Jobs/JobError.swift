@@ -25,13 +25,13 @@ public enum JobRule: String, CaseIterable, Sendable {
     case requiredWith = "required-with"
 }
 
-/// Why a record of the jobs topic is not a job. It never holds a device token or a payload.
+/// Cause why a record of the jobs topic is not a job. The error never holds a device token or a payload.
 public struct JobError: Error, Hashable, Sendable, CustomStringConvertible {
-    /// What is wrong, as the producer wrote it: a header name in binary mode, a member name in structured
-    /// mode, `key` or `payload`.
+    /// Faulty part in the producer's terms: a header name (binary mode), a member name (structured mode), `key`,
+    /// `payload` or `document`.
     public var field: String
     public var rule: JobRule
-    /// What is wrong and what is allowed, in one sentence.
+    /// Description of the fault and of the allowed values, in one sentence.
     public var message: String
 
     public init(field: String, rule: JobRule, message: String) {

@@ -1,4 +1,4 @@
-/// What a record of the jobs topic asks for.
+/// Kind of a job.
 public enum JobKind: UInt8, CaseIterable, Sendable {
     case push, cancel, device, broadcast
 
@@ -22,7 +22,7 @@ public enum JobField: UInt8, CaseIterable, Sendable {
     /// Number of fields.
     public static let count = 20
 
-    /// How a value is written.
+    /// Form in which a value is written.
     public enum ValueType: Sendable {
         /// Text: header bytes, or a JSON string.
         case text
@@ -32,7 +32,7 @@ public enum JobField: UInt8, CaseIterable, Sendable {
         case object
     }
 
-    /// The record header that carries the field in binary mode; nil for what is the record's key or value.
+    /// Record header that carries the field in binary mode; nil for a field in the record's key or value.
     public var headerName: StaticString? {
         switch self {
         case .deviceToken, .channelIdentifier, .payload: nil
@@ -45,7 +45,7 @@ public enum JobField: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// The member of the document that carries the field in structured mode.
+    /// Member of the document that carries the field in structured mode.
     public var memberName: StaticString {
         switch self {
         case .kind: "kind"
@@ -81,8 +81,8 @@ public enum JobField: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// The field with this header name (names are compared byte for byte: lower case). Length and a letter
-    /// leave one candidate.
+    /// Finds the field with this header name, compared byte for byte (lower case). Length and at most two letters leave
+    /// a single candidate.
     init?(headerName name: UnsafeRawBufferPointer) {
         switch name.count {
         case 3: self = .ttl
@@ -133,7 +133,7 @@ struct JobFieldSet: OptionSet {
         rawValue = fields.reduce(0) { $0 | 1 << UInt32($1.rawValue) }
     }
 
-    /// The first field of the set in the order of the table.
+    /// First field of the set in the order of the table.
     var first: JobField? {
         rawValue == 0 ? nil : JobField(rawValue: UInt8(rawValue.trailingZeroBitCount))
     }
@@ -179,9 +179,9 @@ extension JobKind {
 
 /// Record headers that are not a job's fields and are skipped.
 ///
-/// The rule: the names that tracing and CloudEvents put on records, anything that begins with `x-` (the
-/// producer's own), and what Sluice added to a dead letter (so that a mended dead letter can be produced
-/// again as it is). Every other name that is not a field is an error, because a misspelt field would be lost
+/// The decoder skips the names of tracing and CloudEvents, and every name that begins with `x-` (the producer's own).
+/// The decoder also skips the headers that Sluice added to a dead letter. A mended dead letter can therefore be
+/// produced again unmodified. Every other name that is not a field is an error, because a misspelt field would be lost
 /// in silence.
 public enum IgnoredHeader {
     public static let names: [StaticString] = ["traceparent", "tracestate", "baggage", "b3"]

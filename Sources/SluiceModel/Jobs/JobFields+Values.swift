@@ -73,7 +73,7 @@ extension JobFields {
         return type
     }
 
-    /// The priority as given.
+    /// Returns the priority as given; nil when the record has none.
     func anyPriority() throws(JobError) -> Priority? {
         guard self[.priority] != nil else { return nil }
         let value = try integer(.priority, in: Int64.min...Int64.max, "10, 5 or 1") ?? 0
@@ -94,7 +94,7 @@ extension JobFields {
         return priority
     }
 
-    /// `expiration`, or `ttl` counted from `start` (milliseconds), rounded down so that nothing is late.
+    /// Returns `expiration`, or `ttl` counted from `start` (milliseconds), rounded down so that nothing is late.
     func expirationOrTTL(from start: Int64) throws(JobError) -> Expiration {
         let ttl = try integer(.ttl, in: JobLimits.timeToLive, "seconds")
         guard let text = self[.expiration] else {

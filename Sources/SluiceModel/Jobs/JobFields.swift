@@ -1,14 +1,14 @@
-/// The fields of one record as they were found, before their values are judged: a slice each.
+/// Fields of a record before their values are validated, a slice for each.
 ///
-/// Numbers stay text, so that both encodings share everything that follows.
+/// Numbers stay text, so that both encodings share the later steps.
 struct JobFields: ~Copyable {
-    /// Structured mode: numbers are JSON numbers, and errors name members instead of headers.
+    /// True in structured mode: numbers are JSON numbers, and errors name members instead of headers.
     let isStructured: Bool
     private(set) var present = JobFieldSet()
-    /// A slice per field, in memory of the decoder. One that is not in `present` is left from an earlier
-    /// record.
+    /// A slice per field, in memory of the decoder. The slice of a field that is not in `present` is left from an
+    /// earlier record.
     private let slots: UnsafeMutablePointer<UnsafeRawBufferPointer>
-    /// Memory for values that were unescaped; whoever ends up with the fields frees it.
+    /// Memory of unescaped values; the last owner of the fields frees it. Nil: no value was unescaped.
     private(set) var storage: UnsafeMutableRawPointer?
     private var storageUsed = 0
 
@@ -23,12 +23,12 @@ struct JobFields: ~Copyable {
         present.formUnion(JobFieldSet(field))
     }
 
-    /// The value, or nil where the record has none.
+    /// Value of the field; nil where the record has none.
     subscript(field: JobField) -> UnsafeRawBufferPointer? {
         present.contains(field) ? slots[Int(field.rawValue)] : nil
     }
 
-    /// The field as the producer knows it.
+    /// Returns the field's name in the producer's encoding.
     func name(_ field: JobField) -> String {
         if isStructured { return field.memberName.description }
         if let header = field.headerName { return header.description }
@@ -39,7 +39,7 @@ struct JobFields: ~Copyable {
         JobError(field: name(field), rule: rule, message: message)
     }
 
-    /// A whole number within `range`, or nil where the record has none.
+    /// Returns a whole number within `range`; nil where the record has none.
     func integer(
         _ field: JobField, in range: ClosedRange<Int64>, _ meaning: StaticString
     ) throws(JobError)
@@ -58,8 +58,8 @@ struct JobFields: ~Copyable {
         return value
     }
 
-    /// Takes a JSON string's content. Escapes are resolved into `storage`, which is allocated once per
-    /// record, as large as its document: unescaped text is never longer than escaped text.
+    /// Unescapes a JSON string's content into `storage`; returns content without escapes unchanged. `storage` is
+    /// allocated once per record, as large as its document, because unescaped text is never longer than escaped text.
     mutating func unescaped(_ raw: UnsafeRawBufferPointer, documentSize: Int) -> UnsafeRawBufferPointer {
         guard raw.contains(UInt8(ascii: "\\")) else { return raw }
         let memory = storage ?? .allocate(byteCount: documentSize, alignment: 1)
@@ -70,15 +70,15 @@ struct JobFields: ~Copyable {
         return UnsafeRawBufferPointer(start: start, count: length)
     }
 
-    /// Frees the storage of a record that turned out to be malformed.
+    /// Frees the storage of a malformed record.
     mutating func discard() {
         storage?.deallocate()
         storage = nil
     }
 }
 
-/// The value of a valid JSON number that is integral ("10", "10.0", "1e1"); nil when it isn't, `Int64.max` or
-/// `.min` when it is beyond 64 bits.
+/// Returns the value of a valid JSON number that is integral ("10", "10.0", "1e1"); nil when it isn't integral. Numbers
+/// beyond 64 bits become `Int64.max` or `.min`.
 func jsonInteger(_ text: UnsafeRawBufferPointer) -> Int64? {
     var index = 0
     let negative = text.first == UInt8(ascii: "-")
@@ -119,7 +119,7 @@ func jsonInteger(_ text: UnsafeRawBufferPointer) -> Int64? {
     return negative ? -mantissa : mantissa
 }
 
-/// False when the result would leave no room for one more digit; the value is then left as it is.
+/// Returns false, and leaves the value unchanged, when the result would leave no room for one more digit.
 private func multiplyByTen(_ value: inout Int64) -> Bool {
     guard value < Int64.max / 10 else { return false }
     value *= 10

@@ -2,11 +2,11 @@
 public enum JobLimits {
     /// Largest record value in bytes, in either mode.
     public static let maximumDocumentSize = JSONValidator.capacity
-    /// How deep a payload or document may be nested.
+    /// Deepest nesting of a payload or document.
     public static let maximumDepth = JSONScanner.maximumDepth
-    /// `apns-collapse-id`, in bytes (APNs: 64).
+    /// Longest `apns-collapse-id`, in bytes (APNs: 64).
     public static let maximumCollapseIdentifierLength = 64
-    /// A channel identifier in base64, whose length APNs leaves open.
+    /// Longest channel identifier in base64; APNs leaves the length open.
     public static let maximumChannelIdentifierLength = 256
     /// `ttl` in seconds: a year. APNs itself keeps a notification for 30 days at most; Sluice may hold it
     /// longer.

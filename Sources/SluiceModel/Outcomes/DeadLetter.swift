@@ -1,28 +1,28 @@
-/// What Sluice adds to a malformed record when it puts it on the dead-letter topic.
+/// Headers that Sluice adds to a malformed record on the dead-letter topic.
 ///
-/// The record keeps its key, value and headers byte for byte; these headers are appended. A dead letter that
-/// was mended may be produced to the jobs topic as it is, because the decoder skips them.
+/// The record keeps its key, value and headers byte for byte; these headers are appended. A mended dead letter may be
+/// produced to the jobs topic unmodified, because the decoder skips these headers.
 public enum DeadLetter {
     /// Names of the added headers, in their order.
     public enum Header: String, CaseIterable, Sendable {
-        /// What is wrong: a header, a member, `key`, `payload` or `document`.
+        /// Faulty part: a header, a member, `key`, `payload` or `document`.
         case field = "sluice-error-field"
         /// Code of the broken rule (``JobRule``).
         case rule = "sluice-error-rule"
-        /// The same for people.
+        /// Description of the fault for people.
         case message = "sluice-error-message"
         case sourceTopic = "sluice-source-topic"
         case sourcePartition = "sluice-source-partition"
         case sourceOffset = "sluice-source-offset"
-        /// The record's own timestamp, in milliseconds since the epoch; -1 where it has none.
+        /// Timestamp of the record itself, in milliseconds since the epoch; -1 where it has none.
         case sourceTimestamp = "sluice-source-timestamp"
     }
 
-    /// Added where the record with its new headers was larger than Kafka takes, so that its value was left out; holds
-    /// Kafka's name of the error.
+    /// Header of a dead letter without its value, because the record with its new headers was larger than Kafka
+    /// accepts. Its value is Kafka's name of the error.
     public static let valueOmittedHeader = "sluice-error-value-omitted"
 
-    /// The headers to add.
+    /// Returns the headers to add, in the order of ``Header``.
     public static func headers(for error: JobError, record: JobRecord) -> [(name: String, value: [UInt8])] {
         let values: [[UInt8]] = [
             Array(error.field.utf8), Array(error.rule.rawValue.utf8), Array(error.message.utf8),
@@ -32,7 +32,7 @@ public enum DeadLetter {
         return zip(Header.allCases, values).map { (name: $0.rawValue, value: $1) }
     }
 
-    /// Whether an original header is one that Sluice added before: it is left out when the record becomes a
-    /// dead letter again, so that each is there once.
+    /// Returns whether Sluice added an original header before. Such a header is left out when the record becomes a dead
+    /// letter again, so that each header appears once.
     public static func isOwnHeader(_ name: UnsafeRawBufferPointer) -> Bool { name.hasPrefix("sluice-") }
 }

@@ -1,24 +1,24 @@
-/// How a job ended: exactly one per job. A `cancel` that withdrew something ends as ``cancelled`` itself.
+/// End of a job: exactly one per job. A `cancel` that withdrew something itself ends as ``cancelled``.
 public enum OutcomeKind: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     /// APNs answered 200.
     case accepted
     /// The device reported the notification's arrival.
     case confirmed
-    /// APNs refused it for good.
+    /// APNs refused the push for good.
     case rejected
-    /// Its expiration came first.
+    /// The push expired first.
     case expired
-    /// A newer job of the same identity took its place.
+    /// A newer job of the same identity replaced the push.
     case superseded
-    /// Withdrawn by a `cancel`.
+    /// A `cancel` withdrew the push.
     case cancelled
-    /// Sluice gave up, or can't do what the job asks for.
+    /// Sluice gave up, or doesn't support the job's request.
     case undeliverable
-    /// Of a `cancel`: what it names is in flight already.
+    /// A `cancel` found its push in flight already.
     case tooLate
-    /// Of a `cancel`: nothing is pending under what it names.
+    /// A `cancel` found no pending push.
     case notFound
-    /// Of a `device` event: it was taken in.
+    /// A `device` event was processed.
     case applied
 
     public var name: StaticString {
@@ -37,21 +37,21 @@ public enum OutcomeKind: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     }
 }
 
-/// Why Sluice itself ended a job: the `cause` of an outcome.
+/// Cause of an outcome that Sluice itself decided: the `cause` field.
 public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
-    /// The job asks for something that this version can't do.
+    /// The job requests a feature that this version doesn't support.
     case notSupported
-    /// As many attempts as configured, or as expiration 0 allows, and none was accepted.
+    /// The configured number of attempts, or the single one of expiration 0, was made, and none was accepted.
     case attemptsExhausted
-    /// The connection was lost before the answer, and the job says `duplicates: avoid` or has expiration 0.
+    /// The connection was lost before the answer, and the job has `duplicates: avoid` or expiration 0.
     case answerLost
     /// No credential is configured for the job's topic.
     case noCredential
-    /// As many pushes as may be are pending for its device.
+    /// The limit of pending pushes for the job's device is reached.
     case deviceLimit
-    /// The device token is no longer registered, as the answer to another push or a device event says.
+    /// The device token is no longer registered, according to the answer to another push or a device event.
     case deviceUnregistered
-    /// The store's copy of the job exceeds a limit of this version: a newer one wrote it, or it is damaged.
+    /// The store's copy of the job exceeds a limit of this version. A newer version wrote the copy, or it is damaged.
     case notSendable
 
     /// Machine-readable code.
@@ -67,7 +67,7 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         }
     }
 
-    /// For people.
+    /// Text for people.
     public var message: StaticString {
         switch self {
         case .notSupported: "not supported yet"
@@ -81,12 +81,12 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     }
 }
 
-/// One terminal outcome, borrowed: its slices live as long as the job's.
+/// A terminal outcome, borrowed: its slices live as long as the job's.
 public struct Outcome {
     public var kind: OutcomeKind
-    /// What kind of job it was.
+    /// Kind of the job.
     public var job = JobKind.push
-    /// The device token, or the channel of a broadcast; it is the outcome record's key as well.
+    /// Device token, or the channel of a broadcast; also the key of the outcome record.
     public var deviceToken: UnsafeRawBufferPointer
     /// Value of `apns-topic`; empty where unknown.
     public var topic: UnsafeRawBufferPointer
@@ -94,44 +94,45 @@ public struct Outcome {
     public var apnsID: APNSID
     public var collapseIdentifier: UnsafeRawBufferPointer?
 
-    /// HTTP status of APNs' last answer; 0 without one.
+    /// HTTP status of APNs' last answer; 0 without an answer.
     public var status: UInt16 = 0
-    /// APNs' last reason.
+    /// Reason of APNs' last answer.
     public var reason = Reason.absent
     /// Text of an unknown reason.
     public var unknownReason = ReasonText()
-    /// Class of APNs' last answer; nil without one.
+    /// Class of APNs' last answer; nil without an answer.
     public var reasonClass: ReasonClass?
-    /// Whether the sender should delete the device token.
+    /// True when the sender should delete the device token.
     public var deleteToken = false
-    /// The device token is at fault, unless environment or topic are.
+    /// True when the device token is at fault, unless environment or topic are.
     public var suspectToken = false
-    /// With 410: since when APNs has known, in milliseconds since the epoch.
+    /// Time since which APNs considers the token invalid, in milliseconds since the epoch; nil without 410.
     public var tokenInvalidSinceMilliseconds: Int64?
-    /// Why Sluice itself ended it; nil where APNs' answer says it all.
+    /// Cause of an end that Sluice decided; nil where APNs' answer is sufficient.
     public var cause: OutcomeCause?
-    /// What was not supported, for ``OutcomeCause/notSupported``.
+    /// Unsupported feature, for ``OutcomeCause/notSupported``; nil otherwise.
     public var unsupported: UnsupportedFeature?
-    /// Of a `cancel` or `device` event: how many pushes it withdrew, held, released, moved, ended or confirmed.
+    /// Number of pushes that a `cancel` or `device` event withdrew, held, released, moved, ended or confirmed; nil
+    /// otherwise.
     public var count: UInt32?
-    /// The `apns-id` of the job that took this one's place.
+    /// `apns-id` of the job that replaced this one; nil: none.
     public var supersededBy: APNSID?
 
-    /// How often it was sent.
+    /// Number of times that the push was sent.
     public var attempts: UInt32 = 0
-    /// Where the job came from.
+    /// Kafka topic of the job's record.
     public var sourceTopic: UnsafeRawBufferPointer
     public var partition: Int32
     public var offset: Int64
 
-    // Instants in milliseconds since the epoch; nil where it didn't come to that.
-    /// When the job was made.
+    // Instants in milliseconds since the epoch; nil where the event didn't happen.
+    /// Creation of the job.
     public var createdMilliseconds: Int64
-    /// When the worker polled it from Kafka.
+    /// Time at which the worker polled the job from Kafka.
     public var polledMilliseconds: Int64
-    /// When it was first sent to APNs.
+    /// Time of the first attempt.
     public var firstSentMilliseconds: Int64?
-    /// When it ended.
+    /// End of the job.
     public var finishedMilliseconds: Int64
 
     public init(
@@ -155,7 +156,7 @@ public struct Outcome {
         self.finishedMilliseconds = finishedMilliseconds
     }
 
-    /// The outcome of a push.
+    /// Makes the outcome of a push.
     public init(
         _ kind: OutcomeKind, of job: borrowing PushJob, sourceTopic: UnsafeRawBufferPointer, partition: Int32,
         offset: Int64, polledMilliseconds: Int64, finishedMilliseconds: Int64
@@ -169,7 +170,7 @@ public struct Outcome {
             finishedMilliseconds: finishedMilliseconds)
     }
 
-    /// The outcome of a job of another kind. `undeliverable` says that it is not supported.
+    /// Makes the outcome of a job of another kind. `undeliverable` means that the kind is not supported.
     public init(
         _ kind: OutcomeKind, of job: borrowing ControlJob, count: UInt32? = nil,
         sourceTopic: UnsafeRawBufferPointer, partition: Int32, offset: Int64, polledMilliseconds: Int64,
@@ -188,7 +189,7 @@ public struct Outcome {
         unsupported = .broadcast
     }
 
-    /// Takes over APNs' answer.
+    /// Copies APNs' answer into the outcome.
     public mutating func apply(_ verdict: ResponseVerdict, registeredAtMilliseconds: Int64?) {
         status = verdict.status
         reason = verdict.reason

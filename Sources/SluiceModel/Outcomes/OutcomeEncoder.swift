@@ -20,10 +20,9 @@ enum OutcomeMember: String, CaseIterable {
     case finishedAt = "finished-at"
 }
 
-/// Writes outcomes as compact JSON (`Schemas/outcome.schema.json`). The writer's growth is its only
-/// allocation.
+/// Writes outcomes as compact JSON (`Schemas/outcome.schema.json`). Allocates only when the writer grows.
 public enum OutcomeEncoder {
-    /// Appends one document.
+    /// Appends a document.
     public static func encode(_ outcome: borrowing Outcome, into writer: inout ByteWriter) {
         writer.append(#"{"outcome":""#)
         writer.append(outcome.kind.name)

@@ -1,7 +1,7 @@
-/// An outcome document as tools read it: owned, and tolerant of members that it doesn't know.
+/// An outcome document as tools read it: owned, and tolerant of unknown members.
 public struct OutcomeSummary: Sendable {
     public var kind: OutcomeKind
-    /// What kind of job it was, by ``JobKind/name``.
+    /// Kind of the job, by ``JobKind/name``.
     public var job: String
     public var deviceToken: String
     public var topic: String?
@@ -28,7 +28,7 @@ public struct OutcomeSummary: Sendable {
     public var firstSentMilliseconds: Int64?
     public var finishedMilliseconds: Int64
 
-    /// Reads one document; nil when it isn't an outcome.
+    /// Parses a document; nil when it isn't an outcome.
     public init?(json: UnsafeRawBufferPointer) {
         do throws(JSONFault) { try JSONScanner.validateObject(json) } catch { return nil }
         let members = Members(json)
@@ -76,7 +76,8 @@ public struct OutcomeSummary: Sendable {
         self = summary
     }
 
-    /// "rejected: 410 Unregistered", "undeliverable: not supported yet (kind: broadcast)", "cancelled: cancel, 2 pushes".
+    /// Summary in one line. Examples: "rejected: 410 Unregistered", "undeliverable: not supported yet (kind:
+    /// broadcast)", "cancelled: cancel, 2 pushes".
     public var headline: String {
         var details: [String] = []
         if job != "push", unsupported == nil {
@@ -90,7 +91,7 @@ public struct OutcomeSummary: Sendable {
     }
 }
 
-/// Member lookup in a valid object: a walk for each, which is fine for tools.
+/// Looks up members of a valid object. Each lookup walks the object, which is fast enough for tools.
 struct Members {
     private let object: UnsafeRawBufferPointer
 

@@ -1,32 +1,32 @@
-/// APNs' reason for ending a connection (the debug data of a GOAWAY), for people and for decisions: JSON with
-/// a reason of the table that answers have too, or plain text.
+/// APNs' reason for ending a connection: the debug data of a GOAWAY. The data is JSON with a reason of the same table
+/// as answers, or plain text.
 ///
-/// The text is printable ASCII of bounded length. A word that is as long as a token isn't in it: a server could say back
-/// what it was sent.
+/// The text is printable ASCII of bounded length. It contains no word as long as a token, because a server could repeat
+/// data that it was sent.
 public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
-    /// The party that the reason is held against.
+    /// Party to which the reason applies.
     public enum Scope: Sendable, Equatable {
-        /// The certificate or the provider token: no connection with it would be of use.
+        /// The certificate or the provider token: a new connection with it would be useless.
         case credential
-        /// A topic: other topics of the credential go on.
+        /// A topic: other topics of the credential continue.
         case topic
-        /// The provider token that was sent has expired: a new one is made.
+        /// The provider token has expired: a new token is made.
         case providerToken
         /// This connection alone.
         case connection
     }
 
-    /// ``Reason/absent`` without debug data; ``Reason/unknown`` where it isn't a reason of the table.
+    /// Parsed reason: ``Reason/absent`` without debug data; ``Reason/unknown`` where it isn't a reason of the table.
     public let reason: Reason
-    /// The reason's name, or what there is to read; empty without debug data.
+    /// Name of the reason, or the printable debug data; empty without debug data.
     public let text: String
 
-    /// Longer texts are cut, in bytes; the longest that was seen in the field has 51.
+    /// Most bytes of the text before it is cut; the longest text seen in the field has 51.
     public static let maximumText = 160
-    /// Letters and digits in a row, from which on a word is left out. Device tokens have 64, reasons at most 27.
+    /// Most letters and digits in a row; a longer word is left out. Device tokens have 64, reasons at most 27.
     static let longestWord = 31
 
-    /// Reads what there is to read; any bytes are welcome.
+    /// Parses debug data; any bytes are valid input.
     public init(_ debugData: UnsafeRawBufferPointer) {
         let body = ReasonBody(debugData)
         switch body.reason {
@@ -59,7 +59,7 @@ public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
 
     public var description: String { text }
 
-    /// For a metric: of a fixed set of values, whatever a server says.
+    /// Returns a label for a metric, from a fixed set of values for any server.
     public static func label(_ reason: Reason) -> String {
         switch reason {
         case .absent: "none"
@@ -77,7 +77,7 @@ public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
                 || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_") || byte == UInt8(ascii: "=")
             word = isPart ? word + 1 : 0
             if word > longestWord {
-                // The part that was kept goes as well.
+                // The already kept part of the word is removed as well.
                 if word == longestWord + 1 {
                     text.removeLast(longestWord)
                     text += Array("[...]".utf8)

@@ -13,8 +13,8 @@ extension Reason {
         }
     }
 
-    /// The table. `BadTopic` and `MissingTopic` can also mean a wrong credential; they are taken as the job's
-    /// fault, so that one job can't stop an app's pool.
+    /// The table. `BadTopic` and `MissingTopic` can also mean a wrong credential. They count as the job's fault, so
+    /// that a single job can't stop an app's pool.
     var entry: Entry {
         switch self {
         case .absent: Entry("", 0, .later, "no reason was given: judge by the status")

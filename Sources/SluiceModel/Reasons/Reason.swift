@@ -1,4 +1,4 @@
-/// What an answer of APNs means for the job, its device and the connection.
+/// Consequence of an APNs answer for the job, its device and the connection.
 public enum ReasonClass: UInt8, CaseIterable, Sendable {
     /// Accepted by APNs (which does not mean delivered).
     case accepted
@@ -8,9 +8,9 @@ public enum ReasonClass: UInt8, CaseIterable, Sendable {
     case job
     /// The credential or topic is at fault: stop that pool, alert, keep the tokens.
     case configuration
-    /// A new provider token, then send again.
+    /// Make a new provider token, then send again.
     case authentication
-    /// A new connection, then send again.
+    /// Open a new connection, then send again.
     case connection
     /// Back off, then send again.
     case later
@@ -27,7 +27,7 @@ public enum ReasonClass: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// Whether the same push may be sent again without a person's doing.
+    /// True when the same push may be sent again without an operator's action.
     public var isRetriable: Bool {
         switch self {
         case .authentication, .connection, .later: true
@@ -36,13 +36,14 @@ public enum ReasonClass: UInt8, CaseIterable, Sendable {
     }
 }
 
-/// The `reason` of an APNs answer or GOAWAY: everything that Apple documents for pushes to devices ("Handling
-/// notification responses from APNs"), for broadcasts and for channels ("Handling error responses from Apple
-/// Push Notification service"), and what was seen in the field.
+/// The `reason` of an APNs answer or GOAWAY, in a table:
+/// - Apple's reasons for pushes to devices ("Handling notification responses from APNs").
+/// - Apple's reasons for broadcasts and channels ("Handling error responses from Apple Push Notification service").
+/// - Reasons seen in the field.
 public enum Reason: UInt8, CaseIterable, Sendable {
-    /// No reason: an accepted push, or an answer without a readable one.
+    /// No reason: an accepted push, or an answer without a readable reason.
     case absent
-    /// A reason that this table doesn't hold; its status decides its class.
+    /// A reason that isn't in this table; the status decides its class.
     case unknown
 
     // Pushes to devices.
@@ -59,15 +60,15 @@ public enum Reason: UInt8, CaseIterable, Sendable {
     case featureNotEnabled, missingChannelId, badChannelId, channelNotRegistered, badRequestParams,
         badRequestPayload, missingPushType, cannotCreateChannelConfig, topicMismatch, missingChannelQueueSize
 
-    /// The text that APNs sends.
+    /// Text that APNs sends.
     public var name: StaticString { entry.name }
-    /// The status that it comes with; 0 for ``absent`` and ``unknown``.
+    /// Status that accompanies the reason; 0 for ``absent`` and ``unknown``.
     public var status: UInt16 { entry.status }
     public var `class`: ReasonClass { entry.class }
-    /// What to do about it, for people: one sentence.
+    /// Recommended action for people, as one sentence.
     public var action: StaticString { entry.action }
 
-    /// The connection that the answer came on is no good any more: replace it before sending again.
+    /// True when the answer's connection is unusable: replace it before sending again.
     public var replacesConnection: Bool {
         switch self {
         case .expiredProviderToken, .unrelatedKeyIdInToken, .idleTimeout, .shutdown, .internalServerError,
@@ -77,17 +78,17 @@ public enum Reason: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// The push that was answered so is not to be sent again, whatever the class says of others (HNR).
+    /// True when the push must not be sent again, also where other reasons of its class may be.
     public var isFinal: Bool { self == .forbidden || `class` == .token || `class` == .job }
 
-    /// A single one is about the device token; a burst means that environment, credential and topic don't
+    /// True when a single answer concerns the device token. A burst means that environment, credential and topic don't
     /// belong together.
     public var suspectsConfigurationInBursts: Bool {
         self == .badDeviceToken || self == .deviceTokenNotForTopic
     }
 
-    /// The reason with this text. Case and blanks don't matter ("Service Unavailable"), and
-    /// `BadEnvironmentKeyInToken`, which is what senders report, is `BadEnvironmentKeyIdInToken`.
+    /// Parses a reason's text. Case and blanks don't matter ("Service Unavailable"). `BadEnvironmentKeyInToken`, which
+    /// senders report, is `BadEnvironmentKeyIdInToken`.
     public static func parse(name: UnsafeRawBufferPointer) -> Reason {
         if name.count == 0 { return .absent }
         if equalsLoosely(name, "BadEnvironmentKeyInToken") { return .badEnvironmentKeyIdInToken }
@@ -115,8 +116,8 @@ public enum Reason: UInt8, CaseIterable, Sendable {
 }
 
 extension ReasonClass {
-    /// The class of an answer whose reason is absent or unknown. A status that APNs doesn't document (1xx, 3xx, 600 and
-    /// above) is that of a server in trouble, or of another server.
+    /// Returns the class of an answer whose reason is absent or unknown. A status that APNs doesn't document (1xx, 3xx,
+    /// 600 and above) is from a server in trouble, or another server.
     public static func fallback(status: UInt16) -> ReasonClass {
         switch status {
         case 200..<300: .accepted

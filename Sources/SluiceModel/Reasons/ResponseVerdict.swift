@@ -1,4 +1,4 @@
-/// What APNs said to one push.
+/// APNs' answer to a push, classified.
 public struct ResponseVerdict: Sendable {
     /// HTTP status.
     public var status: UInt16
@@ -6,10 +6,11 @@ public struct ResponseVerdict: Sendable {
     /// Printable, bounded text of a reason that is ``Reason/unknown``; empty otherwise.
     public var unknownReason: ReasonText
     public var `class`: ReasonClass
-    /// With 410: when APNs established that the token was no longer valid, in milliseconds since the epoch.
+    /// Time at which APNs established that the token was invalid, in milliseconds since the epoch. Sent with 410; nil
+    /// without it.
     public var timestampMilliseconds: Int64?
 
-    /// Classifies an answer. A body that is not the documented JSON is no error: the status decides then.
+    /// Classifies an answer. A body other than the documented JSON is no error: the status decides then.
     public static func classify(status: UInt16, body: UnsafeRawBufferPointer) -> ResponseVerdict {
         if (200..<300).contains(status) {
             return ResponseVerdict(
@@ -24,7 +25,7 @@ public struct ResponseVerdict: Sendable {
             timestampMilliseconds: content.timestampMilliseconds)
     }
 
-    /// The reason's text for people, as APNs sent it where it is unknown; `none` without one.
+    /// Text of the reason for people, as APNs sent it where it is unknown; `none` without a reason.
     public var reasonText: String {
         switch reason {
         case .absent: "none"
@@ -33,34 +34,35 @@ public struct ResponseVerdict: Sendable {
         }
     }
 
-    /// Whether the sender should delete the device token.
+    /// Returns whether the sender should delete the device token.
     ///
-    /// Only with 410, and when the device didn't register it again after the instant that APNs names.
-    /// - Parameter registeredAtMilliseconds: when the app registered it, if known.
+    /// True only with 410, and when the device didn't register the token again after the instant that APNs names.
+    /// - Parameter registeredAtMilliseconds: when the app registered the token, in milliseconds since the epoch; nil:
+    ///   unknown.
     public func retiresToken(registeredAtMilliseconds: Int64?) -> Bool {
         guard `class` == .token, status == 410 else { return false }
         guard let registered = registeredAtMilliseconds else { return true }
         return timestampMilliseconds.map { registered < $0 } ?? false
     }
 
-    /// Whether the device token may be at fault, or as well the environment or the topic, which a wrong setting makes wrong
-    /// for every token.
+    /// True when the device token may be at fault. Environment or topic may be at fault as well: a wrong setting makes
+    /// them wrong for every token.
     public var suspectsToken: Bool { `class` == .token && status != 410 }
 }
 
 /// The JSON that APNs sends with an error and as the debug data of a GOAWAY:
 /// `{"reason":"…","timestamp":…}`.
 public struct ReasonBody: Sendable {
-    /// ``Reason/absent`` when the body has no readable reason.
+    /// Parsed reason; ``Reason/absent`` when the body has no readable reason.
     public private(set) var reason = Reason.absent
     /// Text of an unknown reason.
     public private(set) var unknownReason = ReasonText()
     public private(set) var timestampMilliseconds: Int64?
 
-    /// Longest body that is looked at; APNs sends less than 100 bytes.
+    /// Longest parsed body, in bytes; APNs sends less than 100 bytes.
     static let maximumLength = 4096
 
-    /// Reads what there is to read; any bytes are welcome.
+    /// Parses a body; any bytes are valid input.
     public init(_ body: UnsafeRawBufferPointer) {
         guard body.count <= Self.maximumLength else { return }
         var members = JSONMembers(body)
@@ -85,7 +87,7 @@ public struct ReasonText: Sendable, CustomStringConvertible {
     /// The empty text.
     public init() {}
 
-    /// Keeps letters, digits and ` ._-`; everything else becomes `?`, and what is longer is cut.
+    /// Keeps letters, digits and ` ._-`; replaces everything else by `?`, and cuts longer text.
     public init(_ text: UnsafeRawBufferPointer) {
         for byte in text.prefix(Self.capacity) {
             let isPlain =

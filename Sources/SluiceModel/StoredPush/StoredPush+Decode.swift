@@ -1,14 +1,16 @@
 extension StoredPush {
-    /// Bytes of room that ``init(decoding:tokenText:)`` asks for the device token's text; 0 where it is stored as text.
+    /// Returns the bytes that ``init(decoding:tokenText:)`` needs for the device token's text; 0 where the token is
+    /// stored as text.
     public static func tokenTextLength(of bytes: UnsafeRawBufferPointer) throws(StoredPushError) -> Int {
         let flags = try checkedFlags(of: bytes)
         return flags.isDisjoint(with: .packedToken) ? 0 : 2 * Int(bytes[Place.tokenCount])
     }
 
-    /// Reads a stored push. Nothing is copied: the push's slices point into `bytes`, but for a packed device token, whose
-    /// digits are written to `tokenText`. Both must outlive the push, which owns neither.
+    /// Reads a stored push without copying: the push's slices point into `bytes`. Only the digits of a packed device
+    /// token are written to `tokenText`. Both buffers must outlive the push, which owns neither.
     ///
-    /// Only the form is checked here. A push of another version may exceed a limit of this one: see ``unsendablePart``.
+    /// Only the form is checked here. A push of another version may exceed a limit of this version: see
+    /// ``unsendablePart``.
     /// - Parameter tokenText: room for ``tokenTextLength(of:)`` bytes, ``longestToken`` at the most.
     public init(
         decoding bytes: UnsafeRawBufferPointer, tokenText: UnsafeMutableRawBufferPointer
@@ -69,8 +71,8 @@ extension StoredPush {
             progress: progress, partition: partition, offset: offset, polledMilliseconds: polled)
     }
 
-    /// ``topicHash(_:)`` of a stored push that waits with its topic; nil: the push waits for something else, or the bytes
-    /// aren't a stored push.
+    /// Returns ``topicHash(_:)`` of a stored push that waits with its topic. Nil: the push waits for something else, or
+    /// the bytes aren't a stored push.
     public static func parkedTopic(of bytes: UnsafeRawBufferPointer) -> UInt32? {
         guard let flags = try? checkedFlags(of: bytes), flags.wait == .parked else { return nil }
         let length = Int(bytes[Place.topicCount])
@@ -81,15 +83,15 @@ extension StoredPush {
         return topicHash(UnsafeRawBufferPointer(rebasing: bytes[start..<start + length]))
     }
 
-    /// A number of a topic's name (FNV-1a), by which a store finds the pushes that wait with the topic. Two topics may have
-    /// the same.
+    /// Returns a hash of a topic's name (FNV-1a), by which a store finds the pushes that wait with the topic. Two
+    /// topics may have the same hash.
     public static func topicHash(_ name: UnsafeRawBufferPointer) -> UInt32 {
         var hash: UInt32 = 0x811c_9dc5
         for byte in name { hash = (hash ^ UInt32(byte)) &* 0x0100_0193 }
         return hash
     }
 
-    /// The flags of a head that is complete and of a version that is known.
+    /// Returns the flags of a complete head of the known version.
     private static func checkedFlags(of bytes: UnsafeRawBufferPointer) throws(StoredPushError) -> Flags {
         guard bytes.count > 0 else { throw .truncated }
         guard bytes[0] == version else { throw .version(bytes[0]) }
@@ -103,7 +105,7 @@ extension StoredPush {
         return flags
     }
 
-    /// The four runs of bytes behind the numbers.
+    /// The four byte runs behind the numbers.
     private struct Texts {
         var deviceToken: UnsafeRawBufferPointer
         var topic: UnsafeRawBufferPointer

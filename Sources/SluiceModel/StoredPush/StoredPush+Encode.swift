@@ -1,5 +1,5 @@
 extension StoredPush {
-    /// Appends the stored form. The push must fit into it, as every decoded one does.
+    /// Appends the stored form. The push must fit into the format, as every decoded push does.
     public func encode(into writer: inout ByteWriter) {
         let token = push.deviceToken
         precondition(isStorable, "a push that does not fit into the format can't be stored")
@@ -25,7 +25,7 @@ extension StoredPush {
         writer.append(push.payload)
     }
 
-    /// Whether decoding will take what is encoded.
+    /// True when the encoded push can be decoded.
     private var isStorable: Bool {
         let token = push.deviceToken
         return (1...Self.longestToken).contains(token.count) && token.count & 1 == 0
@@ -85,13 +85,13 @@ extension StoredPush {
     }
 }
 
-/// Small numbers of either sign as small ones without: 0, -1, 1, -2, 2, ….
+/// Maps small integers of either sign to small unsigned ones: 0, -1, 1, -2, 2, ….
 func zigzag(_ value: Int64) -> UInt64 { UInt64(bitPattern: value &<< 1 ^ value &>> 63) }
 
-/// The opposite of `zigzag`.
+/// Reverses `zigzag`.
 func unzigzag(_ value: UInt64) -> Int64 { Int64(bitPattern: value &>> 1) ^ -Int64(bitPattern: value & 1) }
 
-// Codes of the format: they stay what they are whatever cases are added, so they are no raw values.
+// Codes of the format. They never change when cases are added, so they are no raw values.
 
 extension PushType {
     var storedCode: UInt8 {

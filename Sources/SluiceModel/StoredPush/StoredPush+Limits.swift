@@ -1,13 +1,13 @@
 extension StoredPush {
-    /// Hexadecimal digits of a device token that the format has room for.
+    /// Most hexadecimal digits of a device token in the format.
     public static let longestToken = 2 * Int(UInt8.max)
 
-    /// Instants that the format takes, in milliseconds since the epoch. Sums and differences of them never overflow.
+    /// Valid instants of the format, in milliseconds since the epoch. Sums and differences of them never overflow.
     public static let instants: ClosedRange<Int64> = -(1 << 53)...1 << 53
 
-    /// Names the part by which this version can't send the push; nil when it can.
+    /// Part of the push that exceeds a limit of this version; nil when this version can send the push.
     ///
-    /// A valid job always passes. A record of a newer version may exceed a limit of this one, after a roll-back. The
+    /// A valid job always passes. After a roll-back, a record of a newer version may exceed a limit of this one. The
     /// frame layer, the scheduler and the table of jobs rely on these limits.
     public var unsendablePart: StoredPushError.Part? {
         if DeviceToken.violation(push.deviceToken) != nil { return .deviceToken }

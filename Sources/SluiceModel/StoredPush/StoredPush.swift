@@ -1,7 +1,7 @@
-/// A push as a store keeps it: its job, where it came from, and what has become of it so far, as one run of bytes.
-/// The name of the Kafka topic isn't part of it: that is the store's.
+/// A push as a store keeps it: its job, its record's place, and its progress, as one run of bytes. The name of the
+/// Kafka topic isn't part of it, because the store has the name.
 ///
-/// The format, all integers little-endian, *instant* being a zigzag varint of the milliseconds since `created`:
+/// The format has little-endian integers. An *instant* is a zigzag varint of the milliseconds since `created`.
 ///
 /// | bytes | |
 /// |---|---|
@@ -14,22 +14,25 @@
 /// | 2 | length of the payload |
 /// | 16 | `apns-id`: high, low |
 /// | varints | created (zigzag), polled (instant), partition and offset (zigzag) |
-/// | varints | by flag: expiration (zigzag, seconds since `created`), deliver-at, registered-at (instants), receipt timeout (seconds), attempts and failures, first sent, expiry, wake (instants), store version |
-/// | the rest | device token (packed two digits to a byte, unless it has letters of both cases), topic, collapse identifier, payload |
+/// | varints | by flag: expiration (zigzag, seconds since `created`), deliver-at, registered-at (instants) |
+/// | varints | by flag: receipt timeout (seconds), attempts and failures |
+/// | varints | by flag: first sent, expiry, wake (instants), store version |
+/// | token | device token, packed two digits to a byte, unless it has letters of both cases |
+/// | the rest | topic, collapse identifier, payload |
 ///
-/// A push with a collapse identifier, an expiration and nothing unusual takes 39 bytes beside token, topic, collapse
-/// identifier and payload.
+/// A usual push with a collapse identifier and an expiration has 39 bytes beside token, topic, collapse identifier and
+/// payload.
 public struct StoredPush {
-    /// Of the format that ``encode(into:)`` writes, and the only one that is read.
+    /// Version of the format that ``encode(into:)`` writes, and the only one that is read.
     public static let version: UInt8 = 1
 
     public var push: PushJob
     public var progress: Progress
-    /// Of the job's record.
+    /// Partition of the job's record.
     public var partition: Int32
-    /// Of the job's record.
+    /// Offset of the job's record.
     public var offset: Int64
-    /// When the worker polled the record, in milliseconds since the epoch.
+    /// Time at which the worker polled the record, in milliseconds since the epoch.
     public var polledMilliseconds: Int64
 
     public init(
@@ -43,21 +46,21 @@ public struct StoredPush {
         self.polledMilliseconds = polledMilliseconds
     }
 
-    /// What has become of a push so far.
+    /// Progress of a push.
     public struct Progress: Equatable, BitwiseCopyable, Sendable {
-        /// How often it was sent.
+        /// Number of times that the push was sent.
         public var attempts: UInt32
-        /// Of those, the ones that count towards the maximum of attempts.
+        /// Attempts that count towards the maximum of attempts.
         public var failures: UInt32
-        /// In milliseconds since the epoch; nil = never.
+        /// Time of the first attempt, in milliseconds since the epoch; nil: never sent.
         public var firstSentMilliseconds: Int64?
-        /// When it expires by the worker's own limit, in milliseconds since the epoch; nil = by the job's alone.
+        /// Expiry by the worker's own limit, in milliseconds since the epoch; nil: the job's expiration alone counts.
         public var expiryMilliseconds: Int64?
-        /// What it waits for.
+        /// Cause of the push's wait.
         public var wait: Wait
-        /// When that wait ends if nothing ends it before, in milliseconds since the epoch; nil = it has no end of its own.
+        /// Latest end of the wait, in milliseconds since the epoch; nil: the wait has no end of its own.
         public var wakeMilliseconds: Int64?
-        /// The owner's number of this state of the push; 0 = none.
+        /// The owner's number of this state of the push; 0: none.
         public var storeVersion: UInt64
 
         public init(
@@ -75,21 +78,21 @@ public struct StoredPush {
         }
     }
 
-    /// What a stored push waits for.
+    /// Cause of a stored push's wait.
     public enum Wait: CaseIterable, BitwiseCopyable, Sendable {
-        /// Nothing: it may be sent as soon as it is its turn.
+        /// No wait: the push may be sent as soon as it is its turn.
         case none
-        /// A moment: its back-off, or the window in which newer pushes of its identity replace it.
+        /// Waits for a moment: the end of its back-off, or of the window for newer pushes of its identity.
         case retrying
-        /// Its receipt: APNs has accepted it, and the device may confirm it until the moment.
+        /// Waits for its receipt: APNs has accepted the push, and the device may confirm it until the moment.
         case confirming
-        /// News of its device, which is offline. The moment is that of the next attempt without any.
+        /// Waits for a report of its device, which is offline. The moment is that of the next attempt without a report.
         case held
-        /// Its topic, which APNs refuses, or whose credential has no connection. No moment ends that.
+        /// Waits with its topic, which APNs refuses, or whose credential has no connection. No moment ends this wait.
         case parked
     }
 
-    /// Which of the optional parts are there, and what needs one or two bits.
+    /// Flags of the optional parts, and values that need one or two bits.
     struct Flags: OptionSet {
         let rawValue: UInt16
 
@@ -101,7 +104,7 @@ public struct StoredPush {
         static let expiration = Flags(rawValue: 1 << 3)
         static let deliverAt = Flags(rawValue: 1 << 4)
         static let registeredAt = Flags(rawValue: 1 << 5)
-        /// Not there: ``JobLimits/defaultReceiptTimeout``.
+        /// Unset: ``JobLimits/defaultReceiptTimeout``.
         static let receiptTimeout = Flags(rawValue: 1 << 6)
         static let avoidsDuplicates = Flags(rawValue: 1 << 7)
         static let attempts = Flags(rawValue: 1 << 8)
@@ -114,11 +117,11 @@ public struct StoredPush {
 
         /// Code of the wait, in three bits.
         static func wait(_ wait: Wait) -> Flags { Flags(rawValue: UInt16(wait.storedCode) << 13) }
-        /// Nil: no such code.
+        /// Wait of the code; nil: no wait has this code.
         var wait: Wait? { Wait(storedCode: UInt8(truncatingIfNeeded: rawValue >> 13)) }
     }
 
-    /// Where things are that have a fixed place.
+    /// Offsets of the parts with a fixed place.
     enum Place {
         static let flags = 1
         static let codes = 3
@@ -132,13 +135,13 @@ public struct StoredPush {
     }
 }
 
-/// Why bytes are not a stored push. It never holds any of them.
+/// Causes why bytes are not a stored push. The error never holds any of the bytes.
 public enum StoredPushError: Error, Hashable, Sendable, CustomStringConvertible {
-    /// A format that this code doesn't know.
+    /// The format has a version that this code doesn't know.
     case version(UInt8)
     /// The bytes end before the push does.
     case truncated
-    /// So many bytes are left behind the push.
+    /// The number of bytes left behind the push.
     case trailing(Int)
     /// This part has a value that no push has.
     case invalid(Part)

@@ -13,11 +13,11 @@ public struct APNSID: Hashable, Sendable, CustomStringConvertible {
         self.low = low
     }
 
-    /// Parses 32 lower-case hexadecimal digits grouped 8-4-4-4-12, as APNs asks for in a request; nil for
-    /// anything else.
+    /// Parses 32 lower-case hexadecimal digits grouped 8-4-4-4-12, as APNs requires in a request; nil for anything
+    /// else.
     public init?(canonical text: UnsafeRawBufferPointer) { self.init(text, allowUpperCase: false) }
 
-    /// Parses the same with letters of either case: APNs was seen to answer in upper case.
+    /// Parses the same form with letters of either case, because APNs was seen to answer in upper case.
     public init?(anyCase text: UnsafeRawBufferPointer) { self.init(text, allowUpperCase: true) }
 
     private init?(_ text: UnsafeRawBufferPointer, allowUpperCase: Bool) {
@@ -63,12 +63,16 @@ public struct APNSID: Hashable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// The identifier of a job that carries none: the same for every delivery of one Kafka record, so that a
-    /// push repeated after a crash is recognisable.
+    /// Returns the identifier of a job that carries none. Every delivery of a Kafka record has the same identifier, so
+    /// that a push repeated after a crash is recognisable.
     ///
-    /// It is SipHash-2-4-128 under a fixed key of the topic name, a zero byte, the partition (4 bytes,
-    /// little-endian) and the offset (8 bytes, little-endian), as a UUID of version 8 (RFC 9562 §5.8). 122
-    /// bits remain, so a collision is not to be expected; a topic that is deleted and created again repeats
+    /// The identifier is a SipHash-2-4-128 under a fixed key, as a UUID of version 8 (RFC 9562 §5.8). The hash is of
+    /// these bytes, in this order:
+    /// - The topic name and a zero byte.
+    /// - The partition (4 bytes, little-endian).
+    /// - The offset (8 bytes, little-endian).
+    ///
+    /// A collision is not to be expected, because 122 bits remain. A topic that is deleted and created again repeats
     /// its identifiers.
     public static func derived(topic: UnsafeRawBufferPointer, partition: Int32, offset: Int64) -> APNSID {
         var hash = SipHash128(key0: 0x536c_7569_6365_2031, key1: 0x6170_6e73_2d69_6420)
@@ -83,14 +87,14 @@ public struct APNSID: Hashable, Sendable, CustomStringConvertible {
     }
 }
 
-/// Eight lower-case hexadecimal digits in the order of the text, as they lie in memory (little-endian).
+/// Returns eight lower-case hexadecimal digits in the order of the text, as they lie in memory (little-endian).
 private func hexDigits(_ value: UInt32) -> UInt64 {
-    // One nibble per byte, most significant first in memory.
+    // Each byte has a nibble, most significant first in memory.
     var spread = UInt64(value.byteSwapped)
     spread = (spread | spread &<< 16) & 0x0000_FFFF_0000_FFFF
     spread = (spread | spread &<< 8) & 0x00FF_00FF_00FF_00FF
     spread = (spread &>> 4 | spread &<< 8) & 0x0F0F_0F0F_0F0F_0F0F
-    // 1 in every byte that is a letter.
+    // Each byte of a letter has the value 1.
     let letters = (spread &+ 0x0606_0606_0606_0606) &>> 4 & 0x0101_0101_0101_0101
     return (spread &+ 0x3030_3030_3030_3030 &+ letters &* 0x27).littleEndian
 }

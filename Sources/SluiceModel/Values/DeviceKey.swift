@@ -1,4 +1,4 @@
-/// A device token as tables know it: a keyed 128-bit hash of its text, the same in upper and lower case.
+/// Key of a device token in tables: a keyed 128-bit hash of its text, equal for upper and lower case.
 public struct DeviceKey: Hashable, BitwiseCopyable, Sendable {
     public var high: UInt64
     public var low: UInt64

@@ -1,5 +1,4 @@
-/// What kind of notification this is: the `apns-push-type` header and the rules that follow from it
-/// (APNs: "Sending notification requests to APNs").
+/// Kind of a notification: the `apns-push-type` header and its rules (APNs: "Sending notification requests to APNs").
 public enum PushType: UInt8, CaseIterable, Sendable {
     case alert, background, voip, complication, fileProvider, mdm, location, liveActivity, pushToTalk,
         widgets,
@@ -22,8 +21,8 @@ public enum PushType: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// What the topic must end with after the bundle identifier; empty where the topic is the bundle
-    /// identifier itself, and for `mdm`, whose topic comes from the certificate (``topicPrefix``).
+    /// Suffix of the topic behind the bundle identifier; empty where the topic is the bundle identifier itself. Empty
+    /// also for `mdm`, whose topic is in the certificate (``topicPrefix``).
     public var topicSuffix: StaticString {
         switch self {
         case .alert, .background, .mdm: ""
@@ -38,7 +37,7 @@ public enum PushType: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// What the topic must begin with: the UID of an MDM push certificate's subject begins so.
+    /// Prefix of the topic, with which the UID of an MDM push certificate's subject begins; empty for other types.
     public var topicPrefix: StaticString { self == .mdm ? "com.apple.mgmt." : "" }
 
     /// Largest payload in bytes: 5,120 for VoIP, 4,096 for every other push to a device.
@@ -47,10 +46,10 @@ public enum PushType: UInt8, CaseIterable, Sendable {
     /// Largest payload in bytes of a broadcast to a channel.
     public static let maximumBroadcastPayloadSize = 5120
 
-    /// The priority of a job that names none. APNs' own default is 10, which it refuses for `background`.
+    /// Priority of a job that names none. APNs' own default is 10, which APNs refuses for `background`.
     public var defaultPriority: Priority { self == .background ? .powerAware : .immediate }
 
-    /// Priorities that this push type may carry. APNs documents `background` as 5 only and Live Activities
+    /// Returns whether this push type may carry the priority. APNs documents `background` as 5 only and Live Activities
     /// as 5 or 10.
     public func allows(_ priority: Priority) -> Bool {
         switch self {
@@ -60,7 +59,7 @@ public enum PushType: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// The type with this `apns-push-type` value (lower-case, as APNs documents it).
+    /// Parses an `apns-push-type` value (lower-case, as APNs documents it); nil for anything else.
     public init?(headerValue: UnsafeRawBufferPointer) {
         var raw: UInt8 = 0
         while let type = PushType(rawValue: raw) {
@@ -78,9 +77,9 @@ public enum PushType: UInt8, CaseIterable, Sendable {
 public enum Priority: UInt8, CaseIterable, Sendable {
     /// 10: send at once.
     case immediate = 10
-    /// 5: with regard to the device's power; may be grouped, throttled or dropped.
+    /// 5: send with regard to the device's power; APNs may group, throttle or drop the push.
     case powerAware = 5
-    /// 1: power first; never wakes the device.
+    /// 1: power first; the push never wakes the device.
     case lowPower = 1
 
     /// Value of the `apns-priority` header.
@@ -108,7 +107,7 @@ public enum Expiration: Hashable, Sendable {
     case unspecified
     /// 0: one delivery attempt, never stored.
     case once
-    /// UNIX seconds until which APNs stores and retries. APNs caps it at 30 days ahead.
+    /// UNIX seconds until which APNs stores and retries. APNs caps them at 30 days ahead.
     case at(UInt32)
 
     /// Value of the header, or nil when it is omitted.
@@ -120,13 +119,13 @@ public enum Expiration: Hashable, Sendable {
         }
     }
 
-    /// Whether the instant of expiration has come.
+    /// Returns whether the instant of expiration is reached.
     public func isPast(atMilliseconds now: Int64) -> Bool {
         guard case .at(let seconds) = self else { return false }
         return Int64(seconds) * 1000 <= now
     }
 
-    /// The expiration, but no later than `latest`, in milliseconds since the epoch.
+    /// Returns the expiration, but no later than `latest`, in milliseconds since the epoch.
     public func capped(atMilliseconds latest: Int64) -> Expiration {
         guard case .at(let seconds) = self, Int64(seconds) * 1000 > latest else { return self }
         return .at(UInt32(clamping: latest / 1000))

@@ -1,7 +1,7 @@
 /// SipHash-2-4 with a 128-bit result (Aumasson and Bernstein), over one run of bytes.
 ///
-/// It is used with a fixed key as a strong mixing function: identifiers derived from it are stable across
-/// processes, versions and machines.
+/// With a fixed key the hash is a strong mixing function: derived identifiers are stable across processes, versions and
+/// machines.
 struct SipHash128 {
     private var v0, v1, v2, v3: UInt64
     private var tail: UInt64 = 0
@@ -28,7 +28,7 @@ struct SipHash128 {
         for byte in bytes { append(byte) }
     }
 
-    /// Eight bytes at once, at a multiple of eight.
+    /// Appends eight bytes at once, at a multiple of eight.
     @inline(__always)
     mutating func append(word: UInt64) {
         precondition(length & 7 == 0)
@@ -36,7 +36,7 @@ struct SipHash128 {
         length &+= 8
     }
 
-    /// Bytes with these bits set in each eight of them, from a multiple of eight on.
+    /// Appends bytes with these bits set in each eight of them, from a multiple of eight on.
     @inline(__always)
     mutating func append(_ bytes: UnsafeRawBufferPointer, setting bits: UInt64) {
         var offset = 0
@@ -52,7 +52,7 @@ struct SipHash128 {
         }
     }
 
-    /// The bytes of `value`, least significant first.
+    /// Appends the bytes of `value`, least significant first.
     mutating func append<Value: FixedWidthInteger>(littleEndian value: Value) {
         var rest = UInt64(truncatingIfNeeded: value)
         for _ in 0..<MemoryLayout<Value>.size {
@@ -61,7 +61,7 @@ struct SipHash128 {
         }
     }
 
-    /// The result: first and second half, each as the little-endian integer of the reference implementation.
+    /// Returns the result: first and second half, each as the little-endian integer of the reference implementation.
     mutating func finish() -> (UInt64, UInt64) {
         compress(tail | UInt64(truncatingIfNeeded: length & 0xff) &<< 56)
         v2 ^= 0xee

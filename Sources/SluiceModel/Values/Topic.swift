@@ -4,7 +4,8 @@ public enum Topic {
     /// adds 23.
     public static let maximumLength = 255
 
-    /// Letters, digits, hyphens and periods, no empty label: the charset of bundle identifiers.
+    /// Returns whether the topic has only letters, digits, hyphens and periods, and no empty label: the charset of
+    /// bundle identifiers.
     static func isWellFormed(_ topic: UnsafeRawBufferPointer) -> Bool {
         var previousWasPeriod = true
         for byte in topic {
@@ -19,8 +20,8 @@ public enum Topic {
         return !previousWasPeriod
     }
 
-    /// Whether the topic has the prefix or suffix that the push type asks for, with a name beside it, and not
-    /// one that belongs to another type.
+    /// Returns whether the topic has the push type's prefix or suffix, with a name beside it. A type without a suffix
+    /// refuses a suffix that is reserved for another type.
     static func matches(_ topic: UnsafeRawBufferPointer, _ type: PushType) -> Bool {
         if type == .mdm {
             return topic.count > type.topicPrefix.utf8CodeUnitCount && topic.hasPrefix(type.topicPrefix)
@@ -30,8 +31,8 @@ public enum Topic {
         return topic.count > suffix.utf8CodeUnitCount && topic.hasSuffix(suffix)
     }
 
-    /// Endings that only their own push type uses. A bundle identifier may well end in `.voip`, so the short
-    /// suffixes are not among them.
+    /// Returns whether the topic has a suffix that only its own push type uses. A bundle identifier may well end in
+    /// `.voip`, so the short suffixes are not reserved.
     static func hasReservedSuffix(_ topic: UnsafeRawBufferPointer) -> Bool {
         topic.hasSuffix(".push-type.liveactivity") || topic.hasSuffix(".push-type.widgets")
             || topic.hasSuffix(".push-type.controls") || topic.hasSuffix(".pushkit.fileprovider")
@@ -40,19 +41,19 @@ public enum Topic {
 
 /// Rules for device tokens: opaque bytes in hexadecimal text.
 ///
-/// Their length is variable by APNs' contract ("do not hard-code"). Ordinary tokens have 32 bytes and Live
-/// Activity tokens of 80 bytes were seen; the limits leave room on both sides and still catch a truncated
-/// token and a key that is something else.
+/// Their length is variable by APNs' contract ("do not hard-code"). Ordinary tokens have 32 bytes, and Live Activity
+/// tokens of 80 bytes were seen. The limits leave room on both sides, and still catch a truncated token and a key that
+/// is something else.
 public enum DeviceToken {
     /// Fewest hexadecimal digits: 16 bytes.
     public static let minimumLength = 32
     /// Most hexadecimal digits: 200 bytes.
     public static let maximumLength = 400
 
-    /// Why a text is not a device token, or nil when it is one. Either case of hexadecimal digits is accepted
-    /// and kept, because tokens are passed back to APNs unmodified.
+    /// Returns the rule that a text breaks; nil when it is a device token. Either case of hexadecimal digits is
+    /// accepted and kept, because tokens are passed to APNs unmodified.
     public static func violation(_ text: UnsafeRawBufferPointer) -> JobRule? {
-        // Without a branch per byte, so that the compiler can take many at a time.
+        // Has no branch per byte, so that the compiler can vectorise the loop.
         var foreign: UInt8 = 0
         for byte in text {
             let isNoDigit: UInt8 = byte &- UInt8(ascii: "0") > 9 ? 1 : 0
@@ -68,9 +69,9 @@ public enum DeviceToken {
 
 /// Rules for collapse identifiers.
 public enum CollapseIdentifier {
-    /// Why bytes are not a collapse identifier, or nil when they are one: 1 to
-    /// ``JobLimits/maximumCollapseIdentifierLength`` bytes of printable ASCII without a blank at either end. That is always
-    /// a legal field value in HTTP/2 (RFC 9113 §8.2.1), and the same 64 in bytes and in characters.
+    /// Returns the rule that bytes break; nil when they are a collapse identifier. Valid are 1 to
+    /// ``JobLimits/maximumCollapseIdentifierLength`` bytes of printable ASCII without a blank at either end. Such bytes
+    /// are always a legal field value in HTTP/2 (RFC 9113 §8.2.1), and 64 bytes are 64 characters.
     public static func violation(_ text: UnsafeRawBufferPointer) -> JobRule? {
         guard (1...JobLimits.maximumCollapseIdentifierLength).contains(text.count) else { return .length }
         for byte in text where !(0x20...0x7E).contains(byte) { return .charset }

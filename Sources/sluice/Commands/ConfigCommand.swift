@@ -89,7 +89,7 @@ struct ConfigCommand: ParsableCommand {
     }
 }
 
-/// The configuration, or exit status 78 with every mistake on standard error.
+/// Returns the configuration, or exits with status 78 and every mistake on standard error.
 func loadConfiguration(_ file: String?) throws -> Configuration {
     do throws(ConfigurationError) {
         let configuration = try Configuration.load(path: file)

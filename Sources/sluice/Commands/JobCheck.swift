@@ -1,12 +1,12 @@
 import SluiceModel
 
-/// The worker's rules, asked before a job is produced.
+/// The worker's rules, applied before a job is produced.
 final class JobCheck {
     private var decoder = JobDecoder()
 
     init() {}
 
-    /// What the worker would say; nil when the job is valid.
+    /// Returns the error that the worker would report; nil when the job is valid.
     func error(in job: EncodedJob) -> JobError? {
         job.key.withUnsafeBytes { key in
             job.value.withUnsafeBytes { value in
@@ -33,7 +33,7 @@ final class JobCheck {
         _ headers: [(name: String, value: [UInt8])],
         _ body: (UnsafeBufferPointer<RecordHeader>) -> JobError?
     ) -> JobError? {
-        // All names and values in one buffer, so that one pointer's scope covers them.
+        // A single buffer has all names and values, so that one pointer's scope covers them.
         var bytes: [UInt8] = []
         var ranges: [(name: Range<Int>, value: Range<Int>)] = []
         for header in headers {

@@ -2,7 +2,7 @@ import ArgumentParser
 import Foundation
 import SluiceModel
 
-/// A job, as options of the command line. Nothing is judged here: that is the worker's rules' business.
+/// A job, as options of the command line. Nothing is checked here, because the worker's rules do that.
 struct JobOptions: ParsableArguments {
     enum Mode: String, ExpressibleByArgument, CaseIterable {
         /// The record's value is the payload, everything else is headers.
@@ -115,7 +115,7 @@ struct JobOptions: ParsableArguments {
         }
     }
 
-    /// An option that is given and that a job of this kind has no use for.
+    /// Option that is present but useless to a job of this kind; nil when there is none.
     private var strayOption: String? {
         func first(_ options: [(name: String, isGiven: Bool)]) -> String? {
             options.first { $0.isGiven }?.name

@@ -1,7 +1,7 @@
 import ArgumentParser
 import Kafka
 
-/// How to reach a cluster, for the tools.
+/// Options with which the tools reach a cluster.
 struct KafkaOptions: ParsableArguments {
     @Option(
         name: [.customShort("b"), .long],
@@ -21,7 +21,7 @@ struct KafkaOptions: ParsableArguments {
         }
     }
 
-    /// The cluster these options name.
+    /// Cluster that these options name.
     var cluster: KafkaCluster {
         var cluster = KafkaCluster(bootstrapServers: bootstrapServers)
         for pair in property {
@@ -40,12 +40,12 @@ struct KafkaCluster {
     init(bootstrapServers: String) {
         self.bootstrapServers = bootstrapServers
         properties = KafkaProperties(bootstrapServers: bootstrapServers)
-        // A tool says itself what went wrong.
+        // A tool reports its errors itself.
         properties["log_level"] = "0"
     }
 
-    /// Makes sure that a topic is there before anything depends on it.
-    /// - Returns: its number of partitions.
+    /// Makes sure that a topic exists before anything depends on it.
+    /// - Returns: the topic's number of partitions.
     func partitionCount(of topic: String) throws(CommandFailure) -> Int {
         let count: Int?
         do throws(KafkaError) {
@@ -65,7 +65,7 @@ struct KafkaCluster {
 }
 
 extension CommandFailure {
-    /// An error of Kafka: the command line's when a property is wrong, otherwise something that can't be reached.
+    /// Converts an error of Kafka. A wrong property is the command line's fault; otherwise something can't be reached.
     init(kafka error: KafkaError) {
         let isOurs = error.name == "_INVALID_ARG"
         self.init(isOurs ? .configuration : .unavailable, "Kafka: \(error)")

@@ -143,12 +143,12 @@ struct DeadLetterView {
     }
 }
 
-/// The first characters of a device token: enough to tell two apart, not enough to push with.
+/// Returns the first characters of a device token: enough to tell two apart, not enough to push with.
 func abbreviated(_ token: String) -> String {
     token.count <= 8 ? token : "\(token.prefix(8))…"
 }
 
-/// Local time of day with milliseconds.
+/// Returns the local time of day with milliseconds.
 func clockTime(milliseconds: Int64) -> String {
     var seconds = time_t(milliseconds / 1_000)
     var parts = tm()

@@ -87,7 +87,7 @@ struct ProduceCommand: ParsableCommand {
         try account(producer, invalid: invalid)
     }
 
-    /// - Returns: how many lines are no valid jobs.
+    /// - Returns: the number of lines that are no valid jobs.
     private func produceFile(_ producer: RecordProducer, partitions: Int, stop: StopSignals) throws -> Int {
         guard let file, let lines = LineReader(path: file) else {
             throw CommandFailure(.dataError, "can't read \(file ?? "")")

@@ -54,7 +54,7 @@ struct RunCommand: ParsableCommand {
     @OptionGroup var lifetime: LifetimeOptions
 
     func run() throws {
-        // Before a key is read.
+        // Memory is protected before a key is read.
         ProcessMemory.setDumpable(false)
         let callersMask = umask(0o077)
         let configuration = try loadConfiguration(config)
@@ -99,7 +99,7 @@ struct RunCommand: ParsableCommand {
     }
 }
 
-/// Keeps memory from others, or not, and warns of files with secrets that others have rights to.
+/// Protects memory from other users, or not. Warns of files with secrets that others have rights to.
 private func protectSecrets(_ configuration: Configuration, _ logger: Logger) {
     let mayBeDumped = configuration.process.dumpable == .on
     if !ProcessMemory.setDumpable(mayBeDumped) || ProcessMemory.isDumpable != mayBeDumped {
@@ -112,7 +112,7 @@ private func protectSecrets(_ configuration: Configuration, _ logger: Logger) {
         "process", metadata: ["dumpable": "\(ProcessMemory.isDumpable ? "on" : "off")", "umask": "077"])
 }
 
-/// The admin endpoint, if there is to be one. It answers from now on.
+/// Starts the admin endpoint if it is configured. The endpoint answers from now on.
 private func startAdmin(
     _ configuration: Configuration, _ endpoints: AdminEndpoints, _ refusedHosts: AdminCounter,
     _ logger: Logger
@@ -140,7 +140,7 @@ extension CommandFailure {
     }
 }
 
-/// The report of the worker that runs at the moment, if one does.
+/// The running worker's reporter, if a worker runs.
 private final class Reporting: Sendable {
     private let reporter = Mutex<WorkerReporter?>(nil)
     private let logger: Logger
@@ -164,7 +164,7 @@ private final class Reporting: Sendable {
     }
 }
 
-/// Logs a worker's counters now and then, and notices when it has partitions.
+/// Logs a worker's counters at an interval, and notices when the worker has partitions.
 final class WorkerReporter: Sendable {
     private let isStopped = Mutex(false)
 
@@ -203,7 +203,7 @@ final class WorkerReporter: Sendable {
         thread.start()
     }
 
-    /// Returns when no snapshot is under way any more.
+    /// Stops the reports. Returns when no snapshot is under way any more.
     func stop() { isStopped.withLock { $0 = true } }
 
     static func metadata(_ snapshot: WorkerSnapshot, _ partitions: [PartitionReport] = []) -> Logger.Metadata

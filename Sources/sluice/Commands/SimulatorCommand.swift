@@ -237,7 +237,7 @@ struct SimulatorKeyArgument: ExpressibleByArgument {
     }
 }
 
-/// A simulator's summary as a file, for whoever started it.
+/// A simulator's summary as a file, for the process that started the simulator.
 struct SimulatorCounts: Codable {
     var requests: UInt64
     var accepted: UInt64

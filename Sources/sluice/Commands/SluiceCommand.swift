@@ -1,11 +1,11 @@
 import ArgumentParser
 import Foundation
 
-/// The command line's root: parses, runs, and turns failures into exit statuses.
+/// The command line's root: parses and runs commands, and converts failures into exit statuses.
 @main
 enum Entry {
     static func main() {
-        // A reader that goes away (`sluice outcomes | head`) is an error of the write, not the process's death.
+        // A reader that ends (`sluice outcomes | head`) must be an error of the write, not the process's death.
         signal(SIGPIPE, SIG_IGN)
         do {
             var command = try SluiceCommand.parseAsRoot()
@@ -66,7 +66,7 @@ enum ExitStatus: Int32 {
 /// Ends a command with a status and a message on standard error.
 struct CommandFailure: Error {
     var status: ExitStatus
-    /// What, where and what to do; empty when everything has been said.
+    /// The fault, its place, and the remedy; empty when everything has been reported.
     var message: String
 
     init(_ status: ExitStatus, _ message: String = "") {

@@ -1,18 +1,18 @@
 import SluiceModel
 import StreamScheduling
 
-/// Holds every produced job against what came back for it.
+/// Compares every produced job with the outcomes and dead letters that followed.
 ///
-/// Jobs are known by their place in Kafka: delivery reports tell a job's partition and offset, outcomes and dead
-/// letters name the one they belong to. An outcome may be read before the report of its job.
+/// A job is identified by its place in Kafka. Delivery reports have a job's partition and offset; outcomes and dead
+/// letters name the job they belong to. An outcome may be read before the report of its job.
 struct DemoAudit {
-    /// By partition and offset.
+    /// Job at a partition and offset.
     private struct Place {
         var expectation: DemoLoad.Expectation?
         var outcomes: UInt8 = 0
         var deadLetters: UInt8 = 0
 
-        /// What this place counts as; nil where there is nothing.
+        /// Counter of this place in the verdict; nil when there is nothing at the place.
         var counter: WritableKeyPath<Verdict, Int>? {
             switch (expectation, Int(outcomes) + Int(deadLetters)) {
             case (nil, 0): nil
@@ -29,7 +29,7 @@ struct DemoAudit {
     private var places: [[Place]]
     private(set) var outcomes = 0
     private(set) var deadLetters = 0
-    /// By headline: "accepted", "rejected: 410 Unregistered".
+    /// Outcomes by headline: "accepted", "rejected: 410 Unregistered".
     private(set) var outcomesByHeadline: [String: Int] = [:]
     private(set) var deadLettersByRule: [String: Int] = [:]
     private(set) var attempts = 0
@@ -38,7 +38,7 @@ struct DemoAudit {
     private(set) var retried = 0
     /// Time from a job's creation to its outcome.
     let latencies = LatencyHistogram()
-    /// Documents that could not be read, or name a place that doesn't exist.
+    /// Documents that can't be read, or name a place that doesn't exist.
     private(set) var unreadable = 0
 
     init(partitions: Int) {
@@ -87,15 +87,15 @@ struct DemoAudit {
         deadLettersByRule[rule, default: 0] += 1
     }
 
-    /// What the comparison found.
+    /// Result of the comparison.
     struct Verdict {
-        /// Jobs with exactly what they should have.
+        /// Jobs with exactly the expected outcome or dead letter.
         var right = 0
         var missing = 0
         var doubled = 0
-        /// An outcome where a dead letter should be, or the other way round.
+        /// Jobs with an outcome instead of a dead letter, or the reverse.
         var wrongKind = 0
-        /// Outcomes or dead letters of jobs that nobody produced.
+        /// Outcomes or dead letters of jobs that were never produced.
         var unknown = 0
     }
 

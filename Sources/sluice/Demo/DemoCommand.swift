@@ -82,7 +82,7 @@ struct DemoCommand: ParsableCommand {
         }
     }
 
-    /// Partitions that hold the whole load: the embedded cluster keeps about 5 MB in each, and an average job or
-    /// outcome takes well under 1 kB of it.
+    /// Partitions that hold the whole load. The embedded cluster keeps about 5 MB in each partition. An average job or
+    /// outcome takes well under 1 kB.
     var partitions: Int { max(4, jobs / 4_000 + 1) }
 }

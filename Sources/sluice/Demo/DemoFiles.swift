@@ -1,8 +1,8 @@
 import Foundation
 import HTTP2
 
-/// The demo's directory: a signing key, the worker's configuration, logs. Removed at the end, unless it is wanted
-/// for a look.
+/// The demo's directory: a signing key, the worker's configuration, logs. Removed at the end, unless it is to be kept
+/// for inspection.
 final class DemoFiles {
     static let keyID = "DEMOKEY001"
     static let teamID = "DEMOTEAM01"
@@ -19,7 +19,7 @@ final class DemoFiles {
         }
         directory = String(cString: created)
         do {
-            // An EC P-256 key in PKCS #8, as Apple hands them out.
+            // An EC P-256 key in PKCS #8, the form in which Apple issues keys.
             let key = try CertificateAuthority(commonName: "sluice demo").privateKeyPEM
             try write(key, to: "AuthKey.p8")
         } catch {
@@ -39,7 +39,7 @@ final class DemoFiles {
         chmod(path, 0o600)
     }
 
-    /// The worker's configuration.
+    /// Writes the worker's configuration.
     func writeConfiguration(
         bootstrapServers: String, simulatorPort: String, shards: Int
     ) throws(CommandFailure) {

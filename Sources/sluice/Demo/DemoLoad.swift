@@ -3,9 +3,9 @@ import Foundation
 import SluiceModel
 import StreamScheduling
 
-/// The demo's jobs: what a company with four apps might send on a busy evening. The same seed gives the same jobs.
+/// The demo's jobs: a possible load of a company with four apps on a busy evening. The same seed gives the same jobs.
 struct DemoLoad {
-    /// What has to become of a job.
+    /// Expected end of a job.
     enum Expectation: UInt8 {
         case outcome
         case deadLetter
@@ -43,7 +43,7 @@ struct DemoLoad {
             texts: ["Line 7 is delayed by 10 minutes", "Your train leaves from platform 4"]),
     ]
 
-    /// Device tokens that begin so are answered like this by the demo's simulator.
+    /// Beginnings of device tokens, and the reasons with which the demo's simulator answers them.
     static let deviceRules = "dead=Unregistered,bad0=BadDeviceToken"
     /// Answers that ask for another attempt. An internal error costs its connection as well, and is rare.
     static let errors = "ServiceUnavailable=0.01,TooManyRequests=0.005,InternalServerError=0.0001"
@@ -55,7 +55,7 @@ struct DemoLoad {
         var random = SeededGenerator(seed: seed)
         devices = (0..<count).map { _ in
             let token = DemoLoad.token(&random)
-            // About one device in sixty has been wiped or sold, one in two hundred was never right.
+            // About one device in sixty has been wiped or sold, and one in two hundred was never right.
             switch Int.random(in: 0..<600, using: &random) {
             case 0..<10: return "dead" + token.dropFirst(4)
             case 10..<13: return "bad0" + token.dropFirst(4)
@@ -71,12 +71,12 @@ struct DemoLoad {
             let part = String(UInt64.random(in: .min ... .max, using: &random), radix: 16)
             token += String(repeating: "0", count: 16 - part.count) + part
         }
-        // The prefixes with a meaning are given on purpose only.
+        // The prefixes with a meaning are used on purpose only.
         return token.hasPrefix("dead") || token.hasPrefix("bad0") ? "0000" + token.dropFirst(4) : token
     }
 
     mutating func next(number: Int) -> Job {
-        // One in two hundred comes from a service with a bug.
+        // About every two-hundredth job is produced by a service with a bug.
         if Int.random(in: 0..<200, using: &random) == 0 { return malformed(number) }
         let push = push(number)
         let job =
@@ -126,7 +126,7 @@ struct DemoLoad {
             push.collapseIdentifier = "\(app.name)-\(Int.random(in: 0..<20, using: &random))"
         }
         switch Int.random(in: 0..<200, using: &random) {
-        // Stuck somewhere for too long: it has expired before the worker sees it.
+        // This push was stuck somewhere for too long, so it has expired before the worker reads it.
         case 0 where push.expiration == nil: push.expiration = Int64(time(nil)) - 60
         case 1..<80 where push.expiration == nil: push.ttl = 3_600
         default: break
@@ -134,7 +134,7 @@ struct DemoLoad {
         return push
     }
 
-    /// Mistakes as they happen.
+    /// Returns a job with a typical mistake.
     private mutating func malformed(_ number: Int) -> Job {
         var push = push(number)
         push.pushType = "alert"

@@ -1,9 +1,9 @@
 import Foundation
 
-/// One of the demo's processes: this executable again, with another command.
+/// A process of the demo: this executable again, with another command.
 ///
-/// It never outlives the demo. It is stopped by its identifier; and its standard input is a socket whose other end
-/// only the demo holds, so that it stops by itself (`--stop-with-input`) even if the demo is killed.
+/// The process never outlives the demo. The demo stops it by its identifier. Its standard input is a socket whose other
+/// end only the demo holds. So the process stops by itself (`--stop-with-input`) even if the demo is killed.
 final class DemoProcess {
     let name: String
     let identifier: pid_t
@@ -16,7 +16,7 @@ final class DemoProcess {
         self.name = name
         logPath = "\(directory)/\(name).log"
         var ends: [Int32] = [-1, -1]
-        // Close-on-exec from the beginning: no other child inherits an end and keeps it open.
+        // Close-on-exec from the beginning, so that no other child inherits an end and keeps it open.
         let type = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
         guard socketpair(AF_UNIX, type, 0, &ends) == 0 else {
             throw CommandFailure(
@@ -29,8 +29,9 @@ final class DemoProcess {
         posix_spawn_file_actions_adddup2(&actions, ends[1], 0)
         posix_spawn_file_actions_addopen(&actions, 1, logPath, O_WRONLY | O_CREAT | O_APPEND, 0o600)
         posix_spawn_file_actions_adddup2(&actions, 1, 2)
-        // A process group of its own: Ctrl-C reaches the demo alone, which then stops the others in order. And
-        // nothing blocked: the demo's threads block the signals it takes.
+        // A process group of its own, so that Ctrl-C reaches the demo alone. The demo then stops the other processes in
+        // order. No signal is blocked in the process, because the demo's threads block the signals that the demo
+        // handles.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         var none = sigset_t()
@@ -38,12 +39,12 @@ final class DemoProcess {
         posix_spawnattr_setsigmask(&attributes, &none)
         posix_spawnattr_setpgroup(&attributes, 0)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP))
-        // SLUICE_ variables are a worker's settings: the demo's worker has its own.
+        // SLUICE_ variables are a worker's settings, and the demo's worker has its own.
         let environment = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("SLUICE_") }
         var argv: [UnsafeMutablePointer<CChar>?] = (["sluice"] + arguments).map { strdup($0) } + [nil]
         var envp: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0)=\($1)") } + [nil]
         var identifier: pid_t = 0
-        // By its own name where that still works, so that it is found in a list of processes.
+        // The executable's own name where that still works, so that a list of processes shows it.
         let own = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")) ?? ""
         let path = FileManager.default.isExecutableFile(atPath: own) ? own : "/proc/self/exe"
         let result = posix_spawn(&identifier, path, &actions, &attributes, &argv, &envp)
@@ -67,7 +68,7 @@ final class DemoProcess {
         close(lifeline)
     }
 
-    /// The wait status; nil while it runs.
+    /// Returns the wait status; nil while the process runs.
     func exitStatus() -> Int32? {
         if let status { return status }
         var raw: Int32 = 0
@@ -75,7 +76,7 @@ final class DemoProcess {
         return status
     }
 
-    /// How it ended, for people.
+    /// The process's end, for people.
     var ending: String {
         guard let status = exitStatus() else { return "is running" }
         let signal = status & 0x7f
@@ -86,8 +87,8 @@ final class DemoProcess {
         if exitStatus() == nil { kill(identifier, SIGTERM) }
     }
 
-    /// Asks it to stop and waits. Kills it when the time is over.
-    /// - Returns: whether it ended by itself, with status 0.
+    /// Asks the process to stop, and waits. Kills the process when the time is over.
+    /// - Returns: whether the process ended by itself, with status 0.
     @discardableResult
     func stop(within limit: Duration) -> Bool {
         requestStop()
@@ -98,7 +99,7 @@ final class DemoProcess {
         return exitStatus() == 0
     }
 
-    /// Waits for a file that it writes when it is ready.
+    /// Waits for the file that the process writes when it is ready.
     /// - Returns: the first line of the file; nil when a stop was requested meanwhile.
     func waitUntilReady(
         _ path: String, within limit: Duration, stop: StopSignals
@@ -117,7 +118,7 @@ final class DemoProcess {
         return nil
     }
 
-    /// The last lines of its log.
+    /// Last lines of the process's log.
     var logTail: String {
         let text = (try? String(contentsOfFile: logPath, encoding: .utf8)) ?? ""
         return text.split(separator: "\n").suffix(15).map { "  \(name): \($0)" }.joined(separator: "\n")

@@ -4,7 +4,7 @@ struct DemoReport {
     let duration: Duration
     var audit = DemoAudit(partitions: 0)
     var simulator: SimulatorCounts?
-    /// Jobs behind no committed offset.
+    /// Jobs whose offsets no commit covers.
     var uncommitted = 0
     /// Outcomes and dead letters that the embedded cluster dropped before they were read.
     var recordsLost = 0

@@ -73,7 +73,7 @@ final class DemoStage {
 
     private static let stopped = CommandFailure(.failure, "stopped")
 
-    /// Runs the load through, stops everything and says what came of it.
+    /// Runs the whole load, stops all processes, and returns the results.
     func run() throws(CommandFailure) -> DemoReport {
         let outcomes = try TopicReader(
             topic: Self.outcomesTopic, start: .beginning, stopsAtEnd: false, cluster: cluster)
@@ -81,7 +81,7 @@ final class DemoStage {
             topic: Self.deadLettersTopic, start: .beginning, stopsAtEnd: false, cluster: cluster)
         try pushEverything(outcomes, deadLetters)
 
-        // The worker first: what it flushes while it stops counts as well.
+        // The worker stops first, because the records that it flushes while it stops count as well.
         var report = DemoReport(jobs: options.jobs, duration: duration)
         let workerEnded = worker?.stop(within: .seconds(40)) ?? false
         report.recordsLost = try readToTheEnd(outcomes, Self.outcomesTopic)
@@ -191,8 +191,8 @@ final class DemoStage {
             rule: "\(field): \(rule)")
     }
 
-    /// Reads what came after everything seemed done: a second outcome would be found here.
-    /// - Returns: records that the cluster has dropped before they were read.
+    /// Reads the records that arrived after everything seemed done, because a second outcome would be found here.
+    /// - Returns: the number of records that the cluster has dropped before they were read.
     private func readToTheEnd(_ reader: TopicReader, _ topic: String) throws(CommandFailure) -> Int {
         let marks = try watermarks(topic)
         let all = marks.reduce(0) { $0 + Int($1.high) }
@@ -216,7 +216,7 @@ final class DemoStage {
         }
     }
 
-    /// Jobs that another worker of the group would be given again.
+    /// Returns the number of jobs that another worker of the group would read again.
     private func uncommittedJobs() throws(CommandFailure) -> Int {
         let marks = try watermarks(Self.jobsTopic)
         do {

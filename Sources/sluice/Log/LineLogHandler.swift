@@ -4,14 +4,14 @@ import Gateway
 import Logging
 import SluiceModel
 
-/// Writes log lines to standard error: for people, or one JSON object each.
+/// Writes log lines to standard error: text for people, or one JSON object each.
 ///
 /// ```
 /// 2026-11-21T03:12:45.123Z info    worker started apns=api.push.apple.com:443 shards=1
 /// {"time":"2026-11-21T03:12:45.123Z","level":"info","message":"worker started","apns":"…","shards":"1"}
 /// ```
 ///
-/// JSON lines have no key twice. Fields with a key of the line's own get a prefix, as in `field.message`.
+/// JSON lines have no key twice. Fields whose key is the line's own get a prefix, as in `field.message`.
 struct LineLogHandler: LogHandler {
     let format: Configuration.Log.Format
     var logLevel: Logger.Level
@@ -33,7 +33,7 @@ struct LineLogHandler: LogHandler {
         Terminal.error(line(event, at: LineLogHandler.timestamp()))
     }
 
-    /// The line of an event, without its end.
+    /// Returns the line of an event, without its line end.
     func line(_ event: LogEvent, at time: String) -> String {
         var fields = metadata
         if let provided = metadataProvider?.get() { fields.merge(provided) { $1 } }
@@ -66,7 +66,8 @@ struct LineLogHandler: LogHandler {
     private static let ownKeys: Set<String> = ["time", "level", "message"]
     private static let fieldPrefix = "field."
 
-    /// Key of a field in JSON. Keys that begin with the prefix get another prefix, so that two keys stay two.
+    /// Returns the key of a field in JSON. Keys that begin with the prefix get another prefix, so that two keys stay
+    /// two.
     private static func fieldName(_ key: String) -> String {
         ownKeys.contains(key) || key.hasPrefix(fieldPrefix) ? fieldPrefix + key : key
     }
@@ -76,7 +77,7 @@ struct LineLogHandler: LogHandler {
         text.withUTF8 { writer.append(jsonString: UnsafeRawBufferPointer($0)) }
     }
 
-    /// Quotes what would not be one word.
+    /// Quotes a value that would not be one word.
     private static func quoted(_ value: String) -> String {
         let needsQuotes =
             value.isEmpty || value.contains { $0 == " " || $0 == "\"" || $0 == "=" || $0.isNewline }
@@ -86,7 +87,7 @@ struct LineLogHandler: LogHandler {
         return "\"\(escaped)\""
     }
 
-    /// RFC 3339, UTC, milliseconds.
+    /// Returns the time in RFC 3339, UTC, with milliseconds.
     private static func timestamp() -> String {
         var now = timespec()
         clock_gettime(CLOCK_REALTIME, &now)

@@ -3,7 +3,7 @@ import Gateway
 import Logging
 
 extension PartitionReport {
-    /// One line on a partition: on info level if it is paused, else on debug level.
+    /// Logs a line on a partition: on info level when it is paused, else on debug level.
     func log(to logger: Logger) {
         logger.log(level: pauseReasons.isEmpty ? .debug : .info, "partition", metadata: metadata)
     }

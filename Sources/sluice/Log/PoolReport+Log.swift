@@ -4,7 +4,7 @@ import Logging
 import SluiceModel
 
 extension PoolReport {
-    /// One line on the pool, and on debug level one on each of its connections.
+    /// Logs a line on the pool, and on debug level a line on each of its connections.
     func log(to logger: Logger) {
         logger.info("pool", metadata: metadata)
         guard logger.logLevel <= .debug else { return }

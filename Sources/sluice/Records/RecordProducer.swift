@@ -1,19 +1,19 @@
 import Kafka
 import SluiceModel
 
-/// A producer that keeps accounts: every record that was taken is acknowledged or failed in the end.
+/// A producer that counts its records: every accepted record is acknowledged or failed in the end.
 final class RecordProducer {
     private let producer: KafkaProducer
     private let topic: KafkaTopic
     private(set) var produced = 0
     private(set) var acknowledged = 0
     private(set) var failed = 0
-    /// Why the first record failed.
+    /// Error of the first failed record; nil when none failed.
     private(set) var firstError: KafkaError?
-    /// Partition and offset of the last acknowledged record.
+    /// Partition and offset of the last acknowledged record; nil when none was acknowledged.
     private(set) var lastPosition: (partition: Int32, offset: Int64)?
 
-    /// Is told of each acknowledged record: what was given to `produce`, its partition and its offset.
+    /// Called for each acknowledged record with the opaque value passed to `produce`, the partition and the offset.
     var onAcknowledgement: ((_ opaque: UInt, _ partition: Int32, _ offset: Int64) -> Void)?
 
     init(
@@ -29,7 +29,7 @@ final class RecordProducer {
         }
     }
 
-    /// Hands a record over; waits for room when the queue is full.
+    /// Hands a record to the producer; waits for room when the queue is full.
     func produce(_ job: EncodedJob) throws(CommandFailure) {
         try produce(key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) })
     }
@@ -55,7 +55,7 @@ final class RecordProducer {
         }
     }
 
-    /// Takes the delivery reports that have come, or waits for one.
+    /// Processes the delivery reports that have arrived, or waits for one.
     func poll(timeoutMilliseconds: Int32 = 0) {
         producer.pollDeliveryReports(timeoutMilliseconds: timeoutMilliseconds) { account($0) }
     }
@@ -63,7 +63,7 @@ final class RecordProducer {
     /// Records without a delivery report.
     var outstanding: Int { produced - acknowledged - failed }
 
-    /// Waits until every record has its report; what has none after the given time has failed.
+    /// Waits until every record has its report. A record without a report after the given time has failed.
     func finish(timeoutMilliseconds: Int32) {
         do {
             try producer.flush(timeoutMilliseconds: timeoutMilliseconds) { account($0) }

@@ -1,6 +1,6 @@
 import Kafka
 
-/// Reads all partitions of a topic without joining a group: it disturbs nobody.
+/// Reads all partitions of a topic. Joins no group, so it disturbs no other consumer.
 final class TopicReader {
     enum Start { case beginning, end }
 
@@ -8,7 +8,7 @@ final class TopicReader {
     private let unfinished: Unfinished
     private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 500)
 
-    /// What the events of `poll` change.
+    /// State that the events of `poll` change.
     private final class Unfinished {
         var partitions: Set<Int32> = []
         var error: KafkaError?
@@ -50,7 +50,7 @@ final class TopicReader {
 
     var isAtEnd: Bool { unfinished.partitions.isEmpty }
 
-    /// Hands over the records that have come within the time. A record is valid inside of `body` only.
+    /// Passes `body` the records that have arrived within the time. A record is valid inside of `body` only.
     func poll(timeoutMilliseconds: Int32, _ body: (ConsumedRecord) -> Void) throws(CommandFailure) {
         let polled = consumer.poll(into: buffer, timeoutMilliseconds: timeoutMilliseconds)
         count += polled

@@ -8,7 +8,7 @@ final class LineReader {
     private var start = 0
     private var bytesRead = 0
     private var isAtEnd = false
-    /// Number of the line that was returned last, from 1.
+    /// Number of the last returned line, from 1.
     private(set) var number = 0
 
     /// - Parameter path: `-` is standard input.
@@ -24,13 +24,13 @@ final class LineReader {
         if descriptor != STDIN_FILENO { close(descriptor) }
     }
 
-    /// How much has been returned; nil where the size isn't known.
+    /// Share of the input that has been returned, 0 to 1; nil when the size isn't known.
     var fraction: Double? {
         guard let size, size > 0 else { return nil }
         return Double(bytesRead - (buffer.count - start)) / Double(size)
     }
 
-    /// The next line without its end, or nil.
+    /// Returns the next line without its end; nil when there is none.
     func next() -> [UInt8]? {
         var searched = start
         while true {

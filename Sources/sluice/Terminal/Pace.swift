@@ -6,7 +6,7 @@ struct Pace {
 
     init(perSecond: Double?) { self.perSecond = perSecond }
 
-    /// Waits for the next job's turn. True when a stop was requested meanwhile.
+    /// Waits for the next job's turn. Returns true when a stop was requested meanwhile.
     mutating func wait(_ stop: StopSignals) -> Bool {
         guard let perSecond else { return stop.isRequested }
         let due = begin + .nanoseconds(Int64(Double(count) / perSecond * 1e9))

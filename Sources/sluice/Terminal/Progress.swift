@@ -1,7 +1,7 @@
 import Foundation
 
-/// Progress of something long on standard error: one line that is redrawn on a terminal, plain lines now and
-/// then elsewhere.
+/// Progress of a long task on standard error. A terminal shows a single line that is redrawn; other outputs get plain
+/// lines at intervals.
 struct Progress {
     private let isInteractive: Bool
     private let interval: Duration
@@ -18,11 +18,11 @@ struct Progress {
     ///
     /// - Parameters:
     ///   - fraction: 0…1 draws a bar on a terminal; nil where the whole isn't known.
-    ///   - text: Is asked for only when it is shown.
+    ///   - text: Called only when the text is shown.
     mutating func show(fraction: Double?, _ text: () -> String) {
         let now = ContinuousClock.now
         if let lastShown, now - lastShown < interval { return }
-        // The first plain line comes after an interval: what is quick needs none.
+        // The first plain line follows after an interval, because a quick task needs none.
         defer { lastShown = now }
         if lastShown == nil, !isInteractive { return }
         draw(fraction: fraction, text())
@@ -64,7 +64,7 @@ struct Progress {
     }
 }
 
-/// Numbers for people.
+/// Formats numbers for people.
 enum Numbers {
     /// `1,234,567`
     static func grouped(_ number: Int) -> String {
@@ -77,13 +77,13 @@ enum Numbers {
         return text
     }
 
-    /// Milliseconds with a fitting unit: `0.4 ms`, `12 ms`, `1.25 s`.
+    /// Formats milliseconds with a fitting unit: `0.4 ms`, `12 ms`, `1.25 s`.
     static func milliseconds(_ value: Double) -> String {
         if value >= 1_000 { return fixed(value / 1_000, 2) + " s" }
         return fixed(value, value < 10 ? 1 : 0) + " ms"
     }
 
-    /// Count by time, per second.
+    /// Formats a count by time, per second.
     static func rate(_ count: Int, over duration: Duration) -> String {
         let seconds = duration / .seconds(1)
         return seconds > 0 ? grouped(Int((Double(count) / seconds).rounded())) + "/s" : "–"

@@ -1,18 +1,19 @@
 import Foundation
 
-/// A file that appears, complete, when a command is ready: for scripts, which wait for it.
+/// A file that appears, complete, when a command is ready. Scripts wait for it.
 struct ReadyFile: Sendable {
     let path: String
-    /// Rights that the caller's mask leaves: a worker's own files are its alone, and this one isn't.
+    /// Rights that the caller's mask leaves. A worker's other files are readable for the worker alone, but this file
+    /// isn't.
     private let mode: mode_t
 
-    /// - Parameter callersMask: file mode creation mask of whoever started the command.
+    /// - Parameter callersMask: file mode creation mask of the process that started the command.
     init(path: String, callersMask: mode_t) {
         self.path = path
         mode = 0o666 & ~callersMask
     }
 
-    /// Writes the text, as the static function does, for all whom the caller lets read it.
+    /// Writes the text as the static function does. Everybody whom the caller's mask permits can read it.
     func write(_ text: String) throws(CommandFailure) {
         let partial = "\(path).\(getpid())"
         try Self.write(text, to: partial)
@@ -23,10 +24,10 @@ struct ReadyFile: Sendable {
         }
     }
 
-    /// Goes when the command does, as it says "ready".
+    /// Removes the file when the command ends, because the file means "ready".
     func remove() { Self.remove(path) }
 
-    /// Writes the text beside the path and moves it there, so that nobody reads half of it.
+    /// Writes the text beside the path and moves it there, so that a reader never sees half of it.
     static func write(_ text: String, to path: String) throws(CommandFailure) {
         do {
             try (text + "\n").write(toFile: path, atomically: true, encoding: .utf8)
@@ -36,7 +37,7 @@ struct ReadyFile: Sendable {
         }
     }
 
-    /// It says "ready", so it goes when the command does.
+    /// Removes the file when the command ends, because the file means "ready".
     static func remove(_ path: String) {
         unlink(path)
     }

@@ -4,9 +4,9 @@ import Synchronization
 
 /// SIGINT and SIGTERM, as requests.
 ///
-/// Both are blocked in the calling thread, and so in every thread it starts afterwards (librdkafka's too), and
-/// taken by a thread of their own: nothing runs inside a signal handler. The first one is a request; the second
-/// one ends the process at once, with status 128 + signal.
+/// Both signals are blocked in the calling thread, and so in every thread it starts afterwards (librdkafka's too). A
+/// thread of their own handles them, so nothing runs inside a signal handler. The first signal is a request. The second
+/// signal ends the process at once, with status 128 + signal.
 final class StopSignals: Sendable {
     private struct State {
         var isRequested = false
@@ -57,7 +57,7 @@ final class StopSignals: Sendable {
         thread.start()
     }
 
-    /// Asks to stop. False when that had been asked before.
+    /// Requests a stop. Returns false when a stop was requested before.
     @discardableResult
     func request() -> Bool {
         let handlers: [@Sendable () -> Void]? = state.withLock { state in
@@ -73,7 +73,8 @@ final class StopSignals: Sendable {
 
     var isRequested: Bool { state.withLock { $0.isRequested } }
 
-    /// Runs a closure, on another thread, when a stop is requested; at once when it was already.
+    /// Runs a closure on another thread when a stop is requested. Runs it at once, on the calling thread, when a stop
+    /// was requested already.
     func onRequest(_ handler: @escaping @Sendable () -> Void) {
         let runsNow = state.withLock { state in
             if !state.isRequested { state.handlers.append(handler) }
@@ -82,7 +83,7 @@ final class StopSignals: Sendable {
         if runsNow { handler() }
     }
 
-    /// Blocks until a stop is requested or the time is over. True when it is requested.
+    /// Blocks until a stop is requested or the time is over. Returns true when a stop is requested.
     @discardableResult
     func wait(for duration: Duration? = nil) -> Bool {
         if isRequested { return true }

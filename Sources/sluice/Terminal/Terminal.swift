@@ -1,30 +1,30 @@
 import Foundation
 
-/// Writing to standard output and standard error, and what is known about them.
+/// Writes to standard output and standard error, and describes them.
 enum Terminal {
-    /// Whether standard error, where progress goes, is a terminal that can redraw a line.
+    /// Whether standard error, which shows progress, is a terminal that can redraw a line.
     static let isInteractive: Bool =
         isatty(STDERR_FILENO) == 1 && ProcessInfo.processInfo.environment["TERM"] != "dumb"
 
-    /// Columns of the terminal; 80 when it doesn't say.
+    /// Columns of the terminal; 80 when the terminal doesn't report them.
     static var columns: Int {
         var size = winsize()
         guard ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }
         return Int(size.ws_col)
     }
 
-    /// A line on standard error.
+    /// Writes a line to standard error.
     static func error(_ line: String) {
         write(line + "\n", to: STDERR_FILENO)
     }
 
-    /// A line on standard output. False when nobody reads it any more.
+    /// Writes a line to standard output. Returns false when nobody reads it any more.
     @discardableResult
     static func output(_ line: String) -> Bool {
         write(line + "\n", to: STDOUT_FILENO)
     }
 
-    /// Text as it is. False when it could not be written.
+    /// Writes text unchanged. Returns false when it could not be written.
     @discardableResult
     static func write(_ text: String, to descriptor: Int32) -> Bool {
         var text = text

@@ -1,14 +1,14 @@
 import EventLoop
 import Glibc
 
-/// How a connection is watched, and how it ends. What is due when is ``ConnectionHealth``'s decision.
+/// Supervision and end of a connection. ``ConnectionHealth`` decides when each act is due.
 extension ClientConnection {
     // MARK: Health
 
     func checkHealth() {
         readBeforeExpiring()
         guard state == .open else { return }
-        // The time itself, not the turn's: a PING's round trip begins here.
+        // The clock is read afresh instead of the turn's time, because a PING's round trip begins here.
         let now = MonotonicTime.read().nanoseconds
         let expired = session.expire(now: now, above: health.lastAnswer &+ requestTimeoutNanoseconds)
         counters.expired &+= UInt64(expired.all)
@@ -28,7 +28,8 @@ extension ClientConnection {
         if state == .open, isEnding, session.openStreams == 0 { close(.drained) }
     }
 
-    /// After a pause of the whole process many answers may have come that nobody has read: their requests are not late.
+    /// Reads before requests expire. After a pause of the whole process many unread answers may have arrived, whose
+    /// requests are not late.
     private func readBeforeExpiring() {
         guard let deadline = session.oldestDeadline, deadline <= MonotonicTime.read().nanoseconds else {
             return
@@ -42,14 +43,14 @@ extension ClientConnection {
         let now = loop.now.nanoseconds
         var due = health.nextTick(openStreams: session.openStreams)
         if let deadline = session.oldestDeadline {
-            // Deadlines that lie close together are kept in one go.
+            // Deadlines close together are handled at once.
             let batch = min(configuration.requestTimeout.wholeNanoseconds / 20, 100_000_000)
             due = min(due, max(deadline, now &+ batch))
         }
         armTimer(at: max(due, now &+ 1_000_000))
     }
 
-    /// The first of the open requests was sent: silence counts from here on.
+    /// Reports that the first of the open requests was sent: silence counts from here on.
     func watchFirstStream() {
         let now = loop.now.nanoseconds
         health.streamsOpened(now: now)
@@ -66,7 +67,7 @@ extension ClientConnection {
         timer = loop.schedule(at: MonotonicTime(nanoseconds: due), handler: self)
     }
 
-    /// Tells the owner when requests may no longer, or again, be placed here.
+    /// Reports to the owner when requests may no longer, or again, be placed here.
     func noteAvailability() {
         guard state == .open, health.isSuspended != wasSuspended else { return }
         wasSuspended.toggle()
@@ -92,7 +93,7 @@ extension ClientConnection {
             guard state != .closed else { return }
         }
         if state != .open, reason.kind != .endedByUs {
-            // It was no use, whoever is to blame: others are tried first for a while.
+            // The address was of no use, whatever the cause: others are tried first for a while.
             if let dialer {
                 failedAddresses = dialer.unsuccessful(timedOut: true)
             } else if !failedAddresses.contains(address) {

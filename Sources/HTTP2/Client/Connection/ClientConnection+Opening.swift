@@ -1,7 +1,7 @@
 import EventLoop
 import Glibc
 
-/// From TCP to TLS.
+/// Steps from TCP to TLS.
 extension ClientConnection: DialerOwner {
     func dialer(_ dialer: Dialer, failed error: DialError) {
         failedAddresses = dialer.unsuccessful(timedOut: false)
@@ -102,9 +102,9 @@ extension ClientConnection: DialerOwner {
         }
     }
 
-    /// The server's SETTINGS have come.
+    /// Opens the connection, because the server's SETTINGS have arrived.
     func opened() {
-        // What is about to be closed does not open any more.
+        // A connection about to be closed does not open any more.
         guard pendingClose == nil else { return }
         state = .open
         // A handshake may take milliseconds of the loop's turn.

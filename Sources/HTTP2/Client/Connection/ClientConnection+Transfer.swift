@@ -1,10 +1,10 @@
 import EventLoop
 
-/// Bytes between TLS and the session, events to the owner.
+/// Transfer of bytes between TLS and the session, and of events to the owner.
 extension ClientConnection {
     // MARK: Reading
 
-    /// Takes what has come, so much a turn. True when there is no more for now.
+    /// Reads the received bytes, up to a limit per turn. Returns true when there is no more for now.
     @discardableResult
     func readAll() -> Bool {
         guard let transport, state == .open || state == .negotiating else { return true }
@@ -29,14 +29,15 @@ extension ClientConnection {
                 return true
             }
         }
-        // More may wait in TLS, of which the socket knows nothing.
+        // More bytes may wait in TLS, which the socket does not report.
         if transport.hasBufferedInput, resumeReading == nil {
             resumeReading = loop.schedule(at: loop.now + .nanoseconds(1), handler: self)
         }
         return false
     }
 
-    /// Gives the session what has come and its events to the owner. False when the connection has ended.
+    /// Passes the received bytes to the session and its events to the owner. Returns false when the connection has
+    /// ended.
     private func process() -> Bool {
         let waitsForWindow = session.hasBlockedStreams
         do throws(HTTP2ConnectionError) {
@@ -52,7 +53,7 @@ extension ClientConnection {
         }
         if state == .negotiating, session.peerMaximumStreams != nil { opened() }
         if !session.output.isEmpty {
-            // The rest of a request may be among it.
+            // The new output may include the rest of a request.
             if waitsForWindow { hasUnsentRequests = true }
             scheduleFlush()
         }
@@ -97,7 +98,7 @@ extension ClientConnection {
     func flush() {
         if session.output.count >= Self.outputLimit { isOutputFull = true }
         writeOutput()
-        // Nothing else may happen on the connection that would make the owner look.
+        // Perhaps no other event on the connection would make the owner look again.
         if isOutputFull, session.output.count < Self.outputLimit / 2, state == .open {
             isOutputFull = false
             owner.connectionAvailabilityChanged(self)
@@ -136,11 +137,11 @@ extension ClientConnection {
         }
     }
 
-    /// Closes TLS and the socket. Returns up to which position the system has been given the output, be it in part.
+    /// Closes TLS and the socket. Returns the position up to which the system has the output, even in part.
     func endTransport() -> UInt64 {
         let taken = session.output.frontPosition
         guard let transport else { return taken }
-        // The farewell would take requests along whose answers nobody waits for any more.
+        // The `close_notify` would carry along requests whose answers nobody waits for any more.
         if hasUnsentRequests { transport.sendDeadline = 0 }
         let backlog = transport.close()
         self.transport = nil
@@ -148,7 +149,7 @@ extension ClientConnection {
     }
 
     private func outputFailed(_ error: TLSError, on transport: TLSTransport) {
-        // A server that closed may have said why, and which requests it has not processed.
+        // A server that closed may have sent its reason, and which requests it has not processed.
         takeLastInput(from: transport)
         let isPermitted = !hasUnsentRequests || configuration.permit?.isValid ?? true
         close(isPermitted ? .tls(error) : .permitEnded)

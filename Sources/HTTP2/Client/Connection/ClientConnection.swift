@@ -1,25 +1,26 @@
 import EventLoop
 import Glibc
 
-/// One connection to the server: TCP (by way of a proxy, if there is one), TLS and ``ClientSession`` on an event
-/// loop. All requests of a loop turn go out together, in full TLS records. Loop's thread only.
+/// A connection to the server: TCP (through a proxy, if there is one), TLS and ``ClientSession`` on an event loop. All
+/// requests of a loop turn are sent together, in full TLS records. Use on the loop's thread only.
 public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHandler {
     public struct Configuration: Sendable {
         public var session = ClientSession.Configuration()
-        /// From `connect` to the server's SETTINGS: all addresses, the proxy and TLS included.
+        /// Time from `connect` to the server's SETTINGS, including all addresses, the proxy and TLS.
         public var connectTimeout: Duration = .seconds(10)
-        /// From a request's submission to its whole answer.
+        /// Time from a request's submission to its whole answer.
         public var requestTimeout: Duration = .seconds(20)
-        /// Between two PINGs while all is well.
+        /// Time between two PINGs while the connection is healthy.
         public var pingInterval: Duration = .seconds(60)
-        /// The connection is given up when nothing at all comes for so long after a PING.
+        /// Time after a PING without a single byte, after which the connection is closed.
         public var pingTimeout: Duration = .seconds(10)
-        /// A PING is sent when requests are open and not a byte was read for so long. A silent connection with open
-        /// requests is given up after this and ``pingTimeout`` together.
+        /// Time without a byte read, with requests open, after which a PING is sent. A silent connection with open
+        /// requests is closed after this time and ``pingTimeout`` together.
         public var suspicionInterval: Duration = .seconds(2)
-        /// Without it, once it has ended, no request is sent; nil: always.
+        /// Permit for sending requests. No request is sent once the permit has ended; nil means that requests are
+        /// always permitted.
         public var permit: SendPermit?
-        /// The proxy to go through. The addresses to connect to are then its own.
+        /// Proxy to dial through; nil means none. The addresses to dial are then the proxy's.
         public var proxy: ProxyConfiguration?
 
         public init() {}
@@ -27,10 +28,10 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     enum State {
         case connecting
-        /// TCP to the proxy is up; its answer to CONNECT is awaited.
+        /// TCP to the proxy is up, and the connection waits for the answer to CONNECT.
         case tunnelling
         case handshaking
-        /// TLS is up; the server's SETTINGS are awaited.
+        /// TLS is up, and the connection waits for the server's SETTINGS.
         case negotiating
         case open
         case closed
@@ -38,7 +39,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     /// The owner's number of this connection.
     public let number: UInt32
-    /// The address that it is connected to; until TCP is up, the first of those to try.
+    /// Address of the peer; until TCP is up, the first of the addresses to try.
     public internal(set) var address: SocketAddress
     var state = State.connecting
     var session: ClientSession
@@ -50,19 +51,19 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     let port: UInt16
     unowned let owner: any ClientConnectionOwner
 
-    /// While TCP is being opened, and for what it learned of the addresses.
+    /// Dialer while TCP is being opened; kept for what it learned of the addresses.
     var dialer: Dialer?
     private let addresses: [SocketAddress]
     var tunnel: ProxyTunnel?
-    /// Owned while TCP is up and TLS has not begun.
+    /// Socket while TCP is up and TLS has not begun, owned; -1 otherwise.
     var socket: Int32 = -1
     var transport: TLSTransport?
     var registration: Registration?
     var interest: Readiness = []
     var timer: TimerID?
-    /// When `timer` fires, while the connection is open.
+    /// Time when `timer` fires, while the connection is open.
     var timerDue: UInt64 = .max
-    /// The reason for closing at the next turn of the timer.
+    /// Reason for closing when the timer next fires; nil when there is none.
     var pendingClose: ConnectionCloseReason?
     var resumeReading: TimerID?
 
@@ -70,10 +71,10 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     var delivering = EventBuffer()
     var isDelivering = false
     var flushScheduled = false
-    /// The output was at its limit, and the owner has not been told that it is not any more.
+    /// Whether the output was at its limit, and the owner does not know yet that it no longer is.
     var isOutputFull = false
     var unflushedRequests = 0
-    /// A request may be among what was framed and not sent.
+    /// Whether a request may be among the bytes that were framed and not sent.
     var hasUnsentRequests = false
     var isDraining = false
     var health: ConnectionHealth
@@ -84,27 +85,28 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     /// Whether any request was ever answered.
     public internal(set) var hasAnswered = false
-    /// Version and cipher, once TLS is up.
+    /// Version and cipher, once TLS is up; empty before.
     public internal(set) var tlsDescription = ""
-    /// Addresses that did not connect, or that were overtaken by one that was tried later. To be read when the
-    /// connection has opened, or has closed without having been open.
+    /// Addresses that did not connect, or that an address tried later overtook. Read the list when the connection has
+    /// opened, or has closed without having opened.
     public internal(set) var failedAddresses: [SocketAddress] = []
 
-    /// A TLS record's content; what a read takes at once.
+    /// Size of a read in bytes: a TLS record's content.
     static let readSize = 16 * 1024 + 256
-    /// Reads of one turn, so that one busy connection does not hold up the others.
+    /// Highest number of reads in a turn, so that a busy connection does not delay the others.
     static let readsPerTurn = 16
-    /// What a turn reads, at most so many times, before a request counts as late.
+    /// Highest number of full turns of reads before a request counts as late.
     static let catchUpTurns = 64
-    /// Reads of what a server left that no longer takes ours; it could go on sending.
+    /// Highest number of reads of a server's remaining bytes when the server no longer accepts ours, because it could
+    /// continue to send.
     static let lastReads = 64
-    /// Output that waits for the socket at most while requests are accepted.
+    /// Bytes that may wait for the socket while requests are accepted.
     static let outputLimit = 256 * 1024
 
     /// - Parameters:
-    ///   - addresses: of the server, or of the proxy if there is one; in the order to try them, at least one.
-    ///   - serverName: checked against the certificate, sent as SNI and asked of the proxy.
-    ///   - port: of the server; only a proxy is told.
+    ///   - addresses: the server's addresses, or the proxy's if there is one, in the order to try them; at least one.
+    ///   - serverName: name that is checked against the certificate, sent as SNI and sent to the proxy.
+    ///   - port: the server's port; only a proxy receives it.
     public init(
         number: UInt32, addresses: [SocketAddress], serverName: String, port: UInt16, context: TLSContext,
         fields: StableFields, configuration: Configuration, loop: EventLoop, owner: any ClientConnectionOwner
@@ -135,7 +137,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         if socket >= 0 { Glibc.close(socket) }
     }
 
-    /// Begins to connect. The result, also a failure at once, comes through the owner, after this call.
+    /// Begins to connect. The owner receives the result, even an immediate failure, after this call.
     public func connect() {
         timer = loop.schedule(after: configuration.connectTimeout, handler: self)
         phaseBegan = MonotonicTime.read()
@@ -150,7 +152,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     // MARK: Requests
 
-    /// Requests that it takes now.
+    /// Number of requests that the connection accepts now.
     public var availableStreams: Int {
         guard state == .open, !isDraining, !health.isSuspended, session.output.count < Self.outputLimit
         else { return 0 }
@@ -159,25 +161,26 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     public var openStreams: Int { session.openStreams }
     public var sendWindow: Int { session.sendWindow }
-    /// Streams that may be open at once: the server's limit and ours.
+    /// Highest number of streams that may be open at once: the lower of the server's limit and ours.
     public var streamLimit: Int { session.streamLimit }
-    /// Whether the server has shown that it takes our credential.
+    /// Whether the server has shown that it accepts our credential.
     public var isAuthenticated: Bool { session.authenticated }
-    /// Streams that may be opened before their ids are used up.
+    /// Number of streams that may be opened before their ids are used up.
     public var remainingStreams: Int { session.remainingStreams }
 
-    /// True when it takes no more requests for good: draining, GOAWAY, ids used up, or closed.
+    /// Whether the connection accepts no more requests for good: draining, GOAWAY, ids used up, or closed.
     public var isEnding: Bool {
         isDraining || state == .closed || (state == .open && !session.canOpenStreams)
     }
 
-    /// Whether requests may be placed on it.
+    /// Whether requests may be placed on the connection.
     public var isOpen: Bool { state == .open && !isEnding }
 
-    /// Open, but silent after a PING: it takes no requests until it shows a sign of life.
+    /// Whether the connection is open but suspect: it accepts no requests until it receives a sign of life.
     public var isSuspended: Bool { state == .open && health.isSuspended }
 
-    /// Frames a request; it leaves at the end of the loop's turn. See ``ClientSession/submit(tag:body:deadline:encode:)``.
+    /// Frames a request, which is sent at the end of the loop's turn. See
+    /// ``ClientSession/submit(tag:body:deadline:encode:)``.
     public func submit(
         tag: UInt32, body: UnsafeRawBufferPointer, encode: (inout HeaderBlockEncoder) -> Void
     ) -> ClientSession.SubmitResult {
@@ -193,7 +196,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         return result
     }
 
-    /// Takes no more requests and closes when the open ones are answered.
+    /// Stops accepting requests, and closes when the open ones are answered.
     public func drain() {
         guard state != .closed else { return }
         isDraining = true
@@ -205,7 +208,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         close(.closed)
     }
 
-    /// What it has done so far.
+    /// Counts of the connection so far.
     public var statistics: ConnectionStatistics {
         var statistics = counters
         statistics.requests &+= UInt64(unflushedRequests)

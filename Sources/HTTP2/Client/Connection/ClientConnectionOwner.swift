@@ -1,14 +1,15 @@
 import EventLoop
 
-/// Told what happens on a connection; on the loop's thread. Events come in batches, one call a read.
+/// Receives a connection's events, on the loop's thread. Events arrive in batches, one call per read.
 public protocol ClientConnectionOwner: AnyObject {
-    /// TLS is up and the server's SETTINGS have come.
+    /// Reports that TLS is up and the server's SETTINGS have arrived.
     func connectionOpened(_ connection: ClientConnection)
-    /// Answers, failures, changed settings. The buffer is valid during the call.
+    /// Reports answers, failures and changed settings. The buffer is valid during the call.
     func connection(_ connection: ClientConnection, received events: UnsafeBufferPointer<ClientEvent>)
-    /// ``ClientConnection/availableStreams`` has changed without an event: it has become suspect and takes no
-    /// requests for the moment, or has shown a sign of life; or its socket has taken what it could not before.
+    /// Reports that ``ClientConnection/availableStreams`` has changed without an event. The connection has become
+    /// suspect and accepts no requests for the moment, or has received a sign of life. Or its socket has accepted
+    /// output that waited.
     func connectionAvailabilityChanged(_ connection: ClientConnection)
-    /// The last call; every request has been answered for before.
+    /// Reports the end of the connection, as the last call. The outcome of every request has been reported before.
     func connectionClosed(_ connection: ClientConnection, reason: ConnectionCloseReason)
 }

@@ -1,24 +1,25 @@
-/// What a client session has to tell its owner. Each request that was submitted ends in exactly one
-/// ``response`` or ``failed``.
+/// An event that a client session reports to its owner. Each submitted request ends in exactly one ``response`` or
+/// ``failed``.
 public struct ClientEvent {
     public enum Kind: UInt8, Sendable {
         /// The whole answer has arrived.
         case response
-        /// The request ended without an answer; ``processed`` says whether the server may have acted on it.
+        /// The request ended without an answer; ``processed`` reports whether the server may have acted on it.
         case failed
-        /// What the server takes has changed: its SETTINGS, or the connection's window.
+        /// The server's limits have changed: its SETTINGS, or the connection's window.
         case capacityChanged
         /// The server ends the connection in an orderly way; ``body`` is the frame's debug data.
         case goAway
-        /// A PING of ours was answered; ``code`` holds its number.
+        /// The server acknowledged our PING; ``code`` holds the PING's number.
         case pingAnswered
     }
 
     /// Whether the server may have acted on a request that has no answer (RFC 9113 §8.7).
     public enum Processed: UInt8, Sendable {
-        /// It certainly has not: refused, above the last stream of a GOAWAY, or its end never left us.
+        /// The server certainly has not: it refused the stream, the stream is above a GOAWAY's last, or its end never
+        /// left us.
         case no
-        /// It may have.
+        /// The server may have acted on the request.
         case unknown
     }
 
@@ -27,16 +28,16 @@ public struct ClientEvent {
     private var flags: UInt8 = 1
     /// The response's status code.
     public var status: UInt16 = 0
-    /// The owner's mark of the request, as given on submission.
+    /// The owner's mark of the request, as passed on submission.
     public var tag: UInt32 = 0
-    /// The error code of a reset or GOAWAY. Of a request that failed without a reset by the server: PROTOCOL_ERROR or
-    /// FLOW_CONTROL_ERROR as the answer broke the rules, NO_ERROR as it lies above a GOAWAY's last stream, CANCEL as it ran
-    /// out of time, CONNECT_ERROR as the connection ended.
+    /// Error code of a reset or GOAWAY. When a request fails without a reset by the server, the code shows the cause.
+    /// PROTOCOL_ERROR or FLOW_CONTROL_ERROR: the answer broke the rules. NO_ERROR: the stream is above a GOAWAY's last
+    /// stream. CANCEL: the request expired. CONNECT_ERROR: the connection ended.
     public var code: UInt32 = 0
     /// `retry-after` in seconds; 0 when the server gave none.
     public var retryAfterSeconds: UInt32 = 0
-    /// The answer's content, cut at ``ClientSession/maximumResponseBody``. Valid until the session is
-    /// next given input.
+    /// Content of the answer, cut at ``ClientSession/maximumResponseBody``. Valid until the session next receives
+    /// input.
     public var body = UnsafeRawBufferPointer(start: nil, count: 0)
 
     init(_ kind: Kind) {
@@ -48,17 +49,18 @@ public struct ClientEvent {
         set { flags = newValue == .no ? flags & ~1 : flags | 1 }
     }
 
-    /// The server failed this request, and not its connection: it reset the stream, or its answer broke the rules.
+    /// Whether the server failed this request and not its connection: it reset the stream, or its answer broke the
+    /// rules.
     public internal(set) var isStreamError: Bool {
         get { flags & 2 != 0 }
         set { flags = newValue ? flags | 2 : flags & ~2 }
     }
 }
 
-/// Why a session can't go on: the connection is to be closed.
+/// The error that ends a session. The connection must be closed.
 public struct HTTP2ConnectionError: Error, Equatable, Sendable, CustomStringConvertible {
     public var code: HTTP2ErrorCode
-    /// What the server did, or what happened.
+    /// Description of the server's act or of the event.
     public var message: String
 
     public init(_ code: HTTP2ErrorCode, _ message: String) {

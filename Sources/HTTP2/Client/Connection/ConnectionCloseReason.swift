@@ -1,6 +1,6 @@
 import EventLoop
 
-/// How far the opening of a connection has come.
+/// Progress of a connection's opening.
 public enum OpeningPhase: String, Sendable, CustomStringConvertible {
     case dialing = "TCP"
     case tunnelling = "the proxy's answer"
@@ -10,39 +10,41 @@ public enum OpeningPhase: String, Sendable, CustomStringConvertible {
     public var description: String { rawValue }
 }
 
-/// Why a connection is no more.
+/// Reason for the end of a connection.
 public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
-    /// TCP did not come about, with any address.
+    /// TCP could not be opened to any address.
     case connectFailed(DialError)
-    /// TCP came about, and the connection was not open within the connect timeout.
+    /// TCP opened, but the connection was not open within the connect timeout.
     case connectTimeout(OpeningPhase)
-    /// The proxy gave no tunnel.
+    /// The proxy opened no tunnel.
     case proxy(ProxyError)
     case tls(TLSError)
     case http2(HTTP2ConnectionError)
-    /// The server closed it; `clean` when it said so in TLS.
+    /// The server closed the connection; `clean` when it announced the end in TLS.
     case closedByServer(clean: Bool)
-    /// No sign of life within the PING timeout, or several requests in a row without an answer.
+    /// No sign of life arrived within the PING timeout, or several requests in a row had no answer.
     case unresponsive(UnresponsiveCause)
-    /// We ended it after its streams were done.
+    /// We ended the connection after its streams were done.
     case drained
-    /// We ended it at once.
+    /// We ended the connection at once.
     case closed
-    /// Requests were to leave after the end of ``EventLoop/SendPermit``: this process was stopped for a while.
+    /// Requests were to be sent after the end of ``EventLoop/SendPermit``, because this process was stopped for a
+    /// while.
     case permitEnded
 
-    /// What an end calls for.
+    /// The response that an end calls for.
     public enum Kind: Sendable, Equatable {
-        /// TCP, or a peer that is not there: open another one, with the usual back-off.
+        /// TCP failed, or the peer is not there: open another connection, with the usual back-off.
         case network
-        /// A certificate, ALPN, TLS versions, a credential of the proxy, or something else than the server at that
-        /// address: it stays so until someone mends it. Try again seldom, and say so.
+        /// A certificate, ALPN, TLS versions or the proxy's credential is wrong, or another host answers at that
+        /// address. The fault stays until someone mends it: retry seldom, and report it.
         case settings
-        /// One side broke the protocol: open another one, with the usual back-off, and say so.
+        /// A breach of the protocol by either side: open another connection, with the usual back-off, and report the
+        /// breach.
         case protocolBreach
-        /// The server ended it in order.
+        /// The server ended the connection in order.
         case endedByServer
-        /// We ended it.
+        /// We ended the connection.
         case endedByUs
     }
 
@@ -53,7 +55,8 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
             switch error.kind {
             case .authenticationRequired, .notHTTP, .headerTooLong, .unexpectedBytes, .configuration:
                 .settings
-            // The proxy's rules say no; its failures to reach the target (5xx) are the network's.
+            // A refusal below 500 is the proxy's rule; a 5xx is a failure of the proxy to reach the target, so the
+            // network's.
             case .refused(let status): status >= 500 ? .network : .settings
             case .closed, .lost: .network
             }

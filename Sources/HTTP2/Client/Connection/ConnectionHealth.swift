@@ -1,21 +1,22 @@
-/// Why a connection was given up although nothing said that it had ended.
+/// Reason for closing a connection although nothing showed that the connection had ended.
 public enum UnresponsiveCause: Sendable, Equatable {
-    /// Not a byte came for so many nanoseconds, though a PING asked for one.
+    /// Not a byte arrived for so many nanoseconds, though a PING asked for one.
     case silent(nanoseconds: UInt64)
-    /// So many requests ran out of time, and nothing was answered since the first of them was sent.
+    /// So many requests expired, and no answer arrived since the first of them was sent.
     case requestsUnanswered(Int)
 }
 
-/// Decides whether a connection is well: when a PING is due, when no new requests are to be placed on it, when it is
-/// to be given up. Pure: the caller tells what happens and when, asks with ``tick(now:openStreams:)`` at the time
-/// that ``nextTick(openStreams:)`` names, and does what it says. Times in nanoseconds of the monotonic clock.
+/// Decides when a PING is due, when a connection accepts no new requests, and when it is closed. The value is pure: the
+/// caller reports events and their times. At the time that ``nextTick(openStreams:)`` names, the caller calls
+/// ``tick(now:openStreams:)`` and carries out the result. Times are in nanoseconds of the monotonic clock.
 ///
-/// A PING (RFC 9113 §6.7) goes out as soon as the connection is open, every `pingInterval`, when requests are open
-/// and nothing was read for `suspicionInterval`, and when a request has run out of time without any answer since it was
-/// sent. A request that runs out of time while others are answered says nothing of the connection. Any byte that comes after
-/// it is a sign of life. Without one no new requests are placed after a grace of four round trips, and after
-/// `pingTimeout` the connection is given up: with requests open at most `suspicionInterval` + `pingTimeout` after
-/// the last byte.
+/// A PING (RFC 9113 §6.7) is sent in four cases. The connection has just opened. `pingInterval` has passed since the
+/// last PING. Requests are open and nothing was read for `suspicionInterval`. A request has expired without any answer
+/// since it was sent. A request that expires while others are answered proves nothing about the connection.
+///
+/// Any byte that arrives after the PING is a sign of life. Without a sign of life, no new requests are placed after a
+/// grace of four round trips. After `pingTimeout` the connection is closed. With requests open that is at most
+/// `suspicionInterval` + `pingTimeout` after the last byte.
 public struct ConnectionHealth: Sendable {
     public struct Configuration: Sendable {
         public var pingInterval: UInt64
@@ -38,32 +39,32 @@ public struct ConnectionHealth: Sendable {
         case close(UnresponsiveCause)
     }
 
-    /// Requests that run out of time without an answer since they were sent, until the connection is given up, PINGs or
-    /// not.
+    /// Number of requests that expire, without an answer since they were sent, before the connection is closed, PINGs
+    /// or not.
     public static let maximumExpired = 3
-    /// The grace is never shorter, so that a stall of the network or of the server is not taken for its end.
+    /// Least grace, in nanoseconds, so that a stall of the network or of the server does not count as its end.
     static let leastGrace: UInt64 = 250_000_000
-    /// The grace while no round trip has been measured; the initial timeout of RFC 6298 §2.1.
+    /// Grace in nanoseconds while no round trip has been measured; the initial timeout of RFC 6298 §2.1.
     static let initialGrace: UInt64 = 1_000_000_000
 
     public let configuration: Configuration
     public private(set) var roundTrip = RoundTripEstimate()
-    /// Whether new requests are to be placed elsewhere for the moment.
+    /// Whether new requests must use other connections for the moment.
     public private(set) var isSuspended = false
-    /// Requests that ran out of time since the last answer.
+    /// Number of requests that expired since the last answer.
     public private(set) var expiredSinceAnswer = 0
 
-    /// When the last answer came, or the connection opened.
+    /// Time of the last answer, or of the connection's opening.
     public private(set) var lastAnswer: UInt64
     private var lastRead: UInt64
     private var busySince: UInt64
-    /// A PING after which nothing has been read: when it was sent.
+    /// Send time of a PING after which nothing has been read; nil when there is none.
     private var probeSentAt: UInt64?
-    /// The PING whose answer would be a sample.
+    /// PING whose acknowledgement would be a sample; nil when there is none.
     private var outstanding: (number: UInt32, sentAt: UInt64)?
     private var lastPing: UInt64?
     private var lastNumber: UInt32 = 0
-    /// A request ran out of time and nothing was read since.
+    /// A request expired, and nothing was read since.
     private var expiryIsFresh = false
 
     /// - Parameter now: when the connection opened.
@@ -74,8 +75,8 @@ public struct ConnectionHealth: Sendable {
         busySince = now
     }
 
-    /// How long a PING may be without an answer before no new requests are placed: four round trips, at least 250 ms,
-    /// at most half of `pingTimeout`.
+    /// Time that a PING may be unacknowledged before no new requests are placed, in nanoseconds. The time is four round
+    /// trips, at least 250 ms and at most half of `pingTimeout`.
     public var grace: UInt64 {
         let wanted = roundTrip.samples == 0 ? Self.initialGrace : roundTrip.smoothed &* 4
         return min(max(wanted, Self.leastGrace), configuration.pingTimeout / 2)
@@ -90,26 +91,27 @@ public struct ConnectionHealth: Sendable {
         expiryIsFresh = false
     }
 
-    /// A request was sent while none was open.
+    /// Reports that a request was sent while none was open.
     public mutating func streamsOpened(now: UInt64) {
         busySince = now
     }
 
-    /// A whole answer has come.
+    /// Reports a whole answer.
     public mutating func answered(now: UInt64) {
         lastAnswer = now
         expiredSinceAnswer = 0
     }
 
-    /// An answer to a PING. Only that to the last one is a sample; others come from an earlier doubt.
+    /// Reports the acknowledgement of a PING. Only the acknowledgement of the last PING is a sample; others belong to
+    /// an earlier doubt.
     public mutating func pingAnswered(number: UInt32, now: UInt64) {
         guard let ping = outstanding, ping.number == number else { return }
         outstanding = nil
         roundTrip.add(now > ping.sentAt ? now - ping.sentAt : 0)
     }
 
-    /// Requests ran out of time that were sent after ``lastAnswer``. No new ones are placed until the connection shows a
-    /// sign of life.
+    /// Reports expired requests that were sent after ``lastAnswer``. No new requests are placed until the connection
+    /// receives a sign of life.
     public mutating func requestsExpired(_ count: Int) {
         guard count > 0 else { return }
         expiredSinceAnswer += count
@@ -139,7 +141,7 @@ public struct ConnectionHealth: Sendable {
         return .ping(lastNumber)
     }
 
-    /// When ``tick(now:openStreams:)`` has something to do, unless something happens before.
+    /// Returns the time when ``tick(now:openStreams:)`` has work, unless an event happens before.
     public func nextTick(openStreams: Int) -> UInt64 {
         guard let probeSentAt else { return nextPing(openStreams: openStreams) }
         let end = probeSentAt &+ configuration.pingTimeout
@@ -154,7 +156,7 @@ public struct ConnectionHealth: Sendable {
     }
 }
 
-/// A smoothed round-trip time and its variation, as TCP estimates them (RFC 6298 §2). Nanoseconds.
+/// A smoothed round-trip time and its variation, as TCP estimates them (RFC 6298 §2), in nanoseconds.
 public struct RoundTripEstimate: Sendable, Equatable {
     /// Exponentially weighted mean; 0 without a sample.
     public private(set) var smoothed: UInt64 = 0
@@ -174,7 +176,7 @@ public struct RoundTripEstimate: Sendable, Equatable {
             minimum = sample
         } else {
             let deviation = smoothed > sample ? smoothed - sample : sample - smoothed
-            // In this order: the variation is about the mean before the sample.
+            // The order matters, because the variation refers to the mean before the sample.
             variation = variation - variation / 4 + deviation / 4
             smoothed = smoothed - smoothed / 8 + sample / 8
             minimum = min(minimum, sample)

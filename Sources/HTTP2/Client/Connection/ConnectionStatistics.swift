@@ -1,6 +1,6 @@
-/// What a connection has done so far, in plain integers. Cheap enough to be always on.
+/// Counts of a connection since its start, in plain integers. The counts are cheap enough to be always on.
 public struct ConnectionStatistics: Sendable {
-    /// Payload of TLS, without its own overhead.
+    /// Bytes of TLS payload, without TLS's own overhead.
     public internal(set) var bytesSent: UInt64 = 0
     public internal(set) var bytesReceived: UInt64 = 0
 
@@ -10,37 +10,37 @@ public struct ConnectionStatistics: Sendable {
     public internal(set) var answers4xx: UInt64 = 0
     public internal(set) var answers5xx: UInt64 = 0
     public internal(set) var answersOther: UInt64 = 0
-    /// Requests that ran out of time.
+    /// Requests that expired.
     public internal(set) var expired: UInt64 = 0
     /// RST_STREAM for open streams, and GOAWAY frames, from the server.
     public internal(set) var resetsReceived: UInt64 = 0
     public internal(set) var goAwaysReceived: UInt64 = 0
 
-    /// Reads that brought bytes; each is at most one TLS record.
+    /// Reads that delivered bytes; each is at most one TLS record.
     public internal(set) var reads: UInt64 = 0
-    /// TLS records written; up to two leave in one system call.
+    /// TLS records written; one system call sends up to two.
     public internal(set) var writes: UInt64 = 0
-    /// Records written by their bytes.
+    /// Histogram of written records by their bytes.
     public internal(set) var bytesPerWrite = PowerHistogram()
-    /// Ends of turns with requests to send, by the number of requests.
+    /// Histogram of loop turns that sent requests, by the number of requests.
     public internal(set) var requestsPerFlush = PowerHistogram()
 
-    /// From the beginning until TCP was up, proxy excluded. Nanoseconds, as all times here.
+    /// Time from the beginning until TCP was up, proxy excluded. All times here are in nanoseconds.
     public internal(set) var connectNanoseconds: UInt64 = 0
-    /// From TCP until TLS was up and the server's SETTINGS were there, proxy included.
+    /// Time from TCP until TLS was up and the server's SETTINGS had arrived, proxy included.
     public internal(set) var handshakeNanoseconds: UInt64 = 0
-    /// When the server's SETTINGS had come, on the monotonic clock; 0 before.
+    /// Time when the server's SETTINGS arrived, on the monotonic clock; 0 before.
     public internal(set) var openedAtNanoseconds: UInt64 = 0
 
-    /// Of PINGs.
+    /// Round-trip time of PINGs.
     public internal(set) var roundTrip = RoundTripEstimate()
-    /// PINGs sent, and those among them after which new requests were held back.
+    /// Number of PINGs sent, and number of suspensions, when new requests were held back after a PING.
     public internal(set) var pings: UInt64 = 0
     public internal(set) var suspensions: UInt64 = 0
 
-    /// Streams that may be open at once, at the time of asking.
+    /// Highest number of streams that may be open at once, at the time of the call.
     public internal(set) var streamLimit = 0
-    /// Streams that are open, at the time of asking.
+    /// Number of open streams, at the time of the call.
     public internal(set) var inFlight = 0
 
     public init() {}
@@ -55,8 +55,8 @@ public struct ConnectionStatistics: Sendable {
     }
 }
 
-/// Counts of values by powers of two: bucket 0 counts zeros, bucket n values of 2^(n-1) to 2^n - 1, the last one all
-/// that are larger.
+/// Counts of values by powers of two. Bucket 0 counts zeros, bucket n counts values of 2^(n-1) to 2^n - 1, and the last
+/// counts all larger values.
 public struct PowerHistogram: Sendable {
     public static let bucketCount = 20
     private var counts = InlineArray<20, UInt64>(repeating: 0)
@@ -65,7 +65,7 @@ public struct PowerHistogram: Sendable {
 
     public var buckets: [UInt64] { counts.indices.map { counts[$0] } }
 
-    /// Values counted.
+    /// Number of values counted.
     public var total: UInt64 { buckets.reduce(0, +) }
 
     mutating func record(_ value: Int) {

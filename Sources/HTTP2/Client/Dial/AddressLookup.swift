@@ -1,21 +1,22 @@
 import EventLoop
 
-/// How the look-up of a name for one opening ended.
+/// Outcome of the look-up of a name for an opening.
 enum LookupEnd: Sendable {
     case addresses([SocketAddress])
     case failed(ResolverError)
-    /// No answer within the time.
+    /// No answer arrived within the time.
     case late
 }
 
-/// Told how a look-up ended, on the loop's thread: once, unless it is cancelled before, and never within `start()`.
+/// Receives the outcome of a look-up, on the loop's thread. The call is made once, unless the look-up is cancelled
+/// before, and never within `start()`.
 protocol AddressLookupOwner: AnyObject {
     func lookup(_ lookup: AddressLookup, ended end: LookupEnd)
 }
 
-/// A look-up of a name, with a deadline. Loop's thread only.
+/// A look-up of a name, with a deadline. Use on the loop's thread only.
 final class AddressLookup: TimerHandler {
-    /// The owner's number of the opening that it is for.
+    /// Number of the opening that needs the look-up, chosen by the owner.
     let number: UInt32
     private let host: String
     private let port: UInt16
@@ -48,7 +49,7 @@ final class AddressLookup: TimerHandler {
         }
     }
 
-    /// Nothing is reported any more.
+    /// Cancels the look-up; nothing is reported any more.
     func cancel() {
         guard !isOver else { return }
         isOver = true

@@ -1,29 +1,30 @@
 import EventLoop
 import Glibc
 
-/// In which order the addresses of a name are tried (after RFC 8305 §4): the families alternate; each opening begins
-/// with another address, so that none is preferred for ever; those that the pool's other connections use come later,
-/// as APNs asks for spread load; those that failed within the last minute come last, the longest ago first.
+/// Decides the order in which the addresses of a name are tried (after RFC 8305 §4). The families alternate. Each
+/// opening begins with another address, so that none is preferred for ever. Addresses of the pool's other connections
+/// are later, because APNs asks for spread load. Addresses that failed within the last minute are last, the longest ago
+/// first.
 ///
-/// Pure: time is an argument, in nanoseconds. What it remembers is bounded.
+/// The value is pure: time is an argument, in nanoseconds. Its memory is bounded.
 struct AddressOrder {
-    /// Failures that are remembered at most; the oldest goes first.
+    /// Highest number of remembered failures; the oldest is dropped first.
     static let capacity = 64
-    /// How long a failure counts, in nanoseconds.
+    /// Time for which a failure counts, in nanoseconds.
     static let failureMemory: UInt64 = 60_000_000_000
 
     private struct Failure {
         var address: SocketAddress
         var time: UInt64
     }
-    /// Oldest first, no address twice.
+    /// Failures, the oldest first, no address twice.
     private var failures: [Failure] = []
     private var turn = 0
 
-    /// Failures that are remembered.
+    /// Number of remembered failures.
     var remembered: Int { failures.count }
 
-    /// No connection came about with the address, or one to another address that began later overtook it.
+    /// Records that the address did not connect, or that a later attempt to another address overtook it.
     mutating func failed(_ address: SocketAddress, now: UInt64) {
         forget(before: now)
         failures.removeAll { $0.address == address }
@@ -31,12 +32,12 @@ struct AddressOrder {
         failures.append(Failure(address: address, time: now))
     }
 
-    /// A connection to the address is open.
+    /// Records that a connection to the address is open.
     mutating func connected(_ address: SocketAddress) {
         failures.removeAll { $0.address == address }
     }
 
-    /// The order for the next opening; each address once.
+    /// Returns the order for the next opening, each address once.
     mutating func next(_ addresses: [SocketAddress], inUse: [SocketAddress], now: UInt64) -> [SocketAddress] {
         forget(before: now)
         var fresh: [SocketAddress] = []
@@ -55,7 +56,7 @@ struct AddressOrder {
         failures.removeAll { now >= $0.time && now - $0.time >= Self.failureMemory }
     }
 
-    /// Families in turn, beginning with another one each time, and each family from another address on.
+    /// Alternates the families, beginning with another one each time, and each family from another address on.
     private func interleaved(_ addresses: [SocketAddress]) -> [SocketAddress] {
         guard let first = addresses.first?.family else { return [] }
         let one = addresses.filter { $0.family == first }

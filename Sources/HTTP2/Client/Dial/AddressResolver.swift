@@ -6,13 +6,13 @@ import Synchronization
 public struct ResolverError: Error, Sendable, CustomStringConvertible {
     public var host: String
     public var reason: String
-    /// The name servers gave no answer: it says nothing about the name.
+    /// Whether the name servers gave no answer, which proves nothing about the name.
     public var isTemporary = false
     public var description: String { "cannot resolve \(host): \(reason)" }
 }
 
-/// Looks names up, afresh each time, so that load spreads over the hosts behind a name (APNs: SNR). Shared by all pools of a
-/// process; any thread. Which look-ups run is ``LookupPlan``'s decision.
+/// Looks names up, afresh each time, so that load spreads over the hosts behind a name. All pools of a process share
+/// the resolver, on any thread. ``LookupPlan`` decides which look-ups run.
 public final class AddressResolver: Sendable {
     typealias Answer = Result<[SocketAddress], ResolverError>
     typealias Completion = @Sendable (Answer) -> Void
@@ -27,13 +27,13 @@ public final class AddressResolver: Sendable {
     private let state = Mutex(State())
     private let lookUp: @Sendable (_ host: String, _ port: UInt16) -> Answer
 
-    /// - Parameter lookUp: called on a thread of its own; may block for any time.
+    /// - Parameter lookUp: runs on a thread of its own and may block for any time.
     init(lookUp: @escaping @Sendable (_ host: String, _ port: UInt16) -> Answer) {
         self.lookUp = lookUp
     }
 
-    /// Begins a look-up. `completion` is called at most once, on any thread, also within this call; not any more after
-    /// ``withdraw(_:)``, unless that crosses it.
+    /// Begins a look-up. `completion` is called at most once, on any thread, even within this call. After
+    /// ``withdraw(_:)`` it is not called any more, unless the two cross.
     func resolve(host: String, port: UInt16, completion: @escaping Completion) -> LookupPlan.Ticket {
         let asked = state.withLock { state in
             let asked = state.plan.ask(.init(host: host, port: port), now: MonotonicTime.read().nanoseconds)
@@ -45,7 +45,7 @@ public final class AddressResolver: Sendable {
         return asked.ticket
     }
 
-    /// The answer is not waited for any more.
+    /// Withdraws a ticket, because nobody waits for its answer any more.
     func withdraw(_ ticket: LookupPlan.Ticket) {
         state.withLock { state in
             state.plan.withdraw(ticket)
@@ -53,9 +53,9 @@ public final class AddressResolver: Sendable {
         }
     }
 
-    /// Threads that look a name up.
+    /// Number of threads that look a name up.
     var running: Int { state.withLock { $0.plan.running } }
-    /// Look-ups that are neither answered nor withdrawn.
+    /// Number of look-ups that are neither answered nor withdrawn.
     var waiting: Int { state.withLock { $0.plan.waiting } }
 
     private func begin(_ first: LookupPlan.Start) {
@@ -115,7 +115,8 @@ public final class AddressResolver: Sendable {
     private static func resolveBlocking(host: String, port: UInt16) -> Answer {
         var hints = addrinfo()
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
-        // Only families that this host has an address of. Loopback does not count for that, and "localhost" is on it.
+        // Only families of which this host has an address are looked up. Loopback does not count for that, and
+        // "localhost" is on it.
         hints.ai_flags = AI_NUMERICSERV
         if !isNumeric(host), host != "localhost" { hints.ai_flags |= AI_ADDRCONFIG }
         var list: UnsafeMutablePointer<addrinfo>?

@@ -1,13 +1,13 @@
 import EventLoop
 
-/// TCP did not come about: every address that was tried, and why each did not answer.
+/// Failure to open TCP: every address that was tried, and why each did not answer.
 public struct DialError: Error, Sendable, Equatable, CustomStringConvertible {
     public enum Cause: Sendable, Equatable {
         /// The system's refusal.
         case system(SystemError)
-        /// Nothing had come back when the time was up.
+        /// No reply had arrived when the time was up.
         case noAnswer
-        /// Its turn did not come within the time.
+        /// The attempt did not begin within the time.
         case notTried
     }
 
@@ -21,10 +21,10 @@ public struct DialError: Error, Sendable, Equatable, CustomStringConvertible {
         }
     }
 
-    /// In the order in which they were tried.
+    /// Attempts in the order in which they were tried.
     public var attempts: [Attempt]
 
-    /// Host and port of the proxy, when the addresses are those of one.
+    /// Host and port of the proxy when the addresses are the proxy's; nil otherwise.
     public var proxy: String?
 
     public init(attempts: [Attempt], proxy: String? = nil) {

@@ -1,14 +1,14 @@
-/// When which address is tried while a connection is opened (RFC 8305 §5): each attempt begins a while after the one
-/// before, or at once when that one has failed; the first that connects wins.
+/// Decides when each address is tried while a connection is opened (RFC 8305 §5). Each attempt begins a while after the
+/// one before, or at once when that one has failed. The first attempt that connects wins.
 ///
-/// Pure: attempts are numbers, time is an argument in nanoseconds. After ``Step/start(_:)`` the caller opens that
-/// attempt and reports ``Event/failed(_:)`` or ``Event/connected(_:)`` for it, also at once.
+/// The plan is pure: attempts are numbers, and time is an argument in nanoseconds. After ``Step/start(_:)`` the caller
+/// opens that attempt. The caller then reports ``Event/failed(_:)`` or ``Event/connected(_:)``, perhaps at once.
 struct DialPlan {
-    /// Between two attempts; what RFC 8305 §8 recommends.
+    /// Time between two attempts in nanoseconds, as RFC 8305 §8 recommends.
     static let defaultDelay: UInt64 = 250_000_000
 
     enum Event {
-        /// The beginning, and when ``nextStart`` has come.
+        /// The plan begins, or ``nextStart`` has passed.
         case tick
         case failed(Int)
         case connected(Int)
@@ -17,7 +17,7 @@ struct DialPlan {
     enum Step: Equatable {
         case wait
         case start(Int)
-        /// This attempt has won; the others are to be closed.
+        /// This attempt has won; the caller closes the others.
         case connected(Int)
         /// All attempts have failed.
         case failed
@@ -32,7 +32,7 @@ struct DialPlan {
 
     private(set) var attempts: [State]
     private(set) var started = 0
-    /// When the next attempt begins unless one fails before; nil when there is none to begin.
+    /// Time of the next attempt unless an attempt fails before; nil when none is left to begin.
     private(set) var nextStart: UInt64?
     private var isOver = false
     private let delay: UInt64
@@ -57,7 +57,7 @@ struct DialPlan {
         case .failed(let attempt):
             guard attempts[attempt] == .trying else { return .wait }
             attempts[attempt] = .failed
-            // An older attempt that fails leaves the newest its time, as long as that one is under way.
+            // The failure of an older attempt leaves the newest its time, as long as the newest is under way.
             guard attempt == started - 1 || !attempts.contains(.trying) else { return .wait }
             return startNext(now)
         }

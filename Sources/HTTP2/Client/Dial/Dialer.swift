@@ -1,15 +1,17 @@
 import EventLoop
 import Glibc
 
-/// Told how a dialing ended; on the loop's thread. One of the two is called, once, unless it is cancelled before.
+/// Receives the outcome of a dialing, on the loop's thread. Exactly one method is called, once, unless the dialing is
+/// cancelled before.
 protocol DialerOwner: AnyObject {
-    /// A connected, non-blocking socket, owned by the receiver from here on. Never from within ``Dialer/start()``.
+    /// Receives a connected, non-blocking socket, owned by the receiver from here on. The call is never within
+    /// ``Dialer/start()``.
     func dialer(_ dialer: Dialer, connected socket: Int32, to address: SocketAddress)
-    /// Also from within ``Dialer/start()``.
+    /// Receives the failure, perhaps within ``Dialer/start()``.
     func dialer(_ dialer: Dialer, failed error: DialError)
 }
 
-/// Opens a TCP connection to one of several addresses, as ``DialPlan`` says. Loop's thread only.
+/// Opens a TCP connection to one of several addresses, as ``DialPlan`` decides. Use on the loop's thread only.
 final class Dialer: TimerHandler {
     private let addresses: [SocketAddress]
     private let proxy: String?
@@ -22,10 +24,10 @@ final class Dialer: TimerHandler {
     private var timer: TimerID?
 
     /// - Parameters:
-    ///   - addresses: in the order to try them; at least one.
-    ///   - proxy: what errors call the proxy whose addresses they are, nil for the server's own.
-    ///   - userTimeoutMilliseconds: TCP_USER_TIMEOUT of the socket (RFC 5482): what was sent and is not acknowledged
-    ///     for so long ends the connection, whatever the system's retries say.
+    ///   - addresses: the addresses in the order to try them; at least one.
+    ///   - proxy: name of the proxy in errors, when the addresses are the proxy's; nil for the server's own.
+    ///   - userTimeoutMilliseconds: TCP_USER_TIMEOUT of the socket (RFC 5482). Bytes that stay unacknowledged for so
+    ///     long end the connection, whatever the system's retries.
     init(
         addresses: [SocketAddress], proxy: String?, userTimeoutMilliseconds: Int32, loop: EventLoop,
         owner: any DialerOwner
@@ -49,21 +51,21 @@ final class Dialer: TimerHandler {
         advance(.tick)
     }
 
-    /// Closes what is under way; nothing is reported.
+    /// Closes all attempts under way; nothing is reported.
     func cancel() {
         if let timer { loop.cancel(timer) }
         timer = nil
         for index in attempts.indices { attempts[index]?.close() }
     }
 
-    /// How every attempt stands, for an opening whose time is up.
+    /// State of every attempt, for an opening whose time is up.
     var error: DialError {
         DialError(
             attempts: zip(addresses, causes).map { DialError.Attempt(address: $0, cause: $1) }, proxy: proxy)
     }
 
-    /// Addresses that failed, that were overtaken by one that was tried later, or, when the time is up
-    /// (`timedOut`), that have not answered.
+    /// Returns addresses that failed, or that an address tried later overtook. When the time is up (`timedOut`),
+    /// addresses that have not answered count too.
     func unsuccessful(timedOut: Bool) -> [SocketAddress] {
         plan.attempts.indices.compactMap { index in
             switch plan.attempts[index] {
@@ -113,7 +115,7 @@ final class Dialer: TimerHandler {
         timer = plan.nextStart.map { loop.schedule(at: MonotonicTime(nanoseconds: $0), handler: self) }
     }
 
-    /// Begins an attempt; the error is that of a failure at once.
+    /// Begins an attempt; returns the error of an immediate failure.
     private func open(_ index: Int) -> SystemError? {
         let address = addresses[index]
         let socket = Glibc.socket(
@@ -126,7 +128,8 @@ final class Dialer: TimerHandler {
             socket, Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, &patience, socklen_t(MemoryLayout<Int32>.size))
         let attempt = DialAttempt(socket: socket, index: index, loop: loop, dialer: self)
         let code = address.withPointer { Glibc.connect(socket, $0, $1) == 0 ? 0 : errno }
-        // Connected at once or not: the loop tells, so that the owner never hears of it within its own call.
+        // Whether connected at once or not, the loop reports the result, so that the owner never receives it within its
+        // own call.
         guard code == 0 || code == EINPROGRESS else { return SystemError(call: "connect", code: code) }
         do throws(SystemError) {
             try attempt.watch()
@@ -139,7 +142,7 @@ final class Dialer: TimerHandler {
     }
 }
 
-/// One socket that connects. It owns the socket until it is taken.
+/// A connecting socket. The attempt owns the socket until the socket is handed over.
 private final class DialAttempt: ReadinessHandler {
     private var socket: Int32
     private let index: Int

@@ -1,9 +1,10 @@
-/// Decides which look-ups of names run, each on a thread of its own, as the system's call blocks and can't be ended.
-/// Without threads and clock: who asks and what ends come in, with the time in nanoseconds; what to begin comes out.
+/// Decides which look-ups of names run. Each has a thread of its own, because the system's call blocks and can't be
+/// ended. The plan uses no threads and no clock: the caller passes in requests and ends, with the time in nanoseconds.
+/// The plan returns the look-ups to begin.
 ///
-/// Askers of the same name share a look-up. A look-up that hangs is left behind after a while, and the
-/// next who asks has another, so that a name server that was mended is heard. Threads are bounded, in all and for a name: a
-/// name that hangs leaves room for the others.
+/// Requests for the same name share a look-up. A look-up that hangs is abandoned after a while, and the next request
+/// starts another. A mended name server is thus noticed. Threads are bounded, in total and for a name, so a name that
+/// hangs leaves room for the others.
 struct LookupPlan: Sendable {
     struct Name: Hashable, Sendable {
         var host: String
@@ -12,7 +13,7 @@ struct LookupPlan: Sendable {
 
     typealias Ticket = UInt64
 
-    /// A look-up that is to begin.
+    /// A look-up to begin.
     struct Start: Equatable, Sendable {
         var number: UInt64
         var name: Name
@@ -20,10 +21,10 @@ struct LookupPlan: Sendable {
 
     static let threads = 16
     static let threadsPerName = 3
-    /// A look-up that has run for so long hangs, in nanoseconds. The system's resolver gives up after about as long when it
-    /// has two name servers.
+    /// Running time after which a look-up counts as hanging, in nanoseconds. The system's resolver fails after about as
+    /// long with two name servers.
     static let patience: UInt64 = 20_000_000_000
-    /// For how long an answer is kept that came when nobody waited for it any more, in nanoseconds.
+    /// Time for which an answer is kept that arrived when nobody waited for it any more, in nanoseconds.
     static let lateMemory: UInt64 = 60_000_000_000
 
     private struct Run {
@@ -32,24 +33,24 @@ struct LookupPlan: Sendable {
         var began: UInt64
         var tickets: [Ticket]
     }
-    /// Look-ups that run, in the order of their beginning.
+    /// Running look-ups, in the order of their beginning.
     private var runs: [Run] = []
-    /// Askers that wait for a thread, in their order.
+    /// Requests that wait for a thread, in their order.
     private var queue: [(ticket: Ticket, name: Name)] = []
     private var late: [Name: (addresses: [SocketAddress], time: UInt64)] = [:]
     private var lastTicket: Ticket = 0
     private var lastNumber: UInt64 = 0
 
-    /// Threads that are taken.
+    /// Number of threads in use.
     var running: Int { runs.count }
-    /// Tickets that are neither answered nor withdrawn.
+    /// Number of tickets that are neither answered nor withdrawn.
     var waiting: Int { runs.reduce(queue.count) { $0 + $1.tickets.count } }
 
     struct Asked: Sendable {
         var ticket: Ticket
-        /// A look-up to begin; nil when there is one to wait for, or no thread.
+        /// Look-up to begin; nil when a look-up already runs or no thread is free.
         var start: Start?
-        /// The answer, where it is there already: the ticket is done.
+        /// Answer, if already there: the ticket is then done. Nil otherwise.
         var addresses: [SocketAddress]?
     }
 
@@ -70,13 +71,14 @@ struct LookupPlan: Sendable {
         return asked
     }
 
-    /// Nobody waits for the ticket any more.
+    /// Withdraws a ticket for which nobody waits any more.
     mutating func withdraw(_ ticket: Ticket) {
         queue.removeAll { $0.ticket == ticket }
         for index in runs.indices { runs[index].tickets.removeAll { $0 == ticket } }
     }
 
-    /// A look-up has ended. Returns the tickets that it answers and what is to begin on its thread.
+    /// Records the end of a look-up. Returns the tickets that the look-up answers, and the look-up to begin on its
+    /// thread.
     mutating func ended(
         _ number: UInt64, _ addresses: [SocketAddress]?, now: UInt64
     ) -> (answered: [Ticket], start: Start?) {
@@ -84,7 +86,7 @@ struct LookupPlan: Sendable {
         let run = runs.remove(at: index)
         var answered = run.tickets
         if let addresses {
-            // Whoever waits for another look-up of the name is served as well.
+            // Tickets that wait for another look-up of the name are answered as well.
             for index in runs.indices where runs[index].name == run.name {
                 answered += runs[index].tickets
                 runs[index].tickets.removeAll()

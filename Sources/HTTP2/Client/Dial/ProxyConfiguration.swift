@@ -1,12 +1,12 @@
 import EventLoop
 
-/// An HTTP proxy through which connections go, by CONNECT (RFC 9110 §9.3.6). Neither its description nor its mirror
-/// shows user and password.
+/// An HTTP proxy that connections use by CONNECT (RFC 9110 §9.3.6). Neither its description nor its mirror shows user
+/// and password.
 public struct ProxyConfiguration: Sendable, Equatable {
     /// Name or address of the proxy.
     public var host: String
     public var port: UInt16
-    /// With a user the proxy is given Basic credentials (RFC 7617); the user must not contain a colon.
+    /// User for Basic credentials (RFC 7617), which the proxy receives when this is set; must not contain a colon.
     public var user: String?
     public var password: String?
 
@@ -26,22 +26,23 @@ extension ProxyConfiguration: CustomStringConvertible, CustomDebugStringConverti
     }
 }
 
-/// Why a proxy gave no tunnel.
+/// Reason why a proxy opened no tunnel.
 public struct ProxyError: Error, Sendable, Equatable, CustomStringConvertible {
     public enum Kind: Sendable, Equatable {
-        /// 407: it wants other credentials, or any at all (RFC 9110 §15.5.8).
+        /// Status 407: the proxy demands other credentials, or any at all (RFC 9110 §15.5.8).
         case authenticationRequired
-        /// Another status than success: 403 by its rules, 502 or 504 as it did not reach the target.
+        /// Another status than success: 403 by the proxy's rules, 502 or 504 because the proxy did not reach the
+        /// target.
         case refused(status: Int)
-        /// What came is no HTTP/1 response.
+        /// The bytes received are no HTTP/1 response.
         case notHTTP
         /// The header block is longer than ``ProxyResponseParser/maximumLength``.
         case headerTooLong
-        /// Bytes followed the header block, though in TLS the client speaks first.
+        /// Bytes followed the header block, though in TLS the client sends first.
         case unexpectedBytes
-        /// It closed the connection before its answer was complete.
+        /// The proxy closed the connection before its answer was complete.
         case closed
-        /// The connection to it broke.
+        /// The connection to the proxy broke.
         case lost(SystemError)
         /// The target, user or password can't be put into a request.
         case configuration
@@ -50,7 +51,7 @@ public struct ProxyError: Error, Sendable, Equatable, CustomStringConvertible {
     public let kind: Kind
     /// Host and port of the proxy.
     public let proxy: String
-    /// Host and port that were asked for.
+    /// Host and port of the requested target.
     public let target: String
 
     public var description: String {
@@ -76,7 +77,7 @@ public struct ProxyError: Error, Sendable, Equatable, CustomStringConvertible {
 }
 
 enum ProxyEndpoint {
-    /// Host and port as in an authority (RFC 9110 §7.2): an IPv6 address in brackets.
+    /// Returns host and port as in an authority (RFC 9110 §7.2): an IPv6 address in brackets.
     static func text(host: String, port: UInt16) -> String {
         host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]:\(port)" : "\(host):\(port)"
     }

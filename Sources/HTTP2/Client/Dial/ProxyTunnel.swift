@@ -1,6 +1,6 @@
 import EventLoop
 
-/// The client's side of a CONNECT to a proxy, as a state machine: it has bytes to send and is given those that come.
+/// The client's side of a CONNECT to a proxy, as a state machine: it has bytes to send and receives the proxy's bytes.
 struct ProxyTunnel {
     enum Progress: Equatable {
         case needsMore
@@ -23,7 +23,7 @@ struct ProxyTunnel {
             && targetHost.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "/") }
         let user = proxy.user.map { Array($0.utf8) }
         let password = Array((proxy.password ?? "").utf8)
-        // RFC 7617 §2: no control characters in either, and the first colon ends the user.
+        // RFC 7617 §2 forbids control characters in either, and the first colon ends the user.
         let areCredentialsValid = ((user ?? []) + password).allSatisfy { $0 >= 0x20 && $0 != 0x7F }
         guard isHostValid, areCredentialsValid, user?.contains(UInt8(ascii: ":")) != true else {
             throw ProxyError(kind: .configuration, proxy: self.proxy, target: target)
@@ -37,14 +37,14 @@ struct ProxyTunnel {
         request = text + [13, 10]
     }
 
-    /// What is still to be sent.
+    /// Bytes that are still to be sent.
     var unsent: ArraySlice<UInt8> { request[sent...] }
 
     mutating func didSend(_ count: Int) {
         sent += count
     }
 
-    /// Takes what has come from the proxy.
+    /// Receives bytes from the proxy.
     mutating func receive(_ bytes: UnsafeRawBufferPointer) -> Progress {
         switch parser.receive(bytes) {
         case .needsMore: .needsMore
@@ -64,7 +64,7 @@ struct ProxyTunnel {
         ProxyError(kind: kind, proxy: proxy, target: target)
     }
 
-    /// Base64 with padding (RFC 4648 §4).
+    /// Returns Base64 with padding (RFC 4648 §4).
     static func base64(_ bytes: [UInt8]) -> [UInt8] {
         let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
         var text: [UInt8] = []
@@ -82,15 +82,15 @@ struct ProxyTunnel {
     }
 }
 
-/// Reads the header block of a response to CONNECT (RFC 9112 §4, §6.3: it has no content when it is a success), in
-/// pieces of any size. Interim answers (1xx) are passed over. A line may end with LF alone (RFC 9112 §2.2).
+/// Reads the header block of a response to CONNECT, in pieces of any size. A success has no content (RFC 9112 §4,
+/// §6.3). Interim answers (1xx) are skipped. A line may end with LF alone (RFC 9112 §2.2).
 struct ProxyResponseParser {
-    /// Bytes of status line and headers, interim answers included.
+    /// Highest number of bytes of status line and headers, interim answers included.
     static let maximumLength = 8192
 
     enum Result: Equatable {
         case needsMore
-        /// The final answer's header has ended; so many bytes of the last piece lie behind it.
+        /// The final answer's header has ended; `rest` bytes of the last piece follow it.
         case complete(status: Int, rest: Int)
         case malformed
         case tooLong
@@ -102,7 +102,7 @@ struct ProxyResponseParser {
         case over(Result)
     }
     private var place = Place.statusLine
-    /// The line so far, of which only the status line's beginning matters.
+    /// Bytes of the line so far, of which only the status line's beginning matters.
     private var line: [UInt8] = []
     private var length = 0
     private var status = 0
@@ -114,7 +114,7 @@ struct ProxyResponseParser {
             guard length <= Self.maximumLength else { return end(.tooLong) }
             if byte != UInt8(ascii: "\n") {
                 line.append(byte)
-                // Something else than HTTP is noticed at once, though no line may ever end.
+                // A response that is not HTTP is noticed at once, though its line may never end.
                 if case .statusLine = place, !Self.beginsStatusLine(line) { return end(.malformed) }
                 continue
             }

@@ -1,13 +1,13 @@
 import Glibc
 
-/// A socket address as the system takes it.
+/// A socket address in the system's form.
 public struct SocketAddress: Sendable, Hashable, CustomStringConvertible {
     var storage = sockaddr_storage()
     var length: socklen_t = 0
 
     init() {}
 
-    /// An IPv4 or IPv6 address in numbers, nil if the text is neither.
+    /// Parses a numeric IPv4 or IPv6 address; nil if the text is neither.
     public init?(_ text: String, port: UInt16) {
         var v4 = sockaddr_in()
         var v6 = sockaddr_in6()
@@ -34,7 +34,7 @@ public struct SocketAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The bytes that make up the address: an IPv4 address ends with padding, which says nothing.
+    /// Number of bytes that make up the address. An IPv4 address ends with padding, which has no meaning.
     private var significantLength: Int {
         family == AF_INET ? min(Int(length), 8) : Int(length)
     }
@@ -51,7 +51,7 @@ public struct SocketAddress: Sendable, Hashable, CustomStringConvertible {
         withUnsafeBytes(of: storage) { hasher.combine(bytes: .init(rebasing: $0.prefix(significantLength))) }
     }
 
-    /// The address and port in numbers.
+    /// Numeric address and port.
     public var description: String {
         var host = [CChar](repeating: 0, count: Int(NI_MAXHOST))
         var service = [CChar](repeating: 0, count: 32)

@@ -1,12 +1,12 @@
 import CNghttp2
 
-/// What a request needs to know of a response's header fields.
+/// Data that a request needs from a response's header fields.
 struct ResponseFields {
     var status: UInt16 = 0
     /// `retry-after` in seconds, 0 when absent or not a number.
     var retryAfterSeconds: UInt32 = 0
-    /// RFC 9113 §8.3.2, §8.2: a malformed response (no or a doubled status, an upper-case name, a pseudo-header
-    /// field out of its place) is a stream error.
+    /// Whether the response is malformed, which is a stream error (RFC 9113 §8.3.2, §8.2). Examples are a missing or
+    /// repeated status, an upper-case name, and a misplaced pseudo-header field.
     var isMalformed = false
     var sawRegularField = false
 }
@@ -15,7 +15,7 @@ struct ResponseFields {
 struct HeaderBlockDecoder: ~Copyable {
     private var inflater: OpaquePointer?
 
-    /// The sum of the fields' sizes that we take of one response; announced to the server.
+    /// Highest sum of the fields' sizes that we accept in a response; announced to the server.
     static let maximumHeaderListSize = 16_384
 
     init() {
@@ -31,14 +31,14 @@ struct HeaderBlockDecoder: ~Copyable {
         case tooLarge
     }
 
-    /// A name's index in the dynamic table that is known to be a regular field of no interest; 0 when there is none.
-    /// Holds until a block comes that may change the table.
+    /// Index in the dynamic table of a name that is known to be a regular field of no interest; 0 when there is none.
+    /// The index is valid until a block arrives that may change the table.
     private var plainNameIndex: UInt32 = 0
 
     /// Decodes a whole header block.
     ///
-    /// A 200 whose other fields are literals that do not enter the table, which is what APNs answers most,
-    /// needs no inflater: its bytes say so themselves, and the table stays as it is.
+    /// A common answer needs no inflater: a 200 whose other fields are literals that do not enter the table. Most APNs
+    /// answers are of this kind. The bytes alone show the kind, and the table stays unchanged.
     mutating func decode(_ block: UnsafeRawBufferPointer) throws(Failure) -> ResponseFields {
         let common = CommonAnswer(block)
         if common.isOK, common.nameIndex == 0 || common.nameIndex == plainNameIndex {
@@ -81,18 +81,19 @@ struct HeaderBlockDecoder: ~Copyable {
     }
 }
 
-/// Recognises a 200 whose header block can't change the table: `:status: 200` from the static table, then only
-/// literals without indexing and never indexed (RFC 7541 §6.1, §6.2.2, §6.2.3), each with an indexed name and a value
-/// that is not Huffman coded. The values are passed over; whether a code is right only its decoding tells (§5.2).
+/// Recognises a 200 whose header block can't change the table. Such a block has `:status: 200` from the static table,
+/// then only literals without indexing or never indexed (RFC 7541 §6.1, §6.2.2, §6.2.3). Each literal has an indexed
+/// name and a value that is not Huffman coded. The values are skipped, because only decoding shows whether a code is
+/// right (§5.2).
 struct CommonAnswer {
     private(set) var isOK = false
-    /// The index of the fields' name when it is one of the dynamic table; 0 when there is none.
+    /// Index of the fields' name when it lies in the dynamic table; 0 when there is none.
     private(set) var nameIndex: UInt32 = 0
 
     private static let statusOK: UInt8 = 0x88
-    /// No answer of so few bytes is over the limit of a header list.
+    /// Highest length of a recognised block, because an answer so short can't exceed the header list's limit.
     private static let longest = 512
-    /// The regular names of the static table, but for `retry-after` (RFC 7541, appendix A).
+    /// Index of `retry-after`, the one regular name of the static table that is not skipped (RFC 7541, appendix A).
     private static let retryAfter: UInt32 = 53
 
     init(_ block: UnsafeRawBufferPointer) {
@@ -115,7 +116,7 @@ struct CommonAnswer {
         isOK = true
     }
 
-    /// RFC 7541 §5.1; nil when it does not end or is larger than a header block of ours can be.
+    /// Reads an integer (RFC 7541 §5.1). Returns nil when the integer does not end or exceeds our header blocks.
     @inline(__always)
     private static func integer(
         _ bytes: UnsafeRawBufferPointer, _ offset: inout Int, prefixBits: UInt8

@@ -2,16 +2,16 @@ import Glibc
 
 /// Writes the header blocks of one connection's requests (RFC 7541), straight into the frame buffer.
 ///
-/// The dynamic table is used without eviction: a stable field is inserted the first time it is used while
-/// there is room, and is one or two bytes from then on; when the table is full the rest goes as literals.
-/// A replaced value (the provider token, hourly) or a smaller table empties it and it fills anew. So an
-/// entry's index follows from the order of insertion alone, and nothing needs to be searched.
+/// The dynamic table is used without eviction. A stable field is inserted on its first use while there is room, and
+/// needs one or two bytes from then on. When the table is full, further fields are literals. A replaced value (the
+/// hourly provider token) or a smaller table empties the table, and the table fills anew. An entry's index thus follows
+/// from the order of insertion alone, and nothing is searched.
 ///
-/// What requests of one kind share is kept as it was encoded last, and copied while the table stays the same.
+/// The part that requests of one kind share is kept as encoded last, and copied while the table stays the same.
 public struct HeaderBlockEncoder: ~Copyable {
     private let fields: StableFields
     private let state: UnsafeMutablePointer<StableFields.State>
-    /// By field: the insertion's number plus one; 0 when it is not in the table.
+    /// Number of each field's insertion plus one, by field; 0 when the field is not in the table.
     private var insertion: UnsafeMutablePointer<UInt32>
     private var insertionCount = 0
     private var insertions: UInt32 = 0
@@ -19,30 +19,30 @@ public struct HeaderBlockEncoder: ~Copyable {
     private var tableLimit: Int
     private var seenVersion: UInt32
     private var announceTableSize = false
-    /// Changes whenever an index may.
+    /// Changes whenever an index may change.
     private var generation: UInt32 = 1
     private var prebuilt: UnsafeMutablePointer<PrebuiltBlock>
     private var prebuiltCount = 0
 
-    /// The number written last and its string, length included: expirations of one second are alike.
+    /// The last written number and its string, length included, because expirations within one second are alike.
     private var lastNumber: UInt32?
     private var lastNumberCount = 0
     private var lastNumberBytes: (UInt64, UInt64) = (0, 0)
-    /// All but the last four of a number's ten digits, coded: those of one hour are mostly alike.
+    /// Code of all but the last four of a number's ten digits, because numbers of one hour mostly share them.
     private var lastStart: UInt32 = 0
     private var lastStartBits = HuffmanBits()
-    /// Read once: a static costs a check each time.
+    /// Read once, because a static costs a check on each read.
     private let huffman = HuffmanBits()
 
     private var cursor: UnsafeMutableRawPointer
     private var end: UnsafeMutableRawPointer
-    /// Set when the block did not fit into its room; the connection can't be used any longer then.
+    /// Whether the block did not fit into its room. The connection can't be used any longer then.
     private(set) var overflowed = false
 
-    /// RFC 9113 §6.5.2: the table's size until the server's SETTINGS say otherwise. Also our upper limit.
+    /// Table size until the server's SETTINGS change it (RFC 9113 §6.5.2). The size is also our upper limit.
     static let defaultTableSize = 4096
     private static let staticTableLength: UInt32 = 61
-    /// Bytes behind a string that its encoder may write over.
+    /// Bytes behind a string that the string's encoder may overwrite.
     private static let slack = 8
 
     init(fields: StableFields) {
@@ -61,7 +61,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         prebuilt.deallocate()
     }
 
-    /// The server's SETTINGS_HEADER_TABLE_SIZE.
+    /// Applies the server's SETTINGS_HEADER_TABLE_SIZE.
     mutating func peerTableSize(_ size: UInt32) {
         let limit = min(Int(size), Self.defaultTableSize)
         guard limit != tableLimit else { return }
@@ -77,7 +77,7 @@ public struct HeaderBlockEncoder: ~Copyable {
             seenVersion = state.pointee.version
             announceTableSize = false
             forgetTable()
-            // RFC 7541 §6.3: to nothing, which empties the table, and back to its size.
+            // The first update sets size 0, which empties the table; the second restores the size (RFC 7541 §6.3).
             integer(0, prefixBits: 5, pattern: 0x20)
             if tableLimit > 0 { integer(UInt32(tableLimit), prefixBits: 5, pattern: 0x20) }
         }
@@ -107,8 +107,8 @@ public struct HeaderBlockEncoder: ~Copyable {
 
     // MARK: For the request's encoder
 
-    /// All that requests of one kind have in common, and the path: the template's prefix, then `device`, a device
-    /// token in hexadecimal digits, or any other text.
+    /// Writes the shared part of requests of one kind, and the path. The path is the template's prefix, then `device`:
+    /// a device token in hexadecimal digits, or any other text.
     public mutating func request(_ template: StableFields.TemplateID, path device: UnsafeRawBufferPointer) {
         guard hasRoom(2 * PrebuiltBlock.maximumPart + Self.slack + 8 + 4 * device.count) else { return }
         guard template.index < prebuiltCount, prebuilt[template.index].generation == generation else {
@@ -126,7 +126,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         cursor += Int(block.pointee.trailingCount)
     }
 
-    /// `:path`, as a literal without indexing: `prefix` then `rest`.
+    /// Writes `:path` as a literal without indexing: `prefix`, then `rest`.
     public mutating func path(_ prefix: StaticString, _ rest: UnsafeRawBufferPointer) {
         guard hasRoom(16 + Self.slack + 4 * (prefix.utf8CodeUnitCount + rest.count)) else { return }
         put(0x04)
@@ -139,13 +139,13 @@ public struct HeaderBlockEncoder: ~Copyable {
         endString(start, huffman: true)
     }
 
-    /// A field of RFC 7541's static table (appendix A), name and value.
+    /// Writes a field of RFC 7541's static table (appendix A), name and value.
     public mutating func indexedStatic(_ index: UInt8) {
         guard hasRoom(1) else { return }
         put(0x80 | index)
     }
 
-    /// A stable field: its index, or inserted now, or a literal when the table is full.
+    /// Writes a stable field: as an index, by insertion, or as a literal when the table is full.
     public mutating func stable(_ id: StableFields.ID) {
         let index = tableIndex(id)
         if index != 0 {
@@ -156,13 +156,13 @@ public struct HeaderBlockEncoder: ~Copyable {
         literal(named: id, value: state.pointee.fields[id.index].value)
     }
 
-    /// A value of this request under a name that repeats. The value never enters the table, but for the
-    /// first time, when it takes the name there.
+    /// Writes a value of this request under a name that repeats. The value stays out of the table, except the first,
+    /// which inserts the name.
     public mutating func value(_ name: StableFields.ID, _ bytes: UnsafeRawBufferPointer) {
         literal(named: name, value: bytes)
     }
 
-    /// The same for an identifier in the canonical form of a UUID: 8-4-4-4-12 lower-case digits.
+    /// Writes an identifier in the canonical form of a UUID, as above: 8-4-4-4-12 lower-case digits.
     public mutating func value(_ name: StableFields.ID, identifier high: UInt64, _ low: UInt64) {
         guard beginLiteral(named: name, valueLength: 36) else { return }
         let start = beginHuffman()
@@ -181,21 +181,22 @@ public struct HeaderBlockEncoder: ~Copyable {
         endString(start, huffman: true)
     }
 
-    /// The same for a number in decimal digits.
+    /// Writes a number in decimal digits, as above.
     public mutating func value(_ name: StableFields.ID, decimal number: UInt32) {
-        // More digits than there are: the table then counts as fuller than it is, which is safe.
+        // The estimate of ten digits may exceed the number's. The table then counts as fuller than it is, which is
+        // safe.
         guard beginLiteral(named: name, valueLength: 10) else { return }
         if number != lastNumber { encode(number) }
         cursor.storeBytes(of: lastNumberBytes, as: (UInt64, UInt64).self)
         cursor += lastNumberCount
     }
 
-    /// At most ten digits of six bits and a length.
+    /// Encodes a number: at most ten digits of six bits, and a length.
     private mutating func encode(_ number: UInt32) {
         let start = number / 10_000
         guard start >= 100_000 else { return encodeShort(number) }
         if start != lastStart {
-            // Three pairs, which do not fill the word that they are collected in.
+            // Three pairs do not fill the word that collects them.
             var bits = huffman
             bits.appendDecimalPair(start / 10_000)
             bits.appendDecimalPair(start / 100 % 100)
@@ -222,7 +223,7 @@ public struct HeaderBlockEncoder: ~Copyable {
     }
 
     private mutating func keep(_ string: (bytes: UInt64, count: Int), of number: UInt32) {
-        // The length, then the string, in the order that they are stored in.
+        // The length is first, then the string, in the stored order.
         lastNumberBytes = (
             UInt64(0x80 | string.count) | string.bytes.byteSwapped &<< 8, string.bytes & 0xff
         )
@@ -232,7 +233,7 @@ public struct HeaderBlockEncoder: ~Copyable {
 
     // MARK: Templates
 
-    /// Writes a template's fields one by one and keeps them as they came out, if indices were all it took.
+    /// Writes a template's fields one by one and keeps the bytes if indices suffice.
     private mutating func buildRequest(
         _ id: StableFields.TemplateID, path device: UnsafeRawBufferPointer
     ) {
@@ -246,7 +247,7 @@ public struct HeaderBlockEncoder: ~Copyable {
             }
         }
         guard hasRoom(16 + Self.slack + 4 * (template.pathPrefix.count + device.count)) else { return }
-        // `:path` is the static table's fourth; without indexing, as it differs from device to device.
+        // `:path` is the static table's fourth entry, and is not indexed because it differs from device to device.
         put(0x04)
         let length = beginHuffman()
         var bits = huffman
@@ -285,7 +286,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         return number == 0 ? 0 : Self.staticTableLength + insertions - number + 1
     }
 
-    /// Writes a literal's name, and inserts the field when its name is new and there is room.
+    /// Writes a literal's name, and inserts the field when its name is new and the table has room.
     @inline(__always)
     private mutating func beginLiteral(named id: StableFields.ID, valueLength: Int) -> Bool {
         let nameIndex = tableIndex(id)
@@ -318,7 +319,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         string(value)
     }
 
-    /// Huffman coded where that is shorter.
+    /// Writes a string, Huffman coded where that is shorter.
     private mutating func string(_ bytes: UnsafeRawBufferPointer) {
         let start = beginHuffman()
         var bits = huffman
@@ -337,7 +338,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         return start
     }
 
-    /// Writes the length before the string; strings of 127 bytes and more are moved, which is rare.
+    /// Writes the length before the string. Strings of 127 bytes or more are moved, which is rare.
     @inline(__always)
     private mutating func endString(_ start: UnsafeMutableRawPointer, huffman: Bool) {
         let length = cursor - start - 1
@@ -361,7 +362,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         cursor += length
     }
 
-    /// RFC 7541 §5.1.
+    /// Writes an integer (RFC 7541 §5.1).
     @inline(__always)
     private mutating func integer(_ value: UInt32, prefixBits: UInt32, pattern: UInt8) {
         let limit = UInt32(1) << prefixBits - 1

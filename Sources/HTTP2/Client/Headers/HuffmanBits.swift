@@ -1,5 +1,5 @@
-/// Pairs of hexadecimal digits, which most of a push's own header bytes are: for each byte its two lower-case digits'
-/// code, right-aligned, and above it by how many bits it is longer than ten.
+/// Codes of pairs of hexadecimal digits, the larger part of a push's own header bytes. Each byte has the code of its
+/// two lower-case digits, right-aligned. Above the code is the number of bits beyond ten.
 enum HexadecimalPairs {
     /// `code | (length - 10) << 12`, 512 bytes in all. Allocated once, never freed.
     // Written once before it is published by the static's initialiser, only read afterwards.
@@ -16,8 +16,8 @@ enum HexadecimalPairs {
         return UnsafePointer(table)
     }()
 
-    /// The values of eight digits, one a byte in the same order; nil unless all are lower-case hexadecimal. All eight
-    /// are handled at once in one word.
+    /// Returns the values of eight digits, each in a byte in the same order. Returns nil unless all are lower-case
+    /// hexadecimal. All eight are handled at once in one word.
     @inline(__always)
     static func values(_ digits: UInt64) -> UInt64? {
         let ones: UInt64 = 0x0101_0101_0101_0101
@@ -25,7 +25,7 @@ enum HexadecimalPairs {
         let letters = (digits &>> 6) & ones
         let low = digits & (ones &* 0x0f)
         let high = digits & (ones &* 0xf0)
-        // At most 15 for '0'...'9' and for '`'...'f'; '`' itself is found by what is below it.
+        // Each sum is at most 15 for '0'...'9' and for '`'...'f'; the check below the range finds '`' itself.
         let above = low &+ (ones &* 6) &+ letters &* 3
         let below = low &+ (ones &* 0x10) &- letters
         guard high == (ones &* 0x30) &+ letters &* 0x30, above & (ones &* 0x10) == 0,
@@ -35,10 +35,10 @@ enum HexadecimalPairs {
     }
 }
 
-/// Collects Huffman codes into bytes. Stores eight bytes at a time: the room must have eight more than the string
-/// takes.
+/// Collects Huffman codes into bytes. Stores eight bytes at a time, so the room must have eight more bytes than the
+/// string needs.
 struct HuffmanBits {
-    /// The lowest ``count`` bits are not yet written; fewer than eight between calls.
+    /// Bits that are not yet written: the lowest ``count``, fewer than eight between calls.
     private(set) var pending: UInt64 = 0
     private(set) var count: UInt64 = 0
     private let codes = HuffmanCode.packed
@@ -46,7 +46,7 @@ struct HuffmanBits {
 
     init() {}
 
-    /// With the bits that another has left over.
+    /// Returns a copy that continues with another collector's leftover bits.
     @inline(__always)
     func resumed(pending: UInt8, count: UInt8) -> HuffmanBits {
         var bits = self
@@ -76,7 +76,7 @@ struct HuffmanBits {
         self = bits
     }
 
-    /// The same for text that is most likely lower-case hexadecimal.
+    /// Appends text that is most likely lower-case hexadecimal.
     mutating func appendHexadecimal(
         _ bytes: UnsafeRawBufferPointer, to cursor: inout UnsafeMutableRawPointer
     ) {
@@ -99,7 +99,7 @@ struct HuffmanBits {
         if next < end { append(UnsafeRawBufferPointer(start: next, count: end - next), to: &cursor) }
     }
 
-    /// The lowest `count` bytes of `value` as two digits each, the highest first; at most four.
+    /// Appends the lowest `count` bytes of `value` as two digits each, the highest first; at most four bytes.
     @inline(__always)
     mutating func appendHexadecimal(
         _ value: UInt64, bytes count: Int, to cursor: inout UnsafeMutableRawPointer
@@ -112,14 +112,14 @@ struct HuffmanBits {
         flush(to: &cursor)
     }
 
-    /// "-", as a `UUID` has it.
+    /// Appends "-", as a `UUID` contains it.
     @inline(__always)
     mutating func appendDash() {
         pending = pending &<< 6 | 0x16
         count &+= 6
     }
 
-    /// One decimal digit, 0 to 9.
+    /// Appends a decimal digit, 0 to 9.
     @inline(__always)
     mutating func appendDigit(_ digit: UInt8) {
         let entry = codes[Int(digit) + 0x30]
@@ -127,14 +127,14 @@ struct HuffmanBits {
         count &+= entry & 0xff
     }
 
-    /// Two decimal digits, 0 to 99.
+    /// Appends two decimal digits, 0 to 99.
     @inline(__always)
     mutating func appendDecimalPair(_ pair: UInt32) {
         appendPair(UInt64((pair / 10) &<< 4 | pair % 10))
     }
 
-    /// What was collected without being written, at most 64 bits, padded as a string's end is: its bytes, the first
-    /// one highest, and how many there are.
+    /// Returns the unwritten bits, at most 64, padded like a string's end. The result is the bytes, the first in the
+    /// highest place, and their number.
     @inline(__always)
     func closed() -> (bytes: UInt64, count: Int) {
         guard count > 0 else { return (0, 0) }
@@ -142,7 +142,7 @@ struct HuffmanBits {
         return (pending &<< free | ((1 &<< free) &- 1), Int(truncatingIfNeeded: (count &+ 7) / 8))
     }
 
-    /// The lowest eight bits of `byte`.
+    /// Appends the two digits of the lowest eight bits of `byte`.
     @inline(__always)
     private mutating func appendPair(_ byte: UInt64) {
         let entry = UInt64(pairs[Int(truncatingIfNeeded: byte & 0xff)])

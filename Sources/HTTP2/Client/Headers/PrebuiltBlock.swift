@@ -1,19 +1,19 @@
-/// What the requests of one kind have in common, as it was encoded on one connection: valid while the header
-/// table stays as it was. Written with two fixed-size stores.
+/// Shared part of the requests of one kind, as encoded on one connection. The block is valid while the header table
+/// stays the same. Each part is written with one fixed-size store.
 struct PrebuiltBlock {
-    /// The longest leading or trailing part that is kept, in bytes; longer ones are written anew each time.
+    /// Longest leading or trailing part that is kept, in bytes. Longer parts are written anew each time.
     static let maximumPart = 32
 
     typealias Part = (UInt64, UInt64, UInt64, UInt64)
 
-    /// Of the encoder's table when this was written; 0 never matches.
+    /// Generation of the encoder's table when the block was written; 0 never matches.
     var generation: UInt32
     /// Pseudo-header fields and the path's prefix, up to its last whole byte.
     private(set) var leadingCount: UInt8 = 0
-    /// Where the path's length goes.
+    /// Offset of the byte for the path's length.
     private(set) var lengthOffset: UInt8 = 0
     private(set) var trailingCount: UInt8 = 0
-    /// The bits of the path's prefix that do not fill a byte.
+    /// Bits of the path's prefix that do not fill a byte, and their number.
     private(set) var pendingBits: UInt8 = 0
     private(set) var pendingCount: UInt8 = 0
     private var leading: Part = (0, 0, 0, 0)
@@ -42,7 +42,7 @@ struct PrebuiltBlock {
         return true
     }
 
-    /// Writes ``maximumPart`` bytes, of which the first ``leadingCount`` count.
+    /// Writes ``maximumPart`` bytes, of which only the first ``leadingCount`` are valid.
     @inline(__always)
     func writeLeading(to target: UnsafeMutableRawPointer) {
         target.storeBytes(of: leading, as: Part.self)

@@ -1,12 +1,12 @@
-/// The header fields of requests that repeat from one to the next: each gets a small number, and every
-/// connection keeps in its own HPACK table those that it has used. One per pool, on the pool's loop.
+/// Header fields that repeat from request to request. Each field has a small number, and every connection keeps the
+/// fields it has used in its own HPACK table. Each pool has one instance, on the pool's loop.
 ///
-/// Values are append-only but for ``replace(_:value:)``, which serves the hourly provider token.
+/// Values are append-only, except for ``replace(_:value:)``, which serves the hourly provider token.
 public final class StableFields {
     struct Field {
         let name: UnsafeRawBufferPointer
         var value: UnsafeRawBufferPointer
-        /// RFC 7541 §4.1: what the entry counts for in the table.
+        /// Size of the entry in the table (RFC 7541 §4.1).
         var tableSize: Int { name.count + value.count + 32 }
     }
 
@@ -20,7 +20,7 @@ public final class StableFields {
         var index: Int
     }
 
-    /// What requests of one kind have in common: all but the path's end and the values that follow.
+    /// Fields that requests of one kind share: all but the path's end and the values that follow.
     struct RequestTemplate {
         var leading: [Part]
         var pathPrefix: UnsafeRawBufferPointer
@@ -34,9 +34,9 @@ public final class StableFields {
         case stable(ID)
     }
 
-    /// What the encoders read with each request: behind a pointer, so that reading it costs a load.
+    /// Data that the encoders read with each request, behind a pointer, so that a read costs one load.
     struct State {
-        /// Counts replacements; a connection that has seen an older value starts its table anew.
+        /// Count of replacements; a connection that has seen an older value restarts its table.
         var version: UInt32 = 0
         var count = 0
         var capacity: Int
@@ -77,7 +77,7 @@ public final class StableFields {
         add(name: name, value: [])
     }
 
-    /// Gives the field another value, from the next request on.
+    /// Replaces the field's value from the next request on.
     public func replace(_ id: ID, value: [UInt8]) {
         state.pointee.fields[id.index].value.deallocate()
         state.pointee.fields[id.index].value = value.withUnsafeBytes(Self.copy)
@@ -88,7 +88,7 @@ public final class StableFields {
     ///
     /// - Parameters:
     ///   - leading: pseudo-header fields, which come before all others (RFC 9113 §8.3).
-    ///   - pathPrefix: how `:path` begins; the request gives the rest.
+    ///   - pathPrefix: the start of `:path`; the request supplies the rest.
     ///   - trailing: stable fields that follow the path.
     public func addTemplate(leading: [Part], pathPrefix: StaticString, trailing: [ID]) -> TemplateID {
         templates.append(

@@ -1,8 +1,9 @@
 import EventLoop
 
-/// The frames that are about the connection, and those that only control a stream.
+/// The frames that concern the connection, and those that only control a stream.
 extension ClientSession {
-    /// Before an answer of `count` bytes: a server that asks without reading would fill our memory.
+    /// Counts an answer of `count` bytes before it is written, because a server that asks without reading would fill
+    /// our memory.
     mutating func countAnswer(_ count: Int) throws(HTTP2ConnectionError) {
         let unread = unreadAnswers.add(
             count, endingAt: output.endPosition &+ UInt64(count), taken: output.frontPosition)
@@ -34,11 +35,11 @@ extension ClientSession {
         guard payload.count % 6 == 0 else {
             throw HTTP2ConnectionError(.frameSizeError, "SETTINGS of \(payload.count) bytes")
         }
-        // RFC 9113 §6.5.2: without a value there is no limit; it is ours that holds then.
+        // Without a value the server sets no limit (RFC 9113 §6.5.2), so only our limit applies.
         if peerMaximumStreams == nil { peerMaximumStreams = .max }
         var windows = InitialWindows()
         let fault = takeSettings(payload, windows: &windows)
-        // Values that came before the fault were in force before it, and may be the first fault themselves.
+        // Values before the fault were already in force, and may be the first fault themselves.
         try changeInitialWindow(windows)
         if let fault { throw fault }
         try countAnswer(FrameHeader.size)
@@ -61,7 +62,7 @@ extension ClientSession {
         }
     }
 
-    /// Takes the values in their order (RFC 9113 §6.5.3), up to the first that is not permitted.
+    /// Applies the values in their order (RFC 9113 §6.5.3), up to the first that is not permitted.
     private mutating func takeSettings(
         _ payload: UnsafeRawBufferPointer, windows: inout InitialWindows
     ) -> HTTP2ConnectionError? {
@@ -91,9 +92,10 @@ extension ClientSession {
         return nil
     }
 
-    /// RFC 9113 §6.9.2: a change applies to the open streams too, whose windows may become negative. Any value of the
-    /// frame that takes a window over 2³¹-1 is an error, also when a later one takes it back. The highest is the one that
-    /// shows it, and the last the one that stays: one pass does for a frame full of values.
+    /// Applies a new initial window. A change applies to the open streams too, whose windows may become negative (RFC
+    /// 9113 §6.9.2). Any value of the frame that raises a window over 2³¹-1 is an error, even when a later value lowers
+    /// it again. The highest value shows the error, and the last one stays, so a single pass serves a frame full of
+    /// values.
     private mutating func changeInitialWindow(_ windows: InitialWindows) throws(HTTP2ConnectionError) {
         guard let last = windows.last else { return }
         let difference = last - peerInitialWindow
@@ -157,7 +159,7 @@ extension ClientSession {
         guard let index = streams.find(header.stream) else { return }
         let code = HTTP2ErrorCode(rawValue: payload.baseAddress!.bigEndian32())
         resetsReceived += 1
-        // RFC 9113 §8.7: REFUSED_STREAM promises that nothing was done.
+        // RFC 9113 §8.7: REFUSED_STREAM promises that the request was not processed.
         end(
             index, failed: code == .refusedStream ? .no : .unknown, code: code, isStreamError: true)
     }
@@ -169,7 +171,7 @@ extension ClientSession {
         guard payload.count == 8 else {
             throw HTTP2ConnectionError(.frameSizeError, "PING of \(payload.count) bytes")
         }
-        // The answer to a PING of ours is no flood, however many a quiet connection has had.
+        // The acknowledgement of our PING is no flood, however many a quiet connection has had.
         if header.flags & FrameFlag.acknowledgement != 0, pingsUnanswered > 0 {
             pingsUnanswered -= 1
         } else {

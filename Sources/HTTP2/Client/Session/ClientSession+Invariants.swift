@@ -1,9 +1,9 @@
-/// What holds between any two calls, whatever the server sends. For tests and the fuzzer.
+/// Conditions that hold between any two calls, whatever the server sends. For tests and the fuzzer.
 extension ClientSession {
-    /// See ``maximumUnreadAnswers``.
+    /// Limit on unread answers; see ``maximumUnreadAnswers``.
     package static var answerLimit: Int { maximumUnreadAnswers }
 
-    /// The first thing that does not hold, or nil.
+    /// Returns the first broken condition; nil when all hold.
     package func brokenInvariant() -> String? {
         if let broken = streams.brokenInvariant(below: nextID) { return broken }
         var collecting = 0

@@ -1,13 +1,13 @@
 import EventLoop
 
 extension ClientSession {
-    /// Takes bytes from the server: as many whole frames as there are. Returns the bytes used; the owner gives
-    /// the rest again with what follows.
+    /// Receives bytes from the server: as many whole frames as there are. Returns the number of bytes used; the owner
+    /// passes the rest again with the bytes that follow.
     ///
-    /// - Throws: if the connection can't go on. A GOAWAY with the code is in ``output`` then; the owner sends
-    ///   it if it can, calls ``abandonStreams(leftThrough:)`` and closes. A later call throws the same error.
+    /// - Throws: an error if the connection can't continue. A GOAWAY with the code is then in ``output``. The owner
+    ///   sends it if possible, calls ``abandonStreams(leftThrough:)`` and closes. A later call throws the same error.
     public mutating func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2ConnectionError) -> Int {
-        // What was taken before the error must not be taken a second time.
+        // Bytes used before the error must not be used a second time.
         if let failure { throw failure }
         finishedBodies.removeAll(keepingCapacity: true)
         guard let base = bytes.baseAddress else { return 0 }
@@ -73,14 +73,14 @@ extension ClientSession {
         }
     }
 
-    /// A stream of ours that this frame may be about.
+    /// Throws unless the frame's stream is a stream that we opened.
     func checkStream(_ id: UInt32, _ frame: StaticString) throws(HTTP2ConnectionError) {
         guard id != 0, id & 1 == 1, id < nextID else {
             throw HTTP2ConnectionError(.protocolError, "\(frame) on stream \(id), which was never opened")
         }
     }
 
-    /// Takes padding and, of HEADERS, the priority fields off (RFC 9113 §6.1, §6.2).
+    /// Strips padding and, in HEADERS, the priority fields (RFC 9113 §6.1, §6.2).
     private func unpadded(
         _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
     ) throws(HTTP2ConnectionError) -> UnsafeRawBufferPointer {
@@ -142,7 +142,7 @@ extension ClientSession {
     private mutating func receiveBlock(
         _ block: UnsafeRawBufferPointer, stream: UInt32, endStream: Bool
     ) throws(HTTP2ConnectionError) {
-        // Also for a stream that is closed: the header table must keep in step.
+        // The block is decoded for a closed stream too, because the header table must keep in step.
         let fields: ResponseFields
         do {
             fields = try decoder.decode(block)
@@ -222,7 +222,7 @@ extension ClientSession {
         if endStream { finishCollected(index) }
     }
 
-    /// Ends a stream whose content, if any, came in frames before this one.
+    /// Ends a stream whose content, if any, arrived in frames before this one.
     private mutating func finishCollected(_ index: Int32) {
         guard streams[index].collectsBody else {
             return finish(index, body: UnsafeRawBufferPointer(start: nil, count: 0))
@@ -244,7 +244,7 @@ extension ClientSession {
         if !authenticated, cell.status != 403 { authenticated = true }
         controlFrames = 0
         if !cell.unsent.isEmpty {
-            // An answer before the end of the request (RFC 9113 §8.1): the rest is not needed.
+            // The answer arrived before the end of the request (RFC 9113 §8.1), so the rest is not needed.
             writeReset(cell.id, .cancel)
         }
         release(index)

@@ -1,40 +1,41 @@
 import EventLoop
 import Glibc
 
-/// The client's side of one HTTP/2 connection (RFC 9113) as a state machine: bytes in → events, requests →
-/// bytes out. It touches no socket and no clock; whoever owns it moves ``output`` to the server and gives
-/// it what came back. Requests carry whole bodies, as pushes do; there is no server push and no priority.
+/// The client's side of an HTTP/2 connection (RFC 9113) as a state machine: bytes in → events, requests → bytes out.
+/// The session touches no socket and no clock: its owner sends ``output`` to the server and passes in the bytes
+/// received. Requests carry whole bodies, as pushes do; there is no server push and no priority.
 public struct ClientSession: ~Copyable {
-    /// Content of an answer that is kept; APNs' answers have less than 200 bytes.
+    /// Bytes of an answer's content that are kept; APNs' answers have less than 200 bytes.
     public static let maximumResponseBody = 4096
-    /// RFC 9113 §6.9.2: windows begin with this; ours stay there.
+    /// Initial size of windows (RFC 9113 §6.9.2); ours stay there.
     static let defaultWindow: Int64 = 65_535
-    /// Room for a request's header block. The longest legal one (token, topic, collapse identifier, provider
-    /// token, all uncompressed) takes less than half.
+    /// Bytes of room for a request's header block. The longest legal block needs less than half, with token, topic,
+    /// collapse identifier and provider token all uncompressed.
     static let headerBlockRoom = 8192
     static let largestStreamID: UInt32 = 0x7fff_ffff
-    /// SETTINGS, PING, PRIORITY, empty DATA and the like without an answer in between: more are a flood.
+    /// Highest number of SETTINGS, PING, PRIORITY, empty DATA and the like without an answer in between; more are a
+    /// flood.
     static let maximumControlFrames = 10_000
-    /// A response's header block with its continuations, compressed.
+    /// Highest length of a response's header block with its continuations, compressed, in bytes.
     static let maximumHeaderBlock = 65_536
-    /// Answers to SETTINGS and PING, and window updates, that the socket has not taken yet.
+    /// Highest number of bytes of unsent answers to SETTINGS and PING, and of window updates.
     static let maximumUnreadAnswers = 64 * 1024
 
     public struct Configuration: Sendable {
-        /// Streams open at once at most, whatever the server permits.
+        /// Highest number of streams open at once, whatever the server permits.
         public var maximumStreams = 1000
-        /// Keep to one stream until an answer shows that the server accepts our credential (token
-        /// connections; APNs: SNR, CON).
+        /// Whether the session keeps to one stream until an answer shows that the server accepts our credential, for
+        /// connections with provider tokens.
         public var waitsForAuthentication = true
-        /// Odd; another one than 1 is for tests of what happens at the ids' end.
+        /// Id of the first stream, odd. Values other than 1 serve tests of the ids' end.
         var firstStreamID: UInt32 = 1
 
         public init() {}
     }
 
-    /// Bytes for the server. The owner consumes what it has sent.
+    /// Bytes for the server. The owner consumes the bytes that it has sent.
     public var output = ByteQueue(capacity: 64 * 1024)
-    /// What happened during ``receive(_:)`` and the other calls, in order. The owner takes them after each call.
+    /// Events of ``receive(_:)`` and the other calls, in order. The owner removes them after each call.
     public package(set) var events = EventBuffer()
 
     var encoder: HeaderBlockEncoder
@@ -54,19 +55,19 @@ public struct ClientSession: ~Copyable {
     var goAwayReceived = false
     var controlFrames = 0
     var pingsUnanswered = 0
-    /// Answers to requests that had been given up: the server works, if slowly.
+    /// Number of answers to requests that had expired: the server works, if slowly.
     var lateAnswers: UInt64 = 0
-    /// RST_STREAM that ended an open stream.
+    /// Number of RST_STREAM that ended an open stream.
     var resetsReceived: UInt64 = 0
     /// Answers to the server's frames that lie in ``output``.
     var unreadAnswers = UnreadAnswers(limit: ClientSession.maximumUnreadAnswers)
-    /// Passes over all streams for a change of INITIAL_WINDOW_SIZE, so that tests can count them.
+    /// Number of passes over all streams for a change of INITIAL_WINDOW_SIZE, so that tests can count them.
     var windowPasses = 0
-    /// Why the connection can't go on; nothing is taken any more.
+    /// Error that ended the session; nothing is received any more. Nil while there is none.
     var failure: HTTP2ConnectionError?
     var blockedStreams: [UInt32] = []
     var collectedBodies: [UInt32: [UInt8]] = [:]
-    /// The answer content that an event points to.
+    /// Contents of answers that events point to.
     var finishedBodies: [[UInt8]] = []
 
     /// A header block that continues: its stream, and whether the stream ends with it.
@@ -94,22 +95,23 @@ public struct ClientSession: ~Copyable {
 
     // MARK: State
 
-    /// Streams that are open.
+    /// Number of open streams.
     public var openStreams: Int { streams.count }
 
-    /// The server's limit as it stands, ours included; 0 while its SETTINGS have not come.
+    /// Highest number of streams by the server's limit and ours; 0 until its SETTINGS have arrived.
     public var streamLimit: Int {
         guard let peerMaximumStreams else { return 0 }
         let limit = min(Int(peerMaximumStreams), configuration.maximumStreams)
         return authenticated ? limit : min(limit, 1)
     }
 
-    /// Requests that may be submitted now, as far as streams are concerned.
+    /// Number of requests that may be submitted now, as far as streams are concerned.
     public var availableStreams: Int {
         canOpenStreams ? max(0, streamLimit - streams.count) : 0
     }
 
-    /// False after GOAWAY, after an error, and when the stream ids are used up: the connection only ends what it has.
+    /// Whether streams may be opened. False after GOAWAY, after an error, and when the stream ids are used up: the
+    /// connection then only ends its open streams.
     public var canOpenStreams: Bool {
         !goAwayReceived && failure == nil
             && nextID <= Self.largestStreamID - UInt32(2 * streams.capacity)
@@ -118,15 +120,15 @@ public struct ClientSession: ~Copyable {
     /// Whether content of a request may wait for the server's windows.
     var hasBlockedStreams: Bool { !blockedStreams.isEmpty }
 
-    /// Streams that may be opened before the ids are used up (RFC 9113 §5.1.1).
+    /// Number of streams that may be opened before the ids are used up (RFC 9113 §5.1.1).
     public var remainingStreams: Int {
         max(0, (Int(Self.largestStreamID) - 2 * streams.capacity - Int(nextID)) / 2)
     }
 
-    /// Content bytes that the connection's window takes now.
+    /// Number of content bytes that the connection's window accepts now.
     public var sendWindow: Int { Int(max(connectionSendWindow, 0)) }
 
-    /// The deadline of the oldest open stream, or nil. Deadlines rise from one request to the next.
+    /// Deadline of the oldest open stream; nil when none is open. Deadlines rise from one request to the next.
     public var oldestDeadline: UInt64? {
         streams.oldest >= 0 ? streams[streams.oldest].deadline : nil
     }
@@ -135,14 +137,14 @@ public struct ClientSession: ~Copyable {
 
     public enum SubmitResult: Equatable, Sendable {
         case submitted
-        /// No stream is free, or the window does not take the content. Nothing was written.
+        /// No stream is free, or the window does not accept the content. Nothing was written.
         case noCapacity
-        /// The header fields are longer than a request of ours can be. The session can't be used any longer,
-        /// as its header table is out of step.
+        /// The header fields are longer than a request of ours can be. The session can't be used any longer, because
+        /// its header table is out of step.
         case headersTooLarge
     }
 
-    /// Frames a request: HEADERS with what `encode` writes, and one DATA frame with `body`.
+    /// Frames a request: HEADERS with the fields that `encode` writes, and one DATA frame with `body`.
     ///
     /// - Parameters:
     ///   - tag: the owner's mark, returned with the event that ends the request.
@@ -163,7 +165,7 @@ public struct ClientSession: ~Copyable {
         encoder.begin(at: block, capacity: Self.headerBlockRoom)
         encode(&encoder)
         guard !encoder.overflowed else {
-            // Later blocks would refer to entries that the server never got.
+            // Later blocks would refer to entries that the server never received.
             failure = HTTP2ConnectionError(.internalError, "a request's header fields are too long")
             goAway(.internalError)
             return .headersTooLarge
@@ -187,13 +189,13 @@ public struct ClientSession: ~Copyable {
         let index = streams.insert(cell)
         if !body.isEmpty, !sendBody(index) {
             blockedStreams.append(id)
-            // Streams that ended while they waited are forgotten, also by a server that never opens a window.
+            // Streams that ended while they waited are dropped, even if a server never opens a window.
             if blockedStreams.count > streams.capacity { dropEndedBlocked() }
         }
         return .submitted
     }
 
-    /// Frames what the windows take of a stream's content. True when all of it is framed.
+    /// Frames the part of a stream's content that the windows accept. Returns true when all of it is framed.
     mutating func sendBody(_ index: Int32) -> Bool {
         while true {
             let cell = streams[index]
@@ -224,7 +226,7 @@ public struct ClientSession: ~Copyable {
         blockedStreams = still
     }
 
-    /// Frames more of the content that waited for window.
+    /// Frames more of the content that waited for a window.
     mutating func sendBlocked() {
         guard !blockedStreams.isEmpty else { return }
         var still: [UInt32] = []
@@ -235,11 +237,11 @@ public struct ClientSession: ~Copyable {
         blockedStreams = still
     }
 
-    /// Gives up the requests whose deadline has come: each stream is reset and ends as ``ClientEvent/Kind/failed``
-    /// with unknown processing and the code CANCEL.
+    /// Resets the streams whose deadline has passed. Each ends as ``ClientEvent/Kind/failed`` with unknown processing
+    /// and the code CANCEL.
     ///
     /// - Parameter suspect: deadlines above this count as suspect.
-    /// - Returns: how many requests were given up, and how many of them are suspect.
+    /// - Returns: the number of expired requests, and the number of suspect ones among them.
     public mutating func expire(now: UInt64, above suspect: UInt64 = 0) -> (all: Int, suspect: Int) {
         var expired = (all: 0, suspect: 0)
         while streams.oldest >= 0, streams[streams.oldest].deadline <= now {
@@ -252,11 +254,11 @@ public struct ClientSession: ~Copyable {
         return expired
     }
 
-    /// Ends every open stream, as the connection is gone. A stream is not processed when the end of its request never
-    /// left or a GOAWAY said so, else unknown.
+    /// Ends every open stream, because the connection is gone. A stream is not processed when the end of its request
+    /// was never sent or a GOAWAY excluded it. Otherwise the processing is unknown.
     ///
-    /// - Parameter position: how far the output may have left, by ``EventLoop/ByteQueue/endPosition``; nil: as far as
-    ///   it was consumed.
+    /// - Parameter position: end of the output that may have been sent, by ``EventLoop/ByteQueue/endPosition``; nil
+    ///   means as far as it was consumed.
     public mutating func abandonStreams(leftThrough position: UInt64? = nil) {
         let position = position ?? output.frontPosition
         while streams.oldest >= 0 {
@@ -266,14 +268,14 @@ public struct ClientSession: ~Copyable {
         blockedStreams.removeAll()
     }
 
-    /// Whether the server may have acted on a request of which it has the output up to `position`.
+    /// Returns whether the server may have acted on a request, if it has the output up to `position`.
     private func wasProcessed(
         _ cell: ClientStreamTable.Cell, leftThrough position: UInt64
     ) -> ClientEvent.Processed {
         cell.outputEnd > position && cell.status == 0 ? .no : .unknown
     }
 
-    /// Writes a PING whose answer comes as ``ClientEvent/Kind/pingAnswered`` with the same number.
+    /// Writes a PING whose acknowledgement is reported as ``ClientEvent/Kind/pingAnswered`` with the same number.
     public mutating func ping(_ number: UInt32) {
         pingsUnanswered += 1
         let room = output.prepare(FrameHeader.size + 8)
@@ -284,7 +286,7 @@ public struct ClientSession: ~Copyable {
         output.commit(FrameHeader.size + 8)
     }
 
-    /// Tells the server that the connection ends, and why.
+    /// Writes a GOAWAY, which reports to the server that the connection ends, and why.
     public mutating func goAway(_ code: HTTP2ErrorCode) {
         let room = output.prepare(FrameHeader.size + 8)
         FrameHeader(length: 8, type: FrameType.goAway, flags: 0, stream: 0).write(to: room.baseAddress!)

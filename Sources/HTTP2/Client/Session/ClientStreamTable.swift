@@ -1,27 +1,27 @@
-/// The open streams of a client connection, in preallocated cells. A stream's cell follows from its id, so
-/// that nothing is searched; an id whose cell is still taken by a slow older stream is skipped, which the
-/// protocol allows (RFC 9113 §5.1.1). The open streams are also a list in the order of their start.
+/// The open streams of a client connection, in preallocated cells. A stream's cell follows from its id, so nothing is
+/// searched. An id is skipped when a slow older stream still uses its cell, which the protocol allows (RFC 9113
+/// §5.1.1). The open streams also form a list in the order of their start.
 struct ClientStreamTable: ~Copyable {
     struct Cell {
-        /// 0 when free.
+        /// Stream id; 0 when the cell is free.
         var id: UInt32 = 0
         var tag: UInt32 = 0
         var previous: Int32 = -1
         var next: Int32 = -1
-        /// The request's end, nanoseconds of the monotonic clock.
+        /// Time when the request expires, in nanoseconds of the monotonic clock.
         var deadline: UInt64 = 0
         /// Content not yet framed; the owner keeps it alive until the stream ends.
         var unsent = UnsafeRawBufferPointer(start: nil, count: 0)
-        /// Position in the output behind the request's last byte; `.max` while that is not framed.
+        /// Position in the output behind the request's last byte; `.max` until that byte is framed.
         var outputEnd: UInt64 = .max
-        /// Bytes of the request's content that the server still takes, from -(2³¹-1) on.
+        /// Bytes of the request's content that the server still accepts, from -(2³¹-1) on.
         var sendWindow: Int32 = 0
-        /// What the server may still send.
+        /// Bytes that the server may still send.
         var receiveWindow: Int32 = 0
         var retryAfterSeconds: UInt32 = 0
         var status: UInt16 = 0
         var isMalformed = false
-        /// Content came in more than one frame and is collected aside.
+        /// Content arrived in more than one frame and is collected aside.
         var collectsBody = false
     }
 
@@ -32,7 +32,7 @@ struct ClientStreamTable: ~Copyable {
     private(set) var oldest: Int32 = -1
     private var newest: Int32 = -1
 
-    /// Room for `streams` open streams, in at least twice as many cells.
+    /// Creates a table for `streams` open streams, in at least twice as many cells.
     init(streams: Int) {
         var size = 16
         while size < 2 * streams { size *= 2 }
@@ -46,7 +46,7 @@ struct ClientStreamTable: ~Copyable {
         cells.deallocate()
     }
 
-    /// The cell of a stream that is open.
+    /// Returns the cell of an open stream; nil when the stream is not open.
     func find(_ id: UInt32) -> Int32? {
         let index = (id >> 1) & mask
         return cells[Int(index)].id == id ? Int32(index) : nil
@@ -57,8 +57,8 @@ struct ClientStreamTable: ~Copyable {
         nonmutating _modify { yield &cells[Int(index)] }
     }
 
-    /// The first id from `id` on whose cell is free. There is one within ``capacity`` steps, as no more than
-    /// half of the cells are taken.
+    /// Returns the first id from `id` on whose cell is free. A free cell lies within ``capacity`` steps, because at
+    /// most half of the cells are in use.
     func nextUsable(_ id: UInt32) -> UInt32 {
         var id = id
         while cells[Int((id >> 1) & mask)].id != 0 { id += 2 }

@@ -1,8 +1,9 @@
-/// Counts the answers that a server's frames have called for and that still lie in the output. Positions are those of
-/// ``EventLoop/ByteQueue``. An answer counts until the output was taken up to its end, whatever has come behind it.
+/// Counts the answers that a server's frames have demanded and that still lie in the output. Positions are those of
+/// ``EventLoop/ByteQueue``. An answer counts until the output has been removed up to the answer's end, whatever follows
+/// it.
 ///
-/// Answers that follow each other are one group, which counts until the last of them is taken; a group is closed when it
-/// has a sixteenth of the limit. So no more is counted too much, and nothing is allocated.
+/// Consecutive answers form a group, which counts until the last of them is removed. A group is closed when it has a
+/// sixteenth of the limit. The overcount is thus limited, and nothing is allocated.
 struct UnreadAnswers: ~Copyable {
     private static let groups = 16
 
@@ -16,7 +17,7 @@ struct UnreadAnswers: ~Copyable {
     private var ring = InlineArray<16, Group>(repeating: Group())
     private var first = 0
     private var count = 0
-    /// Bytes that count as unread.
+    /// Bytes of answers that count as unread.
     private(set) var bytes = 0
 
     /// - Parameter limit: the owner gives up beyond it; so many bytes have room in the groups.
