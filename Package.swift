@@ -79,7 +79,7 @@ let package = Package(
             exclude: ["README.md"], swiftSettings: hot),
         .target(
             name: "APNS", dependencies: ["HTTP2", "SluiceModel", "COpenSSL"],
-            swiftSettings: hot),
+            exclude: ["README.md"], swiftSettings: hot),
         .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: strict),
         .target(
             name: "RetryStore",

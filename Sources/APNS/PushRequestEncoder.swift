@@ -3,7 +3,8 @@ import SluiceModel
 
 /// Writes the header blocks of device pushes for the connections of one pool (APNs: "Sending notification requests to
 /// APNs"). Repeated fields (authority, provider token, topic, push type, priority) enter the connection's header table
-/// once. Fields of a single device never enter the table. Loop's thread only.
+/// once. A field of a single device enters the table at most once, so that later requests name the field by its index.
+/// Loop's thread only.
 public final class PushRequestEncoder {
     /// Topic of an app in this encoder; looked up once, not per push.
     public struct Topic {

@@ -11,7 +11,7 @@ extern "C" {
 /// at a time. Nothing is allocated after creation.
 typedef struct csimdjson_parser csimdjson_parser;
 
-/// What a document is. Anything but CSIMDJSON_OBJECT is a refusal; where and why is the caller's to find
+/// Kind of a document. Anything but CSIMDJSON_OBJECT is a refusal; where and why is the caller's to find
 /// out, because simdjson names neither a position nor, for numbers beyond 64 bits, a reason that RFC 8259
 /// would share.
 typedef enum csimdjson_verdict {

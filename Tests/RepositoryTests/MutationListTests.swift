@@ -1,0 +1,32 @@
+import Foundation
+import Testing
+
+/// Each mistake of the mutation list still names a text of the sources.
+@Suite("Repository: mutation list")
+struct MutationListTests {
+    private struct Mutation: Decodable {
+        var name: String
+        var file: String
+        var original: String
+        var site: String?
+    }
+
+    @Test("each mutation's text occurs once in its file")
+    func textsOccurOnce() throws {
+        let root = URL(filePath: #filePath)
+            .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
+        let list = try Data(contentsOf: root.appending(path: "Tests/Simulation/mutations.json"))
+        let mutations = try JSONDecoder().decode([Mutation].self, from: list)
+        #expect(mutations.count >= 150)
+        for mutation in mutations {
+            let file = root.appending(path: "Sources/\(mutation.file)")
+            guard let text = try? String(contentsOf: file, encoding: .utf8) else {
+                Issue.record("\"\(mutation.name)\": there is no Sources/\(mutation.file)")
+                continue
+            }
+            let count = text.components(separatedBy: mutation.original).count - 1
+            #expect(count == 1, "\"\(mutation.name)\": its text occurs \(count) times in \(mutation.file)")
+            #expect(mutation.site.map(mutation.original.contains) ?? true, "\"\(mutation.name)\"")
+        }
+    }
+}
