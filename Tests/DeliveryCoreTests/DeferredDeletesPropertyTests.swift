@@ -65,8 +65,8 @@ private struct NaiveRemovalOrder {
 }
 
 struct DeferredDeletesPropertyTests {
-    /// Acknowledgements, commits that are taken, lost and overtaken, and removals at random: each action comes at the very
-    /// moment at which the rules allow it, and in the end all has been done.
+    /// Acknowledgements, lost, late and successful commits, and removals happen at random. Each action occurs at the
+    /// very moment at which the rules allow it, and in the end all is done.
     @Test(arguments: Array(UInt64(1)...24)) func itFollowsTheRules(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         var order = DeferredDeletes()
@@ -143,7 +143,7 @@ struct DeferredDeletesPropertyTests {
                 guard let index = underWay.randomElement(using: &random) else { continue }
                 settle(index, isTaken: Int.random(in: 0..<4, using: &random) > 0)
             default:
-                // Of each device the first; devices in any order.
+                // Only the first of each device, and devices in any order.
                 let firsts = asked.indices.filter { index in
                     !asked[..<index].contains { $0.device == asked[index].device }
                 }

@@ -61,8 +61,8 @@ struct DeferredDeletesTests {
         #expect(order.removals == 0)
     }
 
-    /// Offsets behind a removal wait for it, those of other devices don't, and what is behind them waits for a commit that
-    /// has them.
+    /// Offsets behind a removal wait for it, but offsets of other devices don't. Later removals wait for a commit that
+    /// covers these offsets.
     @Test func aChainGoesOnFromRemovalToRemoval() {
         var order = DeferredDeletes()
         _ = stored(1, 10, &order)

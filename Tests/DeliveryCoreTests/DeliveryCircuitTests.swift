@@ -124,7 +124,7 @@ struct DeliveryCircuitTests {
         #expect(!harness.queue.isEmpty)
     }
 
-    /// What can become of a probe without any word about its topic.
+    /// Ends of a probe that reveal nothing about its topic.
     enum Nothing: CaseIterable, Sendable {
         case cancelled, expired, held, serverTrouble, lost, replacedByAnotherTopic, departed
     }

@@ -67,7 +67,7 @@ struct DeliveryControlTests {
         #expect(harness.waiting.count == 4)
     }
 
-    /// What is known of those that are offline is worth more than of those that are online.
+    /// A known offline presence is worth more than an online presence.
     @Test func whoIsOnlineIsForgottenFirst() {
         var harness = DeliveryHarness { $0.knownDevices = 2 }
         let names = ["a", "b", "c", "d"]

@@ -4,7 +4,7 @@ import Testing
 
 @testable import DeliveryCore
 
-/// What a durable store has leaves memory, and comes back as it was.
+/// Items of a durable store leave memory, and are restored as they were.
 struct DeliveryEvictionTests {
     private let hour: Int64 = 3_600_000
 

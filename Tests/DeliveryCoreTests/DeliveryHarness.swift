@@ -7,14 +7,14 @@ import Testing
 struct DeliveryHarness: ~Copyable {
     var machine: DeliveryMachine
     var now = DeliveryTime(wallMilliseconds: 1_700_000_000_000, monotonicNanoseconds: 1_000_000_000)
-    /// What waits for a connection, in order.
+    /// Slots that wait for a connection, in order.
     var queue: [UInt32] = []
     /// Name of the push in each slot.
     var names: [UInt32: String] = [:]
-    /// What ended: name, kind, cause, name of the successor.
+    /// Ends: name, kind, cause, name of the successor.
     var ended: [String] = []
     var others: [DeliveryAction] = []
-    /// What the store was asked to keep last, by the push's name.
+    /// The progress that the store was last asked to keep, by the push's name.
     var stored: [String: ItemProgress] = [:]
     private var nextOffset: Int64 = 0
 
@@ -146,7 +146,7 @@ struct DeliveryHarness: ~Copyable {
         drain()
     }
 
-    /// What the store was asked to take, in order: slot and version.
+    /// Requests to the store, in order: slot and version.
     var stores: [(slot: UInt32, version: UInt64)] {
         others.compactMap { if case .store(let slot, let version) = $0 { (slot, version) } else { nil } }
     }

@@ -46,7 +46,7 @@ private struct RandomLife: ~Copyable {
     private var offsetsDone: Set<[Int64]> = []
     private var partitions: [Int64] = [0, 0, 0]
     private var gone: Set<UInt16> = []
-    /// Of the last event that said so.
+    /// New device of the last token change.
     private var newDevice = DeviceKey(high: 0, low: 0)
     private var nextKey: UInt64 = 1
     private var handedIn = 0
@@ -222,7 +222,7 @@ private struct RandomLife: ~Copyable {
         }
         if chance(10) { now.wallMilliseconds += Int64(below(20_000)) - 10_000 }
         latest = max(latest, now.wallMilliseconds)
-        // What one item's end lets others do may be for the next call, but it comes to an end.
+        // An item's end can leave work for the next call, but the work ends within as many calls as there are slots.
         for _ in 0..<Self.capacity {
             machine.advance(to: now)
             drain()

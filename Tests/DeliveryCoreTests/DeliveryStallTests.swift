@@ -3,7 +3,7 @@ import Testing
 
 @testable import DeliveryCore
 
-/// One credential's pool is down while others work.
+/// The pool of a single credential is down while others work.
 struct DeliveryStallTests {
     private func harness() -> DeliveryHarness { DeliveryHarness { $0.storeIsDurable = true } }
 

@@ -26,7 +26,7 @@ struct DeliveryTimeTests {
         }
         if state == .held || state == .returning {
             _ = harness.machine.offline(device, occurred: .at(1), partition: 0, at: harness.now)
-            // Those before it use up what may return in the next minutes.
+            // Earlier pushes use up the returns of the next minutes.
             for index in 0..<(state == .returning ? 62 : 0) {
                 harness.push("\(index)") { $0.delivery = .holdWhileOffline }
             }
@@ -201,7 +201,7 @@ struct DeliveryTimeTests {
     @Test(arguments: waits.filter { $0 != .blocked })
     func eachWakeIsLaterThanTheLast(_ state: ItemState) {
         var harness = harness(with: state)
-        // What is in flight before it isn't in question.
+        // Earlier pushes in flight don't matter here.
         var wakes = 0
         while let wake = harness.machine.nextWake(after: harness.now) {
             #expect(wakes == 0 || wake > harness.now.monotonicNanoseconds, "after wake \(wakes)")

@@ -102,7 +102,7 @@ import Testing
         #expect(count == 3 && evictions == 1)
     }
 
-    /// One whose end is a whole turn of the wheel away stands just before the hand, and is the last all the same.
+    /// A back-off that ends a whole turn of the wheel away is just before the hand, and is the last all the same.
     @Test func theLatestIsNotTheSoonest() {
         var backoff = DeviceBackoff(.init(capacity: 2, cap: Self.second))
         var random = SeededGenerator(seed: 8)

@@ -40,7 +40,7 @@ struct DeviceTableTests {
                 return
             }
         }
-        // Those that went idle last may still be there.
+        // The keys that went idle last may still be there.
         let left = table.count - keys.count
         #expect(left <= 16)
     }

@@ -17,8 +17,8 @@ struct EvictedDevicesTests {
         return found.sorted()
     }
 
-    /// Against a set, over growth and decline: in one table and in several, with keys of either half poor. Tables are small,
-    /// so that many searches go past the end of one.
+    /// The table equals a set, over growth and decline: in one table and in several, with keys of either half poor.
+    /// Tables are small, so that many searches go past the end of a table.
     @Test(arguments: Array(UInt64(1)...12)) func itIsASet(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         var cold = EvictedDevices(segmentBits: Int(seed % 4))
@@ -125,7 +125,7 @@ struct EvictedDevicesTests {
         #expect(cold.contains(other) == true)
         #expect(partitions(of: other, cold) == [9])
         #expect(partitions(of: known, cold) == [2, 9])
-        // What one moment of the scan saw may have gone by the next.
+        // An entry that the scan has seen may be removed before the scan ends.
         cold.remove(known, 9)
         #expect(partitions(of: known, cold) == [2, 9])
         cold.endScan(9)
@@ -137,8 +137,8 @@ struct EvictedDevicesTests {
         #expect(cold.contains(known) == false)
     }
 
-    /// 170 MB for ten million devices, to scale, at every moment: with what a growing segment takes beside the one that it
-    /// replaces. What has gone takes none.
+    /// Memory stays below 170 MB for ten million devices, to scale, at every moment. The limit includes a growing
+    /// segment beside the segment that it replaces. Removed entries use no memory.
     @Test func memoryIsBounded() {
         var random = SeededGenerator(seed: 3)
         var cold = EvictedDevices(segmentBits: 6)

@@ -48,7 +48,7 @@ private final class IntakeModel {
         var isEnding = false
         var isWindowFull = false
         var tookInTurn = false
-        /// Of a hundred chances to finish: some partitions are stuck now and then.
+        /// Percentage of chances to finish that the partition uses; some partitions are stuck now and then.
         var speed = 50
     }
 
@@ -168,7 +168,7 @@ private final class IntakeModel {
         let open = partitions.keys.sorted().filter { !partitions[$0]!.isPaused && !partitions[$0]!.isEnding }
         guard !open.isEmpty else { return }
         for _ in 0..<room {
-            // One partition has most of the records, now this one and now that.
+            // A single partition has most of the records, and another partition later.
             let index = open[now / 10_000 % 3 == 0 ? 0 : Int.random(in: 0..<open.count, using: &random)]
             let bytes = Int.random(in: 1...Self.largestJob, using: &random)
             let offset = partitions[index]!.next

@@ -41,8 +41,8 @@ import Testing
         #expect(drain(&gate).isEmpty)
     }
 
-    /// Released jobs are known by number only. Were more taken for old than are left, an empty partition could be paused for
-    /// its share, and nothing would resume it.
+    /// Released jobs are known by number only. If more were counted as old than are left, an empty partition could be
+    /// paused for its share. Nothing would resume that partition.
     @Test func releasedJobsLeaveNoOldOnesBehind() {
         var gate = gate(jobs: 10)
         var now: UInt64 = 0

@@ -133,8 +133,8 @@ struct MembershipLeaseTests {
         #expect(!owner.maySend && owner.lease.isDoubtful && owner.doubts == 2)
     }
 
-    /// Whatever happens, nothing may leave later than the session from the last moment at which the group can have heard of
-    /// this worker, and after a pause of more than a session only on a confirmation that was asked for since.
+    /// Nothing may leave later than a session after the last moment at which the group can have heard of this worker.
+    /// After a pause of more than a session, only a confirmation requested since the pause allows anything to leave.
     @Test(arguments: UInt64(1)...50)
     func itNeverOutlastsTheSession(seed: UInt64) {
         var random = SeededGenerator(seed: seed)

@@ -33,7 +33,7 @@ import Testing
                 harness.answers = draw.next() % 4 == 0 ? [.queued, .queueFull] : []
                 switch draw.next() % 40 {
                 case 0:
-                    // What waits is what was written and is not produced yet.
+                    // Records wait that were written and aren't produced yet.
                     let slot = UInt16(draw.next() % 3)
                     let left = expected[harness.numbers.count...].filter { partitions[$0] == slot }
                     let abandoned = harness.abandon(slot)

@@ -1,8 +1,8 @@
 import DeliveryCore
 import StreamScheduling
 
-/// Several shards' ``ProduceOrder``s over a modelled producer with one transaction at a time, and a coordinator whose messages
-/// arrive late, twice, or in another order. Everything that can be seen from outside is checked as it happens.
+/// ``ProduceOrder``s of several shards over a modelled producer with one transaction at a time. The coordinator's
+/// messages arrive late, twice, or in another order. Everything visible from outside is checked as it happens.
 struct ProduceWorld: ~Copyable {
     struct Record {
         var shard: Int
@@ -68,7 +68,7 @@ struct ProduceWorld: ~Copyable {
     var phase = Phase.between
     var awaited: Set<Int> = []
     var mustAbort = false
-    /// Of the transaction that was thawed last.
+    /// Whether the transaction that was thawed last was aborted.
     var wasAborted = false
     var omits = false
     var live: Set<UInt16> = [0, 1, 2, 3]

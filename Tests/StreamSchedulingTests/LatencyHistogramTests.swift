@@ -24,7 +24,8 @@ import Testing
             for value in [power, power &- 1, power &+ 1, power | power >> 1] {
                 let histogram = LatencyHistogram()
                 histogram.record(nanoseconds: value)
-                // One value is the maximum, which is exact; a larger one makes it a bucket's.
+                // A single value is the maximum, which is exact; after a larger value, the percentile is a bucket's
+                // value.
                 #expect(histogram.percentile(50) == value)
                 histogram.record(nanoseconds: .max)
                 let found = histogram.percentile(50)

@@ -2,13 +2,13 @@ import SluiceModel
 
 @testable import StreamScheduling
 
-/// What a ``StreamScheduler`` does, by arrays that are searched from end to end.
+/// A model of ``StreamScheduler`` with arrays that are searched from end to end.
 struct SchedulerModel {
     struct Connection {
         var inFlight = 0
         var free = 0
         var window = 0
-        /// Of its streams, those for priority 10 alone.
+        /// Number of its streams that are for priority 10 alone.
         var kept = 0
         var state = StreamScheduler.ConnectionState.suspended
 
@@ -48,7 +48,7 @@ struct SchedulerModel {
     var credits = [0, 0]
     /// Apps of each class that may go, the one whose turn it is first.
     var rings: [[Int]] = [[], [], []]
-    /// What the first of each ring may still send; 0 before its turn begins.
+    /// Bytes that the first app of each ring may still send; 0 before its turn begins.
     var deficits = [0, 0, 0]
     var bytes: [UInt32: Int] = [:]
     var since: [UInt32: UInt64] = [:]
@@ -152,7 +152,7 @@ struct SchedulerModel {
         settle(app)
     }
 
-    /// What is wrong with an answer of the scheduler; follows it when nothing is.
+    /// Returns the fault of a scheduler's answer. Updates the model, and returns nil, when there is no fault.
     mutating func check(_ assignment: StreamScheduler.Assignment?, _ now: UInt64) -> String? {
         let woken = apps.indices.filter { apps[$0].isPaced && apps[$0].waits && apps[$0].tokenAt <= now }
         for app in woken.sorted(by: { (apps[$0].tokenAt, $0) < (apps[$1].tokenAt, $1) }) {

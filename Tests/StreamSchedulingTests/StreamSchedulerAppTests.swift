@@ -7,7 +7,7 @@ import Testing
 @Suite struct StreamSchedulerAppTests {
     private static let second: UInt64 = 1_000_000_000
 
-    /// One connection with room for all.
+    /// Returns a scheduler with a single connection and room for all.
     private func scheduler(apps: Int = 8, floor: Int = 0) -> StreamScheduler {
         var scheduler = StreamScheduler(
             .init(connections: 1, apps: apps, floorPerMille: floor),

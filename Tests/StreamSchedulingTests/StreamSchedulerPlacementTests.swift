@@ -100,7 +100,7 @@ import Testing
         #expect(problem == nil)
     }
 
-    /// One stream, as a token connection begins with, is for whoever comes.
+    /// A single stream, with which a token connection begins, is open to every priority.
     @Test func aSingleStreamIsNotKept() {
         var scheduler = StreamScheduler(
             .init(connections: 1, urgentPerMille: 500), notifications: NotificationTable(capacity: 10))

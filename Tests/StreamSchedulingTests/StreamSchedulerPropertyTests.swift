@@ -67,8 +67,8 @@ import Testing
         }
     }
 
-    /// Under random arrivals, limits and answers: caps and rates hold in every window, what is assigned had a right
-    /// to be, and nothing that may go waits for more than its apps' and class's turns.
+    /// Under random arrivals, limits and answers, caps and rates hold in every window. Each assigned notification was
+    /// allowed. No notification that may leave waits longer than its apps' and class's turns.
     @Test(arguments: UInt64(1)...12)
     func limitsHoldAndNobodyStarves(seed: UInt64) {
         var traffic = Traffic(seed: seed)

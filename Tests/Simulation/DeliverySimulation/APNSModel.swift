@@ -2,13 +2,13 @@ import DeliveryCore
 import SluiceModel
 import StreamScheduling
 
-/// What is wrong at the moment with APNs, Kafka and the store.
+/// Present faults of APNs, Kafka and the store.
 struct Weather {
-    /// By topic: its credential is refused.
+    /// By topic: whether APNs refuses its credential.
     var isTopicBroken: [Bool]
-    /// By topic: a wrong setting makes every token wrong.
+    /// By topic: whether a wrong setting makes every token wrong.
     var isTopicWrong: [Bool]
-    /// By token: APNs takes no more for it.
+    /// By token: whether APNs accepts no more pushes for it.
     var isBusy: [Bool]
     /// Whether the endpoint answers 500 and 503 mostly.
     var isEndpointDown = false
@@ -22,7 +22,7 @@ struct Weather {
     }
 }
 
-/// Sending, and what APNs makes of it.
+/// Sending of pushes, and APNs' answers.
 extension World {
     // MARK: Requests
 
@@ -31,7 +31,7 @@ extension World {
         _ = sendAll(worker, worker.shards[draw.below(worker.shards.count)], atMost: count)
     }
 
-    /// Sends what the connections take. Returns how many were tried.
+    /// Sends as many pushes as the connections accept. Returns the number of pushes tried.
     func sendAll(_ worker: WorkerModel, _ shard: ShardModel, atMost: Int) -> Int {
         var count = 0
         for (number, lane) in shard.lanes.enumerated() where violation == nil {
@@ -78,7 +78,7 @@ extension World {
             lane.report(index)
             shard.copies[Int(slot)].retrySteps = -1
             shard.machine.notSent(slot, at: now)
-            // Undone, unless it was sent before.
+            // The moment of the first attempt is undone, unless the push was sent before.
             if shard.machine.info(slot).progress.firstSentMilliseconds == 0 {
                 shard.copies[Int(slot)].firstSent = 0
             }
@@ -187,7 +187,7 @@ extension World {
         }
     }
 
-    /// A request ends without an answer.
+    /// Ends a request without an answer.
     func fail(
         _ slot: UInt32, processed: Bool, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel
     ) {
@@ -198,7 +198,7 @@ extension World {
             worker, shard, processed ? "push # is lost with its connection" : "push # isn't processed",
             copy.job)
         land(slot, worker, shard, lane)
-        // APNs may have it all the same.
+        // APNs may have processed the request all the same.
         if processed, draw.chance(500), tokens[copy.address].invalidSince == 0 { seen(copy) }
         heard(slot, processed ? .unknown : .unprocessed, worker, shard)
         shard.machine.failed(slot, processed: processed, at: now(worker))
@@ -211,7 +211,7 @@ extension World {
 
     // MARK: Connections
 
-    /// A connection's end with all its streams, or its GOAWAY.
+    /// Ends a connection with all its streams, or sends its GOAWAY.
     func breakConnection() {
         let worker = anyWorker()
         let shard = worker.shards[draw.below(worker.shards.count)]
@@ -221,7 +221,7 @@ extension World {
         happened(isGoAway ? .goAway : .connectionLost)
         note(worker, shard, isGoAway ? "GOAWAY on connection #" : "connection # is lost", index)
         let streams = lane.connections[index].streams
-        // Those above the last stream were not processed. Last first, so that they keep their order.
+        // Requests above the last stream were not processed. They fail last first, so that they keep their order.
         let last = draw.below(streams.count + 1)
         lane.connections[index].isDraining = true
         lane.report(index)
@@ -235,14 +235,14 @@ extension World {
         reopen(index, lane)
     }
 
-    /// An ended connection makes way for a new one.
+    /// Replaces an ended connection.
     func reopen(_ index: Int, _ lane: LaneModel) {
         guard lane.connections[index].isDraining, lane.connections[index].streams.isEmpty else { return }
         lane.connections[index] = ConnectionModel(limit: scenario.streams)
         lane.report(index)
     }
 
-    /// The server changes its stream limit, also below what is open.
+    /// Changes the server's stream limit, sometimes to less than the open streams.
     func flapLimit() {
         let worker = anyWorker()
         let shard = worker.shards[draw.below(worker.shards.count)]

@@ -1,9 +1,9 @@
 import DeliveryCore
 import SluiceModel
 
-/// The auditor's view of ends: outcomes, offsets, and whether anything is left.
+/// The auditor's checks of ends: outcomes, offsets, and leftovers.
 extension World {
-    /// A machine ends a push.
+    /// Checks the end of a push by a machine.
     func checkFinish(
         _ copy: Copy, _ slot: UInt32, _ kind: OutcomeKind, _ why: OutcomeCause?, _ successor: UInt32,
         _ worker: WorkerModel, _ shard: ShardModel
@@ -36,7 +36,7 @@ extension World {
                 return broken(.rightOutcome, "push \(copy.job) is superseded by nothing")
             }
             checkSuperseded(copy, by: shard.copies[Int(successor)])
-            // Where a move has brought them together, each waits for its own.
+            // Pushes that a move has brought together keep their own waits.
             if !copy.hasMoved, !shard.copies[Int(successor)].hasMoved {
                 let asked = max(shard.copies[Int(successor)].notBefore, copy.notBefore)
                 shard.copies[Int(successor)].notBefore = asked
@@ -64,7 +64,8 @@ extension World {
         }
     }
 
-    /// A push with expiration 0 that had its attempt has nothing to wait for but its receipt, until the longest life of all.
+    /// Checks a push with expiration 0 that expires after its attempt. It may wait only for its receipt, until the
+    /// longest life of all.
     private func checkExpiredOnce(_ copy: Copy, _ facts: PushFacts, _ worker: WorkerModel) {
         if copy.isRestored || copy.hasMoved || copy.noted >= 0 { return }
         if copy.last == .accepted, now(worker).wallMilliseconds >= copy.expiry { return }
@@ -94,7 +95,7 @@ extension World {
             return broken(.rightOutcome, "push \(old.job) is superseded by \(new.job), of another identity")
         }
         if old.job != new.job { jobs[new.job].superseded.append((old.job, old.epoch)) }
-        // A record that comes after one that has travelled counts as the newer one.
+        // A record after a record that has moved counts as the newer one.
         if old.job >= new.job, !old.hasMoved || new.hasMoved {
             broken(.newestWins, "push \(old.job) is superseded by \(new.job), which is older")
         }
@@ -109,7 +110,7 @@ extension World {
         }
     }
 
-    /// A push that expired before it came has ended: what is older of its identity doesn't go on.
+    /// Notes the end of a push that expired before its arrival. No older push of its identity is sent after that.
     func hasExpired(_ copy: Copy) {
         let number = identity(copy)
         if begun[number].expiredEpoch != copy.epoch || begun[number].expiredJob < copy.job {
@@ -117,7 +118,7 @@ extension World {
         }
     }
 
-    /// A push that expired before it came leaves nothing older behind that waits.
+    /// Checks that a push that expired before its arrival leaves no older push behind that waits.
     func checkExpired(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
         if !isOver(copy, worker) {
             broken(.rightOutcome, "push \(copy.job) is refused as expired before its expiration")
@@ -131,7 +132,7 @@ extension World {
         }
     }
 
-    /// A push that expired before it came waits for nothing but the attempt before it.
+    /// Checks that a push that expired before its arrival waits only for the attempt before it.
     func checkOver(_ copy: Copy, _ slot: UInt32, _ shard: ShardModel) {
         let state = shard.machine.state(slot)
         if state != .finished, state != .blocked {
@@ -139,7 +140,7 @@ extension World {
         }
     }
 
-    /// A device's pushes are bounded.
+    /// Checks that the number of a device's pushes is bounded.
     func checkRoom(_ shard: ShardModel, _ copy: Copy) {
         if cause.pendingOfDevice >= scenario.limits.pendingPerDevice {
             broken(
@@ -149,14 +150,14 @@ extension World {
 
     // MARK: Offsets
 
-    /// A record may count as complete: its outcome is in Kafka, or the store has it.
+    /// Returns whether a record may count as complete because Kafka has its outcome, or the store has its item.
     func isDone(_ record: Int) -> Bool {
         if log.records[record].isWritten { return true }
         guard log.records[record].kind == .push else { return false }
         return store.token(of: log.records[record].subject) >= 0
     }
 
-    /// The same, also after a power loss.
+    /// Returns whether a record counts as complete even after a power loss.
     private func isSafe(_ record: Int) -> Bool {
         log.records[record].isWritten
             || store.isDurable(log.records[record].subject, log.records[record].partition)
@@ -180,19 +181,19 @@ extension World {
 
     // MARK: Now and then
 
-    /// A retry comes before its push's expiration, if no server asked for a longer pause.
+    /// Checks that a retry precedes its push's expiration, if no server asked for a longer pause.
     func checkEdge(_ shard: ShardModel, _ slot: Int, _ worker: WorkerModel) {
         let copy = shard.copies[slot]
         guard copy.isLive, copy.retrySteps == worker.clockSteps, !copy.mayExpireEarly,
             shard.machine.state(UInt32(slot)) == .retrying,
             now(worker).wallMilliseconds == lastMoment(copy) - 1, !shard.wasBusy[copy.address]
         else { return }
-        // One of many returns has a moment of its own.
+        // The push may be one of many returns, which have moments of their own.
         if scenario.limits.storeIsDurable, jobs[copy.job].facts.delivery != .accept { return }
         broken(.progress, "push \(copy.job) is to be sent again when it has expired")
     }
 
-    /// Looks at everything.
+    /// Checks everything.
     func checkAll() {
         for worker in workers {
             for shard in worker.shards { check(worker, shard) }
@@ -222,7 +223,7 @@ extension World {
         }
     }
 
-    /// Nothing that ought to end or go on stays where it is.
+    /// Checks that no push that ought to end or proceed stays where it is.
     private func check(_ slot: Int, _ worker: WorkerModel, _ shard: ShardModel) {
         let copy = shard.copies[slot]
         let state = shard.machine.state(UInt32(slot))
@@ -230,7 +231,7 @@ extension World {
             broken(.sound, "push \(copy.job) is \(state), and \(copy.connection >= 0 ? "" : "not ")in flight")
         }
         guard state != .inFlight else { return }
-        // A blocked one ends with the attempt before it.
+        // A blocked push ends with the attempt before it.
         if lastMoment(copy) > now(worker).wallMilliseconds || state == .blocked {
             shard.copies[slot].overdueSince = 0
         } else if copy.overdueSince == 0 {
@@ -247,7 +248,7 @@ extension World {
                 )
             }
         case .confirming:
-            // Since when it is awaited in that case is only known from when it is seen.
+            // The moment since which the receipt is awaited is only known when the auditor sees it.
             if copy.isReceiptPutOff, copy.awaitedSince == 0 {
                 shard.copies[slot].awaitedSince = monotonic
                 return
@@ -262,7 +263,7 @@ extension World {
                 shard.copies[slot].heldOnlineSince = 0
                 return
             }
-            // Others return first; then the sweep finds it within a second.
+            // Others return first; then the sweep finds the push within a second.
             if scenario.limits.storeIsDurable, shard.machine.milestones[.returning] > 0 {
                 shard.copies[slot].heldOnlineSince = 0
             } else if copy.heldOnlineSince == 0, scenario.limits.storeIsDurable {
@@ -291,7 +292,7 @@ extension World {
         }
     }
 
-    /// The end of a run: all is done, committed, and nothing is left anywhere.
+    /// Checks the end of a run: everything is done and committed, and nothing is left anywhere.
     func checkEnd() {
         checkAll()
         for (number, record) in log.records.enumerated() where !record.isWritten {
@@ -319,9 +320,9 @@ extension World {
                 "\(store.count) items and other things are left in the store")
         }
         for seen in shown where seen.lastJob >= 0 && seen.lastJob < seen.job && !seen.isMixed {
-            // A crash makes older ones come again, and then the newer one as well.
+            // After a crash Kafka repeats older pushes, and then the newer one as well.
             let newest = log.records[jobs[seen.job].record]
-            // Unless it had expired, or was withdrawn, by then.
+            // The newer one may have expired by then, or been withdrawn.
             if newest.takenEpoch < seen.lastEpoch,
                 newest.lastKind == .accepted || newest.lastKind == .confirmed
             {

@@ -1,9 +1,9 @@
 import DeliveryCore
 import SluiceModel
 
-/// The auditor's view of what leaves memory and comes back.
+/// The auditor's view of items that leave memory and are restored.
 extension World {
-    /// An item leaves memory: the store has it as it is, and brings it back in time.
+    /// Checks an item that leaves memory: the store has the item as it is, and will restore the item in time.
     func checkEvicted(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
         guard isOurs(copy, worker), store.token(of: copy.job) == copy.address,
             let entry = store.entries(copy.partition, copy.address).first(where: { $0.job == copy.job })
@@ -19,7 +19,7 @@ extension World {
         {
             broken(.noDuplicate, "push \(copy.job) leaves memory, and the store has what it was before")
         }
-        // A second is what the machine rounds to; the clock may have been set.
+        // The machine rounds to a second, and the clock may have been set.
         if entry.due > lastMoment(copy) {
             broken(.progress, "push \(copy.job) comes back \(entry.due - lastMoment(copy)) ms after its end")
         }
@@ -42,10 +42,10 @@ extension World {
         }
     }
 
-    /// An item comes back.
+    /// Checks that a restored item doesn't have a token that its device has replaced since.
     func checkRestored(_ entry: StoreModel.Entry) {
         let job = jobs[entry.job]
-        // No token comes back to a device that had another since.
+        // A record after the item's own has changed the token.
         let record = log.records[job.record]
         let changed = entry.token == job.token && !job.hasEnded ? tokens[job.token].change : -1
         let movedBy =
@@ -60,10 +60,11 @@ extension World {
         }
     }
 
-    /// What the item has superseded is committed: it doesn't come again when the item is gone.
+    /// Checks that records superseded by the item are committed, so that Kafka doesn't repeat them after the item is
+    /// removed.
     func checkRemoval(_ job: Int, _ epoch: Int) {
         let (device, partition) = (jobs[job].endedFor, log.records[jobs[job].record].partition)
-        // What has moved is in the chains of other devices: no order is promised among those.
+        // Moved items are in the chains of other devices, and no order is promised among them.
         let hasStayed = { (job: Int) in self.tokens[self.jobs[job].token].key.low == device }
         guard hasStayed(job) else { return }
         for (old, before) in jobs[job].superseded where before == epoch && hasStayed(old) {
@@ -76,16 +77,18 @@ extension World {
         }
     }
 
-    /// An item that has ended in one of the shards is still in the store.
+    /// Returns whether an item has ended in a shard and is still in the store.
     private func hasEnded(_ job: Int, _ worker: WorkerModel) -> Bool {
         let place = place(jobs[job].record, worker)
         return worker.shards.contains { $0.store.residency.hasEnded(place) }
     }
 
-    /// What moves to a token meets all that the store has of it, but for what is still to be read.
+    /// Checks that a move to a token meets all stored items of the token, except items whose records are still to be
+    /// read.
     func checkMeets(_ copy: Copy, _ token: Int, _ worker: WorkerModel, _ shard: ShardModel) {
         guard isOurs(copy, worker), !worker.isEnding(copy.partition) else { return }
-        // Of earlier assignments there may be some that had still to be read when the token changed.
+        // Items of earlier assignments are left out because their records may still have had to be read at the token
+        // change.
         for entry in store.entries(copy.partition, token)
         where entry.job != copy.job && entry.copy.epoch == copy.epoch {
             let offset = log.records[jobs[entry.job].record].offset
@@ -98,9 +101,9 @@ extension World {
         }
     }
 
-    /// What is seen of an item that comes back.
+    /// Returns the auditor's view of an item that is restored.
     func restoredCopy(_ entry: StoreModel.Entry, _ epoch: Int, _ worker: WorkerModel) -> Copy {
-        // What was seen of it when it left memory, also when it was loaded before.
+        // The view at the moment when the item left memory, also when the item was loaded before.
         let present = store.entries(entry.copy.partition, entry.token).first {
             $0.job == entry.job && $0.progress == entry.progress
         }
@@ -116,12 +119,12 @@ extension World {
         copy.isWithdrawn = false
         copy.isConfirmed = false
         copy.overdueSince = 0
-        // Its wait was told to the auditor after the store was asked.
+        // The auditor learned of its wait after the store was asked.
         if copy.epoch != epoch { copy.waitsUntil = .max }
         // A hold of its device has become its own.
         if worker.shards[shard(of: entry.token)].wasBusy[entry.token] { copy.waitsUntil = .max }
         copy.epoch = epoch
-        // It was in flight when the store was asked.
+        // The item was in flight when the store was asked.
         if jobs[entry.job].facts.isOnce, entry.progress.attempts > 0,
             copy.last == .none || copy.last == .unprocessed
         {
@@ -130,13 +133,13 @@ extension World {
         copy.hasMoved = copy.hasMoved || entry.token != jobs[entry.job].token
         let isSent = entry.progress.wait == .confirming
         if copy.last == .accepted, !isSent { copy.hasNews = true }
-        // Of two waits the store keeps one.
+        // The store keeps only one of two waits.
         if entry.progress.wait != .retrying { copy.notBefore = 0 }
-        // Milliseconds of the wall clock are what the store knows.
+        // The store knows milliseconds of the wall clock only.
         if entry.clockError == worker.clockError {
             copy.notBefore = copy.notBefore > 2_000_000 ? copy.notBefore - 2_000_000 : 0
             if copy.waitsUntil != .max { copy.waitsUntil += 5_000_000 }
-            // It may come back late.
+            // The item may be restored late.
             let timeout = UInt64(jobs[entry.job].facts.receiptTimeoutSeconds) * 1_000_000_000
             let latest = monotonic > timeout ? monotonic - timeout : 0
             copy.awaitedSince = max(copy.awaitedSince, copy.acceptedAt + 5_000_000, latest)
@@ -149,7 +152,7 @@ extension World {
         return copy
     }
 
-    /// A device comes in parts only if it has more than there is room for.
+    /// Checks that a device is loaded in parts only if it has more items than there is room for.
     func checkPartial(_ device: DeviceKey, _ worker: WorkerModel) {
         let token = tokenByKey[device.low]!
         let found = owner.indices.reduce(0) { count, partition in
@@ -159,7 +162,7 @@ extension World {
         broken(.newestWins, "token \(token) has \(found) items, and what waits for it goes on with a part")
     }
 
-    /// All that the store has of the record's device, and that came before it, is in memory or has ended.
+    /// Checks that stored items of the record's device from earlier records are in memory or have ended.
     func checkLoaded(_ record: Record, _ worker: WorkerModel, _ shard: ShardModel) {
         guard scenario.limits.storeIsDurable, record.kind != .receipt else { return }
         guard !shard.store.residency.isPartial(tokens[record.token].key) else {

@@ -1,7 +1,7 @@
 import DeliveryCore
 import SluiceModel
 
-/// What is known of one identity.
+/// The auditor's view of an identity.
 struct Seen {
     /// The newest push and its assignment.
     var job = -1
@@ -9,19 +9,18 @@ struct Seen {
     /// The newest push that ended as expired, and its assignment: nothing older is sent after that.
     var expiredJob = -1
     var expiredEpoch = -1
-    /// Of what the device has seen: the last push and its assignment.
+    /// The last push that the device has seen, and the push's assignment.
     var lastJob = -1
     var lastEpoch = -1
-    /// The machine in which one is in flight, 0 for none.
+    /// The machine in which a push is in flight, 0 for none.
     var flyingIn = 0
     var flyingEpoch = -1
     var flyingTo = -1
-    /// Pushes from different partitions met here, when a token changed: no order is promised among them.
+    /// Whether pushes from different partitions met here after a token change. No order is promised among them.
     var isMixed = false
 }
 
-/// The auditor: it knows the log, what was sent and answered, and the rules of design §5, and nothing of how the
-/// machine goes about it.
+/// The auditor. It knows the log, the requests, the answers and the promises, but none of the machine's workings.
 extension World {
     /// Number of a push's identity: device token, topic and collapse identifier, or the `apns-id` without one.
     func identity(_ copy: Copy) -> Int {
@@ -32,7 +31,7 @@ extension World {
 
     var identities: Int { scenario.tokens * scenario.topics * scenario.collapses }
 
-    /// Nothing is sent from this moment on.
+    /// Returns the moment, in milliseconds of the wall clock, from which on nothing is sent.
     func lastMoment(_ copy: Copy) -> Int64 {
         guard jobs[copy.job].facts.isOnce, copy.firstSent > 0, copy.last != .accepted else {
             return copy.expiry
@@ -59,11 +58,11 @@ extension World {
         return copy
     }
 
-    /// A push that takes another one's place waits for what that one had to wait for.
+    /// Passes the waits of a replaced push on to the push that takes its place.
     func inherit(from old: Copy, _ copy: inout Copy) {
         copy.notBefore = old.notBefore
         copy.waitsUntil = max(copy.waitsUntil, old.waitsUntil)
-        // It may have been one of many returns that has a moment of its own.
+        // The replaced push may have been one of many returns with a moment of its own.
         if scenario.limits.storeIsDurable, jobs[old.job].facts.delivery != .accept { copy.waitsUntil = .max }
         copy.noted = old.noted
         copy.queuedIn = old.queuedIn
@@ -71,7 +70,7 @@ extension World {
         copy.connection = -1
     }
 
-    /// Never to be sent, from the moment that it comes.
+    /// Returns whether the push can't be sent at all, from the moment of its arrival.
     func isOver(_ copy: Copy, _ worker: WorkerModel) -> Bool {
         copy.expiry <= now(worker).wallMilliseconds
             || jobs[copy.job].facts.deliverAtMilliseconds >= copy.expiry
@@ -79,7 +78,7 @@ extension World {
 
     // MARK: Requests
 
-    /// A machine lets a push go.
+    /// Checks a push that a machine sends.
     func checkBegin(
         _ copy: Copy, _ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel,
         _ connection: Int
@@ -134,13 +133,13 @@ extension World {
         }
     }
 
-    /// The push's lane is held: only a probe may leave.
+    /// Returns whether the push's lane is held, so that only a probe may leave.
     private func isHeld(_ copy: Copy, _ shard: ShardModel) -> Bool {
         let hold = shard.laneHolds[copy.lane]
         return monotonic < hold.until && (hold.isTotal || jobs[copy.job].facts.priority != .immediate)
     }
 
-    /// A server that has asked for patience gets urgent pushes only, or none, and a probe a second at most.
+    /// Checks that a held lane sends at most a probe a second, apart from urgent pushes while the hold isn't total.
     private func checkLaneHold(_ copy: Copy, _ shard: ShardModel) {
         guard isHeld(copy, shard), monotonic < shard.laneHolds[copy.lane].lastProbe + 1_000_000_000 else {
             return
@@ -154,12 +153,12 @@ extension World {
         shard.laneHolds[copy.lane].lastProbe = monotonic
     }
 
-    /// Whether a report is newer than another, judged without the core's own comparison.
+    /// Returns whether a report is newer than another, judged without the core's own comparison.
     static func isNewer(_ report: ReportTime, than other: ReportTime) -> Bool {
         (report.milliseconds, report.offset) > (other.milliseconds, other.offset)
     }
 
-    /// What its device has said outlives the worker that has heard it.
+    /// Checks that a device's report outlives the worker that has read it.
     private func checkPresence(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
         let (occurred, isOffline) = told[copy.address]
         guard isOffline, scenario.limits.storeIsDurable,
@@ -170,7 +169,7 @@ extension World {
         broken(.waits, "push \(copy.job) is sent while its device is offline, as an earlier worker has heard")
     }
 
-    /// What a device has reported isn't outweighed by what was only presumed of it.
+    /// Checks that a presumed presence doesn't outweigh a report of the device.
     func checkReported(_ record: Record, _ shard: ShardModel) {
         guard scenario.limits.storeIsDurable, scenario.limits.knownDevices >= scenario.tokens else { return }
         let known = shard.lastPresence[record.token]
@@ -178,7 +177,7 @@ extension World {
         broken(.waits, "token \(record.token) has reported that it is offline, and isn't taken for it")
     }
 
-    /// A topic that was stopped goes on, with new counts.
+    /// Restarts a topic that was stopped, with new counts.
     private func recovered(_ topic: Int, _ shard: ShardModel) {
         guard shard.isStopped[topic] else { return }
         shard.isStopped[topic] = false
@@ -186,13 +185,13 @@ extension World {
         shard.tokensSeen[topic] = ShardModel.TokensSeen()
     }
 
-    /// It has failed as often as it may.
+    /// Returns whether the push has failed as often as it may.
     func hasNoAttemptLeft(_ copy: Copy) -> Bool {
         let most = Int(scenario.limits.retry.maximumAttempts)
         return most > 0 && copy.failures >= most
     }
 
-    /// Sent again only for a reason.
+    /// Checks that a push is sent again only for a reason.
     private func checkRepetition(_ copy: Copy, _ worker: WorkerModel, _ shard: ShardModel) {
         let facts = jobs[copy.job].facts
         if copy.connection >= 0 { broken(.noDuplicate, "push \(copy.job) is in flight already") }
@@ -257,7 +256,7 @@ extension World {
 
     // MARK: Answers
 
-    /// A push is off its stream.
+    /// Removes a push from its stream.
     func land(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel) {
         let copy = shard.copies[Int(slot)]
         let connection = copy.connection
@@ -276,7 +275,7 @@ extension World {
         lane.report(connection)
     }
 
-    /// What became of an attempt, without an answer that says why.
+    /// Notes the result of an attempt that has no answer with a reason.
     func heard(_ slot: UInt32, _ result: LastResult, _ worker: WorkerModel, _ shard: ShardModel) {
         let index = Int(slot)
         shard.copies[index].last = result
@@ -317,7 +316,7 @@ extension World {
             shard.isStopped[topic] = true
             return
         }
-        // The old token's end is none of a push that has a new one.
+        // The end of the old token doesn't concern a push that has a new one.
         let movesOn = movesOn(copy, answer)
         let isFinal = !movesOn && (answer.class == .token || answer.class == .job)
         shard.copies[index].last = isFinal ? .final : .retriable
@@ -334,7 +333,7 @@ extension World {
         let until = monotonic + UInt64(asked) * 1_000_000
         shard.copies[index].notBefore = until
         if answer.reason == .serviceUnavailable, asked > 0 {
-            // Whatever is asked for: there is time for an attempt.
+            // However long a pause the server asks for, there is time for an attempt.
             let left = max(1, (lastMoment(copy) - now(worker).wallMilliseconds) / 2)
             shard.copies[index].notBefore = monotonic + UInt64(min(asked, left)) * 1_000_000
         }
@@ -363,7 +362,8 @@ extension World {
         }
     }
 
-    /// Its token is gone, and it has a new one and an attempt left.
+    /// Returns whether the push's token has ended, while the push has a new token and isn't a push to be sent once
+    /// only.
     private func movesOn(_ copy: Copy, _ answer: AttemptAnswer) -> Bool {
         copy.noted >= 0 && !jobs[copy.job].facts.isOnce
             && (answer.reason == .unregistered || answer.reason == .expiredToken)
@@ -396,7 +396,7 @@ extension World {
         }
     }
 
-    /// After a failed attempt the push waits for a bounded time, or has made room for its successor.
+    /// Notes that the push waits for a bounded time after a failed attempt, unless its successor has taken its place.
     func waits(_ slot: UInt32, _ copy: Copy, _ asked: Int64, _ worker: WorkerModel, _ shard: ShardModel) {
         let index = Int(slot)
         guard shard.copies[index].isLive, shard.copies[index].job == copy.job else { return }
@@ -407,7 +407,7 @@ extension World {
         shard.copies[index].retrySteps = isRetrying && !isHeld ? worker.clockSteps : -1
     }
 
-    /// The push has ended with its answer.
+    /// Checks that the push has ended with its answer.
     func checkEnded(_ slot: UInt32, _ copy: Copy, _ shard: ShardModel, _ why: StaticString) {
         let after = shard.copies[Int(slot)]
         if after.isLive, after.job == copy.job {
@@ -417,7 +417,7 @@ extension World {
 
     // MARK: Devices
 
-    /// A device has got a push.
+    /// Notes that a device has received a push.
     func seen(_ copy: Copy) {
         happened(.seenByDevice)
         jobs[copy.job].timesSeen += 1

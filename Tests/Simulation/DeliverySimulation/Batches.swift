@@ -1,11 +1,11 @@
 import DeliveryCore
 import SluiceModel
 
-/// What the shards hand to the store, and what becomes of it.
+/// Batches of the shards for the store, and their results.
 extension World {
     // MARK: Batches
 
-    /// Hands over what has gathered. False when that is nothing.
+    /// Submits the batch that has gathered. Returns false when the batch is empty.
     func submit(_ worker: WorkerModel, _ shard: ShardModel) -> Bool {
         takeArriving(worker, shard)
         finishChanges(worker, shard)
@@ -27,8 +27,8 @@ extension World {
         return true
     }
 
-    /// The store does its oldest batch, all of it or nothing. One that fails is tried again in a second, and those behind
-    /// it wait. False when there is none to be done.
+    /// Processes the store's oldest batch, all of it or nothing. A batch that fails is retried in a second, and later
+    /// batches wait. Returns false when there is no batch to process.
     func serveBatch(_ worker: WorkerModel, fails: Bool) -> Bool {
         guard worker.storeWaitsUntil <= monotonic, var batch = worker.batches.first else { return false }
         counts.events += 1
@@ -36,13 +36,13 @@ extension World {
         apply(batch)
         if !batch.loads.isEmpty, !isHealthy, draw.chance(20) {
             counts[.loadFailed] += 1
-            // They are written once more later, which makes no difference.
+            // The writes are applied once more later, which makes no difference.
             batch.writes = []
             worker.batches.replaceFirst(with: batch)
             return storeFails(worker)
         }
         _ = worker.batches.popFirst()
-        // Another shard hears of what comes to it before a load of its own can find it.
+        // The other shard gets its arriving items before a load of its own can find them.
         for migration in batch.migrations {
             worker.shards[shard(of: migration.copy.address)].store.arriving.append(migration)
         }
@@ -85,7 +85,7 @@ extension World {
         }
     }
 
-    /// The shards hear of the store.
+    /// Reports an answer of the store to the shards.
     func take(_ answer: StoreAnswer, _ worker: WorkerModel) {
         counts.events += 1
         switch answer {
@@ -112,12 +112,12 @@ extension World {
         }
     }
 
-    /// Everything handed over so far is durable. False when that can't be.
+    /// Syncs every batch submitted so far. Returns false when the sync fails.
     func bringToDisk(_ worker: WorkerModel, fails: Bool) -> Bool {
         guard scenario.limits.storeIsDurable else { return true }
         for shard in worker.shards { _ = submit(worker, shard) }
         while serveBatch(worker, fails: fails) {}
-        // Some of what the shards are to hear they have heard before that.
+        // The shards have read some of the store's answers before the sync.
         while violation == nil, isHealthy || draw.chance(800), let answer = worker.answers.popFirst() {
             take(answer, worker)
         }
@@ -132,7 +132,7 @@ extension World {
 
     // MARK: Partitions
 
-    /// A partition begins: what the store has of it isn't known before it is looked through.
+    /// Begins a partition. The store's data of it are unknown until they are scanned.
     func beginStore(_ partition: Int, _ worker: WorkerModel) {
         guard scenario.limits.storeIsDurable else { return }
         let state = worker.partitions[partition]
@@ -149,14 +149,14 @@ extension World {
         worker.partitions[partition].isScanning = true
     }
 
-    /// By which a push is known to be the one of a mark.
+    /// Returns the identifier by which the push of a mark is recognised.
     func markID(_ job: Int) -> APNSID { APNSID(high: UInt64(job), low: UInt64(jobs[job].apns)) }
 
-    /// Nothing more of a partition goes to the store, or comes from it.
+    /// Ends all writes and loads of a partition.
     func endStore(_ partition: Int, _ worker: WorkerModel) {
         let state = worker.partitions[partition]
         for shard in worker.shards {
-            // Also where the worker was cut off.
+            // The same when the worker was cut off.
             shard.store.residency.abandon(state.slot)
             follow(worker, shard)
             shard.store.residency.end(state.slot)
@@ -178,7 +178,7 @@ extension World {
         if draw.chance(200) { _ = lookForParked(worker) }
     }
 
-    /// Does the next thing that is asked of the store, or tells what became of one. False when there is none.
+    /// Processes the next request for the store, or reports its next answer. Returns false when there is neither.
     func serveStore(_ worker: WorkerModel, fails: Bool) -> Bool {
         guard scenario.limits.storeIsDurable else { return false }
         if isHealthy || draw.chance(500), let answer = worker.answers.popFirst() {

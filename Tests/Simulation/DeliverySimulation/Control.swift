@@ -1,20 +1,20 @@
 import DeliveryCore
 import SluiceModel
 
-/// Why the machines do at the moment what they do.
+/// Cause of the machines' present actions.
 struct Cause {
-    /// The record of a control job that is being taken in, -1 for none.
+    /// The record of the control job that is being processed, -1 for none.
     var record = -1
-    /// Of a token change.
+    /// New token of the token change that is being processed, -1 for none.
     var newToken = -1
-    /// The token that an event or a 410 has ended, -1 for none, and since when it is no good (nil: always).
+    /// The token that an event or a 410 has ended, -1 for none, and the time of its end (nil: always).
     var endedToken = -1
     var endedSince: Int64?
-    /// Pushes of the device of the push that comes in.
+    /// Number of pending pushes of the device whose push is being admitted.
     var pendingOfDevice = 0
 }
 
-/// Cancels and device events, with what they must bring about.
+/// Cancels and device events, with the effects that they must have.
 extension World {
     func control(_ number: Int, _ record: Record, _ worker: WorkerModel, _ shard: ShardModel) {
         let now = now(worker)
@@ -51,7 +51,7 @@ extension World {
         cause = Cause()
     }
 
-    /// What the auditor takes the device's presence for.
+    /// Updates the device's presence as the auditor knows it.
     private func learn(_ record: Record, isOffline: Bool, _ shard: ShardModel) {
         let isNews = record.isAsNew(as: shard.presenceAt[record.token])
         if isNews {
@@ -60,14 +60,14 @@ extension World {
         } else if scenario.limits.knownDevices >= scenario.tokens {
             return
         }
-        // Of a device that was forgotten, what another partition's part of the store knows isn't looked for.
+        // If the device was forgotten, the presence in another partition's part of the store isn't looked up.
         for slot in shard.copies.indices
         where shard.copies[slot].isLive && shard.copies[slot].address == record.token {
             shard.copies[slot].hasNews = true
         }
     }
 
-    /// The push's partition is still that of the worker.
+    /// Returns whether the worker still owns the push's partition, in the same assignment.
     func isOurs(_ copy: Copy, _ worker: WorkerModel) -> Bool {
         worker.partitions[copy.partition].isOwned && worker.partitions[copy.partition].epoch == copy.epoch
     }
@@ -84,14 +84,16 @@ extension World {
         }
     }
 
-    /// Of one partition, only what came before the cancel is meant: a cancel that Kafka repeats after a crash must not
-    /// withdraw what the store has brought back from after it.
+    /// Returns whether the push precedes the record.
+    ///
+    /// A cancel concerns only earlier pushes of its own partition. A cancel that Kafka repeats after a crash must not
+    /// withdraw later pushes that the store has restored.
     func precedes(_ copy: Copy, _ record: Record) -> Bool {
         let push = log.records[jobs[copy.job].record]
         return push.partition != record.partition || push.offset < record.offset
     }
 
-    /// Whether the cancel that is being taken in means this push.
+    /// Returns whether the cancel that is being processed concerns this push.
     func isCancelled(_ copy: Copy, _ worker: WorkerModel) -> Bool {
         guard cause.record >= 0, log.records[cause.record].kind == .cancel else { return false }
         return matches(copy, log.records[cause.record], worker) && precedes(copy, log.records[cause.record])
@@ -136,7 +138,7 @@ extension World {
                 jobs[copy.job].facts.delivery == .confirm
             else { continue }
             shard.copies[slot].isConfirmed = true
-            // What waits for an older one in flight ends after it.
+            // A push that waits for an older one in flight ends after the older one.
             let isBlocked = shard.machine.state(UInt32(slot)) == .blocked
             if copy.connection < 0, !isBlocked { found.append((slot, copy.job)) }
         }
@@ -170,7 +172,7 @@ extension World {
         }
     }
 
-    /// A token is no good any more: what is pending for it has ended, but for what was registered later or moves.
+    /// Checks that pending pushes of an ended token have ended, except later registrations and pushes that move.
     func checkTokenEnded(_ worker: WorkerModel, _ shard: ShardModel, by record: Record? = nil) {
         for slot in shard.copies.indices {
             let copy = shard.copies[slot]

@@ -15,7 +15,7 @@ extension World {
         shard.copies[Int(slot)].hasMoved = true
         shard.copies[Int(slot)].hasNews = true
         shard.copies[Int(slot)].retrySteps = -1
-        // What it waits for was decided where it comes from.
+        // The shard that the item leaves has decided the item's waits.
         shard.copies[Int(slot)].waitsUntil = .max
         let mustMove = shard.store.residency.isStored(slot) && isOurs(old, worker)
         if mustMove { put(slot, worker, shard) }
@@ -35,8 +35,8 @@ extension World {
         let migration = ShardStore.Migration(
             copy: copy, facts: facts, progress: progress, resident: resident)
         onTheWay(copy, 1, worker, other)
-        // What the store has goes over when it is there under the new token, so that with the token change the old one is
-        // done, and neither shard takes it from the store meanwhile.
+        // A stored item is handed over after the store has it under the new token. So the old token is done with the
+        // token change, and neither shard loads the item meanwhile.
         if mustMove {
             shard.store.batch.migrations.append(migration)
         } else {
@@ -45,7 +45,7 @@ extension World {
         if !scenario.limits.storeIsDurable { takeArriving(worker, other) }
     }
 
-    /// Takes what has come over, one after the other.
+    /// Processes the items that have arrived from other shards, in order.
     func takeArriving(_ worker: WorkerModel, _ shard: ShardModel) {
         while violation == nil, let migration = shard.store.arriving.popFirst() {
             guard isOurs(migration.copy, worker) else {
@@ -69,7 +69,7 @@ extension World {
         }
     }
 
-    /// There is no room for what has come over.
+    /// Leaves an item in the store because memory has no room for it.
     func staysInStore(_ migration: ShardStore.Migration, _ worker: WorkerModel, _ shard: ShardModel) {
         let copy = migration.copy
         note(worker, shard, "push # stays in the store, for token #", copy.job, copy.address)
@@ -88,7 +88,7 @@ extension World {
             isRestored: migration.resident.isRestored)
     }
 
-    /// The same, when all of its device is in memory.
+    /// Imports an item after all of its device is in memory.
     func takeOver(
         _ migration: ShardStore.Migration, _ worker: WorkerModel, _ shard: ShardModel
     ) {
@@ -114,9 +114,9 @@ extension World {
         cause = kept
     }
 
-    /// Counts an item that is between two shards.
+    /// Counts an item between two shards.
     func onTheWay(_ copy: Copy, _ change: Int, _ worker: WorkerModel, _ shard: ShardModel) {
-        // What came from the store doesn't count here: loads that it waits for would wait for it.
+        // Restored items don't count, because loads that the item waits for would wait for the item.
         if !copy.isRestored { shard.store.waiting += change }
         if change > 0 {
             shard.store.comingOver.insert(copy.job)

@@ -21,7 +21,7 @@ struct Draw {
     @inline(__always)
     mutating func chance(_ perMille: Int) -> Bool { below(1000) < perMille }
 
-    /// Between the bounds, each order of magnitude as likely as the others.
+    /// Draws a number between the bounds, each order of magnitude as likely as the others.
     mutating func spread(_ range: ClosedRange<Int>) -> Int {
         var high = range.lowerBound
         while high < range.upperBound, chance(650) { high = min(range.upperBound, max(high * 2, high + 1)) }
@@ -29,7 +29,7 @@ struct Draw {
     }
 }
 
-/// A queue over an array, which gives up what was taken out now and then.
+/// A queue over an array, which frees the space of removed elements now and then.
 struct Queue<Element> {
     private var elements: [Element] = []
     private var head = 0
@@ -42,7 +42,7 @@ struct Queue<Element> {
         for index in head..<elements.count { body(&elements[index]) }
     }
 
-    /// What the body finds first.
+    /// Returns the first result of the body that isn't nil, nil for none.
     func first<Found>(where body: (Element) -> Found?) -> Found? {
         for index in head..<elements.count { if let found = body(elements[index]) { return found } }
         return nil

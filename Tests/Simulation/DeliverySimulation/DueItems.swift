@@ -1,9 +1,9 @@
 import DeliveryCore
 import SluiceModel
 
-/// What the intake does for the store: it looks for items that are due, and through what a partition has.
+/// The intake's work for the store: looks for due items, and scans of a partition's items.
 extension World {
-    /// Items come back a little before they are due.
+    /// Looks for items a little before they are due.
     func lookForDue(_ worker: WorkerModel) {
         guard scenario.limits.storeIsDurable, monotonic >= worker.nextLook else { return }
         worker.nextLook = monotonic + 500_000_000
@@ -17,7 +17,7 @@ extension World {
         let state = worker.partitions[partition]
         guard !state.isLooking, !weather.isStoreBroken || draw.chance(500) else { return }
         let through = now(worker).wallMilliseconds + scenario.leadMilliseconds
-        // After a step of the clock, what was put since is behind the cursor.
+        // After a step of the clock, items put since are behind the cursor.
         let isBack = state.lookedThrough > through
         let after = isBack ? nil : state.dueCursor
         var found = store.dues[partition].filter { $0.due <= through && (after == nil || $0 > after!) }
@@ -33,7 +33,7 @@ extension World {
         worker.due.append((partition, state.epoch, found))
     }
 
-    /// The items that were found go to their shards.
+    /// Hands the due items that were found to their shards.
     func handDue(_ worker: WorkerModel) -> Bool {
         guard let (partition, epoch, found) = worker.due.popFirst() else { return false }
         guard worker.partitions[partition].isOwned, worker.partitions[partition].epoch == epoch else {
@@ -63,7 +63,7 @@ extension World {
         return true
     }
 
-    /// Looks for items of a shard that wait with a topic. False when none is asked for.
+    /// Looks for items of a shard that wait with a topic. Returns false when no look is requested.
     func lookForParked(_ worker: WorkerModel) -> Bool {
         guard let look = worker.parkedLooks.popFirst() else { return false }
         counts.events += 1
@@ -75,7 +75,7 @@ extension World {
         return true
     }
 
-    /// Items that wait with topics come back, as far as their records were read; of a probe one.
+    /// Restores items that wait with topics, as far as their records were read; for a probe a single item.
     private func bringParked(
         _ partition: Int, _ worker: WorkerModel, _ shard: ShardModel, isProbe: Bool,
         _ isWanted: (Int) -> Bool
@@ -96,14 +96,14 @@ extension World {
         }
     }
 
-    /// All records below were handed to the shards.
+    /// Returns the offset below which all records were handed to the shards.
     private func nextOffset(_ worker: WorkerModel, _ partition: Int) -> Int64 {
         let position = worker.partitions[partition].position
         guard position > 0 else { return 0 }
         return log.records[log.partitions[partition][position - 1]].offset + 1
     }
 
-    /// Looks through what the store has of a partition, a part at a time. False when there is nothing to look through.
+    /// Scans the stored items of a partition, a part at a time. Returns false when there is nothing to scan.
     func scanSome(_ worker: WorkerModel) -> Bool {
         for partition in owner.indices
         where owner[partition] == worker.number && worker.partitions[partition].isScanning {

@@ -1,9 +1,9 @@
 import DeliveryCore
 import SluiceModel
 
-/// What goes wrong with workers, partitions and clocks.
+/// Faults of workers, partitions and clocks.
 extension World {
-    /// The wall clock of a worker is set.
+    /// Sets the wall clock of a worker.
     func stepClock() {
         let worker = anyWorker()
         let step = Int64(draw.spread(1...90_000)) * (draw.chance(500) ? -1 : 1)
@@ -16,24 +16,24 @@ extension World {
         note("the clock of worker # is # ms wrong", worker.number, Int(worker.clockError))
     }
 
-    /// A worker is gone with all it had in memory; a new one begins from what is committed and stored.
+    /// Crashes a worker with all it had in memory. Its successor begins from the commits and the store.
     func crash(_ worker: WorkerModel) {
         happened(.crash)
         note("worker # crashes", worker.number)
-        // What was asked of the store is there in part, and in order.
+        // The store has processed some of the worker's batches, in order.
         for shard in worker.shards where draw.chance(500) { _ = submit(worker, shard) }
         for _ in 0..<draw.below(worker.batches.count + 1) where worker.storeWaitsUntil == 0 {
             if let batch = worker.batches.popFirst() { apply(batch) }
         }
         for partition in owner.indices where owner[partition] == worker.number {
-            // A commit on its way may have arrived.
+            // Kafka may have processed a commit that was on its way.
             if worker.partitions[partition].commit?.isSent == true, draw.chance(500) {
                 _ = settle(worker, partition, isTaken: true)
             }
         }
         if scenario.hasPowerLoss, draw.chance(400) { losePower(worker) }
         for partition in owner.indices where owner[partition] == worker.number { release(partition, worker) }
-        // Requests on their way may have been processed.
+        // APNs may have processed requests that were on their way.
         for shard in worker.shards {
             for lane in shard.lanes {
                 for connection in lane.connections {
@@ -50,7 +50,7 @@ extension World {
         workers[worker.number].clockSteps = worker.clockSteps
     }
 
-    /// What was written and not synced is gone, from some batch on.
+    /// Undoes unsynced writes from a drawn batch on.
     private func losePower(_ worker: WorkerModel) {
         let partitions = owner.indices.filter { owner[$0] == worker.number }
         let batches = store.unsyncedBatches(partitions)
@@ -61,7 +61,7 @@ extension World {
         for partition in partitions { store.losePower(partition, from: first) }
     }
 
-    /// A worker is told to stop: it ends what is in flight, commits, and a new one follows.
+    /// Stops a worker in order: the worker ends pushes in flight and commits, and a successor starts.
     func stop(_ worker: WorkerModel) {
         guard !worker.isDraining else { return }
         happened(.stop)
@@ -88,7 +88,7 @@ extension World {
         crash(worker)
     }
 
-    /// The last commit of a partition waits for its answer, which may not come.
+    /// Issues the last commit of a partition and awaits an answer, which Kafka may not send.
     private func commitLast(_ worker: WorkerModel, _ partition: Int) {
         while settle(worker, partition, isTaken: !draw.chance(200)) {}
         if issueCommit(worker, partition) {
@@ -96,7 +96,7 @@ extension World {
         }
     }
 
-    /// The group takes a partition from a worker: orderly, or at once when it was thought dead.
+    /// Revokes a partition from a worker: in order, or at once as if the worker was thought dead.
     func handOver() {
         guard let (worker, partition) = anyPartition(), !worker.isDraining else { return }
         if worker.partitions[partition].isEnding { return }
@@ -111,14 +111,14 @@ extension World {
         }
     }
 
-    /// The machines give back what they can of a partition.
+    /// Abandons the pushes of a partition that aren't in flight.
     private func abandon(_ partition: Int, _ worker: WorkerModel) {
         worker.partitions[partition].isEnding = true
         for shard in worker.shards {
             shard.machine.abandon(partition: worker.partitions[partition].slot, at: now(worker))
             drain(worker, shard)
-            // What happens to its devices from here on, another one hears.
-            // A partition that has items of a device, after a token change, keeps what is known of the device.
+            // From here on, another worker reads the events of the partition's devices.
+            // A presence stays when another partition has items of its device after a token change.
             for token in tokens.indices
             where self.partition(of: token) == partition
                 && !shard.machine.knowsPresence(of: tokens[token].key)
@@ -138,7 +138,7 @@ extension World {
         release(partition, worker)
     }
 
-    /// What is being stopped or handed over goes on with each step, not only when its kind is drawn.
+    /// Continues stops and handovers at each step, not only when their kind is drawn.
     func goOnEnding() {
         for worker in workers {
             if worker.isDraining {
@@ -152,14 +152,14 @@ extension World {
         }
     }
 
-    /// An operator sets the group's offset back while nobody has the partition.
+    /// Sets the group's offset back, as an operator does, while nobody owns the partition.
     func resetOffset() {
         guard let (worker, partition) = anyPartition() else { return }
         abandon(partition, worker)
         release(partition, worker)
         let index = max(0, log.committed[partition].index - draw.spread(1...30))
         guard index < log.committed[partition].index else { return }
-        // Of records that are committed nothing says any more that their items have other tokens: they would live twice.
+        // Committed records don't reveal that their items have other tokens, so that the items would live twice.
         let hasMoved = log.partitions[partition][index...].contains { number in
             let record = log.records[number]
             guard record.kind == .push else { return false }
@@ -178,7 +178,7 @@ extension World {
 
     // MARK: The healthy part
 
-    /// All faults end, and then everything must.
+    /// Ends all faults; then everything must end.
     func beHealthy() {
         isHealthy = true
         counts[.healthy] += 1
@@ -203,7 +203,7 @@ extension World {
             }
         }
         for device in devices.indices { devices[device].isOnline = true }
-        // Some worlds hear of no device again.
+        // Some worlds report no device again.
         isQuiet = draw.chance(400)
         if !isQuiet { for token in tokens.indices { reportOnline(token) } }
         metLimit = false
@@ -228,7 +228,7 @@ extension World {
                 wasChecked = true
                 checkProgress()
             }
-            // In a world that met its limits, one after the other may have to expire first.
+            // In a world that met its limits, items may have to expire in turn.
             if milliseconds > Self.maximumExpiration * (metLimit ? 400 : 1) + 300_000 {
                 return broken(.progress, "the world is healthy, and something doesn't end: \(whatIsLeft)")
             }
@@ -288,7 +288,7 @@ extension World {
             }
     }
 
-    /// Only what waits for a device that never confirms anything may still be there.
+    /// Checks that only pushes for devices that never confirm are left.
     private func checkProgress() {
         guard !metLimit, !isQuiet else { return }
         for token in tokens.indices {
@@ -306,7 +306,7 @@ extension World {
     private func checkProgress(_ copy: Copy) {
         let delivery = jobs[copy.job].facts.delivery
         let isMute = devices[tokens[copy.address].device].isMute
-        // The receipts of a push that has moved go to the worker that has the new token's partition.
+        // The receipts of a moved push reach the worker that owns the new token's partition.
         let isApart = partition(of: copy.address) != copy.partition
         if (delivery == .confirm && isMute) || (delivery != .accept && isApart) { return }
         broken(.progress, "push \(copy.job) has not ended in a healthy world: a \(delivery)")

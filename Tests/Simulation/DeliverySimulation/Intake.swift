@@ -10,7 +10,7 @@ extension World {
         for _ in 0..<count where violation == nil { if !poll(worker, partition) { return } }
     }
 
-    /// Takes the next record of a partition. False when there is none, or no room for it.
+    /// Reads the next record of a partition. Returns false when there is no record, or no room for it.
     func poll(_ worker: WorkerModel, _ partition: Int) -> Bool {
         let state = worker.partitions[partition]
         guard !worker.isDraining, !state.isEnding, state.position < log.partitions[partition].count else {
@@ -35,8 +35,8 @@ extension World {
             if !isDone(number) {
                 broken(.nothingLost, "offset \(offset) of partition \(partition) is skipped and isn't done")
             }
-            // Cancels and device events have their effect once more, without another outcome, on what came before them
-            // and isn't complete. Until then they are to be read again after a crash.
+            // A repeated cancel or device event takes effect once more on earlier records that aren't complete. It has
+            // no second outcome. Its offset is held until then, so that a crash repeats the record.
             worker.partitions[partition].tracker.hold(offset)
             hand(number, to: worker, partition, isReplay: true)
             return true
@@ -56,7 +56,7 @@ extension World {
         return true
     }
 
-    /// Puts the holders of the watermark into the store, when the commit's metadata runs out of room.
+    /// Puts the pushes that hold the watermark back into the store, when the commit's metadata runs out of room.
     func relieve(_ partition: Int, _ worker: WorkerModel, again: Bool = false) {
         guard let offset = worker.partitions[partition].tracker.askRelief(again: again) else { return }
         counts[.relieved] += 1
@@ -75,7 +75,7 @@ extension World {
 
     // MARK: Outcomes
 
-    /// Hands an outcome to the producer.
+    /// Queues an outcome for the producer.
     func giveOutcome(
         of record: Int, by worker: WorkerModel, partition: Int, epoch: Int, completes: Bool,
         isStored: Bool = false, token: Int, job: Int = -1
@@ -87,7 +87,7 @@ extension World {
         log.records[record].outcomeEpoch = epoch
         let state = worker.partitions[partition]
         guard state.isOwned, state.epoch == epoch else {
-            // Of a partition that has gone: the producer sends it, and nobody waits for it.
+            // The partition was revoked: the producer sends the outcome, and nobody awaits the acknowledgement.
             log.records[record].isWritten = true
             return
         }
@@ -102,7 +102,7 @@ extension World {
         for _ in 0..<count where violation == nil { if !acknowledge(worker, partition) { return } }
     }
 
-    /// Kafka has the partition's oldest outcome.
+    /// Acknowledges the partition's oldest outcome. Returns false when there is none.
     func acknowledge(_ worker: WorkerModel, _ partition: Int) -> Bool {
         guard let outcome = worker.partitions[partition].outcomes.popFirst() else { return false }
         log.records[outcome.record].isWritten = true
@@ -119,7 +119,7 @@ extension World {
         return true
     }
 
-    /// A push is gone from the store.
+    /// Notes that a push is removed from the store.
     func removed(_ place: RecordPlace, _ device: DeviceKey, _ worker: WorkerModel) {
         let partition = worker.partitionBySlot[Int(place.partitionSlot)]
         guard worker.partitions[partition].isOwned, worker.partitions[partition].slot == place.partitionSlot
@@ -142,7 +142,7 @@ extension World {
         }
     }
 
-    /// A record is done as far as its worker is concerned.
+    /// Completes a record's offset for its worker.
     func complete(_ record: Int, _ worker: WorkerModel, _ partition: Int) {
         let offset = log.records[record].offset
         let completion = worker.partitions[partition].tracker.complete(offset)
@@ -157,7 +157,7 @@ extension World {
         }
     }
 
-    /// A record that was complete before has had its effect once more.
+    /// Releases a complete record that has taken effect once more.
     func replayed(_ record: Int, _ worker: WorkerModel) {
         let partition = log.records[record].partition
         if !worker.partitions[partition].tracker.release(log.records[record].offset) {
@@ -203,7 +203,8 @@ extension World {
         _ = settle(worker, partition, isTaken: !weather.isKafkaSlow && !draw.chance(150))
     }
 
-    /// Goes on with a commit: to the disk first, then to Kafka, which takes it or doesn't. False when there is none.
+    /// Continues a commit: first with the sync to disk, then with Kafka's answer. Returns false when there is no
+    /// commit.
     func settle(_ worker: WorkerModel, _ partition: Int, isTaken: Bool) -> Bool {
         guard let commit = worker.partitions[partition].commit else { return false }
         if !commit.isSent, bringToDisk(worker, fails: weather.isStoreBroken) {
@@ -225,7 +226,7 @@ extension World {
         return true
     }
 
-    /// Kafka takes a commit.
+    /// Commits in Kafka's place.
     private func take(_ commit: IssuedCommit, _ partition: Int) {
         note("commit # of partition # is taken", commit.serial, partition)
         checkWatermark(partition, commit.offset, isTaken: true)
@@ -248,7 +249,7 @@ extension World {
         }
     }
 
-    /// What it said of its device outlives the worker.
+    /// Marks a record as committed. Its device's presence outlives the worker from here on.
     private func isCommitted(_ number: Int) {
         let record = log.records[number]
         log.records[number].isCommitted = true
@@ -260,7 +261,7 @@ extension World {
 
     // MARK: Assignments
 
-    /// Gives the partitions that nobody has to a worker.
+    /// Assigns the partitions without an owner to workers.
     func assignPartitions() {
         for partition in owner.indices where owner[partition] < 0 && violation == nil {
             let worker = anyWorker()
@@ -287,14 +288,14 @@ extension World {
         beginStore(partition, worker)
     }
 
-    /// The partition is gone from its worker.
+    /// Removes a partition from its worker.
     func release(_ partition: Int, _ worker: WorkerModel) {
         worker.partitions[partition].isOwned = false
         worker.partitions[partition].tracker = OffsetTracker(nextOffset: 0, initialCapacity: 1)
         worker.partitions[partition].isScanning = false
         worker.partitions[partition].scan = nil
         worker.partitions[partition].ahead = []
-        // What outcomes were on their way reaches Kafka in part, and in order.
+        // Kafka gets some of the outcomes that were on their way, in order.
         let arriving = draw.below(worker.partitions[partition].outcomes.count + 1)
         for _ in 0..<arriving {
             if let outcome = worker.partitions[partition].outcomes.popFirst() {

@@ -1,75 +1,75 @@
 import DeliveryCore
 import SluiceModel
 
-/// What a record of the jobs topic is.
+/// Kind of a record of the jobs topic.
 enum RecordKind: UInt8 {
     case push, cancel, online, offline, receipt, tokenChanged, unregistered
 }
 
-/// One record of the jobs topic, and what the auditor knows of it.
+/// A record of the jobs topic, and the auditor's view of it.
 struct Record {
     var kind: RecordKind
     var partition: Int
     var offset: Int64
-    /// The device token that is its key.
+    /// The device token that is the record's key.
     var token: Int
-    /// The push; of a receipt the push whose `apns-id` it names, of a token change the new token.
+    /// The push; for a receipt the push whose `apns-id` it names, for a token change the new token.
     var subject: Int
-    /// When a device event happened, on the devices' own clock.
+    /// Time of a device event, in milliseconds on the devices' own clock.
     var occurred: Int64 = 0
     var reportTime: ReportTime { ReportTime(milliseconds: occurred, offset: offset) }
 
-    /// Whether a record reports something newer, or the same, judged without the core's own comparison.
+    /// Returns whether a record is at least as new as another report, judged without the core's own comparison.
     func isAsNew(as other: ReportTime) -> Bool { (occurred, offset) >= (other.milliseconds, other.offset) }
-    /// Of a cancel: what it names.
+    /// Pushes that a cancel names.
     var target = CancelTarget.notificationKey(0)
 
-    /// An outcome of it is in Kafka.
+    /// Whether Kafka has an outcome of the record.
     var isWritten = false
     var lastKind: OutcomeKind?
-    /// The assignment in which its last outcome was given.
+    /// The assignment of the last outcome, -1 for none.
     var outcomeEpoch = -1
-    /// The assignment in which a worker has completed its offset last.
+    /// The assignment in which a worker has completed the offset last, -1 for none.
     var completeEpoch = -1
-    /// The commit that said last that it is complete.
+    /// The last commit that reported the record complete, -1 for none.
     var commitSerial = -1
-    /// The last commit that Kafka took says that it is complete.
+    /// Whether the last commit that Kafka took reports the record complete.
     var isCommitted = false
-    /// The assignment in which a worker took it last.
+    /// The assignment in which a worker read the record last, -1 for none.
     var takenEpoch = -1
 }
 
-/// A push as its service made it.
+/// A push as its service produced it.
 struct Job {
     var record: Int
     var token: Int
     var topic: Int
-    /// 0 without a collapse identifier.
+    /// Number of the collapse identifier, 0 for none.
     var collapse: Int
-    /// Number of its `apns-id`.
+    /// Number of the `apns-id`.
     var apns: Int
     var facts: PushFacts
     var bytes: Int
-    /// The token change that moved it last, -1 when none did.
+    /// The token change that moved the push last, -1 for none.
     var movedBy = -1
-    /// It was given an outcome since its record was taken last. From the store it may come back all the same.
+    /// Whether the push got an outcome since its record was last read. The store may restore the push all the same.
     var hasEnded = false
-    /// What it has superseded, and in which assignments.
+    /// Pushes that this push has superseded, and the assignments.
     var superseded: [(job: Int, epoch: Int)] = []
-    /// The shard that has to remove it from the store, and the device of its outcome there.
+    /// The shard that has to remove the push from the store, and the device of its outcome there.
     var endedIn = 0
     var endedFor: UInt64 = 0
-    /// The assignment in which it is in memory, -1 when it isn't.
+    /// The assignment in which the push is in memory, -1 when it isn't.
     var liveEpoch = -1
     var timesSeen = 0
 }
 
-/// The jobs topic: partitions, offsets, and what the group has committed.
+/// The jobs topic: partitions, offsets, and the group's commits.
 struct JobLog {
     struct Committed {
         var offset: Int64 = 0
         var metadata = ""
-        /// The first record at or above the offset.
+        /// Index of the first record at or above the offset.
         var index = 0
     }
 
@@ -85,7 +85,7 @@ struct JobLog {
         committed = [Committed](repeating: Committed(), count: count)
     }
 
-    /// Appends a record; `gap` offsets are left out before it, as compaction and transaction markers do.
+    /// Appends a record after a gap of offsets, as compaction and transaction markers leave.
     mutating func append(_ record: Record, gap: Int) -> Int {
         var record = record
         record.offset = nextOffset[record.partition] + Int64(gap)

@@ -1,13 +1,13 @@
 import DeliveryCore
 import SluiceModel
 
-/// What the store has of a device comes back to memory before anything that concerns the device.
+/// Loads of a device's stored items, which precede anything that concerns the device.
 extension World {
     typealias Event = ShardStore.Event
 
     // MARK: What has to wait
 
-    /// What the machine is told of a record.
+    /// Returns the description of a record that the machine gets.
     func deferred(_ number: Int, _ worker: WorkerModel, _ shard: ShardModel) -> DeferredRecord {
         let record = log.records[number]
         let place = place(number, worker)
@@ -27,7 +27,8 @@ extension World {
         return deferred
     }
 
-    /// Has a record wait whose device isn't in memory, or the one that its token changes to. False when it may go on.
+    /// Defers a record whose device, or its new token's device, isn't in memory. Returns false when the record may
+    /// proceed.
     func mustWait(
         _ number: Int, isReplay: Bool, epoch: Int, _ worker: WorkerModel, _ shard: ShardModel
     ) -> Bool {
@@ -40,7 +41,7 @@ extension World {
         return true
     }
 
-    /// There is no slot for a record.
+    /// Defers a record because no slot is free.
     func waitForSlot(
         _ number: Int, isReplay: Bool, epoch: Int, _ worker: WorkerModel, _ shard: ShardModel
     ) {
@@ -51,7 +52,7 @@ extension World {
         shard.store.residency.deferUntilSlot(deferred)
     }
 
-    /// Lets go of what waits for devices: of a partition that goes away, or of all.
+    /// Abandons deferred records and items of a revoked partition, or of all partitions (nil).
     func abandonWaiting(_ partition: Int?, _ worker: WorkerModel) {
         for shard in worker.shards {
             shard.store.residency.abandon(partition.map { worker.partitions[$0].slot })
@@ -71,7 +72,7 @@ extension World {
 
     // MARK: Actions
 
-    /// Does all that a shard's machine has to say of devices.
+    /// Performs all actions of a shard's residency machine.
     func follow(_ worker: WorkerModel, _ shard: ShardModel) {
         guard !shard.store.isFollowing else { return }
         shard.store.isFollowing = true
@@ -79,7 +80,7 @@ extension World {
             perform(action, worker, shard)
         }
         shard.store.isFollowing = false
-        // Whoever has the partition next reads them again.
+        // The partition's next owner reads these records again.
         for handle in shard.store.residency.takeChangesGivenBack() { _ = shard.store.take(handle) }
         count(shard)
     }
@@ -151,7 +152,7 @@ extension World {
 
     // MARK: Loads
 
-    /// Asks for as many of the devices in line as may come now.
+    /// Requests loads for as many of the waiting devices as there is room for.
     func askForLoads(_ worker: WorkerModel, _ shard: ShardModel) {
         repeat {
             follow(worker, shard)
@@ -164,7 +165,7 @@ extension World {
         }
     }
 
-    /// What one load has brought.
+    /// Processes the result of a load.
     func take(
         _ load: RequestedLoad, _ loaded: (items: [StoreModel.Entry], presence: KnownPresence?),
         _ worker: WorkerModel, _ shard: ShardModel
@@ -233,7 +234,7 @@ extension World {
         drain(worker, shard)
     }
 
-    /// Takes an item of the store back into a machine.
+    /// Restores a stored item into a machine.
     private func restore(_ entry: StoreModel.Entry, _ worker: WorkerModel, _ shard: ShardModel) {
         let partition = entry.copy.partition
         let state = worker.partitions[partition]
@@ -243,7 +244,7 @@ extension World {
         facts.device = tokens[entry.token].key
         facts.partition = state.slot
         facts.coalesceWindowMilliseconds = 0
-        // As it is read from the store.
+        // The state of an item as the store returns it.
         var progress = entry.progress
         progress.isAccepted = progress.wait == .confirming
         progress.isOffsetDone = true

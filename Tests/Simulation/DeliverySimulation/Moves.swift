@@ -3,8 +3,8 @@ import SluiceModel
 
 /// Items whose devices get new tokens.
 extension World {
-    /// An item in flight has a new token to go to next. When the store has it, it does so under the old token until then:
-    /// the token change is not done before.
+    /// Notes the new token of an item in flight. A stored item stays in the store under the old token until the attempt
+    /// ends, and the token change isn't done before.
     func noteMove(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         counts[.noteMove] += 1
         shard.copies[Int(slot)].noted = cause.newToken
@@ -15,7 +15,7 @@ extension World {
         jobs[shard.copies[Int(slot)].job].movedBy = cause.record
     }
 
-    /// Gives the outcomes of token changes that no item holds up any more.
+    /// Queues the outcomes of token changes that no item delays any more.
     func finishChanges(_ worker: WorkerModel, _ shard: ShardModel) {
         for handle in shard.store.residency.takeChangesDone() {
             guard case .record(let number, let isReplay, let epoch)? = shard.store.take(handle) else {

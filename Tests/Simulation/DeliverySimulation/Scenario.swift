@@ -1,14 +1,14 @@
 import DeliveryCore
 import StreamScheduling
 
-/// What one seed's world is like. Seeds differ widely, so that each limit bites in some and none in all.
+/// Properties of a seed's world. Seeds differ widely, so that each limit bites in some and none in all.
 struct Scenario {
     var workers: Int
     /// Machines per worker.
     var shards: Int
     var partitions: Int
     var devices: Int
-    /// Device tokens that there can ever be; a device that changes its token takes another.
+    /// Number of device tokens that can ever exist; a device that changes its token uses another of them.
     var tokens: Int
     var topics: Int
     var lanes: Int
@@ -31,24 +31,23 @@ struct Scenario {
     var connections: Int
     var streams: Int
     var spanLimit: Int
-    /// Characters that Kafka takes as a commit's metadata.
+    /// Characters that Kafka accepts as a commit's metadata.
     var metadataBytes: Int
     var hasGaps: Bool
     /// How likely an answer is anything but 200, per mille.
     var badAnswerPerMille: Int
     var limits: DeliveryLimits
-    /// Records in memory at once; besides them there is room for what comes from the store, and for what comes from
-    /// other shards.
+    /// Records in memory at once. Restored items and items from other shards have extra room.
     var intakeLimit: Int
     var importRoom = 0
     var restoredRoom = 0
-    /// Items from the store in memory before no more are loaded.
+    /// Restored items in memory above which no more are loaded.
     var mostRestored: Int
     var mostLoads: Int
     var itemsPerLoad: Int
-    /// Items come back so long before they are due.
+    /// Milliseconds by which items are restored before they are due.
     var leadMilliseconds: Int64
-    /// Items that one look for what is due finds at most.
+    /// Items that a look for due items finds at most.
     var dueLimit: Int
     var hasPowerLoss: Bool
     /// How often each kind of step is drawn.
@@ -88,12 +87,12 @@ struct Scenario {
         dueLimit = draw.spread(2...200)
         hasPowerLoss = draw.chance(500)
         if limits.storeIsDurable {
-            // Without it, what comes from other shards may have to wait for a slot.
+            // Without extra room, items from other shards may have to wait for a slot.
             importRoom = shards > 1 && draw.chance(500) ? 150 : 0
             limits.pendingPerDevice = min(limits.pendingPerDevice, draw.among(4...40))
             restoredRoom = max(mostRestored, limits.pendingPerDevice) + draw.spread(0...30)
             limits.capacity += restoredRoom + importRoom
-            // Fewer slots than there can be records and items: what finds none waits.
+            // Fewer slots than there can be records and items, so that some wait for a slot.
             if draw.chance(150) {
                 limits.capacity = max(8, limits.capacity - restoredRoom - importRoom - draw.below(20))
             }

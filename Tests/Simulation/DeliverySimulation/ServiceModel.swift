@@ -5,23 +5,23 @@ import SluiceModel
 struct DeviceToken {
     var device: Int
     var key: DeviceKey
-    /// Since when APNs takes it for invalid, in milliseconds since the epoch; 0 while it is valid.
+    /// Moment since which APNs rejects the token, in milliseconds since the epoch; 0 while the token is valid.
     var invalidSince: Int64 = 0
     var registeredAt: Int64
-    /// The record that says which token its device has instead, -1 for none.
+    /// The record that reports the device's next token, -1 for none.
     var change = -1
 }
 
 struct Device {
     var token: Int
     var isOnline = true
-    /// Never reports a receipt.
+    /// Whether the device never reports a receipt.
     var isMute = false
-    /// What APNs keeps for it while it is offline: the last push of each topic, -1 for none.
+    /// Pushes that APNs keeps for the device while it is offline: the last push of each topic, -1 for none.
     var kept: [Int]
 }
 
-/// The service that makes the jobs, and the devices that report.
+/// The service that produces the jobs, and the devices that report.
 extension World {
     func makeDevices() {
         for number in 0..<scenario.devices {
@@ -46,7 +46,7 @@ extension World {
     {
         let gap = scenario.hasGaps && draw.chance(100) ? draw.among(1...40) : 0
         if gap > 0 { counts[.gap] += 1 }
-        // Some services report by seconds, so reports of one moment follow each other.
+        // Some services report by seconds, so that reports of the same moment follow each other.
         let isPresence = [.online, .offline, .receipt].contains(kind)
         let occurred = isPresence && token % 2 == 0 ? trueMilliseconds / 1000 * 1000 : trueMilliseconds
         var record = Record(
@@ -56,7 +56,7 @@ extension World {
         return log.append(record, gap: gap)
     }
 
-    /// A device, often one of the few that get much.
+    /// Returns a drawn device, often one of the few that get many pushes.
     private func anyDevice() -> Int {
         draw.chance(scenario.hotPerMille) ? draw.below(min(3, devices.count)) : draw.below(devices.count)
     }
@@ -77,7 +77,7 @@ extension World {
             apns = other.apns
             token = other.token
         }
-        // The moment of creation tells which of two pushes is newer.
+        // The moment of creation decides which of two pushes is newer.
         lastCreated = max(lastCreated + 1, trueMilliseconds)
         let record = append(.push, token: token, subject: number)
         var facts = PushFacts(
@@ -168,7 +168,7 @@ extension World {
         }
     }
 
-    /// APNs has accepted a push: its device shows it now, or when it is back if nothing newer comes.
+    /// Delivers a push that APNs has accepted. Its device shows it now, or after its return if nothing newer follows.
     func deliver(_ job: Int, token: Int) {
         let device = tokens[token].device
         if devices[device].isOnline {

@@ -1,9 +1,9 @@
 import DeliveryCore
 import SluiceModel
 
-/// A shard's side of the store: the machine that decides, and what the shell keeps for it.
+/// A shard's side of the store: the machine that decides, and its shell's data.
 final class ShardStore {
-    /// What waits for a device.
+    /// A record or an item that waits for a device.
     enum Event {
         case record(Int, isReplay: Bool, epoch: Int)
         case migration(Migration)
@@ -18,20 +18,20 @@ final class ShardStore {
     }
 
     var residency: DeviceResidency
-    /// Its actions are being carried out.
+    /// Whether the machine's actions are being carried out.
     var isFollowing = false
-    /// What the auditor has counted of them.
+    /// Milestones that the auditor has counted.
     var seen = ResidencyMilestones()
     var batch: StoreBatch
-    /// By partition: all records of this shard up to here were taken, as far as the auditor knows.
+    /// By partition: offset up to which all records of this shard were read, as far as the auditor knows.
     var read: [Int64]
-    /// Records that wait for devices, and those on their way from another shard that didn't come from the store.
+    /// Number of records that wait for devices, and of items from another shard that weren't restored from the store.
     var waiting = 0
-    /// Those that come.
+    /// Items that have arrived from other shards.
     var arriving = Queue<Migration>()
-    /// By job: those that come, that wait for their devices, and that are still with the store.
+    /// Jobs whose items are between two shards: arriving, waiting for their devices, or still with the store.
     var comingOver: Set<Int> = []
-    /// By handle.
+    /// Events by handle.
     private var events: [UInt32: Event] = [:]
     private var nextHandle: UInt32 = 0
 
@@ -49,11 +49,11 @@ final class ShardStore {
 
     func take(_ handle: UInt32) -> Event? { events.removeValue(forKey: handle) }
 
-    /// Nothing waits, and nothing is asked for.
+    /// Whether nothing waits and nothing is requested.
     var isDone: Bool { residency.isIdle && batch.isEmpty && comingOver.isEmpty && events.isEmpty }
 }
 
-/// What the machines ask of the store, and what it answers.
+/// Requests of the machines to the store, and its answers.
 extension World {
     func place(_ record: Int, _ worker: WorkerModel) -> RecordPlace {
         let record = log.records[record]
@@ -79,7 +79,7 @@ extension World {
         shard.store.residency.confirms(slot, version: version)
     }
 
-    /// Writes an item of a slot under its token.
+    /// Writes the item of a slot under its token.
     func put(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         let progress = shard.machine.progressToStore(slot, at: now(worker))
         var copy = shard.copies[Int(slot)]
@@ -92,7 +92,7 @@ extension World {
         }
         if replaced != copy.key { broken(.sound, "push \(copy.job) is in the store as \(copy.key as Any)") }
         copy.key = key
-        // Its receipt is awaited since now, as the store is told.
+        // The receipt's wait begins now because the store is asked to write it now.
         if progress.wait == .confirming, copy.isReceiptPutOff, copy.awaitedSince == 0 {
             copy.awaitedSince = monotonic
             shard.copies[Int(slot)].awaitedSince = monotonic
@@ -124,7 +124,7 @@ extension World {
         }
     }
 
-    /// An item leaves memory; the store has it.
+    /// Evicts an item that the store has.
     func evict(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         let copy = shard.copies[Int(slot)]
         happened(.evicted)
@@ -139,7 +139,7 @@ extension World {
 
     // MARK: Removals
 
-    /// An item that may be in the store has ended: it is removed when its outcome is safe.
+    /// Ends an item. A stored item is removed when its outcome is safe.
     func ends(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) -> Bool {
         let copy = shard.copies[Int(slot)]
         let key = shard.store.residency.ends(slot)?.key
@@ -147,7 +147,7 @@ extension World {
         return key != nil
     }
 
-    /// The same of an item without a slot.
+    /// Ends an item without a slot, in the same way.
     func ends(_ copy: Copy, _ facts: ResidentFacts, _ worker: WorkerModel, _ shard: ShardModel) -> Bool {
         let key = shard.store.residency.ends(place(copy, worker), facts, tokens[copy.address].key)?.key
         ended(copy, key, shard)
@@ -165,7 +165,7 @@ extension World {
         }
     }
 
-    /// The outcome of this item is safe.
+    /// Removes an item whose outcome is safe.
     func removeFromStore(_ job: Int, _ worker: WorkerModel) {
         let shard = worker.shards[jobs[job].endedIn]
         let partition = log.records[jobs[job].record].partition

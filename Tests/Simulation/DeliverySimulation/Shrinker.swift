@@ -1,6 +1,6 @@
 /// Bounds of a world that can be made smaller.
 public protocol ShrinkableLimits: Sendable, Equatable {
-    /// Bounds that are smaller in one respect; the greatest saving comes first.
+    /// Bounds that are smaller in one respect, the greatest saving first.
     var smaller: [Self] { get }
 }
 
@@ -8,31 +8,31 @@ public protocol ShrinkableLimits: Sendable, Equatable {
 public protocol BrokenPromise: Sendable {
     var seed: UInt64 { get }
     var promise: Promise { get }
-    /// Steps of the run before it.
+    /// Number of steps before the violation.
     var events: Int { get }
     var trace: [String] { get }
 }
 
-/// Looks for a smaller run that breaks the same promise: fewer steps, a smaller world, fewer kinds of faults.
+/// Searches for a smaller run that breaks the same promise: fewer steps, a smaller world, fewer kinds of faults.
 ///
-/// A smaller world draws other choices, so a smaller one that keeps the promise with the first seed is tried with a few
-/// other seeds. The search ends when nothing smaller breaks the promise, or when its runs are used up; it makes the same
-/// choices each time.
+/// A smaller world draws other choices. A smaller world that keeps the promise with the first seed is therefore tried
+/// with a few other seeds. The search ends when nothing smaller breaks the promise, or when its runs are used up. It
+/// makes the same choices each time.
 public struct Shrinker<Limits: ShrinkableLimits, Violation: BrokenPromise> {
     /// A run that breaks the promise.
     public struct Case: Sendable {
         public var seed: UInt64
-        /// Steps of the faulty part.
+        /// Number of steps of the faulty part.
         public var events: Int
         public var limits: Limits
         public var violation: Violation
     }
 
-    /// Runs a seed with so many steps in these limits.
+    /// Runs a seed with this number of steps in these limits.
     public typealias Run = (_ seed: UInt64, _ events: Int, _ limits: Limits) -> Violation?
 
     public private(set) var best: Case
-    /// Runs so far.
+    /// Number of runs so far.
     public private(set) var runs = 0
     public let mostRuns: Int
     private let otherSeeds: UInt64
@@ -40,7 +40,7 @@ public struct Shrinker<Limits: ShrinkableLimits, Violation: BrokenPromise> {
 
     /// - Parameters:
     ///   - first: the run that was found.
-    ///   - otherSeeds: a smaller world is tried with so many other seeds, from 1 on.
+    ///   - otherSeeds: number of other seeds, from 1 on, with which a smaller world is tried.
     public init(_ first: Case, mostRuns: Int = 4000, otherSeeds: UInt64 = 12, run: @escaping Run) {
         best = first
         self.mostRuns = mostRuns
@@ -61,7 +61,7 @@ public struct Shrinker<Limits: ShrinkableLimits, Violation: BrokenPromise> {
         return false
     }
 
-    /// Whether a smaller world breaks the promise as well; it is the best one then.
+    /// Returns whether a smaller world breaks the promise as well; that world is the best one then.
     private mutating func take(_ limits: Limits) -> Bool {
         if attempt(best.seed, best.events, limits) { return true }
         guard otherSeeds > 0 else { return false }
@@ -69,7 +69,7 @@ public struct Shrinker<Limits: ShrinkableLimits, Violation: BrokenPromise> {
         return false
     }
 
-    /// Fewer steps, as long as the promise stays broken.
+    /// Cuts steps as long as the promise stays broken.
     private mutating func cutSteps() {
         // The steps after the broken promise were never made.
         if best.violation.events < best.events { _ = attempt(best.seed, best.violation.events, best.limits) }
@@ -81,7 +81,7 @@ public struct Shrinker<Limits: ShrinkableLimits, Violation: BrokenPromise> {
         }
     }
 
-    /// Other seeds may get there in fewer steps.
+    /// Tries other seeds, which may break the promise in fewer steps.
     private mutating func lookForShorter() {
         for seed in 1...(otherSeeds * 8 + 1) {
             let events = best.events

@@ -1,14 +1,14 @@
-/// A seeded world around the delivery core: Kafka, APNs, devices, stores and workers that fail, and an auditor that
-/// checks after every step what Sluice promises (design §5). The same seed always gives the same run.
+/// A seeded world around the delivery core: Kafka, APNs, devices, stores and workers that fail. An auditor checks
+/// Sluice's promises after every step. The same seed always repeats the same run.
 public enum Simulation {
-    /// Runs one seed to its end or to the first broken promise.
+    /// Runs a seed to its end or to the first broken promise.
     ///
     /// - Parameters:
-    ///   - events: steps of the faulty part; the healthy part that follows, in which everything has to end, comes on
-    ///     top.
-    ///   - limits: bounds of the world, below what the seed has drawn.
-    ///   - counts: what happened is added here.
-    ///   - printsTrace: prints each step as it happens.
+    ///   - events: number of steps of the faulty part. The healthy part, in which everything has to end, follows in
+    ///     addition.
+    ///   - limits: bounds of the world, below the drawn ones.
+    ///   - counts: counts to which the run adds its happenings.
+    ///   - printsTrace: whether each step is printed as it happens.
     public static func run(
         seed: UInt64, events: Int, limits: SimulationLimits = SimulationLimits(),
         counts: inout SimulationCounts,
@@ -42,7 +42,7 @@ public enum Simulation {
     }
 }
 
-/// What Sluice promises (design §5), and what the core must keep to be able to.
+/// Promises of Sluice, and the core's invariants behind them.
 public enum Promise: String, Sendable, CaseIterable {
     case nothingLost = "nothing is lost"
     case oneOutcome = "exactly one outcome"
@@ -63,9 +63,9 @@ public struct Violation: Error, Sendable, CustomStringConvertible, BrokenPromise
     public var seed: UInt64
     public var promise: Promise
     public var what: String
-    /// Steps of the run before it.
+    /// Number of steps before the violation.
     public var events: Int
-    /// The last steps.
+    /// The last steps before the violation.
     public var trace: [String]
 
     public var description: String {

@@ -1,6 +1,7 @@
 import SluiceModel
 
-/// What can happen in a simulated world; each must happen now and then, or the simulation shows less than it seems to.
+/// Events and states of a simulated world. Each must happen now and then, or the simulation shows less than it seems
+/// to.
 public enum Happening: Int, CaseIterable, Sendable {
     // Kafka and the service.
     case push, cancel, online, offline, receipt, tokenChanged, unregistered
@@ -8,8 +9,10 @@ public enum Happening: Int, CaseIterable, Sendable {
     case commit, commitLost, acknowledged, offsetReset, relieved
     // Admissions.
     case placed, replaced, obsolete, deviceFull, expiredOnArrival, restored, imported
-    // Of these, pushes that had expired when they came: in the place of an older one, among them some that their device
-    // had before a crash, and behind one in flight.
+    // Admissions of pushes that had expired on arrival, in three kinds.
+    // `expiredReplaces`: in the place of an older push.
+    // `expiredAfterCrash`: as before, with an older push that the device had seen before a crash.
+    // `expiredBehind`: behind a push in flight.
     case expiredReplaces, expiredAfterCrash, expiredBehind
     // Attempts.
     case sent, notSent, notBegun, accepted, unprocessed, unknown, unknownAvoided
@@ -33,15 +36,15 @@ public enum Happening: Int, CaseIterable, Sendable {
     case endAccepted, endConfirmed, endRejected, endExpired, endSuperseded, endCancelled, endUndeliverable
     case endAnswerLost, endAttemptsExhausted, endDeviceLimit, endDeviceUnregistered
     case secondOutcome
-    // States that were seen.
+    // Observed states.
     case wasBlocked, wasDeviceLimited, wasCoalescing, wasRetrying, wasScheduled, wasHeld, wasReturning,
         wasConfirming,
         wasParked
 }
 
-/// How often each happened.
+/// Count of each happening.
 public struct SimulationCounts: Sendable {
-    /// Steps: a record, an answer, a timer, a fault, a commit, an acknowledgement, a request…
+    /// Number of steps: a record, an answer, a timer, a fault, a commit, an acknowledgement, a request and so on.
     public internal(set) var events = 0
     private var values = [Int](repeating: 0, count: Happening.allCases.count)
 
@@ -57,6 +60,6 @@ public struct SimulationCounts: Sendable {
         for index in values.indices { values[index] += other.values[index] }
     }
 
-    /// What never happened.
+    /// Happenings that never happened.
     public var missing: [Happening] { Happening.allCases.filter { self[$0] == 0 } }
 }

@@ -1,11 +1,13 @@
 import DeliveryCore
 import SluiceModel
 
-/// A durable store (design §8): items by the partition and offset of their record and by device token, when each has to
-/// be looked at next, what is known of devices, and marks of records whose items are under another token.
+/// A durable store of items, due times, presences and marks.
 ///
-/// One store for all workers, as if each partition came back to where it was before. What was written but not yet synced
-/// can be taken back, in the order of the writes.
+/// The store keeps items by the partition and offset of their record and by device token. The due times are the next
+/// moments at which items have to be looked at. The marks name records whose items are under another token.
+///
+/// All workers share the store, as if each partition returned to the disk where it was before. Writes that aren't
+/// synced yet can be undone, newest first.
 struct StoreModel {
     struct Entry {
         var job: Int
@@ -14,11 +16,11 @@ struct StoreModel {
         var progress: ItemProgress
         /// The auditor's view of the item.
         var copy: Copy
-        /// Of the worker's clock when it was written.
+        /// Error of the worker's clock at the moment of the write, in milliseconds.
         var clockError: Int64
     }
 
-    /// The key of a due entry, in their order.
+    /// Key of a due entry; the due entries are in the order of their keys.
     struct Due: Comparable {
         var due: Int64
         var token: Int
@@ -29,13 +31,13 @@ struct StoreModel {
         }
     }
 
-    /// One write.
+    /// A write.
     enum Write {
-        /// In the place of the key that the item had.
+        /// Puts an item in the place of the key that the item had.
         case put(Entry, replacing: StoredKey?)
         case remove(job: Int, StoredKey)
         case presence(KnownPresence, token: Int)
-        /// The item of this record is under another token than the record names.
+        /// Marks a record whose item is under another token than the record names.
         case mark(job: Int)
         case unmark(job: Int)
     }
@@ -54,7 +56,7 @@ struct StoreModel {
     private var presences: [KnownPresence?]
     private(set) var dues: [[Due]]
     private(set) var marks: [[Int]]
-    /// By job: the token that it is under, -1 for none.
+    /// By job: the token under which the store has the item, -1 for none.
     private var tokenOf: [Int] = []
     private var unsynced: [[(batch: Int, change: Change)]]
     private(set) var count = 0
@@ -73,7 +75,7 @@ struct StoreModel {
     func presence(_ partition: Int, _ token: Int) -> KnownPresence? { presences[partition * tokens + token] }
     func token(of job: Int) -> Int { job < tokenOf.count ? tokenOf[job] : -1 }
 
-    /// A power loss would leave the item there.
+    /// Returns whether the item would survive a power loss.
     func isDurable(_ job: Int, _ partition: Int) -> Bool {
         for (_, change) in unsynced[partition] {
             if case .item(job, let before) = change { return before != nil }
@@ -115,7 +117,7 @@ struct StoreModel {
         }
     }
 
-    /// The auditor has seen more of an item that leaves memory.
+    /// Updates the auditor's view of an item that leaves memory.
     mutating func see(_ copy: Copy, _ partition: Int) {
         let bin = partition * tokens + copy.address
         for index in bins[bin].indices where bins[bin][index].job == copy.job {
@@ -166,12 +168,12 @@ struct StoreModel {
 
     mutating func sync(_ partition: Int) { unsynced[partition].removeAll(keepingCapacity: true) }
 
-    /// Numbers of the batches whose writes to these partitions could be lost, in order.
+    /// Returns the numbers of the batches with unsynced writes to these partitions, in ascending order.
     func unsyncedBatches(_ partitions: [Int]) -> [Int] {
         Set(partitions.flatMap { unsynced[$0].map(\.batch) }).sorted()
     }
 
-    /// The writes from this batch on are gone.
+    /// Undoes the unsynced writes from this batch on.
     mutating func losePower(_ partition: Int, from batch: Int) {
         while let last = unsynced[partition].last, last.batch >= batch {
             unsynced[partition].removeLast()
@@ -216,18 +218,18 @@ struct StoreBatch {
     var shard: Int
     var writes: [(partition: Int, write: StoreModel.Write)] = []
     var loads: [Load] = []
-    /// Items that go to other shards, which the store has under their new tokens.
+    /// Items that move to other shards, after the store has them under their new tokens.
     var migrations: [ShardStore.Migration] = []
-    /// What the machine hears of when it is done.
+    /// Requests that the machine expects to finish with the batch.
     var requests = StoreRequests()
 
     var isEmpty: Bool { writes.isEmpty && loads.isEmpty }
 }
 
-/// What a worker's shards hear of the store.
+/// An answer of the store to a worker's shards.
 enum StoreAnswer {
-    /// A batch is done, with what each of its loads has found.
+    /// The batch is done, with the items and the presence that each load has found.
     case done(StoreBatch, loaded: [(items: [StoreModel.Entry], presence: KnownPresence?)])
-    /// The store doesn't do what it is asked for, or does again.
+    /// Whether the store fails; false when it works again.
     case isFailing(Bool)
 }

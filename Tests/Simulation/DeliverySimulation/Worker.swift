@@ -5,27 +5,28 @@ import StreamScheduling
 /// An outcome on its way to Kafka.
 struct PendingOutcome {
     var record: Int
-    /// Its acknowledgement completes the record's offset; not when the store had done that already.
+    /// Whether the acknowledgement completes the record's offset; false when the store had completed the offset
+    /// already.
     var completes: Bool
-    /// It is removed from the store after that.
+    /// Whether the store removes the item after the acknowledgement.
     var isStored: Bool
-    /// Of its chain of removals.
+    /// Device whose chain of removals has the item.
     var device: UInt64
     var job: Int
 }
 
-/// A commit between the moment that it says what is complete and Kafka's answer.
+/// A commit between the moment that it reports complete offsets and Kafka's answer.
 struct IssuedCommit {
     var offset: Int64
     var metadata: String
     var serial: Int
-    /// The number that the removals know it by.
+    /// Number by which the removals know the commit.
     var removals: UInt64
-    /// What it says is complete is on disk, where that is in the store; the commit is on its way to Kafka.
+    /// Whether the commit is on its way to Kafka. Stored items that it reports complete are on disk by then.
     var isSent = false
 }
 
-/// A partition's removals, of which there is one whoever holds it.
+/// A partition's removals, shared by all workers that own the partition in turn.
 final class Removals {
     var order = DeferredDeletes()
 }
@@ -38,7 +39,7 @@ struct PartitionState {
     var tracker = OffsetTracker(nextOffset: 0)
     /// The next record to poll.
     var position = 0
-    /// The group takes it away: what is in flight ends first.
+    /// Whether the group revokes the partition; pushes in flight end first.
     var isEnding = false
     var patience = 0
     var isPaused = false
@@ -48,14 +49,15 @@ struct PartitionState {
     /// Items of this assignment that the shards hold.
     var live = 0
     let removals = Removals()
-    /// It isn't known yet what the store has of it; what is still to be told.
+    /// Whether the shards still have to learn what the store has of the partition; `scan` has the items still to
+    /// report.
     var isScanning = false
     var scan: [StoreModel.Due]?
-    /// Where the last look for due items ended, and until when it looked.
+    /// Place where the last look for due items ended, and the time until which that look searched.
     var dueCursor: StoreModel.Due?
     var lookedThrough = Int64.min
     var isLooking = false
-    /// Due, of records that are still to be read.
+    /// Due items of records that are still to be read.
     var ahead: [StoreModel.Due] = []
 }
 
@@ -64,24 +66,24 @@ enum LastResult: UInt8 {
     case none, unprocessed, retriable, configuration, unknown, accepted, final
 }
 
-/// What the worker's shell keeps by slot, and what the auditor has seen of this stay of the push.
+/// Facts that the worker's shell keeps by slot, and the auditor's view of this stay of the push.
 struct Copy {
     var isLive = false
     var job = 0
     var partition = 0
     var epoch = 0
-    /// The device token that it is sent to, and the one that was noted for later, -1 for none.
+    /// The device token to which the push is sent, and the token noted for later, -1 for none.
     var address = 0
     var noted = -1
-    /// Under which the store has it, or will when it has done what was asked of it.
+    /// Key under which the store has the item, or will have the item after the writes asked for.
     var key: StoredKey?
-    /// It came from the store in this stay.
+    /// Whether the item was loaded from the store in this stay.
     var isRestored = false
     var isRetrying: Bool { isLive && retrySteps >= 0 }
     var lane = 0
-    /// The lane whose scheduler it was put into last: that of a push that it has replaced can be another.
+    /// The lane whose scheduler has the push. A push replaced by this one can have another lane.
     var queuedIn = 0
-    /// Where it is in flight.
+    /// Connection on which the push is in flight, -1 when none.
     var connection = -1
     var streamIndex = 0
 
@@ -90,36 +92,37 @@ struct Copy {
     var failures = 0
     var expiry: Int64 = 0
     var firstSent: Int64 = 0
-    /// Not before this moment of the monotonic clock: what a server asked for.
+    /// Moment of the monotonic clock before which nothing is sent, as a server asked.
     var notBefore: UInt64 = 0
-    /// By then it is neither coalescing nor between two attempts any more.
+    /// Moment by which the push is neither coalescing nor between two attempts any more.
     var waitsUntil: UInt64 = 0
-    /// An answer that asked for a pause may have made a retry before the expiration impossible.
+    /// Whether an answer that asked for a pause may have ruled out a retry before the expiration.
     var mayExpireEarly = false
     var acceptedAt: UInt64 = 0
-    /// It came back from the store, accepted, behind an older one in flight.
+    /// Whether the item was restored as accepted, behind an older push in flight.
     var isReceiptPutOff = false
     var awaitedSince: UInt64 = 0
-    /// News of its device came since it was accepted.
+    /// Whether a report about its device was read since it was accepted.
     var hasNews = false
     var isWithdrawn = false
     var isConfirmed = false
-    /// Set while it waits out a back-off, to the worker's clock steps at its beginning.
+    /// The worker's clock steps at the beginning of the push's back-off, -1 when the push isn't in one.
     var retrySteps = -1
-    /// Since when it was seen to be past its expiration; 0 while it isn't.
+    /// Moment since which the push was seen past its expiration; 0 while it isn't.
     var overdueSince: UInt64 = 0
-    /// Nanoseconds since when it is held though its device is online and no other returns; 0: it isn't.
+    /// Nanoseconds since when the push is held though its device is online and no other returns; 0 while it isn't held
+    /// so.
     var heldOnlineSince: UInt64 = 0
     var hasMoved = false
-    /// The stop of its topic during which it was begun, -1 when there was none.
+    /// The stop of its topic during which the attempt began, -1 when the topic wasn't stopped.
     var probe = -1
 }
 
-/// One connection to APNs.
+/// A connection to APNs.
 struct ConnectionModel {
     var streams: [UInt32] = []
     var limit: Int
-    /// After GOAWAY.
+    /// Whether APNs has sent GOAWAY.
     var isDraining = false
 }
 
@@ -147,7 +150,7 @@ final class LaneModel {
     }
 }
 
-/// One event loop of a worker: the machine, its schedulers, and the job table.
+/// An event loop of a worker: the machine, its schedulers, and the job table.
 final class ShardModel {
     let number: Int
     var machine: DeliveryMachine
@@ -155,37 +158,39 @@ final class ShardModel {
     var lanes: [LaneModel] = []
     var copies: [Copy]
     var used = 0
-    /// Of these, items that came from the store.
+    /// Items in `used` that were restored from the store.
     var restoredInSlots = 0
 
     // The auditor's.
     let incarnation: Int
-    /// By token: items, and those in flight.
+    /// Items by token, and those in flight.
     var pending: [Int]
     var inFlight: [Int]
     var holdUntil: [UInt64]
     var laneHolds: [LaneHold]
-    /// By token: APNs has asked for a pause once.
+    /// By token: whether APNs has asked for a pause once.
     var wasBusy: [Bool]
-    /// By token: when the last event of its presence happened, and whether it said offline.
+    /// By token: whether the worker may presume its device offline against the events, because a receipt may be
+    /// missing.
     var presenceAt: [ReportTime]
     var isOffline: [Bool]
-    /// The worker may think it knows better than the events: a receipt may be missing.
+    /// By token: whether the worker may trust a missing receipt more than the events.
     var isPresumable: [Bool]
-    /// By topic: whether a configuration answer has stopped it, and what is in flight that was begun since.
+    /// By topic: whether a configuration answer has stopped it, and the number of attempts in flight begun since.
     var isStopped: [Bool]
     var probes: [Int]
-    /// By topic: it was stopped as most tokens were taken for wrong, and what its answers said of tokens.
+    /// By topic: whether the topic stopped because most tokens were rejected, and its answers about tokens.
     var isStoppedByTokens: [Bool]
     var tokensSeen: [TokensSeen]
     var stops: [Int]
     var lastAdvance: UInt64 = 0
     var (received, finished, dropped, departed, restored, imported, sent) = (0, 0, 0, 0, 0, 0, 0)
     var (evicted, repeated) = (0, 0)
-    /// By token: what was last learned of its presence.
+    /// By token: the last presence that was learned.
     var lastPresence: [KnownPresence?]
 
-    /// 503 with `Retry-After`: until when, whether also urgent pushes wait, and when the last probe left, or the hold began.
+    /// A hold by 503 with `Retry-After`: its end, its beginning, whether urgent pushes wait too, and its last probe.
+    /// `lastProbe` is the beginning of the hold until a probe has left.
     struct LaneHold {
         var until: UInt64 = 0
         var begin: UInt64 = 0
@@ -193,7 +198,7 @@ final class ShardModel {
         var lastProbe: UInt64 = 0
     }
 
-    /// Answers of a topic that took a token for right or for wrong.
+    /// Counts of a topic's answers that accepted or rejected a token.
     struct TokensSeen {
         var (all, wrong) = (0, 0)
 
@@ -237,26 +242,26 @@ final class ShardModel {
     }
 }
 
-/// A worker as its shell is: what it has in memory, all of which a crash takes away.
+/// A worker's shell: everything that the worker has in memory, and loses in a crash.
 final class WorkerModel {
     let number: Int
     var shards: [ShardModel] = []
     var partitions: [PartitionState]
-    /// Partition by the slot that the machines know it by.
+    /// Partition by the slot by which the machines know it.
     var partitionBySlot = [Int](repeating: -1, count: 256)
     var nextSlot = 0
-    /// Of its wall clock against the true time, in milliseconds.
+    /// Error of the worker's wall clock against the true time, in milliseconds.
     var clockError: Int64 = 0
     var clockSteps = 0
-    /// Being stopped: what is in flight ends first.
+    /// Whether the worker is being stopped; pushes in flight end first.
     var isDraining = false
     var patience = 0
-    /// What the store is to do, and what it has done and the shards are still to hear of.
+    /// Batches that the store still has to process, and answers that the shards still have to read.
     var batches = Queue<StoreBatch>()
     var answers = Queue<StoreAnswer>()
-    /// The store's first batch failed and is tried again then, with all behind it after it; 0 when it works.
+    /// Moment when the store retries its failed first batch, and then all batches behind it; 0 when the store works.
     var storeWaitsUntil: UInt64 = 0
-    /// Items that were found to be due.
+    /// Due items that a look has found.
     var due = Queue<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
     var nextLook: UInt64 = 0
     /// Looks for items that wait with their topics.
@@ -278,7 +283,7 @@ final class WorkerModel {
     /// Records that the intake has handed out, as long as they are in memory.
     var taken: Int { shards.reduce(0) { $0 + $1.used + $1.store.waiting - $1.restoredInSlots } }
 
-    /// Nothing more of the partition is sent that isn't on its way.
+    /// Whether the worker starts no more requests for the partition.
     func isEnding(_ partition: Int) -> Bool { isDraining || partitions[partition].isEnding }
 
     func newSlot(for partition: Int) -> UInt16 {

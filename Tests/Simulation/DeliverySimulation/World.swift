@@ -1,12 +1,14 @@
 import DeliveryCore
 import SluiceModel
 
-/// One seed's world and its clock. Its parts are in extensions: the service and the devices, the log, the workers, APNs,
-/// the store, the faults, and the auditor.
+/// The world of a seed, and its clock.
+///
+/// Its parts are in extensions: the service and the devices, the log, the workers, APNs, the store, the faults, and the
+/// auditor.
 final class World {
-    /// No push lives longer, in milliseconds.
+    /// Longest life of a push, in milliseconds.
     static let maximumExpiration: Int64 = 3_600_000
-    /// When everything must have ended in a healthy world, apart from what waits for devices that never confirm.
+    /// Milliseconds after which a healthy world must be done, apart from pushes for devices that never confirm.
     static let healthyMilliseconds: Int64 = 2_400_000
 
     let seed: UInt64
@@ -23,7 +25,7 @@ final class World {
     var log: JobLog
     var jobs: [Job] = []
     var workers: [WorkerModel] = []
-    /// The worker that has each partition, -1 when none has.
+    /// The worker that owns each partition, -1 for none.
     var owner: [Int]
     var nextEpoch = 0
     private var nextIncarnation = 0
@@ -36,21 +38,22 @@ final class World {
 
     var weather: Weather
     var store: StoreModel
-    /// By the low half of its key.
+    /// Tokens by the low half of their keys.
     var tokenByKey: [UInt64: Int] = [:]
-    /// By token: something for it is to be confirmed, so that its device may be presumed to be offline.
+    /// By token: whether a push for it asks for a receipt, so that its device may be presumed to be offline.
     var confirms: [Bool]
-    /// What was said of a token's device by records that are committed as complete.
+    /// By token: the newest presence that records committed as complete have reported.
     var told: [(occurred: ReportTime, isOffline: Bool)]
 
-    /// By identity: the push that was begun last and its assignment, and likewise of what its device has seen.
+    /// By identity: the push that was begun last and its assignment; `shown` has the same of the pushes that devices
+    /// saw.
     var begun: [Seen] = []
     var shown: [Seen] = []
-    /// What the machines are doing at the moment, for the auditor.
+    /// Cause of the machines' present actions, for the auditor.
     var cause = Cause()
-    /// The healthy part met a limit: its progress is bounded by the expirations alone.
+    /// Whether the healthy part met a limit, so that only expirations bound its progress.
     var metLimit = false
-    /// No device is heard of in the healthy part: what waits for one ends with its expiration.
+    /// Whether the healthy part reports no device, so that pushes waiting for a device end by expiration.
     var isQuiet = false
 
     init(seed: UInt64, events: Int, _ bounds: SimulationLimits, printsTrace: Bool) {
@@ -87,7 +90,7 @@ final class World {
     /// The devices' and the service's clock, in milliseconds since the epoch.
     var trueMilliseconds: Int64 { 1_700_000_000_000 + Int64(monotonic / 1_000_000) }
 
-    /// A worker's clocks.
+    /// Returns a worker's clocks.
     func now(_ worker: WorkerModel) -> DeliveryTime {
         DeliveryTime(
             wallMilliseconds: trueMilliseconds + worker.clockError, monotonicNanoseconds: monotonic)
@@ -98,7 +101,7 @@ final class World {
     func run() {
         assignPartitions()
         var attempts = 0
-        // Draws that find nothing to do aren't steps.
+        // A draw that finds nothing to do isn't a step.
         while counts.events < events, attempts < 40 * events, violation == nil {
             attempts += 1
             step(stepTable[draw.below(stepTable.count)])
@@ -126,7 +129,7 @@ final class World {
         trace.add(text, a, b, c, at: monotonic, place: worker.number << 8 | shard.number)
     }
 
-    /// The first broken promise ends the run.
+    /// Ends the run with the first broken promise.
     func broken(_ promise: Promise, _ what: @autoclosure () -> String) {
         guard violation == nil else { return }
         violation = Violation(
@@ -163,14 +166,14 @@ final class World {
 
     func anyWorker() -> WorkerModel { workers[draw.below(workers.count)] }
 
-    /// A partition that is owned, and its worker.
+    /// Returns a drawn partition and its worker, nil when nobody owns the partition.
     func anyPartition() -> (WorkerModel, Int)? {
         let partition = draw.below(scenario.partitions)
         guard owner[partition] >= 0 else { return nil }
         return (workers[owner[partition]], partition)
     }
 
-    /// Lets time pass: a little, to the next timer, to the very edge of an expiration, or long.
+    /// Advances the clocks: a little, to the next timer, to the very edge of an expiration, or far.
     private func passTime() {
         let drawn = draw.below(100)
         if drawn < 45 {
@@ -189,11 +192,11 @@ final class World {
         for worker in workers { advance(worker) }
     }
 
-    /// To the end of the last millisecond before a push expires.
+    /// Advances the clocks to the end of the last millisecond before a push expires.
     private func passToEdge() {
         let worker = anyWorker()
         let shard = worker.shards[draw.below(worker.shards.count)]
-        // One that waits for another attempt, if there is one: it must come before the expiration.
+        // A push that waits for another attempt, if there is any, because its attempt must precede the expiration.
         let first = draw.below(shard.copies.count)
         let count = shard.copies.count
         let found = (0..<count).first { shard.copies[(first + $0) % count].isRetrying }
@@ -202,13 +205,13 @@ final class World {
         guard copy.isLive else { return }
         let wait = lastMoment(copy) - 1 - now(worker).wallMilliseconds
         guard wait > 0, wait < 60_000 else { return }
-        // The clocks' milliseconds begin together.
+        // The milliseconds of both clocks begin at the same moment.
         monotonic = (monotonic / 1_000_000 + UInt64(wait)) * 1_000_000 + 999_999
         for worker in workers { advance(worker) }
         checkEdge(shard, slot, worker)
     }
 
-    /// The shells' timers.
+    /// Fires the timers of a worker's shell.
     func advance(_ worker: WorkerModel) {
         while violation == nil, draw.chance(700), handDue(worker) {}
         let now = now(worker)

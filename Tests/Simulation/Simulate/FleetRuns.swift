@@ -42,8 +42,8 @@ extension Simulate {
         if coverage, limit.isEmpty { try check(runs.coverage, expected) }
     }
 
-    /// Fails when something of the list was never entered: the seeds of the list, which are run as well, are enough for all
-    /// of it.
+    /// Fails when an entry of the list was never entered. The listed seeds, which are run as well, are enough to enter
+    /// all of it.
     private func check(_ coverage: FleetCoverage, _ expected: FleetExpectation) throws {
         for transition in coverage.unexpected(expected) {
             print("not in the list of transitions: \(transition), \(coverage[transition]) times")

@@ -1,26 +1,28 @@
 import DeliveryCore
 import SluiceModel
 
-/// An observer outside of the workers. It knows what was appended to the jobs topic, what left the workers for APNs, and
-/// what readers of committed records see; and checks what Sluice promises (design §5).
+/// An observer outside of the workers, which checks Sluice's promises.
+///
+/// The auditor knows the records of the jobs topic, the pushes that left the workers for APNs, and the committed
+/// records.
 final class FleetAuditor {
     var violation: FleetViolation? { didSet { isBroken = violation != nil } }
-    /// A promise is broken.
+    /// Whether a promise is broken.
     private(set) var isBroken = false
     private var feedRead = 0
     private var commitsRead = 0
-    /// By partition: jobs by their offsets, of the present log.
+    /// Jobs of the present log, by partition and offset.
     private var jobsAt: [[Int32]] = []
-    /// By partition: the group's offset.
+    /// The group's offset, by partition.
     private var committed: [Int64] = []
     /// By identity: the newest job that was pushed, and the assignment that has pushed it.
     private var newest: [Identity: (job: Int, assignment: Int)] = [:]
-    /// Jobs that a transaction's offsets cover, and whose outcomes aren't visible yet; since when.
+    /// Jobs that a transaction's offsets cover while their outcomes aren't visible yet, and since when.
     private var owed: [(job: Int, since: UInt64)] = []
 
     /// Items that a reader of the changelog sees, by partition and key.
     private var changelog: [[Int: (token: Int, offset: Int64, job: Int)]] = []
-    /// How often the changelog has a job's item, by job.
+    /// Number of the changelog's items of a job, by job.
     private var kept: [Int: Int] = [:]
 
     /// Presences that a reader of the changelog sees.
@@ -31,36 +33,36 @@ final class FleetAuditor {
         var partition: Int
     }
 
-    /// A token of which the changelog's partition has a presence that isn't among these; nil: there is none.
+    /// Returns a token outside of the set with a presence in the changelog's partition; nil: there is none.
     func presenceLeft(_ partition: Int, besides tokens: Set<Int>) -> Int? {
         presences.keys.filter { $0.partition == partition && !tokens.contains($0.token) }.map(\.token).min()
     }
 
-    /// Nanoseconds at which a reader of the changelog has seen a job's item last.
+    /// Nanoseconds at which a reader of the changelog has last seen a job's item, by job.
     private var lastPut: [Int: UInt64] = [:]
 
     private struct Identity: Hashable {
         var token: Int
-        /// Pushes of two partitions have no order.
+        /// Partition of the push's record. Pushes of two partitions have no order.
         var partition: Int
         var collapse: UInt64
     }
 
-    /// The job of a record.
+    /// Returns the job of a record.
     func job(_ partition: Int, _ offset: Int64) -> Int { Int(jobsAt[partition][Int(offset)]) }
 
-    /// The job at the group's offset of a partition; -1: none.
+    /// Returns the job at the group's offset of a partition; -1: none.
     func nextJob(_ partition: Int) -> Int32 {
         guard partition < committed.count else { return -1 }
         let offset = max(0, Int(committed[partition]))
         return offset < jobsAt[partition].count ? jobsAt[partition][offset] : -1
     }
 
-    /// The changelog has the item of a job.
+    /// Returns whether the changelog has the item of a job.
     func isInChangelog(_ job: Int) -> Bool { kept[job] ?? 0 > 0 }
 
-    /// - Parameter missesNewLog: the partition's owner can't know that the log was made anew: items of the log before come back
-    ///   when the log has grown as far, or the partition is assigned again.
+    /// - Parameter missesNewLog: Whether the partition's owner can't know that the log was recreated. Items of the old
+    ///   log are restored when the log has grown as far, or the partition is assigned again.
     func itemsInChangelog(_ partition: Int, _ jobs: [FleetJob], missesNewLog: Bool) -> Int {
         guard partition < changelog.count else { return 0 }
         return changelog[partition].values.count {
@@ -74,7 +76,7 @@ final class FleetAuditor {
             .joined(separator: "; ")
     }
 
-    /// The first job with an item under a token, of records before an offset.
+    /// Returns the first job with an item under a token, among records before an offset.
     func inChangelog(_ partition: Int, _ token: Int, before offset: Int64, _ jobs: [FleetJob]) -> Int? {
         guard partition < changelog.count else { return nil }
         return changelog[partition].values.filter {
@@ -91,7 +93,7 @@ final class FleetAuditor {
             let old = changelog[partition].updateValue((key.token, key.offset, item.job), forKey: change.key)
             guard old?.job != item.job else { return }
             kept[item.job, default: 0] += 1
-            // That of the log before.
+            // The old item is one of the log before.
             if let old { isKeptNoMore(old.job) }
         case .remove:
             guard let old = changelog[partition].removeValue(forKey: change.key) else { return }
@@ -124,7 +126,7 @@ final class FleetAuditor {
         {
             jobs[number].isExempt = true
         }
-        // Nothing tells their items apart in the store.
+        // The store can't distinguish the items of two logs with the same offset.
         for log in logsBefore where job.partition < log.count && Int(job.offset) < log[job.partition].count {
             let older = Int(log[job.partition][Int(job.offset)])
             guard older >= 0, world.device(of: jobs[older].token) == world.device(of: job.token) else {
@@ -137,18 +139,18 @@ final class FleetAuditor {
 
     // MARK: Logs that end
 
-    /// Jobs of the logs before, by partition and offset.
+    /// Jobs of earlier logs, by log, partition and offset.
     private var logsBefore: [[[Int32]]] = []
-    /// By partition of a log that was made anew: processes that may not have noticed, and since when there are none.
+    /// By partition of a recreated log: processes that may not have noticed, and since when there are none.
     private var unsettled: [Int: (processes: Set<Int>, since: UInt64)] = [:]
-    /// Partitions in which a process goes on as if nothing had happened.
+    /// Partitions in which a process continues because it can't notice the new log.
     private var unnoticed: Set<Int> = []
-    /// By partition: records below were said to be finished by processes that hadn't noticed.
+    /// By partition: the offset below which processes that hadn't noticed reported records finished.
     private var skipped: [Int: Int64] = [:]
-    /// By partition: ranges above that the metadata of such commits called finished.
+    /// By partition: ranges above that offset that the metadata of such commits reported finished.
     private var skippedAbove: [Int: [Range<Int64>]] = [:]
 
-    /// Records that no commit covers may be lost.
+    /// Exempts records that retention removed before a commit covered them; these may be lost.
     func retained(_ partition: Int, from start: Int64, _ jobs: inout [FleetJob]) {
         guard partition < jobsAt.count else { return }
         for number in jobsAt[partition].prefix(Int(start))
@@ -157,9 +159,10 @@ final class FleetAuditor {
         }
     }
 
-    /// The jobs topic was deleted and made anew.
+    /// Begins new logs after the jobs topic was deleted and recreated.
     func madeAnew(_ world: FleetWorld, _ jobs: inout [FleetJob]) {
-        // With the topic the group's offsets are deleted: without transactions, what awaits its removal comes again.
+        // The group's offsets are deleted with the topic. Without transactions, items that await removal are restored
+        // again.
         for number in jobs.indices
         where jobs[number].committedAt == 0
             || jobs[number].outcomes > 0 && world.scenario.mode != .transactions
@@ -194,7 +197,7 @@ final class FleetAuditor {
         }
     }
 
-    /// A push leaves a worker.
+    /// Checks a push that leaves a worker.
     func pushed(
         _ number: Int, to token: Int, by process: WorkerProcess, slot: UInt16, _ world: FleetWorld
     ) {
@@ -206,7 +209,7 @@ final class FleetAuditor {
         }
         let isCutOff = world.kafka.isCutOff(process.client)
         for other in world.living where other !== process && !job.isExempt && !isCutOff {
-            // A process that was stopped may hold for its own what the group has given to others.
+            // A process that was stopped may still count partitions as its own that the group has assigned to others.
             guard world.kafka.isMember(other.client), world.kafka.owned(other.client).contains(job.partition)
             else { continue }
             world.broken(
@@ -220,8 +223,8 @@ final class FleetAuditor {
         if job.outcomes > 0, world.scenario.mode == .transactions, !job.isExempt {
             world.broken(.noDuplicate, "job \(number) is sent though its outcome was seen")
         }
-        // Moved pushes meet those of other partitions, and in no order of their offsets. After a crash, a push that was moved
-        // is sent under its old token when its record is read before the change is.
+        // A moved push meets pushes of other partitions, in no order of their offsets. After a crash a moved push is
+        // sent under its old token, when its record is read before the change is.
         if token == job.token, !world.scenario.sharesNothing, !world.movedJobs.contains(number) {
             checkOrder(number, job, process.serial << 16 | Int(slot), world)
         }
@@ -237,7 +240,7 @@ final class FleetAuditor {
         }
         let newer = world.jobs[last.job]
         guard newer.incarnation == job.incarnation else { return }
-        // Without transactions, an older push can be read once more, though the store has had a newer one.
+        // Without transactions, an older push can be read once more, although the store has had a newer push.
         let isPast =
             newer.committedAt > 0 && !newer.isExempt && !newer.isRefused
             && (!world.scenario.mode.hasStore || world.scenario.mode == .transactions)
@@ -287,13 +290,13 @@ final class FleetAuditor {
         if world.scenario.mode == .transactions {
             world.broken(.oneOutcome, "job \(output.job) has \(job.outcomes) outcomes")
         } else if world.scenario.mode == .none, output.isOfZombie {
-            // The group has gone on without the process, which couldn't know, and nothing fences what it produces.
+            // The group has gone on without the process, which couldn't know. Nothing fences the process's records.
         } else if world.scenario.mode == .none, job.committedAt > 0, job.committedAt < output.producedAt {
             world.broken(.oneOutcome, "job \(output.job) gets an outcome again though it is committed")
         } else if world.scenario.mode == .changelog,
             lastPut[output.job] ?? 0 > world.processes[job.outcomeOf].assigned(job.partition)
         {
-            // Nothing fences records that are on their way when their process loses the partition: the item came after the
+            // Nothing fences records on their way when their process loses the partition. The item arrived after the
             // next owner, or the same process in its next assignment, had restored the partition.
         } else if world.processes[job.outcomeOf].endedClean(
             above: job.offset, job.partition, since: job.outcomeAt, before: output.producedAt)
@@ -354,7 +357,7 @@ final class FleetAuditor {
         }
     }
 
-    /// Nobody will read a token change again: what it concerns isn't under the old token any more.
+    /// Checks a token change that nobody will read again: none of its pushes is under the old token any more.
     private func checkMoved(_ partition: Int, _ offset: Int, _ world: FleetWorld, _ jobs: [FleetJob]) {
         guard jobsAt[partition][offset] >= 0 else { return }
         let change = jobs[Int(jobsAt[partition][offset])]
@@ -368,7 +371,7 @@ final class FleetAuditor {
         )
     }
 
-    /// A commit says that a record is finished.
+    /// Notes that a commit reports a record finished.
     private func cover(
         _ partition: Int, _ offset: Int, _ change: KafkaModel.CommittedChange, _ world: FleetWorld,
         _ jobs: inout [FleetJob]

@@ -1,7 +1,8 @@
 import DeliveryCore
 
-/// Counts of the transitions that the machines of whole workers have made, and of rare paths. All are seen from outside:
-/// between two calls.
+/// Counts of the transitions that the machines of whole workers have made, and of rare paths.
+///
+/// All are observed from outside, between two calls.
 public struct FleetCoverage: Sendable {
     /// A transition of a machine, from one state to another.
     public struct Transition: Hashable, Sendable, CustomStringConvertible {
@@ -60,7 +61,7 @@ public struct FleetCoverage: Sendable {
         return seen
     }
 
-    /// Numbers of all that was seen, each the same in every coverage.
+    /// Numbers of all entries that were seen, each the same in every coverage.
     public var seenNumbers: [Int] {
         transitions.indices.filter { transitions[$0] > 0 }
             + milestones.indices.filter { milestones[$0] > 0 }.map { transitions.count + $0 }
@@ -68,7 +69,8 @@ public struct FleetCoverage: Sendable {
 
     // MARK: The list
 
-    /// Names of what is expected and was never seen: states first, then transitions between other states, then milestones.
+    /// Returns the names of expected entries that were never seen: states, then transitions between other states, then
+    /// milestones.
     public func missing(_ expected: FleetExpectation) -> [String] {
         let missing = expected.transitions.filter { self[$0] == 0 }
         var entered: [FleetMachine: Set<UInt8>] = [:]

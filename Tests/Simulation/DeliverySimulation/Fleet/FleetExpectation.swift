@@ -2,15 +2,19 @@ import DeliveryCore
 
 /// States, transitions and milestones that the runs of a mode have to enter: all that a long search has found.
 ///
-/// A transition is seen between two calls of a machine, so one call can pass several states. These are not in the list:
-/// - `cycle: committing > aborting`: all reports are in before the offsets are sent, so no record is lost in a commit.
-/// - `cycle: open > failed`: the worker stops at once when its producer fails outside of a step, and ends no transaction.
+/// A transition is seen between two calls of a machine, so one call can pass several states.
+///
+/// These are not in the list.
+/// - `cycle: committing > aborting`: all reports are in before the offsets are sent, so no commit loses a record.
+/// - `cycle: open > failed`: the worker stops at once when its producer fails outside of a step, and ends no
+///   transaction.
 /// - `step: begin > retriable, abortable, fatal`: to begin asks nothing of Kafka, in librdkafka as in the model.
 /// - `order: failed`: the model's producer refuses a record for its size alone, and without its value it fits.
-/// - `milestone takeIn`: the simulated shard hears that a partition begins before it gets the partition's first record.
-/// - `milestone discarded`: the model of Kafka hands out no record of a partition that has gone.
-/// - `milestone failed`: no failure of the model is lasting, and only such ends a worker in an orderly way.
-/// - `milestone secondOutcome`: an outcome comes once from a producer without faults of its own; the check is for others.
+/// - `milestone takeIn`: the simulated shard learns of a partition's begin before it gets the partition's first record.
+/// - `milestone discarded`: the model of Kafka returns no record of a revoked partition.
+/// - `milestone failed`: no failure of the model is lasting, and only lasting failures end a worker in order.
+/// - `milestone secondOutcome`: a producer without faults of its own reports an outcome once.
+/// The check is for other producers.
 public struct FleetExpectation: Sendable {
     /// Transitions from one state of a machine: `from > to, to`.
     struct Row {

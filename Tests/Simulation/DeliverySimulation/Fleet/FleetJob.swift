@@ -14,15 +14,15 @@ struct FleetJob {
     var token: Int
     var partition: Int
     var offset: Int64 = 0
-    /// How often the topic was made anew before.
+    /// Number of times that the topic was recreated before.
     var incarnation = 0
-    /// Of a push, without the slot of its partition.
+    /// Facts of a push, without the slot of its partition.
     var facts: PushFacts
-    /// Of a cancel.
+    /// Pushes that a cancel names.
     var target = CancelTarget.notificationKey(0)
     /// The new token of a token change; the push of a receipt.
     var subject = -1
-    /// In milliseconds since the epoch.
+    /// Time of a device event, in milliseconds since the epoch.
     var occurred: Int64 = 0
     var size = KafkaModel.Size.normal
 
@@ -35,15 +35,15 @@ struct FleetJob {
     var pushes = 0
     /// The process whose outcome was seen first; -1: none.
     var outcomeOf = -1
-    /// Nanoseconds at which that was produced.
+    /// Nanoseconds at which that outcome was produced.
     var outcomeAt: UInt64 = 0
-    /// An outcome says that the job's device has no room for it: an older push may be sent.
+    /// Whether an outcome reports that the job's device has no room for it, so that an older push may be sent.
     var isRefused = false
-    /// An operator has set the group's offsets back, or the topic was made anew: outcomes may come twice, or never.
+    /// Whether outcomes may be repeated or missing, because an operator set offsets back or the topic was recreated.
     var isExempt = false
-    /// The jobs topic was made anew since.
+    /// Whether the jobs topic was recreated since.
     var isBeforeNewLog = false
-    /// A job of the log before or after has the same key in the store.
+    /// Whether a job of an earlier or later log has the same key in the store.
     var sharesKey = false
 }
 
@@ -54,9 +54,9 @@ struct FleetOutput {
     var producedAt: UInt64
     /// The process that has asked it.
     var process: Int
-    /// The outcome says that the job's device has no room for it.
+    /// Whether the outcome reports that the job's device has no room for it.
     var isRefused = false
-    /// The group had gone on without the process when the producer was asked, and the process couldn't know.
+    /// Whether the group had gone on without the process, which couldn't know, when the producer was asked.
     var isOfZombie = false
 }
 
@@ -66,9 +66,9 @@ struct FleetScenario {
     var workers: Int
     var shards: Int
     var partitions: Int
-    /// Devices have these at first.
+    /// Number of tokens that devices have at first.
     var tokens: Int
-    /// Further ones, which devices get in the place of theirs.
+    /// Number of further tokens, which devices get in the place of theirs.
     var newTokens: Int
     var presencePerMille: Int
     var tokenChangePerMille: Int
@@ -91,11 +91,11 @@ struct FleetScenario {
     var faultsPerMille: Int
     var limits: DeliveryLimits
     var residency: ResidencyLimits
-    /// Items of a worker that has lost a partition stay with it, without a changelog.
+    /// Whether items of a worker that has lost a partition stay with the worker, without a changelog.
     var sharesNothing: Bool
     var invalidPerMille: Int
     var hasLargeRecords: Bool
-    /// Workers give the changelog as many partitions as the jobs topic has.
+    /// Whether workers give the changelog as many partitions as the jobs topic has.
     var extendsChangelog: Bool
 
     /// Nanoseconds between two passes for presences that have expired.
@@ -118,7 +118,7 @@ struct FleetScenario {
         topics = draw.among(1...3)
         spanLimit = draw.chance(300) ? draw.among(64...200) : 4096
         metadataBytes = draw.chance(300) ? draw.among(40...120) : CommitMetadata.maximumBytes
-        // Items of the store that wait in memory for a while count as well.
+        // Stored items that wait in memory for a while count as well.
         maximumInFlight = draw.chance(300) ? draw.among(8...40) : draw.among(60...400)
         if mode.hasStore { maximumInFlight += 30 }
         streams = draw.spread(1...40)
@@ -151,7 +151,7 @@ struct FleetScenario {
             storeIsDurable: mode.hasStore,
             residentMilliseconds: Int64(draw.among(4000...12_000)))
         if mode.hasStore, draw.chance(150) {
-            // Slots are fewer than records and items can be: whatever finds none waits.
+            // Slots are fewer than records and items can be, so that some wait for a slot.
             limits.capacity = max(8, maximumInFlight - 30 - draw.below(20))
         }
         if draw.chance(300) { limits.returning = draw.among(1...8) }

@@ -1,7 +1,7 @@
 import DeliveryCore
 import SluiceModel
 
-/// Questions at the end of a world, when all is well: whether everything ends.
+/// Checks at the end of a healthy world that everything ends.
 extension FleetWorld {
     var isQuiet: Bool {
         isAllRead && (0..<kafka.partitionCount(.jobs)).allSatisfy { itemsLeft($0) == 0 }
@@ -10,29 +10,32 @@ extension FleetWorld {
 
     var isAllRead: Bool {
         (0..<kafka.partitionCount(.jobs)).allSatisfy {
-            // Nothing is committed of a log whose records were all removed before they were read.
+            // A log has no commit when all its records were removed before they were read.
             max(kafka.log(.jobs, $0).start, kafka.committedOffset($0).offset) >= kafka.log(.jobs, $0).end
         }
     }
 
-    /// Nanoseconds in which all that the stores have could return, one after the other.
+    /// Nanoseconds in which all stored items could return in turn.
     var timeOfReturns: UInt64 {
         let items = disks.reduce(0) { $0 + $1.parts.values.reduce(0) { $0 + $1.items.count } }
         return UInt64(items) * 1_000_000_000 / UInt64(scenario.limits.returnsPerSecond)
     }
 
-    /// All reports of devices were heard a while ago: what was held for devices that are online isn't any more. Nor does
-    /// anything wait with its topic, as APNs takes the pushes of all.
-    /// - Parameter isLong: false: only processes are checked that have nothing in memory, and no device in line for its turn.
+    /// Checks that nothing is held for online devices.
+    ///
+    /// All reports of devices were read a while ago, so no push is held for a device that is online. No push waits with
+    /// its topic either, because APNs accepts the pushes of all topics.
+    ///
+    /// - Parameter isLong: false: checks only processes with nothing in memory and no device waiting for its turn.
     func checkHeld(isLong: Bool) {
         for partition in 0..<kafka.partitionCount(.jobs) {
-            // Before the partition is read, the disk can have an old copy.
+            // The disk can have an old copy before the partition is read.
             guard let owner = living.first(where: { $0.owns(partition) && $0.reads(partition) }),
                 isLong || owner.isIdle && !owner.hasTurns,
                 let part = disks[owner.host].parts[Int32(partition)]
             else { continue }
             for (key, item) in part.items where item.due > trueMilliseconds + 12_000 {
-                // A device with more items than there is room for gets them in parts, and holds up others meanwhile.
+                // A device with more items than there is room for gets them in parts, and delays others meanwhile.
                 guard
                     !isLong || item.progress.wait != .parked
                         || owner.shards.contains(where: { $0.has(item.job) })
@@ -76,8 +79,10 @@ extension FleetWorld {
 
     // MARK: The auditor's part
 
-    /// Presences that have expired for long don't stay, unless the worker has the device in memory. The changelog has none
-    /// that the store hasn't got.
+    /// Returns a description of an expired presence that is left, nil for none.
+    ///
+    /// Presences that have expired for long don't stay, unless the worker has the device in memory. The changelog has
+    /// no presence that the store lacks.
     func presenceLeft(_ process: WorkerProcess, _ partition: Int, _ part: FleetPart) -> String? {
         let old = trueMilliseconds - Int64(3 * FleetScenario.expiryInterval / 1_000_000)
         if !process.isNew(partition),
@@ -87,7 +92,7 @@ extension FleetWorld {
         {
             return "process \(process.serial) keeps the presence of token \(token) in partition \(partition)"
         }
-        // Without transactions, the changelog can get late what a worker has written that lost the partition.
+        // Without transactions, writes of a worker that lost the partition can reach the changelog late.
         guard scenario.mode == .transactions,
             let token = auditor.presenceLeft(partition, besides: Set(part.presences.keys))
         else { return nil }
@@ -104,7 +109,7 @@ extension FleetWorld {
 
     func auditEnd() {
         for (number, job) in jobs.enumerated() where !job.isExempt && job.outcomes == 0 {
-            // The store of a worker that hasn't got the partition any more has it.
+            // The store of a worker that has lost the partition has the item.
             let isMissed =
                 job.isBeforeNewLog
                 && living.contains {
@@ -113,7 +118,7 @@ extension FleetWorld {
             if scenario.sharesNothing || isMissed, isKept(number, of: job.partition) { continue }
             return broken(.nothingLost, "job \(number) of partition \(job.partition) has no outcome")
         }
-        // A transaction that is open hides what the changelog forgets.
+        // An open transaction hides the changelog's removals.
         var passes = 0
         while passes < 40, !auditor.isBroken, hasPresencesLeft {
             pass(500_000_000)
@@ -125,7 +130,7 @@ extension FleetWorld {
                 if let problem = presenceLeft(process, Int(partition), part) {
                     return broken(.bounded, problem)
                 }
-                // Items of two logs with one key leave the moment of one of them.
+                // Items of two logs with the same key leave the due time of one of them.
                 guard scenario.mode == .local, kafka.log(.jobs, 0).incarnation == 0 else { continue }
                 guard let left = part.leftover else { continue }
                 return broken(

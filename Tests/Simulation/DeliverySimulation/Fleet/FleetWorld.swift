@@ -292,8 +292,8 @@ final class FleetWorld {
         receipts.append((job, token))
     }
 
-    /// - Parameter isRepeated: the client has given the record up, and is asked again. It could have left at any time since
-    ///   it was produced first.
+    /// - Parameter isRepeated: Whether the client has given the record up and is asked again. The record could have
+    ///   left at any time since it was produced first.
     func output(
         of job: Int, by process: WorkerProcess, isRefused: Bool = false, isRepeated: Bool = false
     ) -> Int {
@@ -348,7 +348,7 @@ final class FleetWorld {
         } ?? 0
     }
 
-    /// The first push of a partition that isn't in memory alone, still has the token of its record, and came before an offset.
+    /// Returns the first push before an offset that the changelog or the only disk has under its record's own token.
     func stranded(_ partition: Int, _ token: Int, before offset: Int64, _ jobs: [FleetJob]) -> Int? {
         if scenario.mode.hasChangelog { return auditor.inChangelog(partition, token, before: offset, jobs) }
         guard scenario.workers == 1, let part = disks[0].parts[Int32(partition)] else { return nil }
@@ -576,7 +576,7 @@ final class FleetWorld {
             hosts[host].resumesAt = now
             hosts[host].startsAt = min(hosts[host].startsAt, now)
         }
-        // What lives longest is a push with the longest expiration that is given to a store, or comes late.
+        // The longest life is that of a push with the longest expiration that is stored, or is read late.
         var limit = now + 2_000_000_000_000
         var outcomes = counts.outcomes
         // Few slots and long waits make many jobs slow: what counts is that more and more end.
@@ -594,8 +594,8 @@ final class FleetWorld {
             quiet = isQuiet ? quiet + 1 : 0
             if quiet == 4 { return auditEnd() }
             readSince = isAllRead ? min(readSince, now) : .max
-            // With little room, what comes back waits for what is in memory already. A probe brings pushes of one partition:
-            // when none of them can be sent, the topic goes on with the next probe.
+            // With little room, restored items wait for items in memory. A probe restores pushes of a single partition.
+            // When none of these can be sent, the topic continues with the next probe.
             let patience: UInt64 =
                 scenario.residency.room < 100 ? 150_000_000_000 : 30_000_000_000 + timeOfReturns
             if now > readSince, now - readSince > patience { checkHeld(isLong: true) }
@@ -606,8 +606,10 @@ final class FleetWorld {
         }
     }
 
-    /// Produces a job where a log that was made anew ends at its reader's position. Its reader learns of the new log by that
-    /// job at the earliest, because fetches at the end of a log return no error.
+    /// Produces a job wherever a recreated log ends at its reader's position.
+    ///
+    /// The reader learns of the new log by that job at the earliest, because fetches at the end of a log return no
+    /// error.
     private func produceAfterUnnoticedEnds() {
         guard jobsMadeAnewAt > 0 else { return }
         for partition in 0..<kafka.partitionCount(.jobs) {

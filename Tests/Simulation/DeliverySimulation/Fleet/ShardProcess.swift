@@ -1,8 +1,9 @@
 import DeliveryCore
 import SluiceModel
 
-/// One shard of a worker: the shell of its machines, whose actions it carries out on a model of APNs, on the producer and
-/// on the disk.
+/// A shard of a worker: the shell of the shard's machines.
+///
+/// The shell carries out their actions on a model of APNs, on the producer and on the disk.
 final class ShardProcess {
     // Unsafe: the process owns the shard.
     unowned(unsafe) let process: WorkerProcess
@@ -68,7 +69,7 @@ final class ShardProcess {
         "shard \(number): \(machine.count) held, \(waiting.count) wait, \(order.waiting) to produce, frozen \(order.isFrozen), \(events.count) wait for devices"
     }
 
-    /// A push is in memory.
+    /// Returns whether a push is in memory.
     func has(_ job: Int) -> Bool { held.contains { $0.job == job } }
 
     // MARK: Messages
@@ -99,7 +100,7 @@ final class ShardProcess {
         checkInvariants()
     }
 
-    /// Now and then, as that looks at everything.
+    /// Checks invariants now and then only, because the check reads everything.
     private func checkInvariants() {
         turns += 1
         guard turns % 64 == 0, !machine.hasEnded else { return }
@@ -180,7 +181,7 @@ final class ShardProcess {
             machine.relieve(slot, below: offset, at: now)
             act()
         case .due(let slot, let items, let readThrough):
-            // Older records first, of which an item could be the newer.
+            // Older records are processed first, because an item could be newer than theirs.
             takeRecords()
             machine.due(slot, items, readThrough: readThrough, report: .dueTaken(slot: slot))
         case .parked(let slot, let items, let readThrough):
@@ -211,7 +212,7 @@ final class ShardProcess {
         return machine.flushed()
     }
 
-    /// - Parameter slot: nil: of all partitions.
+    /// - Parameter slot: Slot of the partition; nil: all partitions.
     private func abandon(_ slot: UInt16?, isLost: Bool) -> Int {
         takeRecords()
         machine.abandon(slot, at: now)

@@ -1,42 +1,44 @@
 import DeliveryCore
 import SluiceModel
 
-/// One process of a worker: the shell of ``WorkerMachine``, whose actions it carries out on the model of Kafka, on the
-/// shards and on the disk. Everything in it ends with the process.
+/// A process of a worker: the shell of ``WorkerMachine``.
+///
+/// The shell carries out the machine's actions on the model of Kafka, on the shards and on the disk. All of its state
+/// ends with the process.
 final class WorkerProcess {
     // Unsafe: the world keeps all of its processes.
     unowned(unsafe) let world: FleetWorld
     let host: Int
-    /// Counts the processes of the world.
+    /// Number of the process, counted over the world.
     let serial: Int
     /// Its Kafka clients: the consumer and the producer.
     let client: ClientID
     var machine: WorkerMachine
     var watch: Watch
     private(set) var shards: [ShardProcess] = []
-    /// On their way from the shards.
+    /// Reports on their way from the shards.
     private var reports = Queue<(shard: Int, report: ShardReport)>()
     /// References of Kafka's answers.
     private var commits: [(reference: Int, ticket: UInt64)] = []
     private var fetches: [(reference: Int, ticket: UInt64)] = []
-    /// Pushes, and without transactions records, may leave until then.
+    /// Nanoseconds until which pushes, and without transactions records, may leave.
     private(set) var permit: UInt64 = 0
     private var nextTick: UInt64 = 0
     private var hasReports = false
     private(set) var isStopped = false
     private(set) var isDead = false
-    /// The worker has ended by itself.
+    /// Result of a worker that has ended by itself, nil before.
     private(set) var end: WorkerEnd? { didSet { hasEnded = true } }
     private(set) var hasEnded = false
-    /// Watermarks of the partitions that it had when it ended clean.
+    /// Watermarks of the partitions that the worker owned at its clean end.
     private var lastWatermarks: [Int32: Int64] = [:]
     private var endedAt = UInt64.max
     /// Nanoseconds at which partitions were assigned last.
     private var assignedAt: [Int32: UInt64] = [:]
-    /// Bytes of the records that it holds.
+    /// Bytes of the records that the process holds.
     var bytesHeld = 0
     private var isActing = false
-    /// Orders to the disk and to the changelog's reader, in their order.
+    /// Requests to the disk and to the changelog's reader, in their order.
     var diskTasks = Queue<DiskTask>()
     var restores: [ChangelogReading] = []
 
@@ -47,9 +49,9 @@ final class WorkerProcess {
     var positions: [Int32: Int64] = [:]
     /// Marks of partitions that are on their way here.
     var marks: [Int32: [Int64: APNSID]] = [:]
-    /// By slot.
+    /// Commits by slot.
     var committed: [UInt16: FleetCommitted] = [:]
-    /// The worker was told that the disk fails.
+    /// Whether the worker has learned of the disk's failure.
     var hearsOfFailure = false
     /// By partition: how often the topic was made anew before the last record that was polled.
     private var incarnations: [Int: Int] = [:]
@@ -58,23 +60,23 @@ final class WorkerProcess {
     /// Nanoseconds at which the process noticed that a partition's log had gone back.
     private var noticedAt: [Int: UInt64] = [:]
 
-    /// The last record of a partition that was polled in this assignment is of the log of this number.
+    /// Returns whether the last record polled from a partition in this assignment is of the log of this number.
     func hasSeen(_ incarnation: Int, _ partition: Int) -> Bool { incarnations[partition] == incarnation }
 
-    /// Neither the assignment nor a record has shown that the log was made anew at a time.
+    /// Returns whether neither the assignment nor a record has revealed that the log was recreated at a time.
     func mayMiss(_ partition: Int, madeAnewAt time: UInt64) -> Bool {
         assigned(partition) <= time && noticedAt[partition] ?? 0 < time
     }
 
-    /// Nanoseconds at which the partition was assigned last; `UInt64.max`: it never was.
+    /// Returns the nanoseconds at which the partition was assigned last; `UInt64.max`: it never was.
     func assigned(_ partition: Int) -> UInt64 { assignedAt[Int32(partition)] ?? .max }
 
-    /// The partition was assigned a short while ago.
+    /// Returns whether the partition was assigned a short while ago.
     func isNew(_ partition: Int) -> Bool {
         (assignedAt[Int32(partition)] ?? world.now) + 4 * FleetScenario.expiryInterval > world.now
     }
 
-    /// Devices that are back wait for their turn.
+    /// Whether devices that are back wait for their turn.
     var hasTurns: Bool { shards.contains { $0.hasTurns } }
 
     func knowsPresence(of token: Int) -> Bool {
@@ -174,8 +176,8 @@ final class WorkerProcess {
             }.joined(separator: ", ")
     }
 
-    /// It had the partition from a moment to its clean end, which was before another, and everything up to the offset had
-    /// ended or was kept.
+    /// Returns whether the process owned the partition from `start` until its clean end, before `end`. Everything up to
+    /// the offset had ended or was kept.
     func endedClean(
         above offset: Int64, _ partition: Int, since start: UInt64, before end: UInt64
     ) -> Bool {
@@ -183,10 +185,10 @@ final class WorkerProcess {
             && endedAt <= end
     }
 
-    /// The partition was restored, and its records are taken.
+    /// Returns whether the partition was restored and its records are read.
     func reads(_ partition: Int) -> Bool { machine.committable(ofPartition: Int32(partition)) != nil }
 
-    /// The assignment of a slot is still the worker's.
+    /// Returns whether the worker still owns the partition.
     func owns(_ partition: Int) -> Bool { kafka.owned(client).contains(partition) }
 
     // MARK: The loop
@@ -533,7 +535,7 @@ final class WorkerProcess {
         }
     }
 
-    /// A stop that says "clean" has committed all that it has taken.
+    /// Checks that a clean stop has committed everything that the worker has read.
     private func checkEnd(_ end: WorkerEnd) {
         world.note("process # has ended, clean #", serial, end.isClean ? 1 : 0)
         if end.isClean {
@@ -542,7 +544,7 @@ final class WorkerProcess {
                 lastWatermarks[report.partition] = report.watermark
             }
         }
-        // A transaction's offsets become visible a little later. Were they lost, outcomes would come twice.
+        // A transaction's offsets become visible a little later. If they were lost, outcomes would be repeated.
         guard end.isClean, world.scenario.mode != .transactions else { return }
         for report in machine.partitionReports(topic: "", at: world.now)
         // Commits of a log are deleted with its topic.

@@ -56,8 +56,9 @@ extension KafkaModel {
             ? nil : Membership(member: consumer.member, generation: consumer.generation)
     }
 
-    /// The network is so slow that the group can go on without the client, and the client can't know yet: its question for
-    /// its partitions is on its way for long, or its wish to join again.
+    /// Returns whether a slow network lets the group go on without the client, while the client can't know yet.
+    ///
+    /// The client's request for its partitions, or to join again, has had no answer for more than a second.
     func isCutOff(_ id: ClientID) -> Bool {
         let state = clients[id].consumer.joinState
         return (state == .syncing || state == .joining)

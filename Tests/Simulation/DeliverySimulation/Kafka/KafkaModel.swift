@@ -20,7 +20,8 @@
 /// | `listOffsets(client, …)` | `listed` |
 /// | `makeProducer(client, transactionalID:)` | – |
 /// | `produce(client, record, …)` | `report`, where it was queued |
-/// | `initialize`, `begin`, `sendOffsets`, `commitTransaction`, `abortTransaction` | `step`; `producerFailed` comes before a fatal one |
+/// | `initialize`, `begin`, `sendOffsets` | `step`; `producerFailed` precedes a fatal one |
+/// | `commitTransaction`, `abortTransaction` | the same |
 /// | `append(record, to:)` | a record of another program, at once |
 ///
 /// | fault | |
