@@ -27,7 +27,7 @@ struct DemoAuditTests {
         #expect(verdict.right == 2)
         #expect(verdict.missing + verdict.doubled + verdict.wrongKind + verdict.unknown == 0)
         #expect(audit.finished == 2 && audit.retried == 1 && audit.accepted == 1)
-        #expect(audit.latencies.percentile(0.5) == 42)
+        #expect(audit.latencies.percentile(50) == 42_000_000)
     }
 
     @Test("what is missing, doubled, of the wrong kind or nobody's is found")
