@@ -6,10 +6,8 @@ import Testing
 struct CommentTests {
     @Test("no comment begins with What, Who, One, Those or Of")
     func openings() throws {
-        let root = URL(filePath: #filePath)
-            .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
         let files = FileManager.default.enumerator(
-            at: root.appending(path: "Sources"), includingPropertiesForKeys: nil)
+            at: Repository.root.appending(path: "Sources"), includingPropertiesForKeys: nil)
         var checked = 0
         while let file = files?.nextObject() as? URL {
             guard ["swift", "h", "c", "cpp"].contains(file.pathExtension) else { continue }

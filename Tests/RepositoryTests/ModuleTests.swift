@@ -4,11 +4,8 @@ import Testing
 /// Package.swift, the table of modules in CONTRIBUTING.md and the sources' imports name the same dependencies.
 @Suite("Repository: modules")
 struct ModuleTests {
-    private static let root = URL(filePath: #filePath)
-        .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
-
     private static func text(_ path: String) throws -> String {
-        try String(contentsOf: root.appending(path: path), encoding: .utf8)
+        try String(contentsOf: Repository.root.appending(path: path), encoding: .utf8)
     }
 
     /// Dependencies of each target below `Sources`, by Package.swift.
@@ -20,7 +17,10 @@ struct ModuleTests {
         let starts = package.matches(of: head)
         for (index, start) in starts.enumerated() {
             let name = String(start.1)
-            guard FileManager.default.fileExists(atPath: root.appending(path: "Sources/\(name)").path) else {
+            guard
+                FileManager.default.fileExists(
+                    atPath: Repository.root.appending(path: "Sources/\(name)").path)
+            else {
                 continue
             }
             let end = index + 1 < starts.count ? starts[index + 1].range.lowerBound : package.endIndex
@@ -30,7 +30,6 @@ struct ModuleTests {
                 continue
             }
             found[name] = Set(list.1.matches(of: dependency).map { String($0.1 ?? $0.2 ?? "") })
-                .subtracting(["swift-log", "Yams package", "FlyingFox", "swift-argument-parser"])
         }
         return found
     }
@@ -67,7 +66,7 @@ struct ModuleTests {
         let targets = try Self.targets()
         let system: Set = ["Glibc", "Foundation", "Synchronization", "Dispatch"]
         for (module, dependencies) in targets.sorted(by: { $0.key < $1.key }) {
-            let directory = Self.root.appending(path: "Sources/\(module)")
+            let directory = Repository.root.appending(path: "Sources/\(module)")
             var imported: Set<String> = []
             let files = FileManager.default.enumerator(at: directory, includingPropertiesForKeys: nil)
             while let file = files?.nextObject() as? URL {

@@ -13,13 +13,11 @@ struct MutationListTests {
 
     @Test("each mutation's text occurs once in its file")
     func textsOccurOnce() throws {
-        let root = URL(filePath: #filePath)
-            .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
-        let list = try Data(contentsOf: root.appending(path: "Tests/Simulation/mutations.json"))
+        let list = try Data(contentsOf: Repository.root.appending(path: "Tests/Simulation/mutations.json"))
         let mutations = try JSONDecoder().decode([Mutation].self, from: list)
         #expect(mutations.count >= 150)
         for mutation in mutations {
-            let file = root.appending(path: "Sources/\(mutation.file)")
+            let file = Repository.root.appending(path: "Sources/\(mutation.file)")
             guard let text = try? String(contentsOf: file, encoding: .utf8) else {
                 Issue.record("\"\(mutation.name)\": there is no Sources/\(mutation.file)")
                 continue
