@@ -183,8 +183,8 @@ struct CoreCommand: ParsableCommand {
             for round in 0...rounds {
                 let base = tracker.end
                 for offset in base..<base + Int64(outstanding) {
-                    let begun = tracker.begin(offset)
-                    precondition(begun == .begun)
+                    let begun = tracker.track(offset)
+                    precondition(begun == .tracked)
                 }
                 precondition(tracker.outstanding == outstanding)
                 let from = threadNanoseconds()

@@ -157,7 +157,7 @@ struct CoreLoad: ~Copyable {
     private mutating func send(_ connection: Int, _ index: Int) {
         let next = scheduler.nextAssignment(now: now.monotonicNanoseconds)
         if let upcoming = scheduler.upcoming { machine.prefetch(upcoming) }
-        guard let next, Int(next.connection) == connection, machine.begin(next.slot, at: now) else {
+        guard let next, Int(next.connection) == connection, machine.beginAttempt(next.slot, at: now) else {
             preconditionFailure("connection \(connection) has room, and nothing forbids the push")
         }
         flying[connection * Self.inFlightEach + index] = next.slot
@@ -224,7 +224,7 @@ struct CoreLoad: ~Copyable {
     mutating func sendNext() -> UInt32? {
         report(0, inFlight: 0)
         guard let next = scheduler.nextAssignment(now: now.monotonicNanoseconds),
-            machine.begin(next.slot, at: now)
+            machine.beginAttempt(next.slot, at: now)
         else { return nil }
         return next.slot
     }

@@ -94,7 +94,7 @@ struct StoreCommand: ParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Make a store of items that wait, for a worker to open.")
 
-        enum Wait: String, ExpressibleByArgument, CaseIterable { case parked, held }
+        enum Wait: String, ExpressibleByArgument, CaseIterable { case suspended, held }
 
         @OptionGroup var shape: Shape
         @Option(help: "What the items wait for: their topic, or their devices, which are offline then.")
@@ -109,7 +109,7 @@ struct StoreCommand: ParsableCommand {
         func run() throws {
             var load = try StoreLoad(
                 shape.settings, items: shape.items, partitions: shape.partitions, itemsPerDevice: perDevice,
-                wait: wait == .parked ? .parked : .held)
+                wait: wait == .suspended ? .suspended : .held)
             _ = try load.put()
             if wait == .held { try load.putOffline() }
             load.close()

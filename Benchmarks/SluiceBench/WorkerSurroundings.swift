@@ -43,7 +43,7 @@ extension Worker {
         while quietLooks < Self.quietLooks {
             let snapshot = snapshot()
             let isQuiet =
-                snapshot.shards.store.scansUnderWay == 0 && !snapshot.looksForParked
+                snapshot.shards.store.scansUnderWay == 0 && !snapshot.looksForSuspended
                 && snapshot.shards.residentItems == 0 && snapshot.shards.store.loads == loads
             quietLooks = isQuiet ? quietLooks + 1 : 0
             loads = snapshot.shards.store.loads

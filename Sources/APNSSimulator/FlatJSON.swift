@@ -24,14 +24,14 @@ struct FlatJSON {
     static func parse(_ bytes: [UInt8]) -> FlatJSON? {
         var reader = Reader(bytes: bytes)
         var object = FlatJSON()
-        guard reader.take("{") else { return nil }
-        if !reader.take("}") {
+        guard reader.consume("{") else { return nil }
+        if !reader.consume("}") {
             repeat {
-                guard let name = reader.string(), reader.take(":"), let value = reader.value(),
+                guard let name = reader.string(), reader.consume(":"), let value = reader.value(),
                     object.values.updateValue(value, forKey: name) == nil
                 else { return nil }
-            } while reader.take(",")
-            guard reader.take("}") else { return nil }
+            } while reader.consume(",")
+            guard reader.consume("}") else { return nil }
         }
         return reader.isAtEnd ? object : nil
     }
@@ -46,7 +46,7 @@ struct FlatJSON {
             while position < bytes.count, [0x20, 0x09, 0x0A, 0x0D].contains(bytes[position]) { position += 1 }
         }
 
-        mutating func take(_ character: Unicode.Scalar) -> Bool {
+        mutating func consume(_ character: Unicode.Scalar) -> Bool {
             skipBlanks()
             guard position < bytes.count, bytes[position] == UInt8(ascii: character) else { return false }
             position += 1
@@ -76,7 +76,7 @@ struct FlatJSON {
 
         /// Reads a string. Escapes other than `\uXXXX` are known.
         mutating func string() -> String? {
-            guard take("\"") else { return nil }
+            guard consume("\"") else { return nil }
             var text: [UInt8] = []
             while position < bytes.count {
                 let byte = bytes[position]

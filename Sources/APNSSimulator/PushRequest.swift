@@ -21,11 +21,11 @@ struct PushRequest {
         bodyLength = request.bodyLength
         for index in 0..<request.headerCount {
             let (name, value) = request.header(index)
-            take(name, value, request, index)
+            readHeader(name, value, request, index)
         }
     }
 
-    private mutating func take(
+    private mutating func readHeader(
         _ name: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer, _ request: ServerRequest,
         _ index: Int
     ) {

@@ -65,7 +65,7 @@ struct DeviceRate: ~Copyable {
     deinit { entries.deallocate() }
 
     /// Counts a push; returns false if the push exceeds the limit.
-    func take(_ token: UnsafeRawBufferPointer, second: UInt64) -> Bool {
+    func admit(_ token: UnsafeRawBufferPointer, second: UInt64) -> Bool {
         var hash: UInt64 = 0xCBF2_9CE4_8422_2325
         for byte in token { hash = (hash ^ UInt64(byte | 0x20)) &* 0x100_0000_01B3 }
         let entry = entries + Int(hash % UInt64(Self.size))

@@ -116,7 +116,7 @@ final class SimulatorShard: @unchecked Sendable {
 
     func checkDevice(_ token: UnsafeRawBufferPointer) -> Reason {
         for rule in deviceRules where token.hasHexPrefix(rule.prefix) { return rule.reason }
-        if deviceRate?.take(token, second: loop.now.nanoseconds / 1_000_000_000) == false {
+        if deviceRate?.admit(token, second: loop.now.nanoseconds / 1_000_000_000) == false {
             return .tooManyRequests
         }
         return .absent

@@ -34,7 +34,7 @@ extension AdminServer {
         await converse(socket, id)
         connections[id] = nil
         try? socket.close()
-        goOn()
+        resume()
         checkEnd()
     }
 

@@ -121,10 +121,10 @@ public actor AdminServer {
     public nonisolated func start(_ routes: [String: Handler]) {
         // A client's disconnect must be an error of the write, not the end of the process.
         signal(SIGPIPE, SIG_IGN)
-        Task(executorPreference: executor) { await self.begin(routes) }
+        Task(executorPreference: executor) { await self.serve(routes) }
     }
 
-    private func begin(_ routes: [String: Handler]) async {
+    private func serve(_ routes: [String: Handler]) async {
         guard !isStopping else { return }
         self.routes = routes
         do {
@@ -166,7 +166,7 @@ public actor AdminServer {
         arm()
     }
 
-    func goOn() {
+    func resume() {
         guard isPausing else { return }
         incoming?.resume()
         isPausing = false
@@ -184,7 +184,7 @@ public actor AdminServer {
     private func tick() {
         isArmed = false
         closeLate()
-        goOn()
+        resume()
         arm()
     }
 
@@ -198,19 +198,19 @@ public actor AdminServer {
     /// - Returns: whether both have ended.
     @discardableResult
     public nonisolated func stop() -> Bool {
-        Task(executorPreference: executor) { await self.end() }
+        Task(executorPreference: executor) { await self.close() }
         let patience = Int(limits.stop / .nanoseconds(1))
         guard stopped.wait(timeout: .now() + .nanoseconds(patience)) == .success else { return false }
         stopped.signal()
         return true
     }
 
-    private func end() {
+    private func close() {
         guard !isStopping else { return }
         isStopping = true
         for id in connections.keys { cut(id) }
         // A suspended source never reports its cancellation.
-        goOn()
+        resume()
         if let incoming { incoming.cancel() } else { closeListener() }
     }
 

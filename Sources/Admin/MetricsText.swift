@@ -6,32 +6,32 @@ struct MetricsText {
 
     /// Appends a value that only grows while the process lives. Its name gets the suffix `_total`.
     mutating func counter(_ name: String, _ help: String, _ value: Int) {
-        begin(name + "_total", "counter", help)
+        beginFamily(name + "_total", "counter", help)
         sample(name + "_total", nil, "\(value)")
     }
 
     /// Appends such values by a label.
     mutating func counter(_ name: String, _ help: String, by label: String, _ values: [(String, Int)]) {
-        begin(name + "_total", "counter", help)
+        beginFamily(name + "_total", "counter", help)
         for (value, count) in values { sample(name + "_total", (label, value), "\(count)") }
     }
 
     mutating func gauge(_ name: String, _ help: String, _ value: Int) {
-        begin(name, "gauge", help)
+        beginFamily(name, "gauge", help)
         sample(name, nil, "\(value)")
     }
 
     mutating func gauge(_ name: String, _ help: String, _ value: Double) {
-        begin(name, "gauge", help)
+        beginFamily(name, "gauge", help)
         sample(name, nil, "\(value)")
     }
 
     mutating func gauge(_ name: String, _ help: String, by label: String, _ values: [(String, Int)]) {
-        begin(name, "gauge", help)
+        beginFamily(name, "gauge", help)
         for (value, count) in values { sample(name, (label, value), "\(count)") }
     }
 
-    private mutating func begin(_ name: String, _ type: String, _ help: String) {
+    private mutating func beginFamily(_ name: String, _ type: String, _ help: String) {
         text += "# HELP sluice_\(name) \(Self.escaped(help, quotes: false))\n# TYPE sluice_\(name) \(type)\n"
     }
 

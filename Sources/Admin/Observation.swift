@@ -40,7 +40,7 @@ public struct Observation: Sendable {
 
     public init() {}
 
-    mutating func take(_ answer: LoopAnswer) {
+    mutating func add(_ answer: LoopAnswer) {
         switch answer {
         case .intake(let observation): intake = observation
         case .shard(let index, let counters): shards[index] = counters
@@ -76,7 +76,7 @@ extension AdminSource {
     /// Asks all loops, and waits `patience` at most.
     func observe(for patience: Duration) async -> Observation {
         let gathered = Gathered(count: loops.count)
-        ask { gathered.take($0) }
+        ask { gathered.add($0) }
         _ = await gathered.isComplete.wait(for: patience)
         var observation = gathered.observation
         observation.stop = stop()
@@ -92,9 +92,9 @@ extension AdminSource {
 
         var observation: Observation { answers.withLock { $0 } }
 
-        func take(_ answer: LoopAnswer) {
+        func add(_ answer: LoopAnswer) {
             let isLast = answers.withLock {
-                $0.take(answer)
+                $0.add(answer)
                 return $0.count == count
             }
             if isLast { isComplete.give(()) }

@@ -70,20 +70,20 @@ extension RetryStore {
     }
 
     /// Finds pushes that wait with their topic. Each call reads a bounded part of the partition's due entries, whether
-    /// their pushes are parked or not. Runs on the scan thread.
+    /// their pushes are suspended or not. Runs on the scan thread.
     /// - Parameters:
     ///   - topic: ``StoredPush/topicHash(_:)``; nil: any.
     ///   - stopped: topics whose entries are skipped when any topic is wanted.
     ///   - after: cursor at which the previous scan ended; nil: from the beginning.
     ///   - limit: most entries to return.
-    public func scanParked(
+    public func scanSuspended(
         _ partition: StorePartition, topic: UInt32?, without stopped: Set<UInt32> = [], after: DueCursor?,
         limit: Int,
-        completion: @escaping @Sendable (Result<ParkedScan, RetryStoreError>) -> Void
+        completion: @escaping @Sendable (Result<SuspendedScan, RetryStoreError>) -> Void
     ) {
         run(on: scanLoop, completion) { [self] () throws(RetryStoreError) in
             if isClosing.load(ordering: .relaxed) { throw .closed }
-            return try partition.due.scanParked(
+            return try partition.due.scanSuspended(
                 topic, without: stopped, after: after, limit: max(1, limit), keys: Self.keysPerIterator)
         }
     }
@@ -112,19 +112,19 @@ extension RetryStore {
 }
 
 extension ColumnFamily {
-    fileprivate func scanParked(
+    fileprivate func scanSuspended(
         _ topic: UInt32?, without stopped: Set<UInt32>, after: DueCursor?, limit: Int, keys: Int
-    ) throws(RetryStoreError) -> ParkedScan {
+    ) throws(RetryStoreError) -> SuspendedScan {
         let iterator = StoreIterator(self, .total, isOnce: true)
         seek(iterator, after: after)
-        var scan = ParkedScan(entries: [], cursor: after, isEnd: false)
+        var scan = SuspendedScan(entries: [], cursor: after, isEnd: false)
         var left = keys
         while iterator.isValid, left > 0, scan.entries.count < limit {
             let entry = try dueEntry(iterator)
-            if let parked = ParkedBytes(iterator.value)?.topic,
-                topic.map({ $0 == parked }) ?? !stopped.contains(parked)
+            if let suspended = SuspendedBytes(iterator.value)?.topic,
+                topic.map({ $0 == suspended }) ?? !stopped.contains(suspended)
             {
-                scan.entries.append(ParkedEntry(entry: entry, topic: parked))
+                scan.entries.append(SuspendedEntry(entry: entry, topic: suspended))
             }
             scan.cursor = DueCursor(entry)
             left -= 1

@@ -149,7 +149,7 @@ public final class RetryStore: Sendable {
         } fail: {
             end(BatchResult(error: $0))
         }
-        if !line.take(step) { step.fail(.closed) }
+        if !line.enqueue(step) { step.fail(.closed) }
     }
 
     /// Applies a batch on the store's thread: changes first, then loads.
@@ -177,7 +177,7 @@ public final class RetryStore: Sendable {
             do throws(RetryStoreError) {
                 completion(.success(try body()))
             } catch {
-                line.tell(error)
+                line.report(error)
                 completion(.failure(error))
             }
         }
@@ -244,7 +244,7 @@ public final class RetryStore: Sendable {
             syncFailure.withLock { $0 = nil }
         } fail: { _ in
         }
-        _ = line.take(step)
+        _ = line.enqueue(step)
     }
 
     /// Closes the store. Writes submitted changes, ends scans with ``RetryStoreError/closed``, and flushes memtables.

@@ -6,7 +6,7 @@ public final class StorePartition: Sendable {
 
     /// Items: DeviceKey, offset → due, stored push.
     let items: ColumnFamily
-    /// Due entries, a single one for each item: due, DeviceKey, offset → the topic's hash if the push is parked, else
+    /// Due entries, a single one for each item: due, DeviceKey, offset → the topic's hash if the push is suspended, else
     /// nothing.
     let due: ColumnFamily
     /// Device states: DeviceKey → state.

@@ -1,6 +1,6 @@
 import SluiceModel
 
-/// Reads a store's contents item by item: an open store's (``RetryStore/read(_:completion:)``) or a closed store's
+/// Reads a store's contents item by item: an open store's (``RetryStore``) or a closed store's
 /// (``StoreInspector``). Each call sees the contents at the time of the call; between two calls they may change.
 ///
 /// For use on one thread.

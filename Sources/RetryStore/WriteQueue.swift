@@ -44,7 +44,7 @@ final class WriteQueue: TimerHandler, Sendable {
     }
 
     /// Runs the write after those before it. Returns false, and does nothing, when the loop has ended.
-    func take(_ step: IdempotentWrite) -> Bool {
+    func enqueue(_ step: IdempotentWrite) -> Bool {
         loop.execute { [self] in
             let waits = state.withLock { state in
                 if !state.waiting.isEmpty { state.waiting.append(step) }
@@ -57,7 +57,7 @@ final class WriteQueue: TimerHandler, Sendable {
     }
 
     /// Reports a failure of other work on the database. Callable on any thread.
-    func tell(_ error: RetryStoreError) {
+    func report(_ error: RetryStoreError) {
         loop.execute { [self] in failed(error) }
     }
 

@@ -27,7 +27,7 @@ public struct AppLimits: Sendable, Equatable {
 }
 
 /// Number of apps that have waiting notifications and may not send; an app with two reasons counts for both.
-public struct ParkedApps: Sendable, Equatable {
+public struct BlockedApps: Sendable, Equatable {
     /// Apps with the maximum number in flight.
     public var capped = 0
     /// Apps whose rate allows no notification at the moment.

@@ -24,7 +24,7 @@ extension AppQueues {
             toWake[Int($0.app)] = true
         }
         guard !wakesTwice else { return "an app wakes twice" }
-        var counted = ParkedApps()
+        var counted = BlockedApps()
         for app in 0..<capacity {
             let record = apps[app]
             if let problem = problem(of: UInt16(app)) { return "app \(app): \(problem)" }
@@ -44,7 +44,7 @@ extension AppQueues {
             if isPaced { counted.paced += 1 }
             if record.blocked & Block.paused != 0 { counted.paused += 1 }
         }
-        guard counted == parked else { return "parked \(counted), counted \(parked)" }
+        guard counted == blocked else { return "blocked \(counted), counted \(blocked)" }
         for level in 0..<Self.levels {
             if let problem = problem(ofRing: level) { return "class \(level): \(problem)" }
         }

@@ -115,16 +115,16 @@ extension AppQueues {
 
     /// Counts an app that waits and may not send.
     mutating func count(_ reasons: UInt8, _ change: Int) {
-        if reasons & Block.capped != 0 { parked.capped += change }
-        if reasons & Block.paced != 0 { parked.paced += change }
-        if reasons & Block.paused != 0 { parked.paused += change }
+        if reasons & Block.capped != 0 { blocked.capped += change }
+        if reasons & Block.paced != 0 { blocked.paced += change }
+        if reasons & Block.paused != 0 { blocked.paused += change }
     }
 
     // MARK: Pace
 
     /// Spends a token; returns when the next token is available, in nanoseconds.
-    mutating func takeToken(_ app: UInt16, now: UInt64) -> UInt64 {
-        buckets![Int(app)].take(now: now)
+    mutating func spendToken(_ app: UInt16, now: UInt64) -> UInt64 {
+        buckets![Int(app)].spend(now: now)
         return buckets![Int(app)].availableAt
     }
 
@@ -147,8 +147,8 @@ extension AppQueues {
     }
 
     /// Adds a token.
-    mutating func giveBackToken(_ app: UInt16, now: UInt64) {
-        buckets![Int(app)].giveBack()
+    mutating func refundToken(_ app: UInt16, now: UInt64) {
+        buckets![Int(app)].refund()
         // The app may continue earlier than the heap has it. If the app may continue at once, its entry can stay. Once
         // its tokens are spent again, it waits at least as long.
         if buckets![Int(app)].availableAt > now { dropWake(app) }

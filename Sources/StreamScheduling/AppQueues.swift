@@ -3,14 +3,14 @@
 /// Each app has a first-in-first-out list per class. The apps that wait in a class and may send form its *ring*, served
 /// by deficit round robin. Each notification costs the same, so the current app sends as many as its weight. Then the
 /// next app has its turn. Only the current app has a deficit, so the ring keeps the deficit, and an app that leaves has
-/// none. An app that may not send is *parked*: in no ring, so that no decision checks the app.
+/// none. An app that may not send is *blocked*: in no ring, so that no decision checks the app.
 struct AppQueues: ~Copyable {
     static let levels = 3
     static let none = UInt16.max
     /// Apps at most, so that links fit into 16 bits.
     static let mostApps = Int(UInt16.max)
 
-    /// Reasons why an app is parked.
+    /// Reasons why an app is blocked.
     struct Block {
         static let capped: UInt8 = 1
         static let paced: UInt8 = 2
@@ -49,7 +49,7 @@ struct AppQueues: ~Copyable {
         var active: UInt16 = 0
         /// Notifications that the current app may still send in its turn; 0 when its turn begins.
         var deficit: UInt32 = 0
-        /// Notifications of the class, those of parked apps included.
+        /// Notifications of the class, those of blocked apps included.
         var waiting = 0
     }
 
@@ -85,7 +85,7 @@ struct AppQueues: ~Copyable {
     let floor: Int32
     var waiting = 0
     var assigned = 0
-    var parked = ParkedApps()
+    var blocked = BlockedApps()
     /// Buckets by app; nil until the first app has a rate.
     var buckets: UnsafeMutablePointer<TokenBucket>?
     var wakes = WakeHeap()
@@ -158,7 +158,7 @@ struct AppQueues: ~Copyable {
         }
         queue.pointee.head = slot
         queue.pointee.tail = slot
-        began(app, level, now: now)
+        becameNonEmpty(app, level, now: now)
         return true
     }
 
@@ -179,7 +179,7 @@ struct AppQueues: ~Copyable {
         queue.pointee.count -= 1
         rings[level].waiting -= 1
         waiting -= 1
-        if queue.pointee.count == 0 { ended(node.app, level) }
+        if queue.pointee.count == 0 { becameEmpty(node.app, level) }
         return true
     }
 
@@ -228,7 +228,7 @@ struct AppQueues: ~Copyable {
         assigned += 1
         queue.pointee.count -= 1
         if queue.pointee.count == 0 {
-            ended(turn.app, level)
+            becameEmpty(turn.app, level)
         } else {
             queue.pointee.head = node.pointee.next
             if ring.pointee.deficit == 0 { ring.pointee.deficit = UInt32(record.pointee.weight) }
@@ -238,7 +238,7 @@ struct AppQueues: ~Copyable {
         record.pointee.inFlight += 1
         var reasons: UInt8 = 0
         if record.pointee.inFlight >= record.pointee.maximumInFlight { reasons = Block.capped }
-        if record.pointee.hasRate, takeToken(turn.app, now: now) > now { reasons |= Block.paced }
+        if record.pointee.hasRate, spendToken(turn.app, now: now) > now { reasons |= Block.paced }
         if reasons != 0 { block(turn.app, reasons) }
     }
 
@@ -254,7 +254,7 @@ struct AppQueues: ~Copyable {
     /// Ends an assigned notification. Returns when it was enqueued, in nanoseconds; nil when the slot isn't assigned
     /// here.
     @inline(__always)
-    mutating func end(slot: UInt32) -> UInt64? {
+    mutating func finish(slot: UInt32) -> UInt64? {
         guard state(of: slot) == .assigned else { return nil }
         let node = nodes + Int(slot)
         node.pointee.state = .idle
@@ -271,16 +271,16 @@ struct AppQueues: ~Copyable {
 
     /// Ends an assigned notification that was not sent. Returns false when the slot isn't assigned here.
     mutating func withdraw(slot: UInt32, now: UInt64) -> Bool {
-        guard end(slot: slot) != nil else { return false }
+        guard finish(slot: slot) != nil else { return false }
         let app = nodes[Int(slot)].app
-        if apps[Int(app)].hasRate { giveBackToken(app, now: now) }
+        if apps[Int(app)].hasRate { refundToken(app, now: now) }
         return true
     }
 
     // MARK: Rings
 
     /// Handles that the app's queue of a class is no longer empty.
-    private mutating func began(_ app: UInt16, _ level: Int, now: UInt64) {
+    private mutating func becameNonEmpty(_ app: UInt16, _ level: Int, now: UInt64) {
         let record = apps + Int(app)
         let isFirst = record.pointee.waiting == 0
         record.pointee.waiting |= 1 << UInt8(level)
@@ -292,7 +292,7 @@ struct AppQueues: ~Copyable {
 
     /// Handles that the app's queue of a class is empty now.
     @inline(__always)
-    private mutating func ended(_ app: UInt16, _ level: Int) {
+    private mutating func becameEmpty(_ app: UInt16, _ level: Int) {
         let record = apps + Int(app)
         record.pointee.waiting &= ~(1 << UInt8(level))
         if record.pointee.blocked == 0 {

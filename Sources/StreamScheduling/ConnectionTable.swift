@@ -118,9 +118,9 @@ struct ConnectionTable: ~Copyable {
 
     /// Returns the connection for a body of `bytes`, with the notification booked; nil when no connection has room.
     @inline(__always)
-    mutating func take(bytes: Int64, mayUseKept: Bool) -> UInt32? {
+    mutating func assign(bytes: Int64, mayUseKept: Bool) -> UInt32? {
         if run == Self.none {
-            guard usedWords != 0 else { return takeElsewhere(bytes: bytes, mayUseKept: mayUseKept) }
+            guard usedWords != 0 else { return assignElsewhere(bytes: bytes, mayUseKept: mayUseKept) }
             run = lists[leastBucket].head
             runLeft = runLength
             unlink(run)
@@ -152,7 +152,7 @@ struct ConnectionTable: ~Copyable {
 
     /// Finds a connection when no ready connection has room for any body. Tries kept streams first, then windows that
     /// fit the body, then the reserve.
-    private mutating func takeElsewhere(bytes: Int64, mayUseKept: Bool) -> UInt32? {
+    private mutating func assignElsewhere(bytes: Int64, mayUseKept: Bool) -> UInt32? {
         let kept = lists[Self.kept].head
         let found =
             (mayUseKept && kept != Self.none ? kept : nil)

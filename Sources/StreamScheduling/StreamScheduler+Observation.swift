@@ -2,13 +2,13 @@ import SluiceModel
 
 /// Figures for operators, and for a pool that decides about growth.
 extension StreamScheduler {
-    /// Notifications waiting in all classes, including parked apps.
+    /// Notifications waiting in all classes, including blocked apps.
     public var waiting: Int { queues.waiting }
 
     /// Notifications assigned and not ended.
     public var assigned: Int { queues.assigned }
 
-    /// Whether a waiting notification may be sent, as of the last decision; parked apps don't count.
+    /// Whether a waiting notification may be sent, as of the last decision; blocked apps don't count.
     public var hasEligible: Bool { queues.active != 0 }
 
     /// Returns the number of notifications waiting in one class.
@@ -29,7 +29,7 @@ extension StreamScheduler {
     }
 
     /// Returns the longest wait of any app's first notification in one class, in nanoseconds; nil when none waits.
-    /// Checks every app, including parked apps: for reports.
+    /// Checks every app, including blocked apps: for reports.
     public func oldestAge(_ priority: Priority, now: UInt64) -> UInt64? {
         let level = Self.level(priority)
         guard queues.rings[level].waiting > 0 else { return nil }
@@ -59,7 +59,7 @@ extension StreamScheduler {
     }
 
     /// Apps that have waiting notifications and may not send.
-    public var parkedApps: ParkedApps { queues.parked }
+    public var blockedApps: BlockedApps { queues.blocked }
 
     /// Returns the current or last class of `slot`.
     public func priority(slot: UInt32) -> Priority {

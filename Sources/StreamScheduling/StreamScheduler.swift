@@ -147,7 +147,7 @@ public struct StreamScheduler: ~Copyable {
         guard queues.active != 0 else { return nil }
         if urgentOnly { return nextUrgent(now: now) }
         let turn = queues.nextTurn()
-        if let connection = connections.take(
+        if let connection = connections.assign(
             bytes: Int64(queues.nodes[Int(turn.slot)].bytes), mayUseKept: turn.level == 0 || turn.isFloor)
         {
             commit(turn, now: now)
@@ -160,7 +160,7 @@ public struct StreamScheduler: ~Copyable {
     /// Assigns the next notification of priority 10, out of turn.
     private mutating func nextUrgent(now: UInt64) -> Assignment? {
         guard let urgent = queues.urgentTurn(),
-            let connection = connections.take(
+            let connection = connections.assign(
                 bytes: Int64(queues.nodes[Int(urgent.slot)].bytes), mayUseKept: true)
         else { return nil }
         commit(urgent, now: now)
@@ -191,7 +191,7 @@ public struct StreamScheduler: ~Copyable {
     /// - Returns: nanoseconds since the notification was enqueued; 0 when the slot isn't assigned.
     @discardableResult
     public mutating func ended(slot: UInt32, now: UInt64) -> UInt64 {
-        guard let since = queues.end(slot: slot) else { return 0 }
+        guard let since = queues.finish(slot: slot) else { return 0 }
         return now > since ? now - since : 0
     }
 

@@ -21,12 +21,12 @@ struct TokenBucket {
         return UInt64(clamping: (full - tolerance + 0xffff_ffff) >> 32)
     }
 
-    mutating func take(now: UInt64) {
+    mutating func spend(now: UInt64) {
         full = max(full, UInt128(now) << 32) + interval
     }
 
-    /// Undoes one ``take(now:)``.
-    mutating func giveBack() {
+    /// Undoes one ``spend(now:)``.
+    mutating func refund() {
         full = full > interval ? full - interval : 0
     }
 

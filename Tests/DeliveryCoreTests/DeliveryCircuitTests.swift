@@ -33,9 +33,9 @@ struct DeliveryCircuitTests {
         var harness = stopped()
         let other = beginAll(&harness)
         #expect(other.map { harness.names[$0] } == ["other"])
-        for name in ["a", "b", "c"] { #expect(harness.state(name) == .parked) }
+        for name in ["a", "b", "c"] { #expect(harness.state(name) == .topicCircuitOpen) }
         harness.push("d", device: "d")
-        #expect(harness.state("d") == .parked)
+        #expect(harness.state("d") == .topicCircuitOpen)
         #expect(alerts(harness) == 1)
         #expect(harness.machine.milestones.stops == 1)
         let slot = harness.names.first { $0.value == "a" }!.key
@@ -56,7 +56,7 @@ struct DeliveryCircuitTests {
             harness.machine.topicRefused(slot, at: harness.now)
             harness.drain()
         }
-        for name in ["a", "b", "c", "once"] { #expect(harness.state(name) == .parked) }
+        for name in ["a", "b", "c", "once"] { #expect(harness.state(name) == .topicCircuitOpen) }
         #expect(harness.state("other") == .inFlight)
         #expect(alerts(harness) == 1)
         #expect(harness.machine.milestones.stops == 1)
@@ -73,19 +73,19 @@ struct DeliveryCircuitTests {
         let slots = beginAll(&harness)
         for slot in slots { harness.answer(slot, .invalidProviderToken) }
         #expect(alerts(harness) == 1)
-        #expect(harness.machine.milestones[.parked] == 8)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 8)
     }
 
     @Test func aProbeTellsWhetherTheTopicIsMended() {
         var harness = stopped()
         let flying = beginAll(&harness)
         harness.accept(flying[0])
-        #expect(harness.machine.milestones[.parked] == 3, "another topic's answer says nothing")
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 3, "another topic's answer says nothing")
         harness.pass(milliseconds: 60_000)
         #expect(harness.waiting.count == 1)
-        #expect(harness.machine.milestones[.parked] == 2)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 2)
         harness.push("d", device: "d")
-        #expect(harness.state("d") == .parked)
+        #expect(harness.state("d") == .topicCircuitOpen)
         harness.accept(harness.begin()!)
         #expect(recoveries(harness) == 1)
         #expect(harness.waiting.count == 3)
@@ -198,12 +198,12 @@ struct DeliveryCircuitTests {
         _ = beginAll(&harness)
         harness.push("newer", collapse: "x")
         #expect(harness.ended == ["a superseded by newer"])
-        #expect(harness.state("newer") == .parked)
+        #expect(harness.state("newer") == .topicCircuitOpen)
         #expect(
             harness.machine.cancel(
                 DeliveryHarness.device("e"), .notificationKey(DeliveryHarness.key("b")), at: harness.now)
                 == CancelResult(cancelled: 1))
         harness.drain()
-        #expect(harness.machine.milestones[.parked] == 1)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 1)
     }
 }

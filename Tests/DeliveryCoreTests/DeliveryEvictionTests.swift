@@ -240,17 +240,17 @@ struct DeliveryEvictionTests {
         }
         harness.push("a")
         harness.answer(harness.begin()!, .topicDisallowed)
-        #expect(harness.others.contains(.parked(topic: 0)))
+        #expect(harness.others.contains(.suspended(topic: 0)))
         harness.allStored()
         harness.pass(milliseconds: 1000)
         #expect(harness.ended == ["a evicted"])
         let kept = harness.stored["a"]!
-        #expect(kept.wait == .parked && kept.wakeMilliseconds == 0)
+        #expect(kept.wait == .suspended && kept.wakeMilliseconds == 0)
         #expect(kept.dueMilliseconds == kept.expiryMilliseconds)
         // It is brought back while the topic is stopped, as a worker does that takes a partition over.
         for round in 1...3 {
             restore("a", &harness, offset: 0)
-            #expect(harness.state("a") == .parked)
+            #expect(harness.state("a") == .topicCircuitOpen)
             harness.pass(milliseconds: 1000)
             #expect(harness.ended.count == 1 + round)
         }

@@ -46,7 +46,7 @@ struct DeliveryExpiredTests {
             harness.push("old", collapse: "x")
             harness.answer(harness.begin()!, .topicDisallowed)
         case .connection:
-            harness.machine.stall(lane: 0, at: harness.now)
+            harness.machine.suspend(pool: 0, at: harness.now)
             harness.push("old", collapse: "x")
         }
         return harness

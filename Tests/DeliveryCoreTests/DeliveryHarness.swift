@@ -100,7 +100,7 @@ struct DeliveryHarness: ~Copyable {
     @discardableResult
     mutating func begin() -> UInt32? {
         let slot = queue.removeFirst()
-        let begins = machine.begin(slot, at: now)
+        let begins = machine.beginAttempt(slot, at: now)
         drain()
         return begins ? slot : nil
     }

@@ -171,7 +171,7 @@ private struct RandomLife: ~Copyable {
         guard !queue.isEmpty else { return }
         let slot = queue.remove(at: chance(80) ? 0 : below(queue.count))
         pushes[slot]!.isQueued = false
-        guard machine.begin(slot, at: now) else { return }
+        guard machine.beginAttempt(slot, at: now) else { return }
         let push = pushes[slot]!
         if push.expiry <= now.wallMilliseconds { fail("slot \(slot) begins after its expiration") }
         if push.facts.deliverAtMilliseconds > latest { fail("slot \(slot) begins too early") }
@@ -340,7 +340,7 @@ private struct RandomLife: ~Copyable {
                 pushes[slot]!.facts.device = push.newDevice ?? newDevice
                 pushes[slot]!.newDevice = nil
             case .alert, .recovered: break
-            case .parked, .resumed, .probeWanted:
+            case .suspended, .resumed, .probeWanted:
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
             }
         }
@@ -367,7 +367,7 @@ private struct RandomLife: ~Copyable {
             while !queue.isEmpty {
                 let slot = queue.removeFirst()
                 pushes[slot]!.isQueued = false
-                if machine.begin(slot, at: now) {
+                if machine.beginAttempt(slot, at: now) {
                     pushes[slot]!.isFlying = true
                     flying.append(slot)
                 }

@@ -24,8 +24,8 @@ struct DeliveryRetryTests {
         Case(reason: .serviceUnavailable, state: .retrying, failures: 1),
         Case(reason: .tooManyRequests, state: .retrying, failures: 1),
         Case(reason: .tooManyProviderTokenUpdates, state: .retrying, failures: 1),
-        Case(reason: .topicDisallowed, state: .parked),
-        Case(reason: .invalidProviderToken, state: .parked),
+        Case(reason: .topicDisallowed, state: .topicCircuitOpen),
+        Case(reason: .invalidProviderToken, state: .topicCircuitOpen),
     ])
     func anAnswerDecides(_ expected: Case) {
         var harness = DeliveryHarness()

@@ -43,7 +43,7 @@ struct DeliveryStoreTests {
         }
         harness.accept(harness.begin()!)
         #expect(harness.stores.count == 4)
-        harness.push("parked", device: "f")
+        harness.push("suspended", device: "f")
         harness.answer(harness.begin()!, .topicDisallowed)
         #expect(harness.stores.count == 5)
         #expect(harness.machine.milestones.stored == 5)

@@ -8,7 +8,7 @@ struct DeliveryTimeTests {
     static let waits: [ItemState] = [
         .waiting, .blocked, .deviceLimited, .coalescing, .retrying, .scheduled, .held, .returning,
         .confirming,
-        .parked,
+        .topicCircuitOpen,
     ]
 
     /// A harness with one push, "it", in a state, that expires 60 seconds after the harness began.
@@ -47,7 +47,7 @@ struct DeliveryTimeTests {
             _ = harness.machine.online(device, occurred: .at(2), partition: 0, at: harness.now)
         case .confirming: harness.accept(harness.begin()!)
         case .retrying: harness.answer(harness.begin()!, .internalServerError, retryAfter: 50_000)
-        case .parked: harness.answer(harness.begin()!, .topicDisallowed)
+        case .topicCircuitOpen: harness.answer(harness.begin()!, .topicDisallowed)
         default: break
         }
         return harness

@@ -22,8 +22,8 @@ import Testing
             residency = DeviceResidency(
                 limits: ResidencyLimits(
                     hasStore: true, capacity: 64, restored: restored, itemsPerLoad: 1, returns: returns))
-            residency.begin(0, readThrough: 99)
-            residency.begin(1, readThrough: 99)
+            residency.beginPartition(0, readThrough: 99)
+            residency.beginPartition(1, readThrough: 99)
             for number in 0..<devices { residency.found(Self.device(number), offset: Int64(number), 0) }
             residency.scanned(0)
             residency.scanned(1)
@@ -61,7 +61,7 @@ import Testing
             var kept: [KnownPresence] = []
             while let action = delivery.nextAction() {
                 if case .keepPresence(let number) = action {
-                    kept.append(residency.keep(delivery.presence(number, at: now)))
+                    kept.append(residency.keepPresence(delivery.presence(number, at: now)))
                 }
             }
             return kept
@@ -103,7 +103,7 @@ import Testing
                         progress.isStored = true
                         progress.isOffsetDone = true
                         if case .placed(let slot) = delivery.restore(facts, progress, at: now) {
-                            residency.placed(
+                            residency.addItem(
                                 slot, place, ResidentFacts(restoredFrom: load.device, due: .max), load.device)
                         }
                     }
@@ -244,7 +244,7 @@ import Testing
         bed.residency.awaited(bed.device(2), 0)
         bed.residency.awaited(bed.device(2), 1)
         #expect(bed.awaitingTurn == 3)
-        bed.residency.end(0)
+        bed.residency.endPartition(0)
         #expect(bed.awaitingTurn == 1)
     }
 

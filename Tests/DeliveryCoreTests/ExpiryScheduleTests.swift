@@ -18,7 +18,7 @@ struct ExpiryScheduleTests {
     @Test func eachPartitionIsLookedThroughInPartsAndOnceADay() throws {
         var schedule = ExpirySchedule(shards: 2, interval: Self.day)
         var now: UInt64 = 5
-        schedule.begin(3, at: now)
+        schedule.addPartition(3, at: now)
         let early = schedule.next(at: time(now))
         #expect(early == nil, "workers that begin have other things to do")
         now += Self.day / 144
@@ -35,8 +35,8 @@ struct ExpiryScheduleTests {
         now += Self.day / 1000
         let untaken = schedule.next(at: time(now))
         #expect(untaken == nil, "shards have what was found")
-        schedule.taken(3)
-        schedule.taken(3)
+        schedule.consumed(3)
+        schedule.consumed(3)
         let third = schedule.next(at: time(now))
         let rest = try #require(third)
         #expect(rest.after == device(4))
@@ -50,7 +50,7 @@ struct ExpiryScheduleTests {
 
     @Test func aStoreThatFailsIsAskedAgainALittleLater() throws {
         var schedule = ExpirySchedule(shards: 1, interval: Self.day)
-        schedule.begin(0, at: 0)
+        schedule.addPartition(0, at: 0)
         let now = Self.day
         let first = schedule.next(at: time(now))
         let look = try #require(first)
@@ -64,12 +64,12 @@ struct ExpiryScheduleTests {
 
     @Test func partitionsThatGoAreForgotten() throws {
         var schedule = ExpirySchedule(shards: 1, interval: Self.day)
-        schedule.begin(0, at: 0)
-        schedule.begin(1, at: 0)
+        schedule.addPartition(0, at: 0)
+        schedule.addPartition(1, at: 0)
         let first = schedule.next(at: time(Self.day))
         let look = try #require(first)
         #expect(look.slot == 0)
-        schedule.end(0)
+        schedule.removePartition(0)
         let late = schedule.found(look, [device(1)], last: nil, isEnd: true, at: Self.day)
         #expect(late.isEmpty)
         let second = schedule.next(at: time(2 * Self.day))

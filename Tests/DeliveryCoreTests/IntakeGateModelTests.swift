@@ -125,9 +125,9 @@ private final class IntakeModel {
         guard let index = anyone(), let partition = partitions[index] else { return }
         if !partition.isEnding, Bool.random(using: &random) {
             partitions[index]!.isEnding = true
-            gate.end(index)
+            gate.revoke(index)
             let given = Int.random(in: 0...partition.jobs.count, using: &random)
-            gate.giveBack(index, jobs: given)
+            gate.returnJobs(index, jobs: given)
             partitions[index]!.jobs.removeLast(given)
         } else {
             orphans += partition.jobs.count
@@ -175,7 +175,7 @@ private final class IntakeModel {
             partitions[index]!.tookInTurn = true
             partitions[index]!.next += Int64.random(in: 1...3, using: &random)
             partitions[index]!.jobs.append(Job(offset: offset, bytes: bytes, turn: turns))
-            gate.take(index, offset: offset, bytes: bytes)
+            gate.admit(index, offset: offset, bytes: bytes)
         }
         follow()
     }

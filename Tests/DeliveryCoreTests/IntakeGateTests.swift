@@ -13,7 +13,7 @@ import Testing
     }
 
     private func take(_ gate: inout IntakeGate, _ partition: Int, _ offsets: Range<Int64>, bytes: Int = 10) {
-        for offset in offsets { gate.take(partition, offset: offset, bytes: bytes) }
+        for offset in offsets { gate.admit(partition, offset: offset, bytes: bytes) }
     }
 
     private func finish(_ gate: inout IntakeGate, _ partition: Int, _ offsets: Range<Int64>, bytes: Int = 10)
@@ -190,8 +190,8 @@ import Testing
         _ = gate.room(atMost: 1, at: 0)
         gate.advance(to: Self.second)
         _ = drain(&gate)
-        gate.end(0)
-        gate.giveBack(0, jobs: 15)
+        gate.revoke(0)
+        gate.returnJobs(0, jobs: 15)
         let wasPaused = gate.remove(0)
         #expect(wasPaused)
         #expect(gate.orphans == .init(jobs: 45, bytes: 450))
@@ -212,7 +212,7 @@ import Testing
         gate.advance(to: 2 * Self.second)
         gate.advance(to: 4 * Self.second)
         #expect(drain(&gate) == [.pause(0, .share)])
-        gate.end(1)
+        gate.revoke(1)
         #expect(drain(&gate) == [.resume(0)])
     }
 }

@@ -8,8 +8,8 @@ import Testing
     private func tracker() -> OffsetTracker {
         var tracker = OffsetTracker(
             nextOffset: 10, completedAbove: CompletedOffsets([11..<12, 14..<16]))
-        let begins = (Int64(10)...12).map { tracker.begin($0) }
-        #expect(begins == [.begun, .alreadyCompleted, .begun])
+        let begins = (Int64(10)...12).map { tracker.track($0) }
+        #expect(begins == [.tracked, .alreadyCompleted, .tracked])
         return tracker
     }
 
@@ -22,7 +22,7 @@ import Testing
 
     @Test func noCommitPassesAHeldRecordAndNoneRepeatsIt() {
         var tracker = tracker()
-        tracker.hold(11)
+        tracker.retain(11)
         #expect(committed(tracker) == (10, [11..<12, 14..<16]))
         _ = tracker.complete(10)
         #expect(tracker.watermark == 12)
@@ -40,22 +40,22 @@ import Testing
 
     @Test func whoReadsAHeldRecordAgainKnowsThatItIsComplete() {
         var first = tracker()
-        first.hold(11)
+        first.retain(11)
         for offset in [10, 12] as [Int64] { _ = first.complete(offset) }
         let commit = committed(first)
         var second = OffsetTracker(
             nextOffset: commit.offset, completedAbove: CompletedOffsets(commit.completed))
-        let begins = [11, 12, 13, 14].map { second.begin($0) }
-        #expect(begins == [.alreadyCompleted, .alreadyCompleted, .begun, .alreadyCompleted])
-        second.hold(11)
+        let begins = [11, 12, 13, 14].map { second.track($0) }
+        #expect(begins == [.alreadyCompleted, .alreadyCompleted, .tracked, .alreadyCompleted])
+        second.retain(11)
         #expect(second.committable == 11)
     }
 
     @Test func theFirstOfManyCounts() {
         var tracker = OffsetTracker(nextOffset: 0, completedAbove: CompletedOffsets([0..<100]))
         for offset in Int64(0)..<100 {
-            _ = tracker.begin(offset)
-            tracker.hold(offset)
+            _ = tracker.track(offset)
+            tracker.retain(offset)
         }
         #expect(tracker.watermark == 100)
         var generator = SeededRandom(seed: 5)
@@ -68,16 +68,16 @@ import Testing
         }
         #expect(tracker.committable == 100)
         #expect(committed(tracker) == (100, []))
-        tracker.hold(99)
+        tracker.retain(99)
         #expect(tracker.committable == 99)
     }
 
     @Test func whatIsNotHeldIsNotReleased() {
         var tracker = tracker()
-        tracker.hold(11)
+        tracker.retain(11)
         // Not begun here.
-        tracker.hold(9)
-        tracker.hold(13)
+        tracker.retain(9)
+        tracker.retain(13)
         let answers = [tracker.release(9), tracker.release(10), tracker.release(13)]
         #expect(answers == [false, false, false])
         let held = [tracker.release(11), tracker.release(11)]

@@ -6,7 +6,7 @@ import Testing
 struct OffsetTakeOverTests {
     @Test func anOwnerThatHasPolledNothingKeepsWhatTheFormerOneHasFinished() {
         var first = OffsetTracker(nextOffset: 0)
-        for offset in Int64(0)..<100 { _ = first.begin(offset) }
+        for offset in Int64(0)..<100 { _ = first.track(offset) }
         for offset in Int64(50)..<100 { _ = first.complete(offset) }
         var commit = first.commitPoint()
         for _ in 0..<3 {
@@ -22,7 +22,7 @@ struct OffsetTakeOverTests {
         var tracker = OffsetTracker(nextOffset: 0)
         var finished: [Int64] = []
         var offset: Int64 = 0
-        while tracker.begin(offset) == .begun {
+        while tracker.track(offset) == .tracked {
             if offset % 10 != 0 {
                 _ = tracker.complete(offset)
                 finished.append(offset)
@@ -40,7 +40,7 @@ struct OffsetTakeOverTests {
     @Test func aWindowWithFewGapsGoesOn() {
         var tracker = OffsetTracker(nextOffset: 0)
         for offset in Int64(0)..<500_000 {
-            guard tracker.begin(offset) == .begun else {
+            guard tracker.track(offset) == .tracked else {
                 Issue.record("refused at \(offset)")
                 return
             }
@@ -55,7 +55,7 @@ struct OffsetTakeOverTests {
         var tracker = OffsetTracker(nextOffset: 0)
         var (offset, asked) = (Int64(0), 0)
         while offset < 100_000 {
-            guard tracker.begin(offset) == .begun else {
+            guard tracker.track(offset) == .tracked else {
                 Issue.record("refused at \(offset)")
                 return
             }
@@ -73,10 +73,10 @@ struct OffsetTakeOverTests {
 
     @Test func reliefIsAskedForAgainOnlyWhenTheWindowHasGrownOrCannot() {
         var tracker = OffsetTracker(nextOffset: 0)
-        _ = tracker.begin(0)
+        _ = tracker.track(0)
         let early = tracker.askRelief(again: true)
         #expect(early == nil)
-        for offset in Int64(1)..<20_000 { _ = tracker.begin(offset) }
+        for offset in Int64(1)..<20_000 { _ = tracker.track(offset) }
         let asked = (tracker.askRelief(), tracker.askRelief(), tracker.askRelief(again: true))
         #expect(asked.0 == 10_000 && asked.1 == nil && asked.2 == 10_000)
     }
@@ -125,9 +125,9 @@ struct OffsetTakeOverTests {
                     next += 1
                     continue
                 }
-                let begin = next < last ? tracker.begin(next) : .full
+                let begin = next < last ? tracker.track(next) : .full
                 switch begin {
-                case .begun:
+                case .tracked:
                     guard !finished.contains(next) else {
                         Issue.record("seed \(seed), owner \(owner): \(next) is done twice")
                         return
@@ -136,7 +136,7 @@ struct OffsetTakeOverTests {
                     next += 1
                 case .alreadyCompleted:
                     if Int.random(in: 0..<4, using: &random) == 0 {
-                        tracker.hold(next)
+                        tracker.retain(next)
                         held.append(next)
                     }
                     next += 1

@@ -5,14 +5,14 @@ import Testing
 @Suite struct OffsetTrackerBytesTests {
     @Test func anEqualPartOfItsNeighbourhoodGoesWithEachRecord() {
         var tracker = OffsetTracker(nextOffset: 0)
-        _ = tracker.begin(0, bytes: 100)
-        _ = tracker.begin(1, bytes: 20)
-        _ = tracker.begin(64, bytes: 5000)
+        _ = tracker.track(0, bytes: 100)
+        _ = tracker.track(1, bytes: 20)
+        _ = tracker.track(64, bytes: 5000)
         #expect(tracker.outstandingBytes == 5120)
         _ = tracker.complete(0)
         #expect(tracker.outstandingBytes == 5060)
         _ = tracker.complete(0)
-        _ = tracker.begin(1, bytes: 7)
+        _ = tracker.track(1, bytes: 7)
         #expect(tracker.outstandingBytes == 5060)
         _ = tracker.complete(1)
         #expect(tracker.outstandingBytes == 5000)
@@ -22,7 +22,7 @@ import Testing
 
     @Test func sixtyFourHugeRecordsFitTheSum() {
         var tracker = OffsetTracker(nextOffset: 0)
-        for offset in Int64(0)..<64 { _ = tracker.begin(offset, bytes: .max) }
+        for offset in Int64(0)..<64 { _ = tracker.track(offset, bytes: .max) }
         #expect(tracker.outstandingBytes / 64 == 1 << 26 - 1)
         for offset in Int64(0)..<64 { _ = tracker.complete(offset) }
         #expect(tracker.outstandingBytes == 0)
@@ -39,7 +39,7 @@ import Testing
         for step in 0..<20_000 {
             if Int.random(in: 0..<100, using: &random) < (step / 3000 % 2 == 0 ? 60 : 40), !tracker.isFull {
                 let size = Int.random(in: 0...5000, using: &random)
-                if tracker.begin(next, bytes: size) == .begun {
+                if tracker.track(next, bytes: size) == .tracked {
                     bytes[next >> 6, default: 0] += size
                     outstanding[next >> 6, default: 0] += 1
                 }

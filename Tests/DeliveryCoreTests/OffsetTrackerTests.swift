@@ -5,8 +5,8 @@ import Testing
 @Suite struct OffsetTrackerTests {
     @Test func watermarkFollowsTheOldestOutstanding() {
         var tracker = OffsetTracker(nextOffset: 100)
-        let begun = (100...104).map { tracker.begin($0) }
-        #expect(begun == Array(repeating: .begun, count: 5))
+        let begun = (100...104).map { tracker.track($0) }
+        #expect(begun == Array(repeating: .tracked, count: 5))
         #expect(tracker.watermark == 100)
         let second = tracker.complete(102)
         #expect(second == .completed)
@@ -29,9 +29,9 @@ import Testing
 
     @Test func gapsCountAsFinished() {
         var tracker = OffsetTracker(nextOffset: 10)
-        _ = tracker.begin(10)
-        _ = tracker.begin(20)
-        _ = tracker.begin(2000)
+        _ = tracker.track(10)
+        _ = tracker.track(20)
+        _ = tracker.track(2000)
         #expect(tracker.span == 1991)
         _ = tracker.complete(10)
         #expect(tracker.watermark == 20)
@@ -43,15 +43,15 @@ import Testing
 
     @Test func firstRecordSetsTheWatermarkWhenNothingWasCommitted() {
         var tracker = OffsetTracker(nextOffset: 0)
-        _ = tracker.begin(5_000_000_000)
+        _ = tracker.track(5_000_000_000)
         #expect(tracker.watermark == 5_000_000_000)
         #expect(tracker.span == 1)
     }
 
     @Test func misuseIsAnswered() {
         var tracker = OffsetTracker(nextOffset: 10)
-        _ = tracker.begin(10)
-        _ = tracker.begin(12)
+        _ = tracker.track(10)
+        _ = tracker.track(12)
         let answers = [
             tracker.complete(12), tracker.complete(12), tracker.complete(11), tracker.complete(13),
             tracker.complete(9), tracker.complete(-1), tracker.complete(.max), tracker.complete(.min),
@@ -62,7 +62,7 @@ import Testing
                 .unknown,
             ])
         let begins = [
-            tracker.begin(12), tracker.begin(10), tracker.begin(-5), tracker.begin(.min), tracker.begin(.max),
+            tracker.track(12), tracker.track(10), tracker.track(-5), tracker.track(.min), tracker.track(.max),
         ]
         #expect(begins == Array(repeating: .outOfOrder, count: 5))
         _ = tracker.complete(10)
@@ -74,9 +74,9 @@ import Testing
 
     @Test func pausesAtTheSpanLimitAndResumesAtHalf() {
         var tracker = OffsetTracker(nextOffset: 0, spanLimit: 1000, initialCapacity: 1)
-        for offset in Int64(0)..<999 { _ = tracker.begin(offset) }
+        for offset in Int64(0)..<999 { _ = tracker.track(offset) }
         #expect(!tracker.isFull)
-        _ = tracker.begin(999)
+        _ = tracker.track(999)
         #expect(tracker.isFull)
         for offset in Int64(0)..<499 { _ = tracker.complete(offset) }
         #expect(!tracker.isFull)
@@ -87,22 +87,22 @@ import Testing
 
     @Test func recordsBeyondTheRingAreRefusedUntilTheWatermarkMoves() {
         var tracker = OffsetTracker(nextOffset: 0, spanLimit: 128, initialCapacity: 64)
-        _ = tracker.begin(0)
-        let far = tracker.begin(1_000_000_000_000)
+        _ = tracker.track(0)
+        let far = tracker.track(1_000_000_000_000)
         #expect(far == .full)
         #expect(tracker.end == 1)
         _ = tracker.complete(0)
-        let again = tracker.begin(1_000_000_000_000)
-        #expect(again == .begun)
+        let again = tracker.track(1_000_000_000_000)
+        #expect(again == .tracked)
         #expect(tracker.watermark == 1_000_000_000_000)
     }
 
     @Test func restoredOffsetsAreNotRepeated() {
         var tracker = OffsetTracker(
             nextOffset: 10, completedAbove: CompletedOffsets([5..<11, 12..<14, 20..<22]))
-        let begins = (Int64(10)...15).map { tracker.begin($0) }
+        let begins = (Int64(10)...15).map { tracker.track($0) }
         #expect(
-            begins == [.alreadyCompleted, .begun, .alreadyCompleted, .alreadyCompleted, .begun, .begun])
+            begins == [.alreadyCompleted, .tracked, .alreadyCompleted, .alreadyCompleted, .tracked, .tracked])
         #expect(tracker.watermark == 11)
         #expect(Array(tracker.completedAbove) == [12..<14, 20..<22])
         _ = tracker.complete(11)
@@ -113,14 +113,14 @@ import Testing
 
     @Test func restoredOffsetsStayInTheMetadataUntilTheyAreRead() {
         var first = OffsetTracker(nextOffset: 0)
-        for offset in Int64(0)..<100 { _ = first.begin(offset) }
+        for offset in Int64(0)..<100 { _ = first.track(offset) }
         for offset in Int64(50)..<100 { _ = first.complete(offset) }
         let commit = first.commitPoint()
         #expect(commit.offset == 0)
 
         let decoded = CommitMetadata.decode(commit.metadata, committedOffset: commit.offset)
         var second = OffsetTracker(nextOffset: commit.offset, completedAbove: decoded.completed)
-        _ = second.begin(0)
+        _ = second.track(0)
         _ = second.complete(0)
         let next = second.commitPoint()
         #expect(next.offset == 1)
@@ -131,7 +131,7 @@ import Testing
 
     @Test func skipMovesTheEndBehindTransactionMarkers() {
         var tracker = OffsetTracker(nextOffset: 0)
-        _ = tracker.begin(0)
+        _ = tracker.track(0)
         tracker.skip(to: 3)
         #expect(tracker.watermark == 0)
         #expect(tracker.end == 3)
@@ -165,7 +165,7 @@ import Testing
                 if Int.random(in: 0..<gapChance, using: &random) == 0 {
                     offset += Int64.random(in: -3...200, using: &random)
                 }
-                let answer = tracker.begin(offset)
+                let answer = tracker.track(offset)
                 if answer == .full {
                     // Only refused when it can't fit into twice the limit.
                     guard offset - model.watermark + 1 > Int64(2 * spanLimit) - 64 else {
@@ -221,12 +221,12 @@ private struct OffsetModel {
 
     var watermark: Int64 { outstanding.min() ?? end }
 
-    mutating func begin(_ offset: Int64) -> OffsetTracker.Begin {
+    mutating func begin(_ offset: Int64) -> OffsetTracker.Tracking {
         guard offset >= end else { return .outOfOrder }
         end = offset + 1
         if restored.contains(offset) { return .alreadyCompleted }
         outstanding.insert(offset)
-        return .begun
+        return .tracked
     }
 
     mutating func complete(_ offset: Int64, start: Int64) -> OffsetTracker.Completion {

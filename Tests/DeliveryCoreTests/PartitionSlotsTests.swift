@@ -15,11 +15,11 @@ import Testing
             let place = partitions.insert(state(1))!
             #expect(place == 1)
             let slot = partitions[place].slot
-            guard slot == last + 1, partitions.place(ofSlot: slot) == place else {
+            guard slot == last + 1, partitions.index(ofSlot: slot) == place else {
                 Issue.record("round \(round): slot \(slot) after \(last)")
                 return
             }
-            if round > 1, partitions.place(ofSlot: last) != (last == 0 ? kept : nil) {
+            if round > 1, partitions.index(ofSlot: last) != (last == 0 ? kept : nil) {
                 Issue.record("round \(round): slot \(last) is somebody's")
             }
             last = slot
@@ -35,21 +35,21 @@ import Testing
         var partitions = PartitionSlots()
         for number in Int32(0)..<40 { partitions.insert(state(number)) }
         for number in stride(from: Int32(0), to: 40, by: 2) {
-            let removed = partitions.place(ofPartition: number).flatMap { partitions.remove($0) }
+            let removed = partitions.index(ofPartition: number).flatMap { partitions.remove($0) }
             #expect(removed?.partition == number)
         }
         #expect(partitions.count == 20)
         partitions.insert(state(100))
         for number in Int32(0)..<41 {
-            let place = partitions.place(ofPartition: number)
+            let place = partitions.index(ofPartition: number)
             #expect((place != nil) == (number % 2 == 1))
             guard let place else { continue }
             #expect(partitions[place].partition == number)
-            #expect(partitions.place(ofSlot: partitions[place].slot) == place)
+            #expect(partitions.index(ofSlot: partitions[place].slot) == place)
         }
-        #expect(partitions.place(ofPartition: 100) != nil)
-        #expect(partitions.place(ofPartition: 101) == nil)
-        #expect(partitions.place(ofSlot: 2) == nil)
+        #expect(partitions.index(ofPartition: 100) != nil)
+        #expect(partitions.index(ofPartition: 101) == nil)
+        #expect(partitions.index(ofSlot: 2) == nil)
         #expect(
             partitions.numbers.sorted() == stride(from: 1, to: 40, by: 2) + [100])
     }
@@ -57,7 +57,7 @@ import Testing
     @Test func noPartitionHasANegativeNumber() {
         var partitions = PartitionSlots()
         partitions.insert(state(0))
-        for number: Int32 in [-1, .min, 1, .max] { #expect(partitions.place(ofPartition: number) == nil) }
+        for number: Int32 in [-1, .min, 1, .max] { #expect(partitions.index(ofPartition: number) == nil) }
     }
 
     @Test func noPartitionHasTheSlotThatMarksRecordsOfTheChangelog() {

@@ -43,7 +43,7 @@ import Testing
             if polled.isEmpty { greatestAge = 0 }
             if Int.random(in: 0..<100, using: &random) < 55 {
                 next += Int64.random(in: 1...3, using: &random)
-                _ = tracker.begin(next)
+                _ = tracker.track(next)
                 polled[next] = now
                 times.polled(next, at: now, watermark: tracker.watermark)
             } else if !polled.isEmpty {

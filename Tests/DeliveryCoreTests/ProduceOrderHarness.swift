@@ -106,5 +106,5 @@ final class ProduceHarness {
         return order.abandon(slot)
     }
 
-    func end() -> ProduceOrder.Ending { order.end() }
+    func end() -> ProduceOrder.Ending { order.stop() }
 }

@@ -19,7 +19,7 @@ import Testing
                     residency: ResidencyLimits(
                         hasStore: mode.hasStore, capacity: 8, room: room, itemsPerLoad: 4),
                     seed: 1))
-            machine.begin(0, partition: 7, readThrough: 99)
+            machine.beginPartition(0, partition: 7, readThrough: 99)
             machine.scanned(0)
         }
 
@@ -67,7 +67,7 @@ import Testing
         #expect(bed.machine.mustWait(push: Self.device, Self.place(100), .accept) == nil)
         #expect(bed.machine.admit(bed.facts(100), at: bed.now) == .placed(0))
         #expect(bed.actions() == [.enqueue(0, atFront: false)])
-        let begins = bed.machine.begin(0, at: bed.now)
+        let begins = bed.machine.beginAttempt(0, at: bed.now)
         #expect(begins)
         bed.machine.accepted(0, at: bed.now)
         var facts = OutcomeFacts(Self.place(100), ItemProgress())
@@ -76,7 +76,7 @@ import Testing
         #expect(bed.actions() == [.finish(0, .accepted, nil, successor: DeliveryMachine.noSlot, facts)])
         #expect(bed.machine.count == 0)
         // Kafka's report of the outcome completes the offset.
-        #expect(bed.machine.takeNews(holdsBack: false) == nil)
+        #expect(bed.machine.takeProgress(holdsBack: false) == nil)
     }
 
     @Test func aRecordWaitsUntilItsPartitionBegins() {
@@ -84,7 +84,7 @@ import Testing
         let handle = bed.machine.arrives(RecordPlace(partitionSlot: 3, offset: 0))
         #expect(handle != nil)
         #expect(bed.events().isEmpty == true)
-        bed.machine.begin(3, partition: 9, readThrough: -1)
+        bed.machine.beginPartition(3, partition: 9, readThrough: -1)
         #expect(bed.events() == [.takeIn(handle!)])
     }
 
@@ -93,7 +93,7 @@ import Testing
         let slot = bed.store(100).slot
         #expect(bed.actions().isEmpty == true)
         #expect(
-            bed.machine.takeNews(holdsBack: false)?.completed
+            bed.machine.takeProgress(holdsBack: false)?.completed
                 == [.init(place: Self.place(100), isRepeated: false)])
         // The job takes no room any more when it is gone.
         _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
@@ -103,7 +103,7 @@ import Testing
         }
         #expect(facts.isStored && facts.isOffsetDone)
         #expect(facts.removal == .none)
-        #expect(bed.machine.takeNews(holdsBack: false)?.freed == [0: 1])
+        #expect(bed.machine.takeProgress(holdsBack: false)?.freed == [0: 1])
     }
 
     @Test(arguments: [StoreMode.changelog, .transactions])
@@ -125,7 +125,7 @@ import Testing
         var bed = Bed(.transactions)
         _ = bed.store(100)
         _ = bed.actions()
-        bed.machine.end(0)
+        bed.machine.endPartition(0)
         _ = bed.events()
         _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
         guard case .finish(_, _, _, _, let facts)? = bed.actions().first else {
@@ -202,10 +202,10 @@ import Testing
         #expect(bed.machine.isDone(Self.place(100), Self.device, id) == false)
         _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
         _ = bed.actions()
-        _ = bed.machine.takeNews(holdsBack: false)
+        _ = bed.machine.takeProgress(holdsBack: false)
         #expect(bed.machine.isDone(Self.place(100), Self.device, id) == true)
         #expect(
-            bed.machine.takeNews(holdsBack: false)?.completed
+            bed.machine.takeProgress(holdsBack: false)?.completed
                 == [.init(place: Self.place(100), isRepeated: true)])
         // Another device's record of that offset is another log's.
         #expect(bed.machine.isDone(Self.place(100), Self.other, id) == false)
@@ -232,7 +232,7 @@ import Testing
         _ = bed.machine.admit(bed.facts(100), at: bed.now)
         _ = bed.machine.admit(bed.facts(101), at: bed.now)
         _ = bed.actions()
-        let begins = bed.machine.begin(0, at: bed.now)
+        let begins = bed.machine.beginAttempt(0, at: bed.now)
         #expect(begins)
         bed.machine.settle(0)
         bed.machine.abandon(0, at: bed.now)
@@ -275,8 +275,8 @@ import Testing
         var bed = Bed(.transactions)
         _ = bed.store(100)
         _ = bed.actions()
-        #expect(bed.machine.takeNews(holdsBack: true) == nil)
-        #expect(bed.machine.takeNews(holdsBack: false)?.completed.count == 1)
+        #expect(bed.machine.takeProgress(holdsBack: true) == nil)
+        #expect(bed.machine.takeProgress(holdsBack: false)?.completed.count == 1)
     }
 
     @Test func anItemDepartsWithItsPutAndIsTakenOver() {
@@ -305,7 +305,7 @@ import Testing
         }
         #expect(target.machine.unreleased(of: Self.other) == [handle])
         // The slot is another partition's by now.
-        target.machine.begin(0, partition: 8, readThrough: 10)
+        target.machine.beginPartition(0, partition: 8, readThrough: 10)
         #expect(target.machine.takeOver(migration, at: target.now) == .leftOut)
         #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
     }
@@ -354,7 +354,7 @@ import Testing
 
     @Test func aPartitionGoesAwayAndAnothersRecordWaitsForNoLoadOfIt() {
         var bed = Bed(.local)
-        bed.machine.begin(1, partition: 8, readThrough: 99)
+        bed.machine.beginPartition(1, partition: 8, readThrough: 99)
         bed.machine.scanned(1)
         bed.machine.found(Self.device, offset: 50, 0)
         bed.machine.abandon(0, at: bed.now)
@@ -397,7 +397,7 @@ import Testing
         var bed = Bed(.local, shards: 2)
         _ = bed.store(100)
         _ = bed.actions()
-        bed.machine.end(0)
+        bed.machine.endPartition(0)
         _ = bed.machine.tokenChanged(
             Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
         _ = bed.actions()
@@ -407,7 +407,7 @@ import Testing
         }
         #expect((migration.writing == nil) == true)
         var target = Bed(.local, index: 1, shards: 2)
-        target.machine.end(0)
+        target.machine.endPartition(0)
         #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
     }
 
@@ -461,5 +461,5 @@ import Testing
 }
 
 extension ShardMachineTests.Bed {
-    fileprivate mutating func begins(_ slot: UInt32) -> Bool { machine.begin(slot, at: now) }
+    fileprivate mutating func begins(_ slot: UInt32) -> Bool { machine.beginAttempt(slot, at: now) }
 }

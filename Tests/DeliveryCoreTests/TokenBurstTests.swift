@@ -33,7 +33,7 @@ struct TokenBurstTests {
         let slots = (0..<500).map { _ in harness.begin()! }
         for slot in slots { harness.answer(slot, .badDeviceToken) }
         #expect(rejected(harness) == 19)
-        #expect(harness.machine.milestones[.parked] == 481)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 481)
         #expect(faults(harness) == [.tokens])
     }
 
@@ -71,7 +71,7 @@ struct TokenBurstTests {
     @Test func aProbeClosesTheCircuitWhenItsTokenIsTakenForRight() {
         var harness = harness()
         answer(&harness, 40, .badDeviceToken, named: "a")
-        #expect(harness.machine.milestones[.parked] == 21)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 21)
         for _ in 0..<5 {
             while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
             #expect(harness.waiting.count == 1)
@@ -86,7 +86,7 @@ struct TokenBurstTests {
         }
         while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
         harness.accept(harness.begin()!)
-        #expect(harness.machine.milestones[.parked] == 0)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 0)
         #expect(faults(harness) == [.tokens])
         // The counts begin anew.
         while !harness.queue.isEmpty { if let slot = harness.begin() { harness.accept(slot) } }
@@ -100,7 +100,7 @@ struct TokenBurstTests {
         answer(&harness, 500, .badDeviceToken, named: "a")
         harness.push("good", device: "good")
         var probes = 0
-        while harness.machine.milestones[.parked] > 0, probes < 10 {
+        while harness.machine.milestones[.topicCircuitOpen] > 0, probes < 10 {
             while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
             let slot = harness.begin()!
             probes += 1
@@ -122,7 +122,7 @@ struct TokenBurstTests {
         answer(&harness, 30, .badDeviceToken, named: "a")
         harness.accept(flying[0])
         harness.answer(flying[1], .unregistered)
-        #expect(harness.machine.milestones[.parked] == 11)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 11)
         #expect(harness.others.allSatisfy { if case .recovered = $0 { false } else { true } })
     }
 
@@ -145,7 +145,7 @@ struct TokenBurstTests {
         harness.answer(harness.begin()!, .forbidden)
         #expect(harness.ended == ["a rejected"])
         #expect(harness.begin() == nil)
-        #expect(harness.state("b") == .parked)
+        #expect(harness.state("b") == .topicCircuitOpen)
         #expect(faults(harness) == [.refusal])
     }
 }

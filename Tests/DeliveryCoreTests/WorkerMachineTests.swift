@@ -92,7 +92,7 @@ import Testing
         var partition = PartitionLifecycle(partition: 0, begin: nil, completed: .none)
         partition.commitAgain()
         #expect(!partition.isChanged && !partition.needsCommit)
-        _ = partition.begin(4, bytes: 1, at: 1)
+        _ = partition.track(4, bytes: 1, at: 1)
         #expect(partition.isChanged)
     }
 
@@ -356,25 +356,25 @@ import Testing
     @Test func whatIsParkedComesBackWhenItsTopicGoesOn() {
         let script = WorkerScript(.local)
         script.assign([0], offset: 500)
-        func looks(_ said: [WorkerAction]) -> [ParkedSchedule.Look] {
-            said.compactMap { if case .scanParked(let look, _) = $0 { look } else { nil } }
+        func looks(_ said: [WorkerAction]) -> [SuspendedSchedule.Look] {
+            said.compactMap { if case .scanSuspended(let look, _) = $0 { look } else { nil } }
         }
         let first = looks(script.passTicks(11))
         #expect(first.count == 1 && first[0].topic == nil)
-        script.tell { $0.foundParked(first[0], [], cursor: nil, isEnd: true, at: $1) }
-        script.report(1, .topicParked(7))
+        script.tell { $0.foundSuspended(first[0], [], cursor: nil, isEnd: true, at: $1) }
+        script.report(1, .topicSuspended(7))
         #expect(looks(script.passTicks(11)).isEmpty)
         let look = looks(script.report(1, .topicResumed(7)))
         #expect(look.map(\.topic) == [7])
         let item = DueItem(due: 5, device: DeviceKey(high: 1, low: 1 << 32), offset: 400)
         let later = DueItem(due: 6, device: DeviceKey(high: 2, low: 1 << 32), offset: 500)
         let found = script.tell { machine, now in
-            machine.foundParked(
+            machine.foundSuspended(
                 look[0], [.init(item: item, topic: 7), .init(item: later, topic: 7)], cursor: later,
                 isEnd: true, at: now)
         }
         #expect(
-            found == [.request(shard: 1, .parked(slot: 0, [item], readThrough: 499))],
+            found == [.request(shard: 1, .suspended(slot: 0, [item], readThrough: 499))],
             "Kafka brings the other one")
     }
 

@@ -118,7 +118,7 @@ final class WorkerScript {
     func take(_ offset: Int64, partition: Int32 = 0) -> WorkerMachine.RecordFate {
         var fate = WorkerMachine.RecordFate.discard
         tell { machine, now in
-            fate = machine.take(
+            fate = machine.accept(
                 partition: partition, offset: offset, bytes: 100, shard: 0, handle: UInt(offset) + 1, at: now)
         }
         return fate

@@ -16,7 +16,7 @@ import Testing
         let script = WorkerScript()
         script.assign([0])
         _ = script.take(0)
-        #expect(script.take(Self.far) == .held)
+        #expect(script.take(Self.far) == .deferred)
         #expect(handed(script.deliver(0)) == [UInt(Self.far) + 1])
     }
 
@@ -25,7 +25,7 @@ import Testing
         let script = WorkerScript(.local, jobs: 1)
         script.assign([0])
         _ = script.take(0)
-        #expect(script.take(Self.far) == .held)
+        #expect(script.take(Self.far) == .deferred)
         var stored = ShardProgress()
         stored.completed = [.init(place: RecordPlace(partitionSlot: 0, offset: 0), isRepeated: false)]
         #expect(handed(script.report(0, .progress(stored))).isEmpty, "the job takes all the room")

@@ -229,7 +229,7 @@ import Testing
         let worker = try bed.worker(log: log)
         try bed.produce(200, seed: 311) { push, _ in push.deviceToken = "dead" + push.deviceToken.dropFirst(4)
         }
-        try eventually("all wait") { worker.snapshot().shards.count(in: .parked) == 200 }
+        try eventually("all wait") { worker.snapshot().shards.count(in: .topicCircuitOpen) == 200 }
         let shards = worker.snapshot().shards
         #expect(shards.stops == 1)
         #expect(shards.count(of: .rejected) == 0)

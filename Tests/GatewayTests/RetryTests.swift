@@ -231,8 +231,8 @@ import Testing
         // No valid job's headers are too long. The provider token is not made anew for the next 50 minutes.
         for shard in worker.shards {
             shard.loop.execute {
-                for lane in shard.lanes {
-                    lane.encoder.setAuthorization(Array(repeating: UInt8(ascii: "a"), count: 20_000))
+                for pool in shard.pools {
+                    pool.encoder.setAuthorization(Array(repeating: UInt8(ascii: "a"), count: 20_000))
                 }
             }
         }

@@ -43,7 +43,7 @@ import Testing
     func block(_ encoder: inout HeaderBlockEncoder, _ body: (inout HeaderBlockEncoder) -> Void) -> [UInt8] {
         let room = UnsafeMutableRawBufferPointer.allocate(byteCount: 8192, alignment: 1)
         defer { room.deallocate() }
-        encoder.begin(at: room.baseAddress!, capacity: room.count)
+        encoder.start(at: room.baseAddress!, capacity: room.count)
         body(&encoder)
         return Array(room.prefix(encoder.finish(from: room.baseAddress!)))
     }

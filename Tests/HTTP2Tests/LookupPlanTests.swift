@@ -99,29 +99,29 @@ import Testing
 
     @Test func theLatestThatWorkedComesFirst() {
         var known = KnownAddresses()
-        var step = known.take(.late, host: "a", afterMilliseconds: 50)
+        var step = known.apply(.late, host: "a", afterMilliseconds: 50)
         #expect(step.addresses.isEmpty)
         #expect(step.change == .silent(host: "a", reason: "no answer in 50 ms", known: 0))
-        #expect(known.take(.failed(temporary), host: "a", afterMilliseconds: 1).change == nil)
-        step = known.take(.addresses([address(1), address(2), address(3)]), host: "a", afterMilliseconds: 1)
+        #expect(known.apply(.failed(temporary), host: "a", afterMilliseconds: 1).change == nil)
+        step = known.apply(.addresses([address(1), address(2), address(3)]), host: "a", afterMilliseconds: 1)
         #expect(step.addresses == [address(1), address(2), address(3)])
         #expect(step.change == .answers(host: "a"))
         known.connected(address(3))
         known.connected(address(9))
         known.connected(address(2))
-        step = known.take(.failed(temporary), host: "a", afterMilliseconds: 1)
+        step = known.apply(.failed(temporary), host: "a", afterMilliseconds: 1)
         #expect(step.addresses == [address(2), address(9), address(3), address(1)])
         #expect(step.change == .silent(host: "a", reason: "try again", known: 4))
         #expect(step.error == nil)
-        #expect(known.take(.late, host: "a", afterMilliseconds: 1).change == nil)
+        #expect(known.apply(.late, host: "a", afterMilliseconds: 1).change == nil)
     }
 
     /// The resolver says that there is no such name: that is an answer.
     @Test func aNameThatIsGoneIsNotTried() {
         var known = KnownAddresses()
         known.connected(address(1))
-        _ = known.take(.late, host: "a", afterMilliseconds: 1)
-        let step = known.take(
+        _ = known.apply(.late, host: "a", afterMilliseconds: 1)
+        let step = known.apply(
             .failed(ResolverError(host: "a", reason: "unknown")), host: "a", afterMilliseconds: 1)
         #expect(step.addresses.isEmpty)
         #expect(step.error?.reason == "unknown")
@@ -131,8 +131,8 @@ import Testing
     @Test func whatIsRememberedIsBounded() {
         var known = KnownAddresses()
         for number in 0..<200 { known.connected(address(number)) }
-        _ = known.take(.addresses((0..<200).map(address)), host: "a", afterMilliseconds: 1)
-        let step = known.take(.late, host: "a", afterMilliseconds: 1)
+        _ = known.apply(.addresses((0..<200).map(address)), host: "a", afterMilliseconds: 1)
+        let step = known.apply(.late, host: "a", afterMilliseconds: 1)
         #expect(step.addresses.count == 2 * KnownAddresses.capacity)
         #expect(step.addresses.first == address(199))
     }

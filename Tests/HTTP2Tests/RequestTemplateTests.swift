@@ -96,7 +96,7 @@ import Testing
         var encoder = HeaderBlockEncoder(fields: fields)
         let room = UnsafeMutableRawBufferPointer.allocate(byteCount: 4096, alignment: 1)
         defer { room.deallocate() }
-        encoder.begin(at: room.baseAddress!, capacity: 100)
+        encoder.start(at: room.baseAddress!, capacity: 100)
         Array(repeating: UInt8(ascii: "a"), count: 64).withUnsafeBytes { encoder.request(template, path: $0) }
         let overflowed = encoder.overflowed
         #expect(overflowed)

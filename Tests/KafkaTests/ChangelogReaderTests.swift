@@ -288,7 +288,7 @@ private final class Restore {
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
         func write(_ value: String) throws {
-            try transactions.complete { try $0.begin() }
+            try transactions.complete { try $0.beginTransaction() }
             produce(transactions.producer, topic, value: value, partition: 0)
             try eventually("the report") { transactions.producer.pollDeliveryReports { _ in } > 0 }
         }

@@ -10,7 +10,7 @@ struct EmbeddedTransactionTests {
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
         func write(_ value: String) throws {
-            try transactions.complete { try $0.begin() }
+            try transactions.complete { try $0.beginTransaction() }
             produce(transactions.producer, topic, value: value, partition: 0)
             try eventually("the report") { transactions.producer.pollDeliveryReports { _ in } > 0 }
         }
@@ -33,7 +33,7 @@ struct EmbeddedTransactionTests {
             return consumer.consumer.assignment.count == bed.partitions
         }
         let transactions = try bed.transactions()
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         produce(transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
         let group = try consumer.consumer.groupMetadata()
         #expect(group.group == bed.group)
@@ -64,7 +64,7 @@ struct EmbeddedTransactionTests {
         let first = try bed.transactions("shared")
         let second = try bed.transactions("shared")
         for transactions in [first, second] {
-            try transactions.complete { try $0.begin() }
+            try transactions.complete { try $0.beginTransaction() }
             produce(
                 transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
             try transactions.complete { try $0.commit() }

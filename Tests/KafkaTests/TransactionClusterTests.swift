@@ -28,7 +28,7 @@ struct TransactionClusterTests {
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
         func send(_ offset: Int64, _ metadata: String) throws {
-            try transactions.complete { try $0.begin() }
+            try transactions.complete { try $0.beginTransaction() }
             produce(transactions.producer, topic, value: metadata, partition: 0)
             let group = try member.consumer.groupMetadata()
             try transactions.complete { try $0.sendOffsets(commits(bed, offset, metadata), group: group) }
@@ -52,7 +52,7 @@ struct TransactionClusterTests {
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
         for (value, isCommitted) in [("a", true), ("b", false), ("c", true)] {
-            try transactions.complete { try $0.begin() }
+            try transactions.complete { try $0.beginTransaction() }
             produce(transactions.producer, topic, value: value, partition: 0)
             try eventually("the report") {
                 transactions.producer.pollDeliveryReports { _ in } > 0
@@ -69,14 +69,14 @@ struct TransactionClusterTests {
         let bed = try KafkaTestBed()
         let earlier = try bed.transactions("shared")
         let topic = try earlier.producer.topic(bed.topic)
-        try earlier.complete { try $0.begin() }
+        try earlier.complete { try $0.beginTransaction() }
         produce(earlier.producer, topic, value: "earlier", partition: 0)
         try eventually("the report") { earlier.producer.pollDeliveryReports { _ in } > 0 }
         let later = try bed.transactions("shared")
         let failure = try earlier.failure { try $0.commit() }
         guard case .fatal(let error) = failure else { throw TestFailure("\(failure)") }
         #expect(error.isFenced)
-        try later.complete { try $0.begin() }
+        try later.complete { try $0.beginTransaction() }
         produce(later.producer, try later.producer.topic(bed.topic), value: "later", partition: 0)
         try later.complete { try $0.commit() }
         #expect(try bed.read().map(\.text) == ["later"])
@@ -95,14 +95,14 @@ struct TransactionClusterTests {
             second.poll()
             return first.consumer.assignment.count == 1 && second.consumer.assignment.count == 1
         }
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         produce(transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
         let failure = try transactions.failure { try $0.sendOffsets(commits(bed, 1, ""), group: stale) }
         guard case .abortable(let error) = failure else { throw TestFailure("\(failure)") }
         #expect(error.isGroupMembershipLost)
         try transactions.complete { try $0.abort() }
         // With what the group says now it can.
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         let current = try first.consumer.groupMetadata()
         try transactions.complete { try $0.sendOffsets(commits(bed, 1, "now"), group: current) }
         try transactions.complete { try $0.commit() }
@@ -115,12 +115,12 @@ struct TransactionClusterTests {
     @Test func aRestartDoesNotWaitForTheTransactionThatWasLeftOpen() throws {
         let bed = try KafkaTestBed()
         let crashed = try bed.transactions("restarted", [("transaction.timeout.ms", "600000")])
-        try crashed.complete { try $0.begin() }
+        try crashed.complete { try $0.beginTransaction() }
         produce(crashed.producer, try crashed.producer.topic(bed.topic), value: "lost", partition: 0)
         try eventually("the report") { crashed.producer.pollDeliveryReports { _ in } > 0 }
         crashed.close()
         let restarted = try bed.transactions("restarted", [("transaction.timeout.ms", "600000")])
-        try restarted.complete { try $0.begin() }
+        try restarted.complete { try $0.beginTransaction() }
         produce(restarted.producer, try restarted.producer.topic(bed.topic), value: "kept", partition: 0)
         try restarted.complete { try $0.commit() }
         restarted.close()

@@ -32,7 +32,7 @@ struct TransactionFailureTests {
         cluster.setDown(false)
         try transactions.complete { try $0.initialize() }
 
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         produce(transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
         cluster.setDown(true)
         let failure = try transactions.failure { try $0.commit(timeoutMilliseconds: 50) }
@@ -47,7 +47,7 @@ struct TransactionFailureTests {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         produce(transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
         cluster.fail(.addPartitionsToTransaction, with: [Code.concurrentTransactions])
         cluster.fail(.endTransaction, with: [Code.coordinatorNotAvailable])
@@ -61,7 +61,7 @@ struct TransactionFailureTests {
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         cluster.fail(.addPartitionsToTransaction, with: [Code.topicAuthorizationFailed])
         produce(transactions.producer, topic, value: "first", opaque: 1, partition: 0)
         var reports: [String] = []
@@ -82,7 +82,7 @@ struct TransactionFailureTests {
         let result = transactions.wait { reports.append($0.error?.name ?? "delivered") }
         #expect(result == TransactionResult(.abort))
         #expect(reports == ["_PURGE_QUEUE"])
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         produce(transactions.producer, topic, value: "second", partition: 0)
         try transactions.complete { try $0.commit() }
         #expect(try bed.read().map(\.text) == ["second"])
@@ -93,7 +93,7 @@ struct TransactionFailureTests {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         produce(transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
         cluster.fail(.transactionOffsetCommit, with: [Code.illegalGeneration])
         let group = ConsumerGroupMetadata(unfencedGroup: bed.group)
@@ -111,7 +111,7 @@ struct TransactionFailureTests {
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         produce(transactions.producer, topic, value: "v", partition: 0)
         cluster.fail(.endTransaction, with: [code])
         let failure = try transactions.failure { try $0.commit() }
@@ -119,7 +119,7 @@ struct TransactionFailureTests {
         #expect(error.isFenced)
         // For good, whatever is tried.
         for start: (TransactionalProducer) throws -> Void in [
-            { try $0.commit() }, { try $0.abort() }, { try $0.begin() },
+            { try $0.commit() }, { try $0.abort() }, { try $0.beginTransaction() },
         ] {
             guard case .fatal = try transactions.failure(start) else { throw TestFailure("not fatal") }
         }
@@ -134,7 +134,7 @@ struct TransactionFailureTests {
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         cluster.fail(.produce, with: [Code.topicAuthorizationFailed])
         produce(transactions.producer, topic, value: "refused", opaque: 1, partition: 0)
         var errors: [String] = []
@@ -250,7 +250,7 @@ private final class CycleDriver {
         }
         switch turn.step {
         case .initialize: try transactions.initialize()
-        case .begin: try transactions.begin()
+        case .begin: try transactions.beginTransaction()
         case .sendOffsets:
             try transactions.sendOffsets(
                 [OffsetCommit(topic: bed.topic, partition: 0, offset: Int64(committed.count + sent))],

@@ -9,7 +9,7 @@ import Testing
         let topic = try transactions.producer.topic(bed.topic)
         var delivered: [UInt] = []
         for round in 0..<3 {
-            try transactions.complete { try $0.begin() }
+            try transactions.complete { try $0.beginTransaction() }
             for index in 0..<10 {
                 produce(
                     transactions.producer, topic, key: "k", value: "\(round).\(index)",
@@ -40,11 +40,11 @@ import Testing
         #expect(try !isTaken())
         try transactions.complete { try $0.initialize() }
         #expect(try !isTaken())
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         #expect(try isTaken())
         try transactions.complete { try $0.commit() }
         #expect(try !isTaken())
-        try transactions.complete { try $0.begin() }
+        try transactions.complete { try $0.beginTransaction() }
         try transactions.complete { try $0.abort() }
         #expect(try !isTaken())
         let withHeaders = transactions.producer.produce(
@@ -61,7 +61,7 @@ import Testing
             guard case .misuse(let error) = try transactions.failure(start) else { return false }
             return error.message.contains("transaction: ") && error.name == "_STATE"
         }
-        #expect(try isMisuse { try $0.begin() })
+        #expect(try isMisuse { try $0.beginTransaction() })
         #expect(try isMisuse { try $0.commit() })
         try transactions.complete { try $0.initialize() }
         #expect(try isMisuse { try $0.commit() })
@@ -69,8 +69,8 @@ import Testing
         let group = ConsumerGroupMetadata(unfencedGroup: bed.group)
         let offset = OffsetCommit(topic: bed.topic, partition: 0, offset: 1)
         #expect(try isMisuse { try $0.sendOffsets([offset], group: group) })
-        try transactions.complete { try $0.begin() }
-        #expect(try isMisuse { try $0.begin() })
+        try transactions.complete { try $0.beginTransaction() }
+        #expect(try isMisuse { try $0.beginTransaction() })
         // Nothing has changed by all that.
         produce(transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
         try transactions.complete { try $0.commit() }
@@ -84,7 +84,7 @@ import Testing
         #expect(transactions.wait() == nil)
         try transactions.initialize()
         do {
-            try transactions.begin()
+            try transactions.beginTransaction()
             Issue.record("two steps at once")
         } catch {
             #expect(error.name == "_CONFLICT")
@@ -93,7 +93,7 @@ import Testing
         #expect(transactions.takeResult() == nil)
         #expect(!transactions.isBusy)
         transactions.close()
-        #expect(throws: KafkaError.self) { try transactions.begin() }
+        #expect(throws: KafkaError.self) { try transactions.beginTransaction() }
     }
 
     @Test func aResultIsAnnouncedAtTheDescriptor() throws {
@@ -105,7 +105,7 @@ import Testing
         var reports = 0
         for step in [TransactionStep.begin, .commit, .begin, .abort] {
             switch step {
-            case .begin: try transactions.begin()
+            case .begin: try transactions.beginTransaction()
             case .commit:
                 produce(transactions.producer, topic, value: "v", partition: 0)
                 try transactions.commit()

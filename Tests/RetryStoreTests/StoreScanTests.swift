@@ -136,7 +136,7 @@ import Testing
     // MARK: What no clock brings back
 
     private func push(
-        _ offset: Int64, _ topic: String = "com.example.app", _ wait: StoredPush.Wait = .parked
+        _ offset: Int64, _ topic: String = "com.example.app", _ wait: StoredPush.Wait = .suspended
     ) -> TestPush {
         TestPush(
             token: String(repeating: "0\(offset % 10)", count: 32), payload: "{}", offset: offset,
@@ -159,18 +159,18 @@ import Testing
         defer { store.close() }
         let partition = try store.partition(0)
         for offset in Int64(0)..<60 {
-            let wait: StoredPush.Wait = offset % 3 == 0 ? .held : .parked
+            let wait: StoredPush.Wait = offset % 3 == 0 ? .held : .suspended
             try put(
                 store, partition, push(offset, offset % 2 == 0 ? "even.app" : "odd.app", wait),
                 due: 100 - offset)
         }
-        let all = try store.parked(partition)
+        let all = try store.suspended(partition)
         #expect(all.isEnd && all.entries.count == 40)
         #expect(all.entries.map(\.entry.due) == all.entries.map(\.entry.due).sorted())
         var (cursor, seen): (DueCursor?, [Int64]) = (nil, [])
         var isEnd = false
         while !isEnd {
-            let scan = try store.parked(partition, topic: "odd.app", after: cursor, limit: 7)
+            let scan = try store.suspended(partition, topic: "odd.app", after: cursor, limit: 7)
             #expect(scan.entries.count <= 7)
             #expect(scan.entries.allSatisfy { $0.topic == RetryStore.hash("odd.app") })
             seen += scan.entries.map(\.entry.key.offset)
@@ -178,11 +178,11 @@ import Testing
         }
         let odd: [Int64] = (Int64(0)..<60).reversed().filter { $0 % 2 == 1 && $0 % 3 != 0 }
         #expect(seen == odd)
-        #expect(try store.parked(partition, topic: "other.app").entries.isEmpty)
+        #expect(try store.suspended(partition, topic: "other.app").entries.isEmpty)
         // Entries that are read over don't count for the limit.
-        let others = try store.parked(partition, without: ["even.app"], limit: 20)
+        let others = try store.suspended(partition, without: ["even.app"], limit: 20)
         #expect(others.entries.map(\.entry.key.offset) == odd)
-        let none = try store.parked(partition, without: ["even.app", "odd.app"], limit: 1)
+        let none = try store.suspended(partition, without: ["even.app", "odd.app"], limit: 1)
         #expect(none.entries.isEmpty && none.isEnd)
     }
 
@@ -193,15 +193,15 @@ import Testing
         defer { store.close() }
         let partition = try store.partition(0)
         try put(store, partition, push(5), due: 1000)
-        #expect(try store.parked(partition).entries.count == 1)
+        #expect(try store.suspended(partition).entries.count == 1)
         try put(store, partition, push(5, "com.example.app", .held), due: 1000, replacing: 1000)
-        #expect(try store.parked(partition).entries.isEmpty)
+        #expect(try store.suspended(partition).entries.isEmpty)
         #expect(try store.due(partition).entries.map(\.due) == [1000])
         try put(store, partition, push(5), due: 2000, replacing: 1000)
-        let found = try store.parked(partition).entries
+        let found = try store.suspended(partition).entries
         #expect(found.map(\.entry.due) == [2000])
         try store.submitted { batch in batch.remove(partition, found[0].entry.key, due: 2000) }
-        #expect(try store.parked(partition).entries.isEmpty)
+        #expect(try store.suspended(partition).entries.isEmpty)
     }
 
     @Test func aRestoredCopyKnowsWhatIsParked() throws {
@@ -211,11 +211,11 @@ import Testing
         let partition = try store.partition(0)
         var keys: RestoreFilter? = RestoreFilter(records: 10, mostBytes: 1 << 10)
         // The second record of a key is looked up in the store, the first is new.
-        for wait in [StoredPush.Wait.parked, .held, .parked] {
+        for wait in [StoredPush.Wait.suspended, .held, .suspended] {
             let chunk = ChangelogChunk(of: store)
             chunk.begin(partition)
             for offset in Int64(0)..<4 {
-                let push = push(offset, "com.example.app", offset < 2 ? wait : .parked)
+                let push = push(offset, "com.example.app", offset < 2 ? wait : .suspended)
                 let due = withUnsafeBytes(of: (1000 + offset).bigEndian) { Array($0) }
                 var key = ByteWriter()
                 var token = push.token
@@ -230,7 +230,7 @@ import Testing
             let done = Awaited<RetryStoreError??>()
             store.restore(chunk) { done.set(.some($0)) }
             #expect(try (done.wait("a chunk") ?? nil) == nil)
-            #expect(try store.parked(partition).entries.count == (wait == .parked ? 4 : 2))
+            #expect(try store.suspended(partition).entries.count == (wait == .suspended ? 4 : 2))
         }
     }
 

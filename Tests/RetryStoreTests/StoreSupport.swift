@@ -140,16 +140,16 @@ extension RetryStore {
         return try awaited.wait("a due scan").get()
     }
 
-    func parked(
+    func suspended(
         _ partition: StorePartition, topic: String? = nil, without stopped: [String] = [],
         after: DueCursor? = nil, limit: Int = 1_000_000
-    ) throws -> ParkedScan {
-        let awaited = Awaited<Result<ParkedScan, RetryStoreError>>()
+    ) throws -> SuspendedScan {
+        let awaited = Awaited<Result<SuspendedScan, RetryStoreError>>()
         let topic = topic.map { Self.hash($0) }
-        scanParked(
+        scanSuspended(
             partition, topic: topic, without: Set(stopped.map { Self.hash($0) }), after: after, limit: limit
         ) { awaited.set($0) }
-        return try awaited.wait("a scan of parked items").get()
+        return try awaited.wait("a scan of suspended items").get()
     }
 
     static func hash(_ topic: String) -> UInt32 {

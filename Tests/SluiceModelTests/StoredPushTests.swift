@@ -142,18 +142,18 @@ import Testing
         for seed in UInt64(1)...500 {
             var draft = StoredDraft(seed: seed)
             let bytes = draft.encoded()
-            let topic = bytes.withUnsafeBytes { StoredPush.parkedTopic(of: $0) }
+            let topic = bytes.withUnsafeBytes { StoredPush.suspendedTopic(of: $0) }
             var name = draft.topic
             let hash = name.withUTF8 { StoredPush.topicHash(UnsafeRawBufferPointer($0)) }
-            #expect(topic == (draft.progress.wait == .parked ? hash : nil), "seed \(seed)")
-            draft.progress.wait = .parked
-            let parked = draft.encoded()
-            for count in 0..<min(26, parked.count) {
+            #expect(topic == (draft.progress.wait == .suspended ? hash : nil), "seed \(seed)")
+            draft.progress.wait = .suspended
+            let suspended = draft.encoded()
+            for count in 0..<min(26, suspended.count) {
                 // Nothing is read past the end of what is cut off.
-                _ = parked.prefix(count).withUnsafeBytes { StoredPush.parkedTopic(of: $0) }
+                _ = suspended.prefix(count).withUnsafeBytes { StoredPush.suspendedTopic(of: $0) }
             }
         }
-        #expect([UInt8](repeating: 1, count: 25).withUnsafeBytes { StoredPush.parkedTopic(of: $0) } == nil)
+        #expect([UInt8](repeating: 1, count: 25).withUnsafeBytes { StoredPush.suspendedTopic(of: $0) } == nil)
     }
 
     @Test func aPushOfEveryDayIsSmall() throws {

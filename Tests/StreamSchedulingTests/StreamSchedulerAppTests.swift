@@ -91,8 +91,8 @@ import Testing
         fill(&scheduler, app: 0, 10..<12, .lowPower)
         fill(&scheduler, app: 1, 0..<3)
         #expect(drain(&scheduler).map(\.slot) == [0, 100, 1, 101, 102])
-        let seen = (scheduler.parkedApps, scheduler.inFlight(app: 0), scheduler.depth(app: 0, .immediate))
-        #expect(seen == (ParkedApps(capped: 1), 2, 3))
+        let seen = (scheduler.blockedApps, scheduler.inFlight(app: 0), scheduler.depth(app: 0, .immediate))
+        #expect(seen == (BlockedApps(capped: 1), 2, 3))
         let eligible = scheduler.hasEligible
         #expect(!eligible)
         scheduler.ended(slot: 0, now: 5)
@@ -124,9 +124,9 @@ import Testing
         scheduler.setLimits(app: 0, .init(ratePerSecond: 10, burst: 3), now: 0)
         fill(&scheduler, app: 0, 0..<20)
         #expect(drain(&scheduler, now: 0).count == 3)
-        let (wake, parked) = (scheduler.nextWake, scheduler.parkedApps)
+        let (wake, blocked) = (scheduler.nextWake, scheduler.blockedApps)
         #expect(wake == 100_000_000)
-        #expect(parked == ParkedApps(paced: 1))
+        #expect(blocked == BlockedApps(paced: 1))
         #expect(drain(&scheduler, now: 99_999_999) == [])
         #expect(drain(&scheduler, now: 100_000_000).map(\.slot) == [3])
         // The clock stands still: nothing more.
@@ -207,9 +207,9 @@ import Testing
         #expect(wake == 500_000_000)
         scheduler.setLimits(app: 0, .init(), now: 100_000_000)
         #expect(drain(&scheduler, now: 100_000_000).count == 44)
-        let (none, parked) = (scheduler.nextWake, scheduler.parkedApps)
+        let (none, blocked) = (scheduler.nextWake, scheduler.blockedApps)
         #expect(none == nil)
-        #expect(parked == ParkedApps())
+        #expect(blocked == BlockedApps())
     }
 
     @Test func wakesComeInTheirOrder() {
@@ -231,16 +231,16 @@ import Testing
         scheduler.setPaused(app: 1, true)
         fill(&scheduler, app: 1, 0..<2)
         fill(&scheduler, app: 2, 0..<1)
-        let parked = scheduler.parkedApps
-        #expect(parked == ParkedApps(paused: 2))
+        let blocked = scheduler.blockedApps
+        #expect(blocked == BlockedApps(paused: 2))
         #expect(drain(&scheduler).map(\.slot) == [200])
         scheduler.setPaused(app: 1, false)
         scheduler.setPaused(app: 1, false)
         #expect(drain(&scheduler).map(\.slot) == [100, 101])
         scheduler.remove(slot: 0)
         scheduler.remove(slot: 1)
-        let empty = scheduler.parkedApps
-        #expect(empty == ParkedApps())
+        let empty = scheduler.blockedApps
+        #expect(empty == BlockedApps())
         let problem = scheduler.checkInvariants()
         #expect(problem == nil)
     }
@@ -251,8 +251,8 @@ import Testing
         fill(&scheduler, app: 0, 0..<3)
         #expect(drain(&scheduler, now: 0).count == 1)
         scheduler.setPaused(app: 0, true)
-        let parked = scheduler.parkedApps
-        #expect(parked == ParkedApps(capped: 1, paced: 1, paused: 1))
+        let blocked = scheduler.blockedApps
+        #expect(blocked == BlockedApps(capped: 1, paced: 1, paused: 1))
         #expect(drain(&scheduler, now: Self.second) == [])
         scheduler.ended(slot: 0, now: Self.second)
         #expect(drain(&scheduler, now: Self.second) == [])
@@ -314,8 +314,8 @@ import Testing
             }
         }
         #expect(drain(&scheduler).map(\.slot) == Array(0..<apps))
-        let parked = scheduler.parkedApps
-        #expect(parked == ParkedApps(paced: Int(apps)))
+        let blocked = scheduler.blockedApps
+        #expect(blocked == BlockedApps(paced: Int(apps)))
         #expect(drain(&scheduler, now: Self.second).map(\.slot) == Array(apps..<2 * apps))
         let problem = scheduler.checkInvariants()
         #expect(problem == nil)

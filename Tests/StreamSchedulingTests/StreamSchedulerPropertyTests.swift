@@ -198,10 +198,10 @@ private struct Comparison: ~Copyable {
         }
         if scheduler.inFlight(app: number) != model.apps[app].inFlight { return "inFlight(\(app)) differs" }
         let waiting = model.apps.filter(\.waits)
-        let parked = ParkedApps(
+        let blocked = BlockedApps(
             capped: waiting.count { $0.isCapped }, paced: waiting.count { $0.isPaced },
             paused: waiting.count { $0.isPaused })
-        if scheduler.parkedApps != parked { return "parked \(scheduler.parkedApps), model \(parked)" }
+        if scheduler.blockedApps != blocked { return "blocked \(scheduler.blockedApps), model \(blocked)" }
         // Nobody sleeps through the moment at which it may go.
         let due = waiting.filter(\.isPaced).map(\.tokenAt).min()
         if let due, scheduler.nextWake ?? .max > due {

@@ -11,7 +11,7 @@ import Testing
         let tokens = 50_000
         for _ in 0..<tokens {
             now = max(now, bucket.availableAt)
-            bucket.take(now: now)
+            bucket.spend(now: now)
         }
         let nanoseconds = Double(now - 1_000_000)
         let expected = Double(tokens - 5) * 1e9 / rate
@@ -25,7 +25,7 @@ import Testing
         var taken = 0
         for now in stride(from: UInt64(0), through: 10_000_000_000, by: 777_777) {
             while bucket.availableAt <= now {
-                bucket.take(now: now)
+                bucket.spend(now: now)
                 taken += 1
             }
         }
@@ -34,17 +34,17 @@ import Testing
 
     @Test func givenBackTokensAreNoMoreThanTheBurst() {
         var bucket = TokenBucket(ratePerSecond: 1, burst: 2)
-        for _ in 0..<10 { bucket.giveBack() }
-        bucket.take(now: 0)
-        bucket.take(now: 0)
+        for _ in 0..<10 { bucket.refund() }
+        bucket.spend(now: 0)
+        bucket.spend(now: 0)
         #expect(bucket.availableAt == 1_000_000_000)
-        bucket.giveBack()
+        bucket.refund()
         #expect(bucket.availableAt == 0)
     }
 
     @Test func extremesAreHandled() {
         var slow = TokenBucket(ratePerSecond: 1e-6, burst: 1_000_000_000)
-        slow.take(now: .max)
+        slow.spend(now: .max)
         slow.change(ratePerSecond: 1e-6, burst: 1, now: .max)
         slow.change(ratePerSecond: 1e9, burst: 1_000_000_000, now: 0)
         slow.change(ratePerSecond: 1e-6, burst: 1, now: 0)

@@ -2,7 +2,7 @@ import SluiceModel
 
 /// Action that the owner of a ``DeliveryMachine`` has to do. Actions are done in the order in which they come.
 public enum DeliveryAction: Equatable, Sendable {
-    /// Put the item into its lane's stream scheduler.
+    /// Put the item into its pool's stream scheduler.
     case enqueue(UInt32, atFront: Bool)
     /// Remove the item from the scheduler, where it waits.
     case dequeue(UInt32)
@@ -42,12 +42,12 @@ public enum DeliveryAction: Equatable, Sendable {
     case recovered(topic: UInt16)
     /// Record that pushes of the topic wait for a cause that no clock ends. Stored ones needn't be loaded before
     /// ``resumed(topic:)``. Only where the store is durable.
-    case parked(topic: UInt16)
+    case suspended(topic: UInt16)
     /// Record that the item's device is online. The next action evicts the item; it is loaded when it is its turn.
     case awaitsTurn(UInt32)
-    /// Load all pushes of the topic that the store has as parked.
+    /// Load all pushes of the topic that the store has as suspended.
     case resumed(topic: UInt16)
-    /// Load a few pushes of a stopped topic that the store has as parked, to find out whether APNs accepts them.
+    /// Load a few pushes of a stopped topic that the store has as suspended, to find out whether APNs accepts them.
     case probeWanted(topic: UInt16)
 }
 

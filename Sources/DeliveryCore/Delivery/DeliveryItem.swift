@@ -4,8 +4,8 @@ import SluiceModel
 public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case free
     /// Being moved from one state to the next: never seen between two calls.
-    case unplaced
-    /// In its lane's stream scheduler.
+    case undispatched
+    /// In its pool's stream scheduler.
     case waiting
     /// On a stream.
     case inFlight
@@ -27,9 +27,9 @@ public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     /// Accepted by APNs; the device's receipt is awaited.
     case confirming
     /// Waits because its topic is stopped: APNs refuses the credential, the topic or most device tokens.
-    case parked
+    case topicCircuitOpen
     /// Waits because its credential's pool has had no connection for a while, and other pools have one.
-    case stalled
+    case poolUnavailable
     /// Ended; the owner hasn't released the slot yet.
     case finished
 
@@ -105,14 +105,14 @@ struct DeliveryItem: BitwiseCopyable {
     /// in flight.
     var peer = DeliveryMachine.noSlot
     var topic: UInt16
-    var lane: UInt16
+    var pool: UInt16
     var partition: UInt16
     var attempts: UInt16 = 0
     var failures: UInt16 = 0
     var flags: Flags
     private var orderHigh: UInt16
     var refusals: UInt8 = 0
-    var state = ItemState.unplaced
+    var state = ItemState.undispatched
 
     // Second cache line.
     var collapseKey: UInt64
@@ -124,21 +124,24 @@ struct DeliveryItem: BitwiseCopyable {
     var storeVersion: UInt32 = 0
     /// Latest time at which the store brings the item back, in seconds since the epoch.
     var storedDue: UInt32 = 0
-    /// Links of the list of parked, stalled or returning items.
+    /// Links of the list of items that wait for a circuit, for a pool, or to return.
     var queueNext = DeliveryMachine.noSlot
     var queuePrevious = DeliveryMachine.noSlot
-    /// Receipt timeout in seconds; the highest bit is ``isStoredParked``.
+    /// Receipt timeout in seconds; the highest bit is ``isStoredSuspended``.
     private var receiptTimeout: UInt32
     private var orderLow: UInt32
 
-    private static let parkedBit: UInt32 = 1 << 31
+    private static let suspendedBit: UInt32 = 1 << 31
 
-    var receiptTimeoutSeconds: UInt32 { receiptTimeout & ~Self.parkedBit }
+    var receiptTimeoutSeconds: UInt32 { receiptTimeout & ~Self.suspendedBit }
 
-    /// True when the store has the item as parked, and loads it when the topic's pushes go on.
-    var isStoredParked: Bool {
-        get { receiptTimeout & Self.parkedBit != 0 }
-        set { receiptTimeout = newValue ? receiptTimeout | Self.parkedBit : receiptTimeout & ~Self.parkedBit }
+    /// True when the store has the item as suspended, and loads it when the topic's pushes go on.
+    var isStoredSuspended: Bool {
+        get { receiptTimeout & Self.suspendedBit != 0 }
+        set {
+            receiptTimeout =
+                newValue ? receiptTimeout | Self.suspendedBit : receiptTimeout & ~Self.suspendedBit
+        }
     }
 
     /// Order of arrival, 48 bits. A successor keeps its predecessor's order.
@@ -165,9 +168,9 @@ struct DeliveryItem: BitwiseCopyable {
         orderHigh = UInt16(truncatingIfNeeded: order &>> 32)
         orderLow = UInt32(truncatingIfNeeded: order)
         self.device = device
-        receiptTimeout = min(facts.receiptTimeoutSeconds, Self.parkedBit - 1)
+        receiptTimeout = min(facts.receiptTimeoutSeconds, Self.suspendedBit - 1)
         topic = facts.topic
-        lane = facts.lane
+        pool = facts.pool
         partition = facts.partition
         flags = Flags(facts)
     }

@@ -9,13 +9,13 @@ extension DeliveryMachine {
         }
         let topic = item.pointee.topic
         circuits[Int(topic)].noteAnswer()
-        if heldLanes > 0 { endLaneHold(item.pointee.lane) }
+        if pausedPools > 0 { endPause(item.pointee.pool) }
         let recovers = openCircuits > 0 && (circuits[Int(topic)].fault == .refusal || isProbe(slot))
         let device = land(slot)
         if item.pointee.delivery == .confirm {
             acceptedUnconfirmed(slot, at: now)
         } else {
-            end(slot, .accepted, at: now)
+            finish(slot, .accepted, at: now)
         }
         if recovers { circuitRecovered(topic: topic, at: now) }
         releaseDeviceLimited(device, at: now)
@@ -25,19 +25,19 @@ extension DeliveryMachine {
 
     private mutating func acceptedUnconfirmed(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
-        if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
+        if item.pointee.flags.contains(.receiptSeen) { return finish(slot, .confirmed, at: now) }
         // A cancel prevents further attempts, so a receipt has nothing left to decide.
-        if item.pointee.flags.contains(.withdrawn) { return end(slot, .accepted, at: now) }
+        if item.pointee.flags.contains(.withdrawn) { return finish(slot, .accepted, at: now) }
         // Comes first because the peer can be the same record again, or an older one: the partition may be assigned
         // again already.
         if isEnding(item.pointee.partition) { return drop(slot, at: now) }
         if item.pointee.peer != Self.noSlot {
-            return end(slot, .superseded, successor: item.pointee.peer, at: now)
+            return finish(slot, .superseded, successor: item.pointee.peer, at: now)
         }
         item.pointee.failures = 0
         item.pointee.refusals = 0
         // APNs accepted the push for a token that no device has any more; it is sent to the new token.
-        if item.pointee.flags.contains(.moves) { return place(slot, at: now, atFront: true) }
+        if item.pointee.flags.contains(.moves) { return dispatch(slot, at: now, atFront: true) }
         awaitReceipt(slot, at: now)
     }
 
@@ -82,7 +82,7 @@ extension DeliveryMachine {
         releaseDeviceLimited(device, at: now)
     }
 
-    /// Returns the wait that the answer asks for, in milliseconds. A wait for a device or a whole lane is recorded
+    /// Returns the wait that the answer asks for, in milliseconds. A wait for a device or a whole pool is recorded
     /// there.
     private mutating func patience(
         _ answer: AttemptAnswer, _ slot: UInt32, _ device: UInt32, at now: DeliveryTime
@@ -96,7 +96,7 @@ extension DeliveryMachine {
         if answer.reason == .serviceUnavailable, retryAfter > 0 {
             let item = items[Int(slot)]
             let wait = min(retryAfter, limits.retry.retryAfterLimitMilliseconds)
-            hold(item.lane, milliseconds: wait, isUrgent: item.priority == .immediate, at: now)
+            pause(item.pool, milliseconds: wait, isUrgent: item.priority == .immediate, at: now)
             // The hold may end early. A push that expires before the end has an attempt in between.
             let left = lastMoment(slot) - now.wallMilliseconds
             return min(wait, max(1, left / 2))
@@ -149,7 +149,7 @@ extension DeliveryMachine {
         at now: DeliveryTime
     ) {
         let item = items + Int(slot)
-        if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
+        if item.pointee.flags.contains(.receiptSeen) { return finish(slot, .confirmed, at: now) }
         var policy = limits.retry
         if mustWait { policy.attemptsAtOnce = 0 }
         let decision = policy.decide(
@@ -159,7 +159,7 @@ extension DeliveryMachine {
             expirationMilliseconds: lastMoment(slot), nowMilliseconds: now.wallMilliseconds,
             using: &generator)
         switch decision {
-        case .giveUp(let reason): end(slot, reason.outcome, reason.cause, at: now)
+        case .giveUp(let reason): finish(slot, reason.outcome, reason.cause, at: now)
         case .now: again(slot, inMilliseconds: 0, at: now)
         case .after(let milliseconds): again(slot, inMilliseconds: milliseconds, at: now)
         }
@@ -171,7 +171,7 @@ extension DeliveryMachine {
     ) {
         let item = items + Int(slot)
         let notBefore = now.monotonic(inMilliseconds: wait)
-        if item.pointee.flags.contains(.receiptSeen) { return end(slot, .confirmed, at: now) }
+        if item.pointee.flags.contains(.receiptSeen) { return finish(slot, .confirmed, at: now) }
         if isEnding(item.pointee.partition) { return drop(slot, at: now) }
         if item.pointee.peer != Self.noSlot {
             // The newer push mustn't be sent earlier than the server asked.
@@ -180,12 +180,12 @@ extension DeliveryMachine {
                 items[Int(successor)].notBefore = notBefore
                 items[Int(successor)].flags.insert(.changed)
             }
-            return end(slot, .superseded, successor: successor, at: now)
+            return finish(slot, .superseded, successor: successor, at: now)
         }
-        if item.pointee.flags.contains(.withdrawn) { return end(slot, .cancelled, at: now) }
+        if item.pointee.flags.contains(.withdrawn) { return finish(slot, .cancelled, at: now) }
         item.pointee.notBefore = notBefore
         if isRetry { milestones.retried += 1 }
-        place(slot, at: now, atFront: true)
+        dispatch(slot, at: now, atFront: true)
     }
 
     /// Ends items in flight that must not be sent twice, because the worker ends and their answers won't be received.
@@ -204,7 +204,7 @@ extension DeliveryMachine {
         _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, at now: DeliveryTime
     ) {
         let device = land(slot)
-        end(slot, kind, cause, at: now)
+        finish(slot, kind, cause, at: now)
         releaseDeviceLimited(device, at: now)
     }
 }

@@ -22,7 +22,7 @@ extension DeliveryMachine {
 
     /// Admits a push from its Kafka record.
     public mutating func admit(_ facts: PushFacts, at now: DeliveryTime) -> Admission {
-        take(facts, .record, at: now)
+        admit(facts, .record, at: now)
     }
 
     /// Admits an item from the store. A device's items come before the records that wait for the device.
@@ -30,7 +30,7 @@ extension DeliveryMachine {
         _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
     ) -> Admission {
         follow(progress.storeVersion)
-        return take(facts, .restored(progress), at: now)
+        return admit(facts, .restored(progress), at: now)
     }
 
     /// Admits an item from another shard because its device has a new token. Its offset and its outcome belong to
@@ -38,10 +38,10 @@ extension DeliveryMachine {
     public mutating func importItem(
         _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
     ) -> Admission {
-        take(facts, .imported(progress), at: now)
+        admit(facts, .imported(progress), at: now)
     }
 
-    private mutating func take(
+    private mutating func admit(
         _ facts: PushFacts, _ arrival: Arrival, at now: DeliveryTime
     ) -> Admission {
         var expiry = expiry(of: facts, at: now)
@@ -69,7 +69,7 @@ extension DeliveryMachine {
             milestones.ended(.expired)
             return .expired
         }
-        makeRoom(topic: facts.topic, lane: facts.lane)
+        makeRoom(topic: facts.topic, pool: facts.pool)
         if pending != Self.noSlot {
             count(arrival)
             return replace(pending, with: facts, arrival, expiry: expiry, at: now)
@@ -166,7 +166,7 @@ extension DeliveryMachine {
         item.pointee.firstSent = progress.firstSentMilliseconds
         item.pointee.storeVersion = UInt32(truncatingIfNeeded: progress.storeVersion)
         item.pointee.storedDue = Self.seconds(progress.dueMilliseconds)
-        item.pointee.isStoredParked = progress.wait == .parked
+        item.pointee.isStoredSuspended = progress.wait == .suspended
         if progress.isAccepted { item.pointee.flags.insert(.accepted) }
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }
@@ -195,11 +195,11 @@ extension DeliveryMachine {
     /// Places a new item, or lets it wait for its receipt as it did before.
     private mutating func settle(_ slot: UInt32, _ arrival: Arrival, at now: DeliveryTime) {
         switch arrival {
-        case .record: place(slot, at: now)
+        case .record: dispatch(slot, at: now)
         case .restored(let progress) where mayWait(slot, at: now): resume(slot, progress, at: now)
         case .imported(let progress) where progress.isAccepted && mayWait(slot, at: now):
             awaitReceipt(slot, at: now)
-        case .restored, .imported: place(slot, at: now)
+        case .restored, .imported: dispatch(slot, at: now)
         }
     }
 
@@ -214,9 +214,9 @@ extension DeliveryMachine {
                 return areReturnsFull ? hold(slot, until: wake, at: now) : returns(slot)
             }
         case .held: items[Int(slot)].flags.insert(.ignoresPresence)
-        case .none, .retrying, .confirming, .parked: break
+        case .none, .retrying, .confirming, .suspended: break
         }
-        place(slot, at: now)
+        dispatch(slot, at: now)
     }
 
     /// Replaces a pending push with a newer one, which keeps the slot and the order. It also keeps the waits that the
@@ -240,11 +240,11 @@ extension DeliveryMachine {
         // The store's copy of a restored push doesn't have this wait.
         if new.notBefore > now.monotonicNanoseconds { new.flags.insert(.changed) }
         let goesOnWaiting =
-            old.state == .waiting && (old.topic, old.lane) == (facts.topic, facts.lane)
+            old.state == .waiting && (old.topic, old.pool) == (facts.topic, facts.pool)
             && expiry > now.wallMilliseconds
             && facts.deliverAtMilliseconds <= now.wallMilliseconds && !isEnding(facts.partition)
             && (facts.delivery == .accept || !isOffline(old.device)) && arrival.mayGo(at: now)
-            && !isStalled(facts.lane)
+            && !isUnavailable(facts.pool)
         if old.state == .blocked || goesOnWaiting {
             item.pointee = new
             apply(arrival, slot, at: now)
@@ -253,7 +253,7 @@ extension DeliveryMachine {
         }
         // Leaves the old item's list before the priority changes, because the priority selects the list.
         withdraw(slot)
-        new.state = .unplaced
+        new.state = .undispatched
         item.pointee = new
         apply(arrival, slot, at: now)
         settle(slot, arrival, at: now)
@@ -270,16 +270,16 @@ extension DeliveryMachine {
         return min(begin + limits.defaultLifeMilliseconds, longest)
     }
 
-    /// Grows the tables by topic and lane to the highest number.
-    private mutating func makeRoom(topic: UInt16, lane: UInt16) {
+    /// Grows the tables by topic and pool to the highest number.
+    private mutating func makeRoom(topic: UInt16, pool: UInt16) {
         if Int(topic) >= circuits.count {
             circuits.append(
                 contentsOf: repeatElement(TopicCircuit(), count: Int(topic) + 1 - circuits.count))
         }
-        if circuits[Int(topic)].lane != lane { circuits[Int(topic)].lane = lane }
-        if Int(lane) >= laneHolds.count {
-            laneHolds.append(
-                contentsOf: repeatElement(LaneHold(), count: Int(lane) + 1 - laneHolds.count))
+        if circuits[Int(topic)].pool != pool { circuits[Int(topic)].pool = pool }
+        if Int(pool) >= poolPauses.count {
+            poolPauses.append(
+                contentsOf: repeatElement(RetryAfterPause(), count: Int(pool) + 1 - poolPauses.count))
         }
     }
 
@@ -291,7 +291,7 @@ extension DeliveryMachine {
         let device = moves.removeValue(forKey: slot)?.device ?? DeviceKey(high: 0, low: 0)
         let facts = PushFacts(
             device: device, collapseKey: item.collapseKey, notificationKey: item.notificationKey,
-            topic: item.topic, lane: item.lane, partition: item.partition, offset: item.offset,
+            topic: item.topic, pool: item.pool, partition: item.partition, offset: item.offset,
             expirationMilliseconds: item.expiry, isOnce: item.flags.contains(.isOnce),
             deliverAtMilliseconds: item.deliverAt, createdMilliseconds: item.created,
             registeredAtMilliseconds: item.registeredAt, receiptTimeoutSeconds: item.receiptTimeoutSeconds,

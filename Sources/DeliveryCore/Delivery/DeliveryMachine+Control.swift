@@ -18,7 +18,7 @@ extension DeliveryMachine {
                 result.tooLate += 1
             } else {
                 result.cancelled += 1
-                machine.end(slot, .cancelled, at: now)
+                machine.finish(slot, .cancelled, at: now)
             }
         }
         return result
@@ -103,7 +103,7 @@ extension DeliveryMachine {
             if item.pointee.state == .inFlight || item.pointee.state == .blocked {
                 item.pointee.flags.insert(.receiptSeen)
             } else {
-                machine.end(slot, .confirmed, at: now)
+                machine.finish(slot, .confirmed, at: now)
             }
         }
         _ = comesOnline(device, occurred, partition, at: now)
@@ -224,11 +224,11 @@ extension DeliveryMachine {
         forEachItem(ofEntry: device) { machine, slot in
             let item = machine.items + Int(slot)
             // An unplaced item is the item whose answer this is; a moving item is sent to another token.
-            guard item.pointee.state != .inFlight, item.pointee.state != .unplaced,
+            guard item.pointee.state != .inFlight, item.pointee.state != .undispatched,
                 !item.pointee.flags.contains(.moves), item.pointee.isBefore(origin)
             else { return }
             if let since, item.pointee.registeredAt > since { return }
-            machine.end(slot, .rejected, .deviceUnregistered, at: now)
+            machine.finish(slot, .rejected, .deviceUnregistered, at: now)
             count += 1
         }
         return count
@@ -282,15 +282,15 @@ extension DeliveryMachine {
         keepPresence(with: slot)
         for other in [flying, pending]
         where other != Self.noSlot && item.pointee.isOlder(than: items[Int(other)]) {
-            return end(slot, .superseded, successor: other, at: now)
+            return finish(slot, .superseded, successor: other, at: now)
         }
         if Int(devices.entries[Int(device)].pending) > Self.mostPerDevice, pending == Self.noSlot {
-            return end(slot, .undeliverable, .deviceLimit, at: now)
+            return finish(slot, .undeliverable, .deviceLimit, at: now)
         }
         storeMoved(slot)
-        if pending != Self.noSlot { end(pending, .superseded, successor: slot, at: now) }
+        if pending != Self.noSlot { finish(pending, .superseded, successor: slot, at: now) }
         if flying != Self.noSlot { return block(slot, behind: flying) }
-        place(slot, at: now)
+        dispatch(slot, at: now)
     }
 }
 

@@ -2,8 +2,8 @@ extension DeliveryMachine {
     /// Returns the first invariant that doesn't hold; nil when all hold. O(items): for tests and the simulation.
     public func checkInvariants() -> String? {
         guard milestones.isBalanced else { return "milestones don't add up" }
-        guard milestones[.unplaced] == 0 else { return "an item is unplaced" }
-        var (live, flying, parked, returns, timed) = (0, 0, 0, 0, 0)
+        guard milestones[.undispatched] == 0 else { return "an item is unplaced" }
+        var (live, flying, suspended, returns, timed) = (0, 0, 0, 0, 0)
         for index in 0..<highWater where items[index].state.isLive {
             live += 1
             let item = items[index]
@@ -12,7 +12,7 @@ extension DeliveryMachine {
             if let problem = checkLinks(UInt32(index), item) { return problem }
             switch item.state {
             case .inFlight: flying += 1
-            case .parked: parked += 1
+            case .topicCircuitOpen: suspended += 1
             case .returning: returns += 1
             default: break
             }
@@ -22,11 +22,13 @@ extension DeliveryMachine {
         guard live == milestones.pending else { return "\(live) live items, \(milestones.pending) counted" }
         guard flying == milestones[.inFlight] else { return "in flight" }
         guard timed == timers.count else { return "timers of items that are gone" }
-        guard parked == circuits.reduce(0, { $0 + $1.parked.count }) else { return "parked" }
-        guard milestones[.stalled] == stalls.reduce(0, { $0 + ($1?.count ?? 0) }) else { return "stalled" }
+        guard suspended == circuits.reduce(0, { $0 + $1.waiting.count }) else { return "suspended" }
+        guard milestones[.poolUnavailable] == unavailablePools.reduce(0, { $0 + ($1?.count ?? 0) }) else {
+            return "pool unavailable"
+        }
         guard openCircuits == circuits.count(where: { $0.state != .closed }) else { return "circuits" }
-        for circuit in circuits where circuit.state == .closed && circuit.parked.count > 0 {
-            return "items are parked at a closed circuit"
+        for circuit in circuits where circuit.state == .closed && circuit.waiting.count > 0 {
+            return "items are suspended at a closed circuit"
         }
         guard returns == returningCount else { return "returning" }
         return checkDevices()
@@ -39,7 +41,7 @@ extension DeliveryMachine {
         let end = min(highWater, max(0, start) + max(1, slots))
         let next = end == highWater ? 0 : end
         guard milestones.isBalanced else { return (next, "milestones don't add up") }
-        guard milestones[.unplaced] == 0 else { return (next, "an item is unplaced") }
+        guard milestones[.undispatched] == 0 else { return (next, "an item is unplaced") }
         guard start < end else { return (next, nil) }
         for index in max(0, start)..<end where items[index].state.isLive {
             let item = items[index]

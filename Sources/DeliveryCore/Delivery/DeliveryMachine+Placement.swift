@@ -4,16 +4,16 @@ import SluiceModel
 extension DeliveryMachine {
     /// Places an unplaced item: ends it, puts it in the scheduler, or lets it wait for the first cause that holds it
     /// up.
-    mutating func place(_ slot: UInt32, at now: DeliveryTime, atFront: Bool = false) {
+    mutating func dispatch(_ slot: UInt32, at now: DeliveryTime, atFront: Bool = false) {
         let item = items + Int(slot)
         if isEnding(item.pointee.partition) { return drop(slot, at: now) }
-        if lastMoment(slot) <= now.wallMilliseconds { return end(slot, .expired, at: now) }
+        if lastMoment(slot) <= now.wallMilliseconds { return finish(slot, .expired, at: now) }
         if item.pointee.flags.contains(.moves), let move = moves.removeValue(forKey: slot) {
             item.pointee.flags.remove(.moves)
             return self.move(slot, to: move, at: now)
         }
         if item.pointee.deliverAt > now.wallMilliseconds {
-            if item.pointee.deliverAt >= item.pointee.expiry { return end(slot, .expired, at: now) }
+            if item.pointee.deliverAt >= item.pointee.expiry { return finish(slot, .expired, at: now) }
             let wait = item.pointee.deliverAt - now.wallMilliseconds
             return delay(slot, .scheduled, until: now.monotonic(inMilliseconds: wait), at: now)
         }
@@ -24,8 +24,8 @@ extension DeliveryMachine {
         }
         if mustHold(slot) { return hold(slot, at: now) }
         if let until = heldByServer(slot, at: now) { return delay(slot, .retrying, until: until, at: now) }
-        if isStalled(item.pointee.lane) { return stall(slot, at: now) }
-        if openCircuits > 0, !circuitLets(slot) { return park(slot, at: now) }
+        if isUnavailable(item.pointee.pool) { return storeUntilAvailable(slot, at: now) }
+        if openCircuits > 0, !circuitLets(slot) { return waitForCircuit(slot, at: now) }
         if isDeviceLimited(slot) {
             devices.entries[Int(item.pointee.device)].deviceLimited += 1
             return setWaiting(slot, .deviceLimited)
@@ -114,7 +114,7 @@ extension DeliveryMachine {
 
     /// Begins an attempt because the scheduler has given the item a place on a connection. Returns false when the
     /// item must not be sent now. The owner takes the place back, and actions decide about the item.
-    public mutating func begin(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+    public mutating func beginAttempt(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         let item = items + Int(slot)
         precondition(item.pointee.state == .waiting, "slot \(slot) is \(item.pointee.state), not waiting")
         let device = devices.entries + Int(item.pointee.device)
@@ -124,8 +124,8 @@ extension DeliveryMachine {
             || (item.pointee.delivery != .accept && mustHold(slot))
             || (openCircuits > 0 && !circuitLets(slot)) || heldByServer(slot, at: now) != nil
         {
-            setState(slot, .unplaced)
-            place(slot, at: now)
+            setState(slot, .undispatched)
+            dispatch(slot, at: now)
             return false
         }
         setState(slot, .inFlight)
@@ -157,7 +157,7 @@ extension DeliveryMachine {
         precondition(state == .inFlight, "slot \(slot) is \(state), not in flight")
         items[Int(slot)].flags.remove(.ignoresPresence)
         if !isAlone(slot) { devices.entries[Int(device)].inFlight -= 1 }
-        setState(slot, .unplaced)
+        setState(slot, .undispatched)
         return device
     }
 
@@ -179,6 +179,6 @@ extension DeliveryMachine {
         }
         guard oldest != Self.noSlot else { return }
         withdraw(oldest)
-        place(oldest, at: now)
+        dispatch(oldest, at: now)
     }
 }

@@ -42,7 +42,7 @@ extension DeliveryMachine {
                 item.pointee.flags.isDisjoint(with: [.offsetDone, .stored])
             else { continue }
             switch item.pointee.state {
-            case .scheduled, .retrying, .coalescing, .confirming, .held, .parked, .stalled:
+            case .scheduled, .retrying, .coalescing, .confirming, .held, .topicCircuitOpen, .poolUnavailable:
                 askStore(UInt32(index))
             default: break
             }
@@ -57,7 +57,7 @@ extension DeliveryMachine {
         let look = progress.wakeMilliseconds == 0 ? Int64.max : progress.wakeMilliseconds
         progress.dueMilliseconds = min(look, lastMoment(slot))
         items[Int(slot)].storedDue = Self.seconds(progress.dueMilliseconds)
-        items[Int(slot)].isStoredParked = progress.wait == .parked
+        items[Int(slot)].isStoredSuspended = progress.wait == .suspended
         items[Int(slot)].flags.remove(.changed)
         return progress
     }
@@ -70,9 +70,9 @@ extension DeliveryMachine {
         case .retrying, .coalescing: return (.retrying, timerMilliseconds(slot, at: now))
         case .confirming: return (.confirming, timerMilliseconds(slot, at: now))
         case .held: return (.held, timerMilliseconds(slot, at: now))
-        case .parked, .stalled:
+        case .topicCircuitOpen, .poolUnavailable:
             // No clock ends the wait: the owner loads these items when the topic's pushes go on.
-            return (.parked, 0)
+            return (.suspended, 0)
         default: return (.none, now.wallMilliseconds)
         }
     }
@@ -94,7 +94,7 @@ extension DeliveryMachine {
             return false
         }
         let (kind, wake) = wait(slot, at: now)
-        guard (kind == .parked) == item.pointee.isStoredParked else { return false }
+        guard (kind == .suspended) == item.pointee.isStoredSuspended else { return false }
         let due = Self.seconds(min(wake == 0 ? .max : wake, lastMoment(slot)))
         return item.pointee.storedDue <= due
             && item.pointee.storedDue > Self.seconds(now.wallMilliseconds + limits.residentMilliseconds)
@@ -141,7 +141,8 @@ extension DeliveryMachine {
         case .held, .scheduled:
             // The store keeps only one of two waits.
             return items[Int(slot)].notBefore <= now.monotonicNanoseconds && isStoredAsItIs(slot, at: now)
-        case .retrying, .coalescing, .confirming, .parked, .stalled: return isStoredAsItIs(slot, at: now)
+        case .retrying, .coalescing, .confirming, .topicCircuitOpen, .poolUnavailable:
+            return isStoredAsItIs(slot, at: now)
         default: return false
         }
     }
@@ -193,7 +194,7 @@ extension DeliveryMachine {
     }
 
     /// Returns true when the item of a record is in memory for this device.
-    func holds(_ place: RecordPlace, of device: DeviceKey) -> Bool {
+    func contains(_ place: RecordPlace, of device: DeviceKey) -> Bool {
         guard let entry = devices.find(device) else { return false }
         var slot = devices.entries[Int(entry)].first
         while slot != Self.noSlot {
@@ -264,11 +265,11 @@ extension DeliveryMachine {
     /// - Returns: false when the presence has expired: it has no effect, and the store may remove it.
     public mutating func restore(_ known: KnownPresence, at now: DeliveryTime) -> Bool {
         guard known.expiryMilliseconds > now.wallMilliseconds else { return false }
-        take(known, at: now)
+        restorePresence(known, at: now)
         return true
     }
 
-    private mutating func take(_ known: KnownPresence, at now: DeliveryTime) {
+    private mutating func restorePresence(_ known: KnownPresence, at now: DeliveryTime) {
         guard let device = devices.find(known.device), devices.entries[Int(device)].presence != Self.noSlot
         else {
             let entry = remember(

@@ -11,7 +11,7 @@ extension DeliveryMachine {
     public mutating func advance(to now: DeliveryTime) {
         while let slot = timers.popDue(now: now.monotonicNanoseconds) { timerFired(slot, at: now) }
         if openCircuits > 0 { advanceCircuits(at: now) }
-        if heldLanes > 0 { endLaneHolds(at: now) }
+        if pausedPools > 0 { endPauses(at: now) }
         returnItems(at: now)
         sweep(at: now)
     }
@@ -26,7 +26,7 @@ extension DeliveryMachine {
         }
         if openCircuits > 0 { wake = min(wake, nextCircuitWake) }
         if returningCount > 0 { wake = min(wake, nextReturn) }
-        if heldLanes > 0 { wake = min(wake, nextLaneWake(after: now)) }
+        if pausedPools > 0 { wake = min(wake, nextPauseEnd(after: now)) }
         return wake == .max ? nil : max(wake, now.monotonicNanoseconds)
     }
 
@@ -34,17 +34,17 @@ extension DeliveryMachine {
         let item = items + Int(slot)
         switch item.pointee.state {
         case .coalescing, .retrying, .scheduled:
-            setState(slot, .unplaced)
-            place(slot, at: now)
+            setState(slot, .undispatched)
+            dispatch(slot, at: now)
         case .held:
             // The item gets another attempt without news of its device.
             item.pointee.flags.insert(.ignoresPresence)
-            setState(slot, .unplaced)
-            place(slot, at: now)
+            setState(slot, .undispatched)
+            dispatch(slot, at: now)
         case .confirming:
-            setState(slot, .unplaced)
+            setState(slot, .undispatched)
             presumeOffline(slot, at: now)
-            if item.pointee.flags.contains(.isOnce) { return end(slot, .expired, at: now) }
+            if item.pointee.flags.contains(.isOnce) { return finish(slot, .expired, at: now) }
             // A device that comes and goes doesn't receive the item each time.
             let pause = limits.retry.later.wait(
                 attempt: UInt32(max(1, item.pointee.attempts)), using: &generator)
@@ -91,7 +91,7 @@ extension DeliveryMachine {
         let isLast = expiresBeforeReturn(slot, at: now)
         guard isLast || !areReturnsFull else { return false }
         withdraw(slot)
-        if isLast { place(slot, at: now) } else { returns(slot) }
+        if isLast { dispatch(slot, at: now) } else { returns(slot) }
         return true
     }
 
@@ -100,7 +100,7 @@ extension DeliveryMachine {
             let slot = returning[returning[0].count > 0 ? 0 : 1].first
             returnSchedule = max(returnSchedule, now.monotonicNanoseconds) + returnInterval
             withdraw(slot)
-            place(slot, at: now)
+            dispatch(slot, at: now)
         }
     }
 
@@ -112,7 +112,7 @@ extension DeliveryMachine {
         let elapsed = now.monotonicNanoseconds &- sweptAt
         if elapsed >= Self.sweepInterval || highWater == 0 {
             sweptAt = now.monotonicNanoseconds
-            for slot in 0..<highWater { look(at: UInt32(slot), at: now) }
+            for slot in 0..<highWater { check(at: UInt32(slot), at: now) }
             return
         }
         let part = Int(elapsed / 1000) * highWater / Int(Self.sweepInterval / 1000)
@@ -120,12 +120,12 @@ extension DeliveryMachine {
         sweptAt &+= UInt64(part) * Self.sweepInterval / UInt64(highWater)
         for _ in 0..<part {
             if sweepCursor >= highWater { sweepCursor = 0 }
-            look(at: UInt32(sweepCursor), at: now)
+            check(at: UInt32(sweepCursor), at: now)
             sweepCursor += 1
         }
     }
 
-    private mutating func look(at slot: UInt32, at now: DeliveryTime) {
+    private mutating func check(at slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
         switch item.pointee.state {
         case .free, .finished, .inFlight: return
@@ -133,14 +133,14 @@ extension DeliveryMachine {
         }
         // A blocked item ends with the attempt before it. Otherwise that attempt would be retried.
         if lastMoment(slot) <= now.wallMilliseconds, item.pointee.state != .blocked {
-            return end(slot, .expired, at: now)
+            return finish(slot, .expired, at: now)
         }
         let isDue = item.pointee.state == .scheduled && item.pointee.deliverAt <= now.wallMilliseconds
         let hasRoom =
             item.pointee.state == .deviceLimited && inFlight(item.pointee.device) < limits.inFlightPerDevice
         if isDue || hasRoom {
             withdraw(slot)
-            return place(slot, at: now)
+            return dispatch(slot, at: now)
         }
         if item.pointee.flags.contains(.storeAgain) { return storeAgain(slot) }
         if item.pointee.state == .held, returnsNow(slot, at: now) { return }
@@ -174,7 +174,7 @@ extension DeliveryMachine {
             guard partition == nil || item.pointee.partition == partition else { continue }
             if item.pointee.flags.contains(.receiptSeen) {
                 // The receipt isn't reported again.
-                end(UInt32(index), .confirmed, at: now)
+                finish(UInt32(index), .confirmed, at: now)
             } else {
                 drop(UInt32(index), at: now)
             }

@@ -50,12 +50,12 @@ public struct DeliveryMachine: ~Copyable {
     var circuits: [TopicCircuit] = []
     /// Circuits that aren't closed.
     var openCircuits = 0
-    /// Holds by a 503 with `Retry-After`, by lane.
-    var laneHolds: [LaneHold] = []
+    /// Holds by a 503 with `Retry-After`, by pool.
+    var poolPauses: [RetryAfterPause] = []
     /// Holds that had not ended at the last check.
-    var heldLanes = 0
-    /// Items that wait for their lane's pool, by lane; nil while the pool is well.
-    var stalls: [ItemList?] = []
+    var pausedPools = 0
+    /// Items that wait for their pool, by pool; nil while the pool is available.
+    var unavailablePools: [ItemList?] = []
     /// Items of devices that are back: urgent items, and others.
     var returning = InlineArray<2, ItemList>(repeating: ItemList())
     /// Time of the next return if returns keep their rate, in nanoseconds of the monotonic clock.
@@ -128,7 +128,7 @@ public struct DeliveryMachine: ~Copyable {
     public var hasFreeSlot: Bool { count < limits.capacity }
 
     /// Returns true when a slot holds an item of the partition. O(slots).
-    public func holds(partition: UInt16) -> Bool {
+    public func hasItems(partition: UInt16) -> Bool {
         for index in 0..<highWater where items[index].partition == partition && items[index].state != .free {
             return true
         }
@@ -139,7 +139,7 @@ public struct DeliveryMachine: ~Copyable {
     public func isOffsetDone(_ slot: UInt32) -> Bool { items[Int(slot)].flags.contains(.offsetDone) }
 
     /// Returns the record of an item that has a slot.
-    public func place(_ slot: UInt32) -> RecordPlace {
+    public func recordPlace(_ slot: UInt32) -> RecordPlace {
         RecordPlace(partitionSlot: items[Int(slot)].partition, offset: items[Int(slot)].offset)
     }
 
@@ -198,7 +198,7 @@ public struct DeliveryMachine: ~Copyable {
     public mutating func release(_ slot: UInt32) {
         precondition(
             items[Int(slot)].state == .finished, "slot \(slot) is released before its item has ended")
-        milestones.left(.finished)
+        milestones.exited(.finished)
         items[Int(slot)].state = .free
         // The next push is written to this slot.
         sluice_prefetch(UnsafeRawPointer(items + Int(slot)) + 64)
@@ -212,7 +212,7 @@ public struct DeliveryMachine: ~Copyable {
         (items + Int(slot)).initialize(
             to: DeliveryItem(facts, device: device, order: nextOrder, expiry: expiry))
         nextOrder += 1
-        milestones.entered(.unplaced)
+        milestones.entered(.undispatched)
         link(slot, to: device)
         return slot
     }
@@ -288,7 +288,7 @@ public struct DeliveryMachine: ~Copyable {
     // MARK: Ends
 
     /// Ends an item that isn't in flight: withdraws it from its list, and unblocks the item behind it.
-    mutating func end(
+    mutating func finish(
         _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause? = nil,
         successor: UInt32 = DeliveryMachine.noSlot, at now: DeliveryTime
     ) {
@@ -326,13 +326,13 @@ public struct DeliveryMachine: ~Copyable {
     /// Unblocks an item because the item before it is gone.
     mutating func unblock(_ slot: UInt32, at now: DeliveryTime) {
         items[Int(slot)].peer = Self.noSlot
-        setState(slot, .unplaced)
+        setState(slot, .undispatched)
         if items[Int(slot)].flags.contains(.receiptSeen) {
-            end(slot, .confirmed, at: now)
+            finish(slot, .confirmed, at: now)
         } else if items[Int(slot)].flags.contains(.accepted), mayWait(slot, at: now) {
             awaitReceipt(slot, at: now)
         } else {
-            place(slot, at: now)
+            dispatch(slot, at: now)
         }
     }
 
@@ -340,12 +340,12 @@ public struct DeliveryMachine: ~Copyable {
     mutating func withdraw(_ slot: UInt32) {
         let item = items + Int(slot)
         switch item.pointee.state {
-        case .unplaced: return
+        case .undispatched: return
         case .waiting: actions.append(.dequeue(slot))
         case .coalescing, .retrying, .scheduled, .confirming, .held: timers.remove(slot)
         case .returning: returning[returningList(of: slot)].remove(slot, items)
-        case .parked: circuits[Int(item.pointee.topic)].parked.remove(slot, items)
-        case .stalled: stalls[Int(item.pointee.lane)]!.remove(slot, items)
+        case .topicCircuitOpen: circuits[Int(item.pointee.topic)].waiting.remove(slot, items)
+        case .poolUnavailable: unavailablePools[Int(item.pointee.pool)]!.remove(slot, items)
         case .deviceLimited: devices.entries[Int(item.pointee.device)].deviceLimited -= 1
         case .blocked:
             items[Int(item.pointee.peer)].peer = Self.noSlot
@@ -353,6 +353,6 @@ public struct DeliveryMachine: ~Copyable {
         case .free, .inFlight, .finished:
             preconditionFailure("slot \(slot) is \(item.pointee.state)")
         }
-        setState(slot, .unplaced)
+        setState(slot, .undispatched)
     }
 }

@@ -76,7 +76,7 @@ public struct DeliveryMilestones: Sendable {
 
     mutating func entered(_ state: ItemState) { live[Int(state.rawValue)] += 1 }
 
-    mutating func left(_ state: ItemState) { live[Int(state.rawValue)] -= 1 }
+    mutating func exited(_ state: ItemState) { live[Int(state.rawValue)] -= 1 }
 
     mutating func ended(_ kind: OutcomeKind) { ended[Int(kind.rawValue)] += 1 }
 }

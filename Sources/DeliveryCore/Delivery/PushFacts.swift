@@ -7,10 +7,10 @@ public struct PushFacts: Equatable, Sendable {
     public var collapseKey: UInt64
     /// Hash of the `apns-id`.
     public var notificationKey: UInt64
-    /// Owner's number of the `apns-topic`; a topic belongs to one lane.
+    /// Owner's number of the `apns-topic`; a topic belongs to one pool.
     public var topic: UInt16
     /// Owner's number of the credential's pool.
-    public var lane: UInt16
+    public var pool: UInt16
     /// Owner's number of the Kafka partition.
     public var partition: UInt16
     public var offset: Int64
@@ -32,7 +32,7 @@ public struct PushFacts: Equatable, Sendable {
     public var duplicates: DuplicatePolicy
 
     public init(
-        device: DeviceKey, collapseKey: UInt64 = 0, notificationKey: UInt64, topic: UInt16, lane: UInt16 = 0,
+        device: DeviceKey, collapseKey: UInt64 = 0, notificationKey: UInt64, topic: UInt16, pool: UInt16 = 0,
         partition: UInt16, offset: Int64, expirationMilliseconds: Int64 = .max, isOnce: Bool = false,
         deliverAtMilliseconds: Int64 = 0, createdMilliseconds: Int64, registeredAtMilliseconds: Int64 = .min,
         receiptTimeoutSeconds: UInt32 = JobLimits.defaultReceiptTimeout,
@@ -44,7 +44,7 @@ public struct PushFacts: Equatable, Sendable {
         self.collapseKey = collapseKey
         self.notificationKey = notificationKey
         self.topic = topic
-        self.lane = lane
+        self.pool = pool
         self.partition = partition
         self.offset = offset
         self.expirationMilliseconds = expirationMilliseconds

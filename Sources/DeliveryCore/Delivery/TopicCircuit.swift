@@ -26,9 +26,9 @@ package struct TopicCircuit: BitwiseCopyable {
     /// Slot of the probe; ``DeliveryMachine/noSlot`` when there is none.
     var probe = DeliveryMachine.noSlot
     /// Items that wait for the circuit to close.
-    var parked = ItemList()
-    /// Lane of the topic's last push; `.max` before the first.
-    var lane = UInt16.max
+    var waiting = ItemList()
+    /// Pool of the topic's last push; `.max` before the first.
+    var pool = UInt16.max
     /// Requests to the store for a probe since the last push that failed.
     var asked: UInt32 = 0
     /// Cause for which the circuit is open.
@@ -103,9 +103,9 @@ extension DeliveryMachine {
         }
     }
 
-    mutating func park(_ slot: UInt32, at now: DeliveryTime) {
-        setState(slot, .parked)
-        circuits[Int(items[Int(slot)].topic)].parked.append(slot, items)
+    mutating func waitForCircuit(_ slot: UInt32, at now: DeliveryTime) {
+        setState(slot, .topicCircuitOpen)
+        circuits[Int(items[Int(slot)].topic)].waiting.append(slot, items)
         store(slot, at: now)
     }
 
@@ -133,7 +133,7 @@ extension DeliveryMachine {
         openCircuits += 1
         milestones.stops += 1
         actions.append(.alert(topic: items[Int(slot)].topic, slot: slot, fault))
-        parked(topic: UInt16(topic))
+        suspended(topic: UInt16(topic))
     }
 
     /// Closes the circuit because APNs answered without blaming the topic: all waiting items go on.
@@ -146,11 +146,11 @@ extension DeliveryMachine {
         openCircuits -= 1
         actions.append(.recovered(topic: topic))
         resumed(topic: topic)
-        // Only the items that are parked now: a placed item may wait for another cause, but not for the topic.
-        while circuits[Int(topic)].parked.count > 0 {
-            let slot = circuits[Int(topic)].parked.first
+        // Only the items that are suspended now: a placed item may wait for another cause, but not for the topic.
+        while circuits[Int(topic)].waiting.count > 0 {
+            let slot = circuits[Int(topic)].waiting.first
             withdraw(slot)
-            place(slot, at: now)
+            dispatch(slot, at: now)
         }
     }
 
@@ -163,7 +163,7 @@ extension DeliveryMachine {
             }
             // Each pass takes one item from the list: an item that is placed elsewhere isn't the probe.
             while circuits[topic].state == .probing, circuits[topic].probe == Self.noSlot,
-                circuits[topic].parked.count > 0
+                circuits[topic].waiting.count > 0
             {
                 let slot = nextProbe(topic)
                 // A good push may be in the store behind many wrong tokens.
@@ -171,7 +171,7 @@ extension DeliveryMachine {
                     askForProbe(topic, at: now)
                 }
                 withdraw(slot)
-                place(slot, at: now)
+                dispatch(slot, at: now)
             }
             if circuits[topic].state == .probing, circuits[topic].probe == Self.noSlot {
                 askForProbe(topic, at: now)
@@ -193,29 +193,29 @@ extension DeliveryMachine {
     // MARK: In the store
 
     /// Returns true when the topic's pushes wait for a cause that no clock ends.
-    func isParked(_ topic: UInt16) -> Bool {
-        circuits[Int(topic)].state != .closed || isStalled(circuits[Int(topic)].lane)
+    func isSuspended(_ topic: UInt16) -> Bool {
+        circuits[Int(topic)].state != .closed || isUnavailable(circuits[Int(topic)].pool)
     }
 
-    mutating func parked(topic: UInt16) {
-        if limits.storeIsDurable { actions.append(.parked(topic: topic)) }
+    mutating func suspended(topic: UInt16) {
+        if limits.storeIsDurable { actions.append(.suspended(topic: topic)) }
     }
 
     mutating func resumed(topic: UInt16) {
-        if limits.storeIsDurable, !isParked(topic) { actions.append(.resumed(topic: topic)) }
+        if limits.storeIsDurable, !isSuspended(topic) { actions.append(.resumed(topic: topic)) }
     }
 
-    /// Returns the parked push that probes next. Behind many wrong tokens a good push would wait for hours. Every
+    /// Returns the suspended push that probes next. Behind many wrong tokens a good push would wait for hours. Every
     /// other probe is therefore the newest push that was never tried.
     private func nextProbe(_ topic: Int) -> UInt32 {
         let circuit = circuits[topic]
-        guard circuit.fault == .tokens, circuit.failures % 2 == 1 else { return circuit.parked.first }
-        var slot = circuit.parked.last
+        guard circuit.fault == .tokens, circuit.failures % 2 == 1 else { return circuit.waiting.first }
+        var slot = circuit.waiting.last
         for _ in 0..<Self.probesLookedAt where slot != Self.noSlot {
             if items[Int(slot)].attempts == 0 { return slot }
             slot = items[Int(slot)].queuePrevious
         }
-        return circuit.parked.first
+        return circuit.waiting.first
     }
 
     private static let probesLookedAt = 64
@@ -226,8 +226,8 @@ extension DeliveryMachine {
     var nextCircuitWake: UInt64 {
         var wake = UInt64.max
         for circuit in circuits where circuit.state != .closed && circuit.probe == Self.noSlot {
-            if circuit.parked.count == 0, !limits.storeIsDurable { continue }
-            wake = min(wake, circuit.state == .probing && circuit.parked.count > 0 ? 0 : circuit.until)
+            if circuit.waiting.count == 0, !limits.storeIsDurable { continue }
+            wake = min(wake, circuit.state == .probing && circuit.waiting.count > 0 ? 0 : circuit.until)
         }
         return wake
     }

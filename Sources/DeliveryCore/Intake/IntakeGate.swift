@@ -45,7 +45,7 @@ public struct IntakeGate: ~Copyable, Sendable {
             recentEnd = end
         }
 
-        mutating func take(_ job: Load, _ offset: Int64) {
+        mutating func admit(_ job: Load, _ offset: Int64) {
             load.add(job)
             end = offset + 1
         }
@@ -120,7 +120,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     }
 
     /// Ends a partition that the group revokes. Its jobs still count, but its pauses stay as they are.
-    public mutating func end(_ partition: Int) {
+    public mutating func revoke(_ partition: Int) {
         guard isLive(partition), !partitions[partition].isEnding else { return }
         partitions[partition].isEnding = true
         livePartitions -= 1
@@ -132,7 +132,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     @discardableResult
     public mutating func remove(_ partition: Int) -> Bool {
         guard isLive(partition) else { return false }
-        end(partition)
+        revoke(partition)
         let gone = partitions[partition]
         partitions[partition] = Partition()
         load.subtract(gone.load)
@@ -153,9 +153,9 @@ public struct IntakeGate: ~Copyable, Sendable {
     // MARK: Records
 
     /// Counts a job that was taken. The offsets of one partition rise.
-    public mutating func take(_ partition: Int, offset: Int64, bytes: Int) {
+    public mutating func admit(_ partition: Int, offset: Int64, bytes: Int) {
         let job = Load(jobs: 1, bytes: bytes)
-        partitions[partition].take(job, offset)
+        partitions[partition].admit(job, offset)
         load.add(job)
     }
 
@@ -170,7 +170,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     }
 
     /// Removes jobs of an ending partition that go back to Kafka. The jobs themselves are not known.
-    public mutating func giveBack(_ partition: Int, jobs: Int) {
+    public mutating func returnJobs(_ partition: Int, jobs: Int) {
         load.subtract(partitions[partition].load.subtract(Self.mean(partitions[partition].load, jobs)))
     }
 
@@ -184,7 +184,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     }
 
     /// Pauses all partitions while the store can't take what has to wait, and resumes them when the store can again.
-    public mutating func hold(_ isHeld: Bool) {
+    public mutating func setStoreFailing(_ isHeld: Bool) {
         guard isHeld != self.isHeld else { return }
         self.isHeld = isHeld
         for partition in partitions.indices {

@@ -60,7 +60,7 @@ extension CommitMetadata {
         ///
         /// - Parameter part: divisor of the capacity; 2 asks for half of it.
         @inline(__always)
-        func holds(runs: Int, span: Int64, part: Int = 1) -> Bool {
+        func fits(runs: Int, span: Int64, part: Int = 1) -> Bool {
             span <= offsets / Int64(part) || Self.mostBytes(runs: runs, span: span) <= runBytes / part
         }
 

@@ -111,7 +111,7 @@ public struct DeferredDeletes: Sendable {
 
     /// Records that Kafka has accepted a commit.
     public mutating func commitTaken(_ commit: UInt64) {
-        end(commit)
+        endCommit(commit)
         while let next = waiting.first, next.commit < commit {
             waiting.removeFirst()
             links[Int(next.link)].isAsked = true
@@ -120,7 +120,7 @@ public struct DeferredDeletes: Sendable {
     }
 
     /// Records that Kafka hasn't accepted a commit, or that the result is unknown: another commit has to follow.
-    public mutating func commitFailed(_ commit: UInt64) { end(commit) }
+    public mutating func commitFailed(_ commit: UInt64) { endCommit(commit) }
 
     /// Records that a removal is written. Removals of a device are reported in the order in which they were
     /// requested.
@@ -132,7 +132,7 @@ public struct DeferredDeletes: Sendable {
         else { return false }
         removeFirst(of: &chain)
         removals -= 1
-        goOn(device, &chain)
+        advance(device, &chain)
         chains[device] = chain.first == Self.none ? nil : chain
         return true
     }
@@ -154,13 +154,13 @@ public struct DeferredDeletes: Sendable {
 
     // MARK: Chains
 
-    private mutating func end(_ commit: UInt64) {
+    private mutating func endCommit(_ commit: UInt64) {
         if let index = commitsUnderWay.firstIndex(of: commit) { commitsUnderWay.remove(at: index) }
     }
 
     /// Completes the offsets behind a removal. The removals behind those offsets wait for a commit that includes the
     /// offsets.
-    private mutating func goOn(_ device: UInt64, _ chain: inout Chain) {
+    private mutating func advance(_ device: UInt64, _ chain: inout Chain) {
         // The next removal of the row waits for its commit already.
         guard chain.first != Self.none, !links[Int(chain.first)].isRemoval else { return }
         while chain.first != Self.none, !links[Int(chain.first)].isRemoval {

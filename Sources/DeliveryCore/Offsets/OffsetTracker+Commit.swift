@@ -8,7 +8,7 @@ extension OffsetTracker {
 
     /// Returns the offset to commit, and the metadata that keeps a restart from repeating the offsets finished above
     /// it. Offsets count that this run finished, or an earlier run whose commit recorded them. The metadata includes
-    /// all of them, because ``begin(_:bytes:)`` accepts no record that would prevent it. Allocates: call once per
+    /// all of them, because ``track(_:bytes:)`` accepts no record that would prevent it. Allocates: call once per
     /// commit interval, not for each record.
     public func commitPoint() -> (offset: Int64, metadata: String) {
         let offset = committable

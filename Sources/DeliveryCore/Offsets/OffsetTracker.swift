@@ -17,11 +17,11 @@
 /// Pure: one owner, no clock, no locks. Misuse is answered, never trapped.
 public struct OffsetTracker: Sendable {
     /// Result of handing an offset to ``begin(_:)``.
-    public enum Begin: Sendable, Equatable {
+    public enum Tracking: Sendable, Equatable {
         /// Outstanding now; `complete` must follow.
-        case begun
+        case tracked
         /// Finished before the restart, by the commit's metadata: don't repeat it. If its effects in memory were lost
-        /// with the process, ``hold(_:)`` the offset until they are repeated.
+        /// with the process, ``retain(_:)`` the offset until they are repeated.
         case alreadyCompleted
         /// Not above all offsets begun before. The log went back (offsets reset, topic recreated): the owner starts a
         /// new tracker.
@@ -71,7 +71,7 @@ public struct OffsetTracker: Sendable {
     /// Offsets finished before the restart; `begin` has not passed the ranges from `restoredIndex` on.
     var restored: CompletedOffsets
     var restoredIndex = 0
-    var held = HeldOffsets()
+    var held = RetainedOffsets()
 
     /// Bits that a window must leave free, so that its first and last word never share a ring word.
     private static let slack = 64
@@ -129,12 +129,12 @@ public struct OffsetTracker: Sendable {
 
     /// Begins the next record of the partition, of `bytes` bytes. Offsets come in ascending order; skipped offsets
     /// are gaps of the log.
-    public mutating func begin(_ offset: Int64, bytes: Int = 0) -> Begin {
+    public mutating func track(_ offset: Int64, bytes: Int = 0) -> Tracking {
         guard offset >= end, offset < Int64.max else { return .outOfOrder }
         guard outstanding == 0 || (metadataHolds(through: offset) && makeRoom(through: offset)) else {
             return .full
         }
-        let finished = takeRestored(offset)
+        let finished = consumeRestored(offset)
         end = offset + 1
         if outstanding == 0 { watermark = finished ? end : offset }
         if finished { return .alreadyCompleted }
@@ -144,7 +144,7 @@ public struct OffsetTracker: Sendable {
         sizes[index] += UInt32(size)
         outstanding += 1
         outstandingBytes += size
-        return .begun
+        return .tracked
     }
 
     /// Completes a record that was begun.
@@ -239,12 +239,12 @@ public struct OffsetTracker: Sendable {
     private func metadataHolds(through offset: Int64, part: Int = 1) -> Bool {
         guard outstanding > 0 else { return true }
         let last = max(offset + 1, restored.ranges.last?.upperBound ?? 0)
-        return capacity.holds(
+        return capacity.fits(
             runs: outstanding + restored.ranges.count - restoredIndex + 2, span: last - committable,
             part: part)
     }
 
-    private mutating func takeRestored(_ offset: Int64) -> Bool {
+    private mutating func consumeRestored(_ offset: Int64) -> Bool {
         while restoredIndex < restored.ranges.count {
             let range = restored.ranges[restoredIndex]
             if offset < range.upperBound { return offset >= range.lowerBound }

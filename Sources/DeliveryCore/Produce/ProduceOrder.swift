@@ -427,7 +427,7 @@ public struct ProduceOrder: ~Copyable {
     }
 
     /// Ends the order because the worker ends: nothing more is produced, and later records are dropped.
-    public mutating func end() -> Ending {
+    public mutating func stop() -> Ending {
         var changesLeft = 0
         for index in cut..<records.count
         where records[index].kind == .change && !records[index].has(Record.dropped) { changesLeft += 1 }

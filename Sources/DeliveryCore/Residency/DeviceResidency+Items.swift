@@ -7,7 +7,7 @@ extension DeviceResidency {
     // MARK: Slots
 
     /// Records that an item has got a slot, with the facts that the store has of the item.
-    public mutating func placed(
+    public mutating func addItem(
         _ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
     ) {
         var new: Resident.Flags = []
@@ -34,8 +34,8 @@ extension DeviceResidency {
         let isNoted = flags[Int(slot)].contains(.noted)
         let change = isNoted ? residents[Int(slot)].change : place
         if isNoted, facts.storedDue != nil { flags[Int(slot)].remove(.noted) }
-        left(slot)
-        placed(slot, place, facts, device)
+        removeItem(slot)
+        addItem(slot, place, facts, device)
         guard isNoted, facts.storedDue != nil else { return }
         flags[Int(slot)].insert(.noted)
         residents[Int(slot)].change = change
@@ -46,7 +46,7 @@ extension DeviceResidency {
         _ slot: UInt32, _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
     ) {
         guard let due = facts.storedDue, !flags[Int(slot)].contains(.stored) else { return }
-        begin(slot, place, device)
+        addResident(slot, place, device)
         flags[Int(slot)].insert(.stored)
         residents[Int(slot)].storedUnder = facts.storedUnder
         residents[Int(slot)].storedDue = due
@@ -77,7 +77,7 @@ extension DeviceResidency {
 
     /// Removes an item from its slot because it has ended, was evicted, departs, or is replaced.
     @inline(__always)
-    public mutating func left(_ slot: UInt32) {
+    public mutating func removeItem(_ slot: UInt32) {
         if flags[Int(slot)] != [] { forget(slot) }
     }
 
@@ -89,12 +89,12 @@ extension DeviceResidency {
     }
 
     /// Releases a restored item that had no slot: it came from another shard and couldn't be taken over.
-    public mutating func left(_ place: RecordPlace) { restored.remove(place) }
+    public mutating func removeItem(_ place: RecordPlace) { restored.remove(place) }
 
     /// Evicts an item from memory; the store has it. Events of its device go on when the item is loaded again.
     public mutating func evict(_ slot: UInt32) {
         let resident = residents[Int(slot)]
-        left(slot)
+        removeItem(slot)
         evicted.insert(resident.device, resident.place.partitionSlot)
         reload(resident.device)
     }
@@ -112,7 +112,7 @@ extension DeviceResidency {
         return partition.isBegun && partition.assignment == resident.assignment
     }
 
-    private mutating func begin(_ slot: UInt32, _ place: RecordPlace, _ device: DeviceKey) {
+    private mutating func addResident(_ slot: UInt32, _ place: RecordPlace, _ device: DeviceKey) {
         guard flags[Int(slot)] == [] else { return }
         residents[Int(slot)] = Resident(
             place: place, device: device, assignment: self[place.partitionSlot].assignment)
@@ -136,7 +136,7 @@ extension DeviceResidency {
     public mutating func put(
         _ slot: UInt32, _ place: RecordPlace, _ device: DeviceKey, due: Int64
     ) -> StoreWrite {
-        begin(slot, place, device)
+        addResident(slot, place, device)
         var write = StoreWrite(replacesDue: nil, leaves: nil, marks: false)
         let resident = residents[Int(slot)]
         if hasLeft(slot, device) {
@@ -168,7 +168,7 @@ extension DeviceResidency {
 
     /// Records that the token of an item's device differs from the token in the item's record.
     public mutating func moved(_ slot: UInt32, _ place: RecordPlace, to device: DeviceKey) {
-        begin(slot, place, device)
+        addResident(slot, place, device)
         residents[Int(slot)].device = device
         flags[Int(slot)].insert(.moved)
         movedOn(slot)
@@ -195,7 +195,7 @@ extension DeviceResidency {
 
     /// Records that the item in a slot has ended, with an outcome for its device. Returns the ended item and its key
     /// in the store; nil when the store doesn't have it. The store keeps the item until the outcome is safe.
-    public mutating func ends(_ slot: UInt32) -> (item: EndedItem, key: StoredKey)? {
+    public mutating func itemEnded(_ slot: UInt32) -> (item: EndedItem, key: StoredKey)? {
         guard isStored(slot) else { return nil }
         let resident = residents[Int(slot)]
         let key = StoredKey(device: resident.storedUnder, due: resident.storedDue)
@@ -204,7 +204,7 @@ extension DeviceResidency {
     }
 
     /// Does the same for an item without a slot.
-    public mutating func ends(
+    public mutating func itemEnded(
         _ place: RecordPlace, _ facts: ResidentFacts, _ device: DeviceKey
     ) -> (item: EndedItem, key: StoredKey)? {
         guard let due = facts.storedDue else { return nil }

@@ -37,7 +37,7 @@ extension DeviceResidency {
 
     /// Records that the store is asked to keep a device's presence, which a load under way may not see.
     /// - Returns: the presence to keep. A device whose items wait for their turn in the store is marked as awaited.
-    public mutating func keep(_ known: KnownPresence) -> KnownPresence {
+    public mutating func keepPresence(_ known: KnownPresence) -> KnownPresence {
         guard !loads.isEmpty, let load = loads[known.device] else { return known }
         loads[known.device]!.keepsPresence = true
         var known = known
@@ -198,7 +198,7 @@ extension DeviceResidency {
         offset: Int64, _ delivery: borrowing DeliveryMachine
     ) -> LoadedItemVerdict {
         guard let load = current, loads[load.device] != nil else { return LoadedItemVerdict() }
-        let (place, isHere) = place(ofFound: offset, load, delivery)
+        let (place, isHere) = recordPlace(ofFound: offset, load, delivery)
         if ended.has(place, storedUnder: load.device) { return LoadedItemVerdict() }
         if isStale(place, of: load.device) {
             milestones.stale += 1
@@ -232,7 +232,7 @@ extension DeviceResidency {
         if isHere, restored.contains(place) { return verdict }
         loads[load.device]!.found += 1
         guard restored.count < limits.room, !load.hasFoundNoSlot else {
-            leftOut()
+            skipItem()
             return verdict
         }
         verdict.restore = place
@@ -242,13 +242,13 @@ extension DeviceResidency {
     /// Leaves an item in the store because the delivery machine had no slot for it.
     /// - Returns: the time before which no loads are issued, in nanoseconds of the monotonic clock.
     public mutating func foundNoSlot(at now: UInt64) -> UInt64 {
-        leftOut()
+        skipItem()
         current?.hasFoundNoSlot = true
         noLoadsBefore = now + 100_000_000
         return noLoadsBefore
     }
 
-    private mutating func leftOut() {
+    private mutating func skipItem() {
         guard let load = current else { return }
         loads[load.device]?.leftOut += 1
         current!.isAllHere = false
@@ -294,14 +294,14 @@ extension DeviceResidency {
     /// Determines the log in which the store's item was written, and whether the item is in memory. While the item is
     /// known here, the item keeps the log that it was assigned to. Otherwise an item above all offsets that were read
     /// belongs to an earlier log. So does an item whose place another device has.
-    private func place(
+    private func recordPlace(
         ofFound offset: Int64, _ load: CurrentLoad, _ delivery: borrowing DeliveryMachine
     ) -> (place: RecordPlace, isHere: Bool) {
         let slot = load.partitionSlot
         let place = RecordPlace(partitionSlot: slot, offset: offset)
         let earlier = place.inEarlierLog
-        if delivery.holds(place, of: load.device) { return (place, true) }
-        if delivery.holds(earlier, of: load.device) { return (earlier, true) }
+        if delivery.contains(place, of: load.device) { return (place, true) }
+        if delivery.contains(earlier, of: load.device) { return (earlier, true) }
         if ended.has(place, storedUnder: load.device) { return (place, false) }
         if ended.has(earlier, storedUnder: load.device) { return (earlier, false) }
         let isAbove = offset > readThrough[Int(slot)] && offset >= self[slot].earlierFrom
@@ -347,7 +347,7 @@ extension DeviceResidency {
     }
 
     /// Records that an item of the device stays in the store.
-    mutating func leftInStore(_ device: DeviceKey, _ slot: UInt16) {
+    mutating func leaveInStore(_ device: DeviceKey, _ slot: UInt16) {
         milestones.leftInStore += 1
         guard isBegun(slot) else { return }
         evicted.insert(device, slot)

@@ -120,9 +120,9 @@ extension DeviceResidency {
         let mustWait = !migration.isReleased || mustDefer(migration.device, .everywhere, delivery)
         if migration.isRestored {
             // A waiting item takes no room: the loads that the item waits for must not wait for it.
-            guard mustWait ? waitingRestored < limits.room || !migration.isReleased : takeRoom(migration)
+            guard mustWait ? waitingRestored < limits.room || !migration.isReleased : reserveRoom(migration)
             else {
-                leftInStore(migration.device, migration.place.partitionSlot)
+                leaveInStore(migration.device, migration.place.partitionSlot)
                 return .leaveInStore
             }
             if mustWait { waitingRestored += 1 }
@@ -133,7 +133,7 @@ extension DeviceResidency {
     }
 
     /// Takes room for a restored item. Returns false when there is none.
-    private mutating func takeRoom(_ migration: DeferredMigration) -> Bool {
+    private mutating func reserveRoom(_ migration: DeferredMigration) -> Bool {
         guard restored.count < limits.room else { return false }
         restored.insert(migration.place)
         return true
@@ -271,17 +271,17 @@ extension DeviceResidency {
     ///
     /// A device stays on the stack while its dependents go on, and counts as loaded for them.
     mutating func resume(_ device: DeviceKey, _ delivery: borrowing DeliveryMachine) -> ResidencyAction? {
-        guard let load = loads[device], load.state == .loaded else { return goOn() }
+        guard let load = loads[device], load.state == .loaded else { return endResuming() }
         if load.needsReload {
             queueAgain(device)
-            return goOn()
+            return endResuming()
         }
         if load.isPartial { return resumePart(device) }
         if load.isPutOff { return resumePutOff(device, delivery) }
         guard let event = load.waiting.first else {
             if !load.skipped.isEmpty {
                 queueAgain(device, needsItems: true)
-                return goOn()
+                return endResuming()
             }
             if resumeDependents(device) { return nil }
             _ = resuming.popLast()
@@ -290,20 +290,20 @@ extension DeviceResidency {
         }
         switch event {
         case .record(let record):
-            if let other = record.otherDevice, waits(device, for: other, delivery) { return goOn() }
+            if let other = record.otherDevice, waits(device, for: other, delivery) { return endResuming() }
             if let skipped = load.skipped[record.place.partitionSlot], skipped <= record.place.offset {
                 queueAgain(device, needsItems: true)
-                return goOn()
+                return endResuming()
             }
             loads[device]!.waiting.removeFirst()
             return .proceed(record.handle)
         case .migration(let migration):
-            guard migration.isReleased else { return resumeDependents(device) ? nil : goOn() }
+            guard migration.isReleased else { return resumeDependents(device) ? nil : endResuming() }
             loads[device]!.waiting.removeFirst()
             if migration.isRestored {
                 waitingRestored -= 1
-                guard takeRoom(migration) else {
-                    leftInStore(device, migration.place.partitionSlot)
+                guard reserveRoom(migration) else {
+                    leaveInStore(device, migration.place.partitionSlot)
                     return .leaveInStore(migration.handle)
                 }
             }
@@ -330,7 +330,7 @@ extension DeviceResidency {
         loads[device]!.needsItems = true
         loads[device]!.needs = limits.room
         shortLine.append(device)
-        return goOn()
+        return endResuming()
     }
 
     /// Resumes a device whose items stay in the store. Reports that the device is online go on; any other event needs
@@ -338,11 +338,11 @@ extension DeviceResidency {
     private mutating func resumePutOff(
         _ device: DeviceKey, _ delivery: borrowing DeliveryMachine
     ) -> ResidencyAction? {
-        guard let load = loads[device] else { return goOn() }
+        guard let load = loads[device] else { return endResuming() }
         if let event = load.waiting.first {
             guard case .record(let record) = event, record.isReturn else {
                 queueAgain(device, needsItems: true)
-                return goOn()
+                return endResuming()
             }
             loads[device]!.waiting.removeFirst()
             milestones.putOff += 1
@@ -350,14 +350,14 @@ extension DeviceResidency {
         }
         guard load.dependents.isEmpty, !load.needsItems else {
             queueAgain(device, needsItems: true)
-            return goOn()
+            return endResuming()
         }
         loads[device] = nil
         if case .partition(let slot) = load.look, delivery.isOnline(device) { awaited(device, slot) }
-        return goOn()
+        return endResuming()
     }
 
-    private mutating func goOn() -> ResidencyAction? {
+    private mutating func endResuming() -> ResidencyAction? {
         _ = resuming.popLast()
         return nil
     }

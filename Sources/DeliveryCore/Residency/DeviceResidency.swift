@@ -223,7 +223,8 @@ public struct DeviceResidency: ~Copyable {
     /// read.
     /// - Parameter earlierFrom: offset from which stored items above the last read record belong to an earlier log.
     ///   They are older than all records that will be read; `.max` when there are none.
-    public mutating func begin(_ slot: UInt16, readThrough offset: Int64, earlierFrom: Int64 = .max) {
+    public mutating func beginPartition(_ slot: UInt16, readThrough offset: Int64, earlierFrom: Int64 = .max)
+    {
         while partitions.count <= Int(slot) {
             partitions.append(Partition())
             readThrough.append(.max)
@@ -241,7 +242,7 @@ public struct DeviceResidency: ~Copyable {
     }
 
     /// Keeps a record that arrived before its partition begins.
-    public mutating func keepUntilBegun(_ handle: UInt32, _ slot: UInt16) { early.append((slot, handle)) }
+    public mutating func deferUntilBegun(_ handle: UInt32, _ slot: UInt16) { early.append((slot, handle)) }
 
     /// Records that all records of a partition up to an offset have been handed to the shards.
     @inline(__always)
@@ -278,7 +279,7 @@ public struct DeviceResidency: ~Copyable {
     public mutating func scanned(_ slot: UInt16) { evicted.endScan(slot) }
 
     /// Ends a partition: no more of its items are put in the store or loaded.
-    public mutating func end(_ slot: UInt16) {
+    public mutating func endPartition(_ slot: UInt16) {
         guard isBegun(slot) else { return }
         partitions[Int(slot)].isBegun = false
         partitions[Int(slot)].earlierFrom = .max

@@ -56,10 +56,10 @@ public struct DueQueue: ~Copyable, Sendable {
         let position = positions[Int(slot)]
         if position == Self.absent {
             heap.append(entry)
-            place(entry, at: heap.count - 1)
+            set(entry, at: heap.count - 1)
             siftUp(heap.count - 1)
         } else {
-            place(entry, at: Int(position))
+            set(entry, at: Int(position))
             settle(Int(position))
         }
         return true
@@ -84,7 +84,7 @@ public struct DueQueue: ~Copyable, Sendable {
         positions[Int(heap[index].slot)] = Self.absent
         let last = heap.removeLast()
         guard index < heap.count else { return }
-        place(last, at: index)
+        set(last, at: index)
         settle(index)
     }
 
@@ -102,10 +102,10 @@ public struct DueQueue: ~Copyable, Sendable {
         while index > 0 {
             let parent = (index - 1) / 2
             guard entry.isBefore(heap[parent]) else { break }
-            place(heap[parent], at: index)
+            set(heap[parent], at: index)
             index = parent
         }
-        place(entry, at: index)
+        set(entry, at: index)
     }
 
     private mutating func siftDown(_ start: Int) {
@@ -116,13 +116,13 @@ public struct DueQueue: ~Copyable, Sendable {
             guard child < heap.count else { break }
             if child + 1 < heap.count, heap[child + 1].isBefore(heap[child]) { child += 1 }
             guard heap[child].isBefore(entry) else { break }
-            place(heap[child], at: index)
+            set(heap[child], at: index)
             index = child
         }
-        place(entry, at: index)
+        set(entry, at: index)
     }
 
-    private mutating func place(_ entry: Entry, at index: Int) {
+    private mutating func set(_ entry: Entry, at index: Int) {
         heap[index] = entry
         positions[Int(entry.slot)] = UInt32(truncatingIfNeeded: index)
     }

@@ -5,7 +5,7 @@ import SluiceModel
 /// A slot identifies a push. The shard owns its bytes and frees them when an action asks for it; the slot is free by
 /// then.
 public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
-    /// Put the push into its lane's stream scheduler.
+    /// Put the push into its pool's stream scheduler.
     case enqueue(UInt32, atFront: Bool)
     /// Remove the push from the scheduler, where it waits.
     case dequeue(UInt32)
@@ -42,7 +42,7 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     /// The topic's pushes go on.
     case recovered(topic: UInt16)
     /// Report to the intake that pushes of the topic wait for a cause that no clock ends.
-    case parked(topic: UInt16)
+    case suspended(topic: UInt16)
     /// Report to the intake that the topic's pushes go on.
     case resumed(topic: UInt16)
     /// Report to the intake that a few pushes of the topic are wanted back as probes.

@@ -23,7 +23,7 @@ extension ShardMachine {
 
     private mutating func keptUntilBegun(_ slot: UInt16) -> UInt32 {
         let handle = newHandle()
-        residency.keepUntilBegun(handle, slot)
+        residency.deferUntilBegun(handle, slot)
         return handle
     }
 
@@ -108,13 +108,13 @@ extension ShardMachine {
     ) -> Settlement {
         switch admission {
         case .placed(let slot):
-            if let resident { residency.placed(slot, place, resident, device) }
+            if let resident { residency.addItem(slot, place, resident, device) }
             return .placed(slot)
         case .replaced(let slot, let old):
             var facts = OutcomeFacts(
                 RecordPlace(partitionSlot: old.partition, offset: old.offset), old.progress)
             if residency.isStored(slot), hasStore {
-                isEnding(&facts, old.progress.isOffsetDone, residency.ends(slot)?.item)
+                isEnding(&facts, old.progress.isOffsetDone, residency.itemEnded(slot)?.item)
             }
             if old.progress.isOffsetDone, !residency.isRestored(slot) { freed(old.partition) }
             residency.replaced(slot, place, resident ?? ResidentFacts(), device)
@@ -144,9 +144,9 @@ extension ShardMachine {
         var facts = OutcomeFacts(place, progress)
         if let resident {
             if resident.storedDue != nil, hasStore {
-                isEnding(&facts, progress.isOffsetDone, residency.ends(place, resident, device)?.item)
+                isEnding(&facts, progress.isOffsetDone, residency.itemEnded(place, resident, device)?.item)
             }
-            if resident.isRestored { residency.left(place) }
+            if resident.isRestored { residency.removeItem(place) }
             freed(place, progress.isOffsetDone, resident)
         }
         return .refused(kind, cause, newer: newer, facts)
@@ -258,7 +258,7 @@ extension ShardMachine {
     // MARK: Departures
 
     mutating func depart(_ slot: UInt32, at now: DeliveryTime) -> ShardAction {
-        let place = delivery.place(slot)
+        let place = delivery.recordPlace(slot)
         let isWritten = hasStore && residency.isStored(slot) && isBegun(place.partitionSlot)
         let progressToStore = isWritten ? delivery.progressToStore(slot, at: now) : nil
         let (facts, progress) = delivery.export(slot)
@@ -270,7 +270,7 @@ extension ShardMachine {
         departing = ItemMigration(
             facts: facts, progress: progress, resident: residency.facts(slot), movedAtMilliseconds: movedAt,
             partition: partition, writing: writing)
-        residency.left(slot)
+        residency.removeItem(slot)
         delivery.release(slot)
         return .depart(slot)
     }
@@ -280,7 +280,7 @@ extension ShardMachine {
     /// - Parameter isReleased: true when the old shard's reports of the item can't come after this shard's.
     public mutating func arrives(_ migration: borrowing ItemMigration, isReleased: Bool) -> MigrationVerdict {
         guard !hasEnded, has(migration.facts.partition, migration.partition) else {
-            leftOut(migration)
+            skip(migration)
             return .leftOut
         }
         let deferred = deferred(migration, isReleased: isReleased)
@@ -288,7 +288,7 @@ extension ShardMachine {
         case .deferred: return .deferred(deferred.handle)
         case .takeOver: return .takeOver
         case .leaveInStore:
-            leftOut(migration)
+            skip(migration)
             return .leftOut
         }
     }
@@ -321,14 +321,14 @@ extension ShardMachine {
     /// Releases an item that can't be taken over after all. The store has it under its new token, or Kafka has it
     /// after a restart.
     public mutating func cannotTakeOver(_ migration: borrowing ItemMigration) -> Settlement {
-        if migration.resident.isRestored { residency.left(migration.place) }
-        leftOut(migration)
+        if migration.resident.isRestored { residency.removeItem(migration.place) }
+        skip(migration)
         return .leftOut
     }
 
     /// Leaves an item from another shard in the store.
-    public mutating func leftOut(_ migration: borrowing ItemMigration) {
-        if !migration.progress.isOffsetDone { tellGaveBack(migration.facts.partition) }
+    public mutating func skip(_ migration: borrowing ItemMigration) {
+        if !migration.progress.isOffsetDone { reportReturned(migration.facts.partition) }
         freed(migration.place, migration.progress.isOffsetDone, migration.resident)
     }
 
@@ -357,11 +357,11 @@ extension ShardMachine {
     public mutating func takeChangesGivenBack() -> [UInt32] { residency.takeChangesGivenBack() }
 
     /// Releases a record that waited, because its partition is revoked.
-    public mutating func letGo(record place: RecordPlace) { giveBack(place.partitionSlot) }
+    public mutating func discard(record place: RecordPlace) { countReturned(place.partitionSlot) }
 
     /// Releases a departure that waited, because its partition is revoked.
-    public mutating func letGo(_ migration: borrowing ItemMigration) {
-        if !migration.progress.isOffsetDone { giveBack(migration.facts.partition) }
+    public mutating func discard(_ migration: borrowing ItemMigration) {
+        if !migration.progress.isOffsetDone { countReturned(migration.facts.partition) }
         freed(migration.place, migration.progress.isOffsetDone, migration.resident)
     }
 }

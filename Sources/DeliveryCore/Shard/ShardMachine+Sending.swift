@@ -7,7 +7,9 @@ extension ShardMachine {
     public mutating func prefetch(_ slot: UInt32) { delivery.prefetch(slot) }
 
     /// Begins the attempt of a push that has its turn. Returns false when the push isn't sent now.
-    public mutating func begin(_ slot: UInt32, at now: DeliveryTime) -> Bool { delivery.begin(slot, at: now) }
+    public mutating func beginAttempt(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+        delivery.beginAttempt(slot, at: now)
+    }
 
     /// Returns a begun push to its queue, because its connection had no room.
     public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) { delivery.notSent(slot, at: now) }
@@ -19,12 +21,12 @@ extension ShardMachine {
         delivery.giveUp(slot, kind, cause, at: now)
     }
 
-    public func laneGate(_ lane: UInt16, at now: DeliveryTime) -> LaneGate {
-        delivery.laneGate(lane, at: now)
+    public func poolGate(_ pool: UInt16, at now: DeliveryTime) -> PoolGate {
+        delivery.poolGate(pool, at: now)
     }
 
-    /// Records that the single push was sent that a held lane lets pass.
-    public mutating func probed(_ lane: UInt16, at now: DeliveryTime) { delivery.probed(lane, at: now) }
+    /// Records that the single push was sent that a held pool lets pass.
+    public mutating func probed(_ pool: UInt16, at now: DeliveryTime) { delivery.probed(pool, at: now) }
 
     public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) { delivery.accepted(slot, at: now) }
 
@@ -52,13 +54,13 @@ extension ShardMachine {
 
     // MARK: Lanes
 
-    public func isStalled(_ lane: UInt16) -> Bool { delivery.isStalled(lane) }
+    public func isUnavailable(_ pool: UInt16) -> Bool { delivery.isUnavailable(pool) }
 
-    /// Stalls a lane whose pool has been without a connection for a while, when other pools have one.
-    public mutating func stall(lane: UInt16, at now: DeliveryTime) { delivery.stall(lane: lane, at: now) }
+    /// Suspends a pool that has been without a connection for a while, when other pools have one.
+    public mutating func suspend(pool: UInt16, at now: DeliveryTime) { delivery.suspend(pool: pool, at: now) }
 
-    /// Resumes a lane whose pool is well again, or no worse than all others.
-    public mutating func resume(lane: UInt16, at now: DeliveryTime) { delivery.resume(lane: lane, at: now) }
+    /// Resumes a pool that has a connection again, or when no pool has one.
+    public mutating func resume(pool: UInt16, at now: DeliveryTime) { delivery.resume(pool: pool, at: now) }
 
     // MARK: Time
 

@@ -9,7 +9,7 @@ extension ShardMachine {
         guard hasStore else { return .keep(slot) }
         // The item may have ended since, in the same call.
         guard delivery.state(slot).isLive else { return nil }
-        let place = delivery.place(slot)
+        let place = delivery.recordPlace(slot)
         let device = delivery.device(slot)
         // A move can't be put off, because the token change that caused it is done.
         guard residency.mayPut(slot, device) else {
@@ -158,7 +158,7 @@ extension ShardMachine {
     ) -> OutcomeFacts {
         var facts = OutcomeFacts(place, progress)
         let resident = ResidentFacts(restoredFrom: load.device, due: progress.dueMilliseconds)
-        isEnding(&facts, true, residency.ends(place, resident, load.device)?.item)
+        isEnding(&facts, true, residency.itemEnded(place, resident, load.device)?.item)
         return facts
     }
 

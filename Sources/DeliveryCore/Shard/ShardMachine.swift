@@ -128,16 +128,16 @@ public struct ShardMachine: ~Copyable {
         case .dequeue(let slot): return .dequeue(slot)
         case .requeue(let slot): return .requeue(slot)
         case .finish(let slot, let kind, let cause, let successor):
-            var facts = OutcomeFacts(delivery.place(slot), delivery.info(slot).progress)
+            var facts = OutcomeFacts(delivery.recordPlace(slot), delivery.info(slot).progress)
             if residency.isStored(slot), hasStore {
-                isEnding(&facts, delivery.isOffsetDone(slot), residency.ends(slot)?.item)
+                isEnding(&facts, delivery.isOffsetDone(slot), residency.itemEnded(slot)?.item)
             }
             release(slot)
             return .finish(slot, kind, cause, successor: successor, facts)
         case .drop(let slot):
-            let partition = delivery.place(slot).partitionSlot
+            let partition = delivery.recordPlace(slot).partitionSlot
             // The intake doesn't wait for items that the store has.
-            if !delivery.isOffsetDone(slot) { giveBack(partition) }
+            if !delivery.isOffsetDone(slot) { countReturned(partition) }
             residency.givenBack(slot)
             release(slot)
             for handle in residency.takeChangesGivenBack() { followers.append(.giveBackChange(handle)) }
@@ -159,12 +159,12 @@ public struct ShardMachine: ~Copyable {
             residency.noted(slot, by: hasStore ? change : nil)
             return .noteMove(slot)
         case .readdress(let slot, let device):
-            residency.moved(slot, delivery.place(slot), to: device)
+            residency.moved(slot, delivery.recordPlace(slot), to: device)
             return .readdress(slot)
         case .depart(let slot): return depart(slot, at: now)
         case .alert(let topic, let slot, let fault): return .alert(topic: topic, slot: slot, fault)
         case .recovered(let topic): return .recovered(topic: topic)
-        case .parked(let topic): return .parked(topic: topic)
+        case .suspended(let topic): return .suspended(topic: topic)
         case .resumed(let topic): return .resumed(topic: topic)
         case .probeWanted(let topic): return .probeWanted(topic: topic)
         case .offsetDone(let partition, let offset):
@@ -187,18 +187,18 @@ public struct ShardMachine: ~Copyable {
         }
     }
 
-    mutating func tellGaveBack(_ partitionSlot: UInt16) { followers.append(.gaveBack(partitionSlot)) }
+    mutating func reportReturned(_ partitionSlot: UInt16) { followers.append(.gaveBack(partitionSlot)) }
 
     /// Frees the slot of an item that has ended, was given back or was evicted.
     private mutating func release(_ slot: UInt32) {
         countFreed(slot)
-        residency.left(slot)
+        residency.removeItem(slot)
         delivery.release(slot)
     }
 
     private mutating func countFreed(_ slot: UInt32) {
         if delivery.isOffsetDone(slot), !residency.isRestored(slot) {
-            freed(delivery.place(slot).partitionSlot)
+            freed(delivery.recordPlace(slot).partitionSlot)
         }
     }
 
@@ -216,14 +216,14 @@ public struct ShardMachine: ~Copyable {
     }
 
     /// Counts a job that the intake has to count off.
-    mutating func giveBack(_ partitionSlot: UInt16) {
+    mutating func countReturned(_ partitionSlot: UInt16) {
         guard let count = abandoned else { return followers.append(.gaveBack(partitionSlot)) }
         abandoned = count + 1
     }
 
     private mutating func keepPresence(_ number: UInt32, at now: DeliveryTime) {
         guard hasStore else { return }
-        let known = residency.keep(delivery.presence(number, at: now))
+        let known = residency.keepPresence(delivery.presence(number, at: now))
         let item = delivery.item(ofPresence: number)
         var slots = [known.partition]
         delivery.forEachPartition(ofPresence: number) { if !slots.contains($0) { slots.append($0) } }
@@ -248,14 +248,14 @@ public struct ShardMachine: ~Copyable {
     /// - Parameters:
     ///   - earlierFrom: offset from which stored items above `readThrough` belong to an earlier log of the topic.
     ///   - marks: records whose items the store has under other tokens.
-    public mutating func begin(
+    public mutating func beginPartition(
         _ slot: UInt16, partition: Int32, readThrough: Int64 = -1, earlierFrom: Int64 = .max,
         committed: Int64 = 0, marks: [(offset: Int64, id: APNSID)] = []
     ) {
         if hasStore {
             while partitions.count <= Int(slot) { partitions.append(Self.notBegun) }
             partitions[Int(slot)] = partition
-            residency.begin(slot, readThrough: readThrough, earlierFrom: earlierFrom)
+            residency.beginPartition(slot, readThrough: readThrough, earlierFrom: earlierFrom)
             residency.committed(slot, committed)
             for mark in marks {
                 // All shards know the marks, and one shard has them removed.
@@ -268,12 +268,12 @@ public struct ShardMachine: ~Copyable {
     }
 
     /// Ends a partition: no more of its items are put in the store or loaded.
-    public mutating func end(_ slot: UInt16) {
+    public mutating func endPartition(_ slot: UInt16) {
         settling.removeAll { $0 == slot }
         releasing.removeAll { $0 == slot }
         guard hasStore else { return }
         if Int(slot) < partitions.count { partitions[Int(slot)] = Self.notBegun }
-        residency.end(slot)
+        residency.endPartition(slot)
     }
 
     /// Gives the jobs of a partition, or of all (nil), back to Kafka, except those in flight. ``abandonWaiting(_:)``
@@ -322,7 +322,7 @@ public struct ShardMachine: ~Copyable {
     }
 
     private func isSettled(_ slot: UInt16) -> Bool {
-        !delivery.holds(partition: slot) && residency.isSettled(slot)
+        !delivery.hasItems(partition: slot) && residency.isSettled(slot)
     }
 
     // MARK: The end
@@ -344,7 +344,7 @@ public struct ShardMachine: ~Copyable {
         where delivery.state(slot).isLive { countFreed(slot) }
     }
 
-    /// Returns the handles of all waiting events, which the shard frees with ``letGo(record:)`` and ``letGo(_:)``.
+    /// Returns the handles of all waiting events, which the shard frees with ``discard(record:)`` and ``discard(_:)``.
     public mutating func takeAllHandles() -> [UInt32] { residency.takeAllHandles() }
 
     // MARK: The intake
@@ -352,7 +352,7 @@ public struct ShardMachine: ~Copyable {
     /// Returns this turn's progress for the intake; nil when there is none.
     /// - Parameter holdsBack: true when records wait for the next transaction. Offsets that are complete because of
     ///   these records must not be committed in the present one.
-    public mutating func takeNews(holdsBack: Bool) -> ShardProgress? {
+    public mutating func takeProgress(holdsBack: Bool) -> ShardProgress? {
         guard !news.isEmpty, !holdsBack || hasEnded else { return nil }
         let taken = news
         news = ShardProgress()

@@ -106,11 +106,11 @@ public struct Committer: Sendable {
     // MARK: Events
 
     /// Begins a commit. The caller has checked ``isIdle``.
-    mutating func begin(_ set: CommitSet, at now: UInt64) {
+    mutating func beginCommit(_ set: CommitSet, at now: UInt64) {
         guard stage == .idle, !set.isEmpty else { return actions.append(.ended(set, isTaken: false)) }
         current = set
         // Without new offsets, all that is complete was committed before.
-        guard !set.parts.isEmpty else { return end(isTaken: true) }
+        guard !set.parts.isEmpty else { return endCommit(isTaken: true) }
         guard mode.hasStore else { return commit(at: now) }
         stage = .flushing
         awaitedShards = shards
@@ -160,7 +160,7 @@ public struct Committer: Sendable {
     mutating func synced(isDone: Bool, at now: UInt64) {
         if !isDone { mustSync = true }
         guard stage == .syncing else { return }
-        if isDone { commit(at: now) } else { end(isTaken: false) }
+        if isDone { commit(at: now) } else { endCommit(isTaken: false) }
     }
 
     /// Counts a changelog record as acknowledged. Kafka has the record, or never will because the record was dropped
@@ -178,7 +178,7 @@ public struct Committer: Sendable {
     }
 
     private mutating func commit(at now: UInt64) {
-        guard !current!.parts.isEmpty else { return end(isTaken: false) }
+        guard !current!.parts.isEmpty else { return endCommit(isTaken: false) }
         stage = .committing
         ticket += 1
         issued = ticket
@@ -199,7 +199,7 @@ public struct Committer: Sendable {
             return actions.append(.ended(asked.set, isTaken: isTaken))
         }
         guard stage == .committing, ticket == issued else { return }
-        end(isTaken: isTaken)
+        endCommit(isTaken: isTaken)
     }
 
     /// Delays commits until the outcome of a rebalance is known.
@@ -207,7 +207,7 @@ public struct Committer: Sendable {
 
     mutating func rebalanceEnded() { waitsUntil = 0 }
 
-    private mutating func end(isTaken: Bool) {
+    private mutating func endCommit(isTaken: Bool) {
         guard let ended = current else { return }
         current = nil
         stage = .idle

@@ -70,7 +70,7 @@ public struct Drain: Sendable {
 
     var shardsHaveSettled: Bool { awaitedShards <= 0 && unsettledShards <= 0 }
 
-    mutating func begin(deadline length: UInt64, at now: UInt64) {
+    mutating func start(deadline length: UInt64, at now: UInt64) {
         phase = .draining
         stopsAt = now + length
         deadline = now + (length - min(length / 5, Self.longestEnd))

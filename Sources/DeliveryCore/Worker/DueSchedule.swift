@@ -76,8 +76,8 @@ public struct DueSchedule: Sendable {
         return mark
     }
 
-    mutating func begin(_ slot: UInt16) {
-        end(slot)
+    mutating func addPartition(_ slot: UInt16) {
+        removePartition(slot)
         partitions.append(Partition(slot: slot))
     }
 
@@ -86,7 +86,7 @@ public struct DueSchedule: Sendable {
         if let index = index(slot) { partitions[index].isEnding = true }
     }
 
-    mutating func end(_ slot: UInt16) {
+    mutating func removePartition(_ slot: UInt16) {
         partitions.removeAll { $0.slot == slot }
         failedScans.removeAll { $0 == slot }
     }
@@ -139,7 +139,7 @@ public struct DueSchedule: Sendable {
     }
 
     /// Notes that a shard can take more.
-    mutating func taken(_ slot: UInt16) {
+    mutating func consumed(_ slot: UInt16) {
         if let index = index(slot), partitions[index].underWay > 0 { partitions[index].underWay -= 1 }
     }
 

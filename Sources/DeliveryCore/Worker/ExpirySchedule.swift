@@ -53,8 +53,8 @@ public struct ExpirySchedule: Sendable {
     public var isIdle: Bool { looking == nil && untaken == nil }
 
     /// Begins a partition. The first pass is soon, so that workers that are replaced every hour make a pass, too.
-    mutating func begin(_ slot: UInt16, at now: UInt64) {
-        end(slot)
+    mutating func addPartition(_ slot: UInt16, at now: UInt64) {
+        removePartition(slot)
         guard interval > 0 else { return }
         partitions.append(Partition(slot: slot, nextLook: now + interval / 144))
     }
@@ -64,7 +64,7 @@ public struct ExpirySchedule: Sendable {
         if let index = index(slot) { partitions[index].isEnding = true }
     }
 
-    mutating func end(_ slot: UInt16) {
+    mutating func removePartition(_ slot: UInt16) {
         partitions.removeAll { $0.slot == slot }
         if looking?.slot == slot { looking = nil }
         if untaken?.slot == slot { untaken = nil }
@@ -110,7 +110,7 @@ public struct ExpirySchedule: Sendable {
     }
 
     /// Notes that a shard can take more.
-    mutating func taken(_ slot: UInt16) {
+    mutating func consumed(_ slot: UInt16) {
         guard let left = untaken, left.slot == slot else { return }
         untaken = left.shards > 1 ? (slot, left.shards - 1) : nil
     }

@@ -28,7 +28,7 @@ public struct PartitionLifecycle: Sendable {
     }
 
     /// Record that the window of offsets could not hold yet. The record's handle belongs to the owner.
-    public struct HeldRecord: Sendable {
+    public struct DeferredRecord: Sendable {
         public var offset: Int64
         public var bytes: Int
         public var handle: UInt
@@ -42,7 +42,7 @@ public struct PartitionLifecycle: Sendable {
     public private(set) var stage = Stage.taking
     private var tracker: OffsetTracker
     private var pollTimes = PollTimes()
-    private var heldRecords: [HeldRecord] = []
+    private var deferredRecords: [DeferredRecord] = []
     /// True when something has changed since the last commit was assembled.
     private var isDirty = false
     /// Point that was committed last; nil: the next commit names the partition in any case.
@@ -88,7 +88,7 @@ public struct PartitionLifecycle: Sendable {
     public var isEnding: Bool { stage != .taking }
     public var isFull: Bool { tracker.isFull }
     public var hasRoom: Bool { tracker.hasRoom }
-    public var hasHeld: Bool { !heldRecords.isEmpty }
+    public var hasDeferredRecords: Bool { !deferredRecords.isEmpty }
     public var watermark: Int64 { tracker.watermark }
     /// Highest offset taken, plus one.
     public var end: Int64 { tracker.end }
@@ -110,15 +110,15 @@ public struct PartitionLifecycle: Sendable {
             earlierFrom: earlierFrom, committed: tracker.committable)
     }
 
-    mutating func begin(_ offset: Int64, bytes: Int, at now: UInt64) -> OffsetTracker.Begin {
-        let begin = tracker.begin(offset, bytes: bytes)
+    mutating func track(_ offset: Int64, bytes: Int, at now: UInt64) -> OffsetTracker.Tracking {
+        let begin = tracker.track(offset, bytes: bytes)
         hasBegun = true
         switch begin {
-        case .begun: pollTimes.polled(offset, at: now, watermark: tracker.watermark)
+        case .tracked: pollTimes.polled(offset, at: now, watermark: tracker.watermark)
         case .alreadyCompleted:
             isDirty = true
             // No commit passes cancels and device events before they have had their effect on memory once more.
-            tracker.hold(offset)
+            tracker.retain(offset)
         case .full, .outOfOrder: break
         }
         return begin
@@ -138,15 +138,17 @@ public struct PartitionLifecycle: Sendable {
         isDirty = true
     }
 
-    mutating func hold(_ record: HeldRecord) { heldRecords.append(record) }
+    mutating func deferRecord(_ record: DeferredRecord) { deferredRecords.append(record) }
 
-    mutating func takeHeld() -> [HeldRecord] {
-        let held = heldRecords
-        heldRecords = []
+    mutating func takeDeferredRecords() -> [DeferredRecord] {
+        let held = deferredRecords
+        deferredRecords = []
         return held
     }
 
-    mutating func hold(_ records: ArraySlice<HeldRecord>) { heldRecords.append(contentsOf: records) }
+    mutating func deferRecords(_ records: ArraySlice<DeferredRecord>) {
+        deferredRecords.append(contentsOf: records)
+    }
 
     mutating func askRelief(again: Bool) -> Int64? { tracker.askRelief(again: again) }
 

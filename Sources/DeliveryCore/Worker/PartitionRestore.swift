@@ -102,7 +102,7 @@ public struct PartitionRestore: Sendable {
         for partition in partitions {
             switch entries[partition]?.stage {
             case nil:
-                let attempt = begin(partition)
+                let attempt = beginAttempt(partition)
                 if hasChangelog { line.append(partition) } else { actions.append(.open(attempt)) }
             case .opened?:
                 // The copy's position still counts.
@@ -115,7 +115,7 @@ public struct PartitionRestore: Sendable {
         openNext()
     }
 
-    private mutating func begin(_ partition: Int32) -> Attempt {
+    private mutating func beginAttempt(_ partition: Int32) -> Attempt {
         nextTicket &+= 1
         entries[partition] = Entry(ticket: nextTicket, stage: .opening)
         return Attempt(partition: partition, ticket: nextTicket)

@@ -59,9 +59,9 @@ public enum ShardRequest: Sendable, Equatable {
     case relieve(slot: UInt16, below: Int64)
     /// Items are due; ``ShardReport/dueTaken(slot:)`` follows when the shard can take more.
     case due(slot: UInt16, [DueItem], readThrough: Int64)
-    /// Items that waited with their topics may return; ``ShardReport/parkedTaken(slot:)`` follows when the shard can
+    /// Items that waited with their topics may return; ``ShardReport/suspendedTaken(slot:)`` follows when the shard can
     /// take more.
-    case parked(slot: UInt16, [DueItem], readThrough: Int64)
+    case suspended(slot: UInt16, [DueItem], readThrough: Int64)
     /// Stored presences of these devices have expired; ``ShardReport/expiredTaken(slot:)`` follows when the shard can
     /// take more.
     case expired(slot: UInt16, [DeviceKey])
@@ -98,10 +98,10 @@ public enum ShardReport: Sendable, Equatable {
     /// Work that has ended in one turn.
     case progress(ShardProgress)
     case dueTaken(slot: UInt16)
-    case parkedTaken(slot: UInt16)
+    case suspendedTaken(slot: UInt16)
     case expiredTaken(slot: UInt16)
     /// The shard's pushes of the topic with this hash wait, and no clock ends their wait.
-    case topicParked(UInt32)
+    case topicSuspended(UInt32)
     /// The shard's pushes of the topic resume.
     case topicResumed(UInt32)
     /// A few pushes of the topic are wanted back, to find out whether APNs accepts them.

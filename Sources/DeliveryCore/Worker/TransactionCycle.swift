@@ -286,7 +286,7 @@ public struct TransactionCycle: Sendable {
     private mutating func succeeded(_ now: UInt64) -> Turn {
         switch state {
         case .initializing:
-            return begin(after: 0, now)
+            return beginTransaction(after: 0, now)
         case .beginning:
             state = isStopping ? .stopped : .open
             return .nothing
@@ -296,7 +296,7 @@ public struct TransactionCycle: Sendable {
         case .committing:
             abortsInARow = 0
             let ended = Ending.committed(transaction)
-            var turn = begin(after: 0, now)
+            var turn = beginTransaction(after: 0, now)
             turn.ended = ended
             return turn
         case .aborting:
@@ -304,7 +304,7 @@ public struct TransactionCycle: Sendable {
             let ended = Ending.aborted(
                 transaction, cause ?? .partitionsLost)
             // The first abort causes no pause. Each further abort in a row makes the pause longer.
-            var turn = begin(after: abortsInARow < 2 ? 0 : pause(abortsInARow - 1), now)
+            var turn = beginTransaction(after: abortsInARow < 2 ? 0 : pause(abortsInARow - 1), now)
             turn.ended = ended
             return turn
         case .unstarted, .open, .stopped, .failed:
@@ -312,7 +312,7 @@ public struct TransactionCycle: Sendable {
         }
     }
 
-    private mutating func begin(after pause: UInt64, _ now: UInt64) -> Turn {
+    private mutating func beginTransaction(after pause: UInt64, _ now: UInt64) -> Turn {
         hasContent = false
         cause = nil
         guard !isStopping else {

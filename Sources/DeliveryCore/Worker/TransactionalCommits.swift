@@ -224,7 +224,7 @@ public struct TransactionalCommits: Sendable {
 
     /// Ends the last transaction as far as it can be now.
     /// - Parameter isOver: nothing more is awaited.
-    mutating func goOnEnding(hasOffsets: Bool, isOver: Bool, at now: UInt64) {
+    mutating func advanceEnding(hasOffsets: Bool, isOver: Bool, at now: UInt64) {
         guard isEnding, !isStepUnderWay else { return }
         if isTorn {
             isTorn = false
@@ -269,11 +269,11 @@ public struct TransactionalCommits: Sendable {
 
     private mutating func start(_ step: TransactionCycle.Step) {
         switch step {
-        case .initialize, .begin, .commit: begin(step)
+        case .initialize, .begin, .commit: beginStep(step)
         case .sendOffsets: if isFrozen { sendOffsets() } else { freeze() }
         case .abort:
             if isFrozen {
-                begin(step)
+                beginStep(step)
             } else {
                 abortWaits = true
                 freeze(atOnce: true)
@@ -281,7 +281,7 @@ public struct TransactionalCommits: Sendable {
         }
     }
 
-    private mutating func begin(_ step: TransactionCycle.Step) {
+    private mutating func beginStep(_ step: TransactionCycle.Step) {
         isStepUnderWay = true
         actions.append(.step(step))
     }

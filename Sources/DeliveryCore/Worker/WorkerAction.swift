@@ -47,10 +47,10 @@ public enum WorkerAction: Sendable, Equatable {
     case advanceCommitted(slot: UInt16, Int64)
     /// Reports to all shards which devices the store has items of; ``WorkerMachine/scanFailed(slot:)`` may follow.
     case scanItems(slot: UInt16, partition: Int32)
-    /// ``WorkerMachine/found(_:_:isEnd:)`` follows.
+    /// ``WorkerMachine/found(_:_:isEnd:at:)`` follows.
     case scanDue(DueSchedule.Look, partition: Int32)
-    /// ``WorkerMachine/foundParked(_:_:cursor:isEnd:at:)`` follows.
-    case scanParked(ParkedSchedule.Look, partition: Int32)
+    /// ``WorkerMachine/foundSuspended(_:_:cursor:isEnd:at:)`` follows.
+    case scanSuspended(SuspendedSchedule.Look, partition: Int32)
     /// ``WorkerMachine/foundExpired(_:_:last:isEnd:at:)`` follows.
     case scanExpired(ExpirySchedule.Look, partition: Int32)
     /// ``WorkerMachine/synced(isDone:at:)`` follows.
@@ -59,7 +59,7 @@ public enum WorkerAction: Sendable, Equatable {
     case checkpoint(partition: Int32, position: Int64)
     /// Releases the partition's part of the store.
     case forgetStore(Int32)
-    /// Drops copies of other partitions; ``WorkerMachine/droppedCopies(areMore:)`` follows.
+    /// Drops copies of other partitions; ``WorkerMachine/droppedCopies(areMore:at:)`` follows.
     case dropCopies(except: Set<Int32>)
 
     // The rest.

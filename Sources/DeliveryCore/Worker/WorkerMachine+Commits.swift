@@ -9,42 +9,43 @@ extension WorkerMachine {
         guard drain.phase <= .draining else { return }
         lastCommit = now
         finishedSinceCommit = 0
-        begin(.periodic, partitions.places.filter { !partitions[$0].isEnding || settings.mode.hasStore })
+        beginCommit(
+            .periodic, partitions.indices.filter { !partitions[$0].isEnding || settings.mode.hasStore })
     }
 
     /// Begins the commit for which a revocation or the worker's end waits.
     mutating func beginWaitingCommit() {
         guard committer.isIdle else { return }
         if let revocation, revocation.stage == .committing {
-            let places = revocation.partitions.compactMap { partitions.place(ofPartition: $0) }
-            for place in places { partitions[place].commitAgain() }
+            let indices = revocation.partitions.compactMap { partitions.index(ofPartition: $0) }
+            for index in indices { partitions[index].commitAgain() }
             self.revocation!.isIssued = true
-            if !begin(.revocation, places) { finishRevocation(isCommitted: true) }
+            if !beginCommit(.revocation, indices) { finishRevocation(isCommitted: true) }
         } else if drain.phase == .lastCommit {
-            let places = partitions.places
-            for place in places { partitions[place].commitAgain() }
-            if !begin(.last, places) { endedLastCommit(isTaken: true) }
+            let indices = partitions.indices
+            for index in indices { partitions[index].commitAgain() }
+            if !beginCommit(.last, indices) { lastCommitEnded(isTaken: true) }
         }
     }
 
     /// - Returns: whether there was something to commit.
     @discardableResult
-    private mutating func begin(_ kind: Committer.Kind, _ places: [Int]) -> Bool {
+    private mutating func beginCommit(_ kind: Committer.Kind, _ indices: [Int]) -> Bool {
         var set = Committer.CommitSet(kind)
-        for place in places {
-            let point = partitions[place].pendingCommit()
-            guard point != nil || partitions[place].needsCommit else { continue }
-            let slot = partitions[place].slot
+        for index in indices {
+            let point = partitions[index].pendingCommit()
+            guard point != nil || partitions[index].needsCommit else { continue }
+            let slot = partitions[index].slot
             if settings.mode.hasStore {
-                set.deletes.append(.init(slot: slot, number: partitions[place].deletesIssued()))
+                set.deletes.append(.init(slot: slot, number: partitions[index].deletesIssued()))
             }
-            partitions[place].commitIssued(point)
+            partitions[index].commitIssued(point)
             if let point {
-                set.parts.append(.init(slot: slot, partition: partitions[place].partition, point: point))
+                set.parts.append(.init(slot: slot, partition: partitions[index].partition, point: point))
             }
         }
         guard !set.isEmpty else { return false }
-        committer.begin(set, at: now)
+        committer.beginCommit(set, at: now)
         followCommitter()
         return true
     }
@@ -56,11 +57,11 @@ extension WorkerMachine {
             case .sync: act(.sync)
             case .commit(let set, let ticket):
                 for part in set.parts where set.kind != .membership {
-                    guard let place = partitions.place(ofSlot: part.slot) else { continue }
-                    partitions[place].commitSent(part.point)
+                    guard let index = partitions.index(ofSlot: part.slot) else { continue }
+                    partitions[index].commitSent(part.point)
                 }
                 act(.commit(set, ticket: ticket))
-            case .ended(let set, let isTaken): ended(set, isTaken: isTaken)
+            case .ended(let set, let isTaken): commitEnded(set, isTaken: isTaken)
             }
         }
     }
@@ -85,15 +86,15 @@ extension WorkerMachine {
     }
 
     /// Follows up on a commit that has ended.
-    private mutating func ended(_ set: Committer.CommitSet, isTaken: Bool) {
+    private mutating func commitEnded(_ set: Committer.CommitSet, isTaken: Bool) {
         for part in set.parts where isTaken {
-            guard partitions.place(ofSlot: part.slot) != nil else { continue }
+            guard partitions.index(ofSlot: part.slot) != nil else { continue }
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
         for deletes in set.deletes {
-            guard let place = partitions.place(ofSlot: deletes.slot) else { continue }
-            partitions[place].deletesEnded(deletes.number, isTaken: isTaken)
-            followDeletes(place)
+            guard let index = partitions.index(ofSlot: deletes.slot) else { continue }
+            partitions[index].deletesEnded(deletes.number, isTaken: isTaken)
+            followDeletes(index)
         }
         if isTaken, !set.parts.isEmpty { confirmMembership(requestedAt: set.requestedAt) }
         if !isTaken, set.kind != .membership { commitAllAgain() }
@@ -104,17 +105,17 @@ extension WorkerMachine {
             guard revocation?.isIssued == true else { return beginWaitingCommit() }
             if !isTaken { note(.lastCommitFailed) }
             finishRevocation(isCommitted: isTaken)
-        case .last: endedLastCommit(isTaken: isTaken)
+        case .last: lastCommitEnded(isTaken: isTaken)
         }
     }
 
     /// Carries out the deletions of a partition.
-    mutating func followDeletes(_ place: Int) {
-        let slot = partitions[place].slot
+    mutating func followDeletes(_ index: Int) {
+        let slot = partitions[index].slot
         var deletes: [EndedItem] = []
-        while let action = partitions[place].nextDelete() {
+        while let action = partitions[index].nextDelete() {
             switch action {
-            case .complete(let offset): complete(place, offset)
+            case .complete(let offset): complete(index, offset)
             case .remove(let device, let offset):
                 deletes.append(.init(device: device, place: RecordPlace(partitionSlot: slot, offset: offset)))
             }
@@ -135,7 +136,7 @@ extension WorkerMachine {
     }
 
     mutating func commitAllAgain() {
-        for place in partitions.places { partitions[place].commitAgain() }
+        for index in partitions.indices { partitions[index].commitAgain() }
     }
 
     /// Fails the worker when the commit's metadata is too large. No commit omits the metadata, because a successor
@@ -147,7 +148,7 @@ extension WorkerMachine {
     /// True when something ends that waits for deletions, and the deletions wait for commits.
     var hastensCommits: Bool {
         guard settings.mode.hasStore, drain.phase == .draining || revocation != nil else { return false }
-        return partitions.places.contains { partitions[$0].needsCommit }
+        return partitions.indices.contains { partitions[$0].needsCommit }
     }
 
     // MARK: Transactions
@@ -190,12 +191,12 @@ extension WorkerMachine {
             case .freeze(let number, let atOnce):
                 act(.requestAll(.freeze(number: number, atOnce: atOnce)))
             case .thaw(let number, let repeats, let omitsValues):
-                let slots = repeats ? Set(partitions.places.map { partitions[$0].slot }) : nil
+                let slots = repeats ? Set(partitions.indices.map { partitions[$0].slot }) : nil
                 act(.requestAll(.thaw(number: number, repeating: slots, omitsValues: omitsValues)))
             case .committed: transactionCommitted()
             case .aborted(let fault):
                 counters.commitErrors += 1
-                for place in partitions.places { partitions[place].commitAgain() }
+                for index in partitions.indices { partitions[index].commitAgain() }
                 note(.transactionAborted(fault))
                 checkMetadata(fault)
             case .failed(let fault):
@@ -209,14 +210,14 @@ extension WorkerMachine {
     /// partition.
     private mutating func sendOffsets() {
         var parts: [Committer.CommitSet.Part] = []
-        for place in partitions.places {
-            let slot = partitions[place].slot
-            guard partitions[place].hasPoint else { continue }
+        for index in partitions.indices {
+            let slot = partitions[index].slot
+            guard partitions[index].hasPoint else { continue }
             parts.append(
                 .init(
-                    slot: slot, partition: partitions[place].partition,
-                    point: partitions[place].commitPoint()))
-            partitions[place].sentWithTransaction()
+                    slot: slot, partition: partitions[index].partition,
+                    point: partitions[index].commitPoint()))
+            partitions[index].sentWithTransaction()
         }
         lastCommit = now
         finishedSinceCommit = 0
@@ -229,8 +230,8 @@ extension WorkerMachine {
         let (offsets, sentAt) = transactions!.takeSent()
         if let sentAt { confirmMembership(requestedAt: sentAt) }
         for part in offsets {
-            guard let place = partitions.place(ofSlot: part.slot) else { continue }
-            partitions[place].commitSent(part.point)
+            guard let index = partitions.index(ofSlot: part.slot) else { continue }
+            partitions[index].commitSent(part.point)
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
         delete(transactions!.takeDeletes())
@@ -283,14 +284,14 @@ extension WorkerMachine {
             drain.phase <= .draining
         else { return }
         var set = Committer.CommitSet(.membership)
-        for place in partitions.places {
+        for index in partitions.indices {
             // Where nothing is committed yet, offset 0 is committed, if a group without offsets reads from there.
             guard
-                let point = partitions[place].lastSent
+                let point = partitions[index].lastSent
                     ?? (settings.readsFromBeginning ? .init(offset: 0, metadata: "") : nil)
             else { continue }
             set.parts.append(
-                .init(slot: partitions[place].slot, partition: partitions[place].partition, point: point))
+                .init(slot: partitions[index].slot, partition: partitions[index].partition, point: point))
         }
         committer.ask(set, at: now)
         followCommitter()

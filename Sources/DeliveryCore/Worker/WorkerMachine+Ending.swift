@@ -26,7 +26,7 @@ extension WorkerMachine {
         failure = failure ?? reason
         note(.stopsAtOnce(reason))
         drain.endAtOnce(at: now)
-        for place in partitions.places { discardHeld(place) }
+        for index in partitions.indices { discardDeferred(index) }
         if drain.phase < .endingShards {
             endShards(isComplete: false)
         } else if drain.phase > .endingShards {
@@ -44,10 +44,10 @@ extension WorkerMachine {
 
     private mutating func beginDrain() {
         guard drain.phase == .running else { return }
-        drain.begin(deadline: settings.drainDeadline, at: now)
+        drain.start(deadline: settings.drainDeadline, at: now)
         note(.draining(jobs: outstanding))
         if partitions.count > 0 { act(.pause(partitions.numbers)) }
-        for place in partitions.places { discardHeld(place) }
+        for index in partitions.indices { discardDeferred(index) }
         act(.requestAll(.drain))
     }
 
@@ -56,16 +56,16 @@ extension WorkerMachine {
         case .running, .endingShards, .leaving, .ended: break
         case .draining:
             let isComplete =
-                drain.shardsHaveSettled && unfinished <= 0 && hasNoDeletes(partitions.places)
+                drain.shardsHaveSettled && unfinished <= 0 && hasNoDeletes(partitions.indices)
             guard isComplete || drain.isOver(at: now) else { return }
             if !isComplete { note(.drainDeadline(jobs: outstanding)) }
             endShards(isComplete: isComplete)
-        case .lastTransaction: goOnWithLastTransaction()
+        case .lastTransaction: advanceLastTransaction()
         case .lastReports:
             if drain.unreported == 0 || drain.isOver(at: now) { beginLastCommit() }
         case .lastCommit:
             beginWaitingCommit()
-            if drain.phase == .lastCommit, drain.isOver(at: now) { endedLastCommit(isTaken: false) }
+            if drain.phase == .lastCommit, drain.isOver(at: now) { lastCommitEnded(isTaken: false) }
         case .lastDeletes: if drain.isOver(at: now) { leave() }
         }
     }
@@ -92,15 +92,15 @@ extension WorkerMachine {
         }
     }
 
-    private mutating func goOnWithLastTransaction() {
+    private mutating func advanceLastTransaction() {
         let isOver = drain.isOver(at: now)
         if isOver, drain.isExtended || transactions!.state == .beginning {
             note(.lastTransactionOpen)
             return leave()
         }
         if isOver { drain.extend(Drain.commitPatience, at: now) }
-        transactions!.goOnEnding(
-            hasOffsets: partitions.places.contains { partitions[$0].isChanged }, isOver: isOver, at: now)
+        transactions!.advanceEnding(
+            hasOffsets: partitions.indices.contains { partitions[$0].isChanged }, isOver: isOver, at: now)
         followTransactions()
         guard drain.phase == .lastTransaction, transactions!.hasEnded else { return }
         if transactions!.hasEndedWell { drain.committed() }
@@ -116,7 +116,7 @@ extension WorkerMachine {
         beginWaitingCommit()
     }
 
-    mutating func endedLastCommit(isTaken: Bool) {
+    mutating func lastCommitEnded(isTaken: Bool) {
         guard drain.phase == .lastCommit else { return }
         if isTaken {
             drain.committed()
@@ -138,13 +138,13 @@ extension WorkerMachine {
     private var endsWell: Bool { failure == nil && drain.isComplete && drain.isCommitted }
 
     private var hasNoDeletesAtEnd: Bool {
-        transactions != nil || !partitions.places.contains { partitions[$0].awaitsDeletes }
+        transactions != nil || !partitions.indices.contains { partitions[$0].awaitsDeletes }
     }
 
     /// Notes that a shard has handed its deletions to the store.
     mutating func shardFlushedAtEnd() {
         guard drain.phase == .lastDeletes, drain.shardAnswered() else { return }
-        checkpoint(partitions.places)
+        checkpoint(partitions.indices)
         leave()
     }
 

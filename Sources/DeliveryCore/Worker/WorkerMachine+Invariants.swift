@@ -18,9 +18,9 @@ extension WorkerMachine {
             return "\(orphanedJobs) jobs of partitions that went away, \(gate.orphans.jobs) counted"
         }
         var jobs = 0
-        for place in partitions.places {
-            jobs += gate.load(place).jobs
-            let partition = partitions[place]
+        for index in partitions.indices {
+            jobs += gate.load(index).jobs
+            let partition = partitions[index]
             guard partition.watermark <= partition.end else {
                 return "the watermark of partition \(partition.partition) is above its end"
             }

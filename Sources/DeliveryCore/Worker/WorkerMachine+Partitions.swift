@@ -28,13 +28,13 @@ extension WorkerMachine {
         restore.cancel(partitions)
         arrivals.add(partitions, at: now)
         followRestore()
-        guard partitions.isEmpty else { return goOnWithArrivals() }
+        guard partitions.isEmpty else { return advanceArrivals() }
         if arrivals.isEmpty { isAssigned = true }
         note(.partitionsAssigned([]))
     }
 
     /// Continues the arrivals, after each event of an arrival and with each tick.
-    mutating func goOnWithArrivals() {
+    mutating func advanceArrivals() {
         guard !arrivals.isEmpty, drain.phase == .running, revocation == nil else { return }
         let restores = arrivals.restores(at: now) { restore.isUnderWay($0) }
         if settings.mode.hasChangelog, !restores.first.isEmpty { note(.restoring(restores.first)) }
@@ -65,7 +65,7 @@ extension WorkerMachine {
         case .settled: break
         case .offsets(let offsets): read(offsets)
         }
-        goOnWithArrivals()
+        advanceArrivals()
     }
 
     private mutating func takeOverFailed(_ partitions: [Int32], _ fault: KafkaFault) {
@@ -88,33 +88,33 @@ extension WorkerMachine {
             if let position = restore.handOver(offset.partition) {
                 changelogEnds[offset.partition] = position
             }
-            begin(offset)
+            beginReading(offset)
         }
         if arrivals.isEmpty { isAssigned = true }
         if lease.isDoubtful { commitAllAgain() }
         followGate()
     }
 
-    private mutating func begin(_ offset: FetchedOffset) {
+    private mutating func beginReading(_ offset: FetchedOffset) {
         let decoded = CommitMetadata.decode(offset.metadata, committedOffset: offset.offset ?? 0)
         if let problem = decoded.problem, !offset.metadata.isEmpty {
             note(.metadataNotOurs(offset.partition, problem))
         }
         // The partition may still be here, after an assignment that was lost without notice.
-        if let place = partitions.place(ofPartition: offset.partition) {
-            act(.requestAll(.abandon(slots: [partitions[place].slot], isLost: true)))
-            remove(place)
+        if let index = partitions.index(ofPartition: offset.partition) {
+            act(.requestAll(.abandon(slots: [partitions[index].slot], isLost: true)))
+            remove(index)
         }
         if offset.isOfEarlierLog {
             // Records are read from the beginning, wherever the new log ends by then.
             note(.logWentBack(offset.partition, from: offset.offset ?? 0, to: 0))
-            begin(
+            beginPartition(
                 PartitionLifecycle(
                     partition: offset.partition, restartingAt: 0, spanLimit: settings.spanLimit,
                     metadataBytes: settings.metadataBytes))
             return
         }
-        begin(
+        beginPartition(
             PartitionLifecycle(
                 partition: offset.partition,
                 begin: offset.offset.map { .init(offset: $0, metadata: offset.metadata) },
@@ -123,29 +123,29 @@ extension WorkerMachine {
     }
 
     /// Begins to take records of a partition.
-    /// - Returns: the partition's place; nil: too many partitions are assigned, and the worker ends.
+    /// - Returns: the partition's index; nil: too many partitions are assigned, and the worker ends.
     @discardableResult
-    mutating func begin(_ state: PartitionLifecycle) -> Int? {
-        guard let place = partitions.insert(state) else {
+    mutating func beginPartition(_ state: PartitionLifecycle) -> Int? {
+        guard let index = partitions.insert(state) else {
             fail(.other("more than 65,000 partitions are assigned to this worker"), nil)
             return nil
         }
-        gate.add(place)
-        act(.requestAll(partitions[place].beginRequest))
-        guard settings.mode.hasStore else { return place }
-        let slot = partitions[place].slot
-        due.begin(slot)
-        parked.begin(slot)
-        expiry.begin(slot, at: now)
-        act(.scanItems(slot: slot, partition: partitions[place].partition))
-        return place
+        gate.add(index)
+        act(.requestAll(partitions[index].beginRequest))
+        guard settings.mode.hasStore else { return index }
+        let slot = partitions[index].slot
+        due.addPartition(slot)
+        suspended.addPartition(slot)
+        expiry.addPartition(slot, at: now)
+        act(.scanItems(slot: slot, partition: partitions[index].partition))
+        return index
     }
 
     /// Has partitions arrive anew, because the client has refused the answer to their assignment.
     public mutating func assignFailed(_ numbers: [Int32], _ fault: KafkaFault, at now: UInt64) {
         self.now = max(self.now, now)
         for number in numbers {
-            if let place = partitions.place(ofPartition: number) { remove(place) }
+            if let index = partitions.index(ofPartition: number) { remove(index) }
         }
         // Revoked partitions don't return by themselves.
         let left = numbers.filter { revocation?.partitions.contains($0) != true }
@@ -209,7 +209,7 @@ extension WorkerMachine {
         followRestore()
         guard restore.isReady(attempt.partition) else { return }
         arrivals.restored(attempt.partition, at: self.now)
-        goOnWithArrivals()
+        advanceArrivals()
     }
 
     private mutating func followRestore() {
@@ -229,21 +229,21 @@ extension WorkerMachine {
         followRestore()
         note(.partitionsRevoked(numbers, isLost: isLost))
         followGate()
-        let places = numbers.compactMap { partitions.place(ofPartition: $0) }
-        guard !places.isEmpty || drain.phase >= .endingShards else {
+        let indices = numbers.compactMap { partitions.index(ofPartition: $0) }
+        guard !indices.isEmpty || drain.phase >= .endingShards else {
             // No record of the partitions was read, so that nothing is awaited.
             act(.unassign(numbers))
             copies.mustLook = true
             act(.poll)
-            return goOnWithArrivals()
+            return advanceArrivals()
         }
-        for place in places {
-            partitions[place].revoke(shards: settings.shards, hasStore: settings.mode.hasStore)
-            discardHeld(place)
-            gate.end(place)
-            due.revoke(partitions[place].slot)
-            parked.revoke(partitions[place].slot)
-            expiry.revoke(partitions[place].slot)
+        for index in indices {
+            partitions[index].revoke(shards: settings.shards, hasStore: settings.mode.hasStore)
+            discardDeferred(index)
+            gate.revoke(index)
+            due.revoke(partitions[index].slot)
+            suspended.revoke(partitions[index].slot)
+            expiry.revoke(partitions[index].slot)
         }
         followGate()
         revocation = Revocation(partitions: numbers, deadline: now + settings.revokeDeadline)
@@ -253,10 +253,10 @@ extension WorkerMachine {
             return
         }
         // Nothing more of a lost partition is sent either, unless it is on its way.
-        if !places.isEmpty {
-            act(.requestAll(.abandon(slots: places.map { partitions[$0].slot }, isLost: isLost)))
+        if !indices.isEmpty {
+            act(.requestAll(.abandon(slots: indices.map { partitions[$0].slot }, isLost: isLost)))
             if settings.mode.hasStore {
-                for place in places { act(.requestAll(.settle(slot: partitions[place].slot))) }
+                for index in indices { act(.requestAll(.settle(slot: partitions[index].slot))) }
             }
         }
         if isLost { finishRevocation(isCommitted: false) } else { checkRevocation() }
@@ -264,11 +264,11 @@ extension WorkerMachine {
 
     mutating func checkRevocation() {
         guard let revocation, drain.phase < .endingShards else { return }
-        let places = revocation.partitions.compactMap { partitions.place(ofPartition: $0) }
+        let indices = revocation.partitions.compactMap { partitions.index(ofPartition: $0) }
         switch revocation.stage {
         case .settling:
-            let isSettled = places.allSatisfy { gate.load($0).jobs == 0 && partitions[$0].isSettled }
-            guard isSettled && hasNoDeletes(places) || now >= revocation.deadline else { return }
+            let isSettled = indices.allSatisfy { gate.load($0).jobs == 0 && partitions[$0].isSettled }
+            guard isSettled && hasNoDeletes(indices) || now >= revocation.deadline else { return }
             guard transactions == nil else { return finishRevocation(isCommitted: true) }
             self.revocation!.stage = .committing
             self.revocation!.deadline = now + Drain.commitPatience
@@ -281,41 +281,41 @@ extension WorkerMachine {
     mutating func finishRevocation(isCommitted: Bool) {
         guard let revocation else { return }
         self.revocation = nil
-        let places = revocation.partitions.compactMap { partitions.place(ofPartition: $0) }
+        let indices = revocation.partitions.compactMap { partitions.index(ofPartition: $0) }
         // An outcome without a report isn't known to the transaction yet. The outcome's job is still counted.
-        let isOpen = places.contains { gate.load($0).jobs > 0 || !partitions[$0].isSettled }
-        if transactions != nil, !isCommitted || isOpen || !hasNoDeletes(places) {
+        let isOpen = indices.contains { gate.load($0).jobs > 0 || !partitions[$0].isSettled }
+        if transactions != nil, !isCommitted || isOpen || !hasNoDeletes(indices) {
             // Another worker has to write the records of these partitions that are in the open transaction.
             transactions!.partitionsLost(.partitionsLost)
             followTransactions()
         }
         followGate()
-        if isCommitted, !isOpen, hasNoDeletes(places) { checkpoint(places) }
+        if isCommitted, !isOpen, hasNoDeletes(indices) { checkpoint(indices) }
         // Changes that wait for a permit are abandoned. They would wait for ever once no partition is left to ask the
         // group with. Nothing that was committed depends on them.
         if !isCommitted, transactions == nil, settings.mode.hasChangelog, lease.isDoubtful {
-            act(.requestAll(.abandon(slots: places.map { partitions[$0].slot }, isLost: true)))
+            act(.requestAll(.abandon(slots: indices.map { partitions[$0].slot }, isLost: true)))
         }
-        for place in places { remove(place) }
+        for index in indices { remove(index) }
         act(.unassign(revocation.partitions))
         copies.mustLook = true
         act(.poll)
-        goOnWithArrivals()
+        advanceArrivals()
     }
 
     /// Returns whether nothing of these partitions awaits its removal from the store. With transactions: whether all of
     /// theirs is committed.
-    func hasNoDeletes(_ places: [Int]) -> Bool {
-        if let transactions { return transactions.isClean && !places.contains { partitions[$0].isChanged } }
-        return !places.contains { partitions[$0].awaitsDeletes }
+    func hasNoDeletes(_ indices: [Int]) -> Bool {
+        if let transactions { return transactions.isClean && !indices.contains { partitions[$0].isChanged } }
+        return !indices.contains { partitions[$0].awaitsDeletes }
     }
 
     /// Marks copies of these partitions as complete up to the changelog's end. A later take-over needs only what
     /// follows.
-    mutating func checkpoint(_ places: [Int]) {
+    mutating func checkpoint(_ indices: [Int]) {
         guard settings.mode.hasChangelog else { return }
-        for place in places {
-            let partition = partitions[place].partition
+        for index in indices {
+            let partition = partitions[index].partition
             guard let end = changelogEnds[partition] else { continue }
             act(.checkpoint(partition: partition, position: end))
         }

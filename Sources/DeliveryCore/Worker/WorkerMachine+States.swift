@@ -102,12 +102,12 @@ extension WorkerMachine {
             mark = mark &* 31 &+ UInt64(revocation!.stage.rawValue)
             if revocation!.isIssued { mark &+= 8 }
         }
-        partitions.forEachPlace { place in
+        partitions.forEachIndex { index in
             mark =
-                mark &* 31 &+ UInt64(partitions[place].slot) &* 64 &+ UInt64(gate.reasons(place).rawValue)
+                mark &* 31 &+ UInt64(partitions[index].slot) &* 64 &+ UInt64(gate.reasons(index).rawValue)
                 &* 4
-            if partitions[place].isEnding { mark &+= 1 }
-            if partitions[place].hasHeld { mark &+= 2 }
+            if partitions[index].isEnding { mark &+= 1 }
+            if partitions[index].hasDeferredRecords { mark &+= 2 }
         }
         if settings.mode.hasStore { mark = mark &* 31 &+ due.stateMark &* 31 &+ restore.stateMark }
         return mark
@@ -130,7 +130,7 @@ extension WorkerMachine {
     /// Returns the offset that may be committed of a partition; nil: the partition isn't this worker's. Records that
     /// are read once more hold the offset below the watermark.
     package func committable(ofPartition partition: Int32) -> Int64? {
-        partitions.place(ofPartition: partition).map { partitions[$0].commitPoint().offset }
+        partitions.index(ofPartition: partition).map { partitions[$0].commitPoint().offset }
     }
 
     package func states(ofPartition partition: Int32) -> PartitionStates {
@@ -144,12 +144,12 @@ extension WorkerMachine {
             case .ready?: states.restore = .ready
             }
         }
-        guard let place = partitions.place(ofPartition: partition) else { return states }
+        guard let index = partitions.index(ofPartition: partition) else { return states }
         states.stage =
-            partitions[place].isEnding ? .settling : partitions[place].hasHeld ? .holding : .taking
-        states.reasons = gate.reasons(place)
+            partitions[index].isEnding ? .settling : partitions[index].hasDeferredRecords ? .holding : .taking
+        states.reasons = gate.reasons(index)
         guard settings.mode.hasStore else { return states }
-        let slot = partitions[place].slot
+        let slot = partitions[index].slot
         states.due = due.state(slot)
         states.hasAhead = due.hasAhead(slot)
         states.awaitsScan = due.awaitsScan(slot)

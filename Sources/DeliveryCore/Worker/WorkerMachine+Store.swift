@@ -49,27 +49,27 @@ extension WorkerMachine {
 
     // MARK: Due items
 
-    mutating func lookForDue(_ time: DeliveryTime) {
+    mutating func scanForDue(_ time: DeliveryTime) {
         guard settings.mode.hasStore else { return }
         let (looks, scans) = due.tick(at: time)
         for slot in scans {
-            guard let place = partitions.place(ofSlot: slot) else { continue }
-            act(.scanItems(slot: slot, partition: partitions[place].partition))
+            guard let index = partitions.index(ofSlot: slot) else { continue }
+            act(.scanItems(slot: slot, partition: partitions[index].partition))
         }
         for look in looks {
-            guard let place = partitions.place(ofSlot: look.slot) else { continue }
-            act(.scanDue(look, partition: partitions[place].partition))
+            guard let index = partitions.index(ofSlot: look.slot) else { continue }
+            act(.scanDue(look, partition: partitions[index].partition))
         }
-        lookForParked()
-        lookForExpired(time)
+        scanForSuspended()
+        scanForExpired(time)
     }
 
     /// Takes the result of a look for due items. Nil `items`: the store failed.
     public mutating func found(_ slot: UInt16, _ items: [DueItem]?, isEnd: Bool, at now: UInt64) {
         self.now = max(self.now, now)
-        guard let place = partitions.place(ofSlot: slot) else { return }
-        let end = partitions[place].end
-        let due = due.found(slot, items, isEnd: isEnd, mayReturn: partitions[place].mayReturn)
+        guard let index = partitions.index(ofSlot: slot) else { return }
+        let end = partitions[index].end
+        let due = due.found(slot, items, isEnd: isEnd, mayReturn: partitions[index].mayReturn)
         guard !due.isEmpty else { return }
         var parts = [[DueItem]](repeating: [], count: settings.shards)
         for item in due { parts[shardIndex(ofHash: item.device.low, shards: settings.shards)].append(item) }
@@ -79,38 +79,42 @@ extension WorkerMachine {
         }
     }
 
-    // MARK: Parked items
+    // MARK: Suspended items
 
-    private mutating func lookForParked() {
-        guard settings.mode.hasStore, let look = parked.next(at: now) else { return }
-        guard let place = partitions.place(ofSlot: look.slot) else { return parked.end(look.slot) }
-        act(.scanParked(look, partition: partitions[place].partition))
+    private mutating func scanForSuspended() {
+        guard settings.mode.hasStore, let look = suspended.next(at: now) else { return }
+        guard let index = partitions.index(ofSlot: look.slot) else {
+            return suspended.removePartition(look.slot)
+        }
+        act(.scanSuspended(look, partition: partitions[index].partition))
     }
 
-    /// Takes the result of a look for parked items. Nil `items`: the store failed.
+    /// Takes the result of a look for suspended items. Nil `items`: the store failed.
     /// - Parameter cursor: the last entry that was seen, whether it was found or not.
-    public mutating func foundParked(
-        _ look: ParkedSchedule.Look, _ items: [ParkedSchedule.Entry]?, cursor: DueItem?, isEnd: Bool,
+    public mutating func foundSuspended(
+        _ look: SuspendedSchedule.Look, _ items: [SuspendedSchedule.Entry]?, cursor: DueItem?, isEnd: Bool,
         at now: UInt64
     ) {
         self.now = max(self.now, now)
-        let place = partitions.place(ofSlot: look.slot)
-        let end = place.map { partitions[$0].end } ?? 0
-        let mayReturn = place.map { partitions[$0].mayReturn } ?? { _ in false }
-        let parts = parked.found(
+        let index = partitions.index(ofSlot: look.slot)
+        let end = index.map { partitions[$0].end } ?? 0
+        let mayReturn = index.map { partitions[$0].mayReturn } ?? { _ in false }
+        let parts = suspended.found(
             look, items, cursor: cursor, isEnd: isEnd, at: self.now, mayReturn: mayReturn)
         for part in parts {
-            act(.request(shard: part.shard, .parked(slot: look.slot, part.items, readThrough: end - 1)))
+            act(.request(shard: part.shard, .suspended(slot: look.slot, part.items, readThrough: end - 1)))
         }
-        lookForParked()
+        scanForSuspended()
     }
 
     // MARK: Presences
 
-    private mutating func lookForExpired(_ time: DeliveryTime) {
+    private mutating func scanForExpired(_ time: DeliveryTime) {
         guard let look = expiry.next(at: time) else { return }
-        guard let place = partitions.place(ofSlot: look.slot) else { return expiry.end(look.slot) }
-        act(.scanExpired(look, partition: partitions[place].partition))
+        guard let index = partitions.index(ofSlot: look.slot) else {
+            return expiry.removePartition(look.slot)
+        }
+        act(.scanExpired(look, partition: partitions[index].partition))
     }
 
     /// Takes the result of a look for presences that have expired.
@@ -170,7 +174,7 @@ extension WorkerMachine {
     private mutating func followStore() {
         let isHeld = isStoreFailing || isStoreBehind
         guard gate.isHeld != isHeld else { return }
-        gate.hold(isHeld)
+        gate.setStoreFailing(isHeld)
         followGate()
         if !isHeld { act(.poll) }
     }
@@ -183,33 +187,33 @@ extension WorkerMachine {
         switch report {
         case .abandoned(let counts): abandoned(counts)
         case .settled(let slot):
-            guard let place = partitions.place(ofSlot: slot) else { return }
-            partitions[place].shardSettled()
+            guard let index = partitions.index(ofSlot: slot) else { return }
+            partitions[index].shardSettled()
             checkRevocation()
         case .settledAll:
             drain.shardSettled()
             checkDrain()
         case .gaveBack(let slot):
-            if let place = partitions.place(ofSlot: slot) {
-                gate.giveBack(place, jobs: 1)
+            if let index = partitions.index(ofSlot: slot) {
+                gate.returnJobs(index, jobs: 1)
             } else {
                 finishOrphans(of: slot, 1)
             }
             checkRevocation()
             checkDrain()
-        case .progress(let progress): take(progress)
-        case .dueTaken(let slot): due.taken(slot)
-        case .parkedTaken(let slot):
-            parked.taken(slot)
-            lookForParked()
-        case .expiredTaken(let slot): expiry.taken(slot)
-        case .topicParked(let topic): parked.parked(topic, shard: shard)
+        case .progress(let progress): apply(progress)
+        case .dueTaken(let slot): due.consumed(slot)
+        case .suspendedTaken(let slot):
+            suspended.consumed(slot)
+            scanForSuspended()
+        case .expiredTaken(let slot): expiry.consumed(slot)
+        case .topicSuspended(let topic): suspended.suspended(topic, shard: shard)
         case .topicResumed(let topic):
-            parked.resumed(topic, shard: shard)
-            lookForParked()
+            suspended.resumed(topic, shard: shard)
+            scanForSuspended()
         case .probeWanted(let topic):
-            parked.probeWanted(topic, shard: shard)
-            lookForParked()
+            suspended.probeWanted(topic, shard: shard)
+            scanForSuspended()
         case .flushed(let flush):
             committer.flushed(flush, at: now)
             followCommitter()
@@ -232,40 +236,40 @@ extension WorkerMachine {
 
     private mutating func abandoned(_ counts: [SlotCount]) {
         for abandoned in counts {
-            guard let place = partitions.place(ofSlot: abandoned.slot) else {
+            guard let index = partitions.index(ofSlot: abandoned.slot) else {
                 finishOrphans(of: abandoned.slot, abandoned.count)
                 continue
             }
-            gate.giveBack(place, jobs: abandoned.count)
-            partitions[place].shardGaveBack()
+            gate.returnJobs(index, jobs: abandoned.count)
+            partitions[index].shardGaveBack()
         }
         checkRevocation()
     }
 
-    private mutating func take(_ progress: ShardProgress) {
+    private mutating func apply(_ progress: ShardProgress) {
         for (slot, jobs) in progress.freed {
-            guard let place = partitions.place(ofSlot: slot) else {
+            guard let index = partitions.index(ofSlot: slot) else {
                 finishOrphans(of: slot, jobs)
                 continue
             }
-            if gate.release(place, jobs: jobs).contains(.window) { reopenWindow(place) }
+            if gate.release(index, jobs: jobs).contains(.window) { reopenWindow(index) }
         }
         for replayed in progress.replayed {
-            guard let place = partitions.place(ofSlot: replayed.partitionSlot) else { continue }
-            partitions[place].replayed(replayed.offset)
-            reopenWindow(place)
+            guard let index = partitions.index(ofSlot: replayed.partitionSlot) else { continue }
+            partitions[index].replayed(replayed.offset)
+            reopenWindow(index)
         }
         for completion in progress.completed {
-            if let place = partitions.place(ofSlot: completion.place.partitionSlot) {
-                complete(place, completion.place.offset, isJob: completion.isRepeated)
+            if let index = partitions.index(ofSlot: completion.place.partitionSlot) {
+                complete(index, completion.place.offset, isJob: completion.isRepeated)
             } else if completion.isRepeated {
                 finishOrphans(of: completion.place.partitionSlot, 1)
             }
         }
         for removed in progress.removed {
-            guard let place = partitions.place(ofSlot: removed.place.partitionSlot) else { continue }
-            partitions[place].removed(device: removed.device.low, offset: removed.place.offset)
-            followDeletes(place)
+            guard let index = partitions.index(ofSlot: removed.place.partitionSlot) else { continue }
+            partitions[index].removed(device: removed.device.low, offset: removed.place.offset)
+            followDeletes(index)
         }
         afterProgress()
     }
@@ -316,7 +320,7 @@ extension WorkerMachine {
     public var hasStoreFailed: Bool { isStoreFailing }
     public var isMembershipInDoubt: Bool { lease.isDoubtful && partitions.count > 0 }
     /// True when the store is looked through for pushes that wait with their topics, or is to be.
-    public var looksForParked: Bool { !parked.isIdle }
+    public var looksForSuspended: Bool { !suspended.isIdle }
     /// Partitions that were assigned and aren't read yet; nil: there are none.
     public var arriving: Int? { arrivals.isEmpty ? nil : arrivals.count }
     /// Partitions whose part of the store is being opened.
@@ -331,14 +335,14 @@ extension WorkerMachine {
     }
 
     public func partitionReports(topic: String, at now: UInt64) -> [PartitionReport] {
-        partitions.places.map { place in
-            let oldest = partitions[place].oldestPollTime
+        partitions.indices.map { index in
+            let oldest = partitions[index].oldestPollTime
             return PartitionReport(
-                topic: topic, partition: partitions[place].partition, watermark: partitions[place].watermark,
-                end: partitions[place].end, outstanding: partitions[place].outstanding,
-                outstandingBytes: partitions[place].outstandingBytes,
+                topic: topic, partition: partitions[index].partition, watermark: partitions[index].watermark,
+                end: partitions[index].end, outstanding: partitions[index].outstanding,
+                outstandingBytes: partitions[index].outstandingBytes,
                 headOfLineAge: .nanoseconds(oldest.map { now > $0 ? now - $0 : 0 } ?? 0),
-                pauseReasons: gate.reasons(place), isEnding: partitions[place].isEnding)
+                pauseReasons: gate.reasons(index), isEnding: partitions[index].isEnding)
         }.sorted { $0.partition < $1.partition }
     }
 }

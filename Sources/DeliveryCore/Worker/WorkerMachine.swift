@@ -74,7 +74,7 @@ public struct WorkerMachine: ~Copyable {
         /// Hand the record to its shard.
         case hand(slot: UInt16, isReplay: Bool)
         /// The machine keeps the record's handle.
-        case held
+        case deferred
         /// Destroy the record.
         case discard
     }
@@ -93,7 +93,7 @@ public struct WorkerMachine: ~Copyable {
     /// The worker's transactions; nil without transactions.
     var transactions: TransactionalCommits?
     var due = DueSchedule()
-    var parked: ParkedSchedule
+    var suspended: SuspendedSchedule
     var expiry: ExpirySchedule
     var lease: MembershipLease
     var drain: Drain
@@ -161,7 +161,7 @@ public struct WorkerMachine: ~Copyable {
         }
         lease = MembershipLease(session: settings.sessionTimeout, now: now)
         drain = Drain(shards: settings.shards)
-        parked = ParkedSchedule(shards: settings.shards)
+        suspended = SuspendedSchedule(shards: settings.shards)
         expiry = ExpirySchedule(
             shards: settings.shards, interval: settings.mode.hasStore ? settings.expiryInterval : 0)
         lastCommit = now
@@ -221,63 +221,63 @@ public struct WorkerMachine: ~Copyable {
     /// - Parameters:
     ///   - shard: the shard of the record's device.
     ///   - handle: the owner's handle; the machine keeps the handle when the record is held back.
-    public mutating func take(
+    public mutating func accept(
         partition: Int32, offset: Int64, bytes: Int, shard: Int, handle: UInt, at now: UInt64
     ) -> RecordFate {
         self.now = max(self.now, now)
-        guard let place = partitions.place(ofPartition: partition), !partitions[place].isEnding,
+        guard let index = partitions.index(ofPartition: partition), !partitions[index].isEnding,
             drain.phase == .running
         else { return .discard }
-        let record = PartitionLifecycle.HeldRecord(
+        let record = PartitionLifecycle.DeferredRecord(
             offset: offset, bytes: bytes, handle: handle, shard: shard)
-        guard !partitions[place].hasHeld else {
-            partitions[place].hold(record)
-            return .held
+        guard !partitions[index].hasDeferredRecords else {
+            partitions[index].deferRecord(record)
+            return .deferred
         }
-        return take(record, place)
+        return accept(record, index)
     }
 
-    private mutating func take(_ record: PartitionLifecycle.HeldRecord, _ place: Int) -> RecordFate {
+    private mutating func accept(_ record: PartitionLifecycle.DeferredRecord, _ index: Int) -> RecordFate {
         guard (0...settings.highestOffset).contains(record.offset) else {
             fail(
-                .offsetTooHigh(partition: partitions[place].partition, offset: record.offset), nil)
+                .offsetTooHigh(partition: partitions[index].partition, offset: record.offset), nil)
             return .discard
         }
         let fate: RecordFate
-        switch partitions[place].begin(record.offset, bytes: record.bytes, at: now) {
-        case .begun: fate = handed(record, place, isReplay: false)
+        switch partitions[index].track(record.offset, bytes: record.bytes, at: now) {
+        case .tracked: fate = handed(record, index, isReplay: false)
         case .alreadyCompleted:
             counters.alreadyCompleted += 1
-            fate = handed(record, place, isReplay: true)
+            fate = handed(record, index, isReplay: true)
         case .full:
-            partitions[place].hold(record)
-            fate = .held
+            partitions[index].deferRecord(record)
+            fate = .deferred
         case .outOfOrder:
-            guard let place = startOver(place, at: record.offset) else { return .discard }
-            return take(record, place)
+            guard let index = startOver(index, at: record.offset) else { return .discard }
+            return accept(record, index)
         }
-        checkWindow(place)
+        checkWindow(index)
         return fate
     }
 
     private mutating func handed(
-        _ record: PartitionLifecycle.HeldRecord, _ place: Int, isReplay: Bool
+        _ record: PartitionLifecycle.DeferredRecord, _ index: Int, isReplay: Bool
     ) -> RecordFate {
-        gate.take(place, offset: record.offset, bytes: record.bytes)
+        gate.admit(index, offset: record.offset, bytes: record.bytes)
         counters.records += 1
-        return .hand(slot: partitions[place].slot, isReplay: isReplay)
+        return .hand(slot: partitions[index].slot, isReplay: isReplay)
     }
 
     /// Pauses and resumes partitions after a batch was taken.
     public mutating func polled() { followGate() }
 
     /// Starts a partition over whose log went back. The topic was recreated, or the group's offsets were reset.
-    /// - Returns: the partition's new place; nil: the worker ends.
-    private mutating func startOver(_ place: Int, at offset: Int64) -> Int? {
+    /// - Returns: the partition's new index; nil: the worker ends.
+    private mutating func startOver(_ index: Int, at offset: Int64) -> Int? {
         followGate()
-        let slot = partitions[place].slot
-        let partition = partitions[place].partition
-        note(.logWentBack(partition, from: partitions[place].end, to: offset))
+        let slot = partitions[index].slot
+        let partition = partitions[index].partition
+        note(.logWentBack(partition, from: partitions[index].end, to: offset))
         guard transactions == nil else {
             // Items of the store may have their outcomes in a transaction that is open or about to end. Nothing shows
             // which items do.
@@ -286,8 +286,8 @@ public struct WorkerMachine: ~Copyable {
         }
         act(.requestAll(.abandon(slots: [slot], isLost: false)))
         act(.requestAll(.forgetMarkers(slot: slot)))
-        if remove(place) { act(.resume([partition])) }
-        return begin(
+        if remove(index) { act(.resume([partition])) }
+        return beginPartition(
             PartitionLifecycle(
                 partition: partition, restartingAt: offset, spanLimit: settings.spanLimit,
                 metadataBytes: settings.metadataBytes))
@@ -296,17 +296,17 @@ public struct WorkerMachine: ~Copyable {
     /// Removes a partition.
     /// - Returns: whether the partition was paused.
     @discardableResult
-    mutating func remove(_ place: Int) -> Bool {
-        discardHeld(place)
-        let slot = partitions[place].slot
+    mutating func remove(_ index: Int) -> Bool {
+        discardDeferred(index)
+        let slot = partitions[index].slot
         act(.requestAll(.end(slots: [slot])))
-        due.end(slot)
-        parked.end(slot)
-        expiry.end(slot)
+        due.removePartition(slot)
+        suspended.removePartition(slot)
+        expiry.removePartition(slot)
         committer.forget(slot)
-        let jobs = gate.load(place).jobs
-        let gone = partitions.remove(place)
-        let wasPaused = gate.remove(place)
+        let jobs = gate.load(index).jobs
+        let gone = partitions.remove(index)
+        let wasPaused = gate.remove(index)
         guard jobs > 0 else { return wasPaused }
         orphans[slot] = Orphans(jobs: jobs, awaitedShards: settings.shards)
         act(.requestAll(.release(slot: slot)))
@@ -333,8 +333,8 @@ public struct WorkerMachine: ~Copyable {
         orphans[slot] = nil
     }
 
-    mutating func discardHeld(_ place: Int) {
-        for record in partitions[place].takeHeld() { act(.discard(handle: record.handle)) }
+    mutating func discardDeferred(_ index: Int) {
+        for record in partitions[index].takeDeferredRecords() { act(.discard(handle: record.handle)) }
     }
 
     // MARK: Outcomes
@@ -351,22 +351,22 @@ public struct WorkerMachine: ~Copyable {
             transactions!.recordProduced(at: now)
         }
         // Nobody owns an outcome of a partition that was removed meanwhile.
-        guard let place = partitions.place(ofSlot: record.partitionSlot) else {
+        guard let index = partitions.index(ofSlot: record.partitionSlot) else {
             if !isOffsetDone { finishOrphans(of: record.partitionSlot, 1) }
             return
         }
         if transactions != nil {
             if isStored { transactions!.delete(.init(device: device(), place: record)) }
             if isOffsetDone { return }
-        } else if settings.mode.hasStore, isStored || partitions[place].awaitsDeletes {
+        } else if settings.mode.hasStore, isStored || partitions[index].awaitsDeletes {
             guard
-                partitions[place].acknowledged(
+                partitions[index].acknowledged(
                     device: device(), offset: record.offset, isStored: isStored, completes: !isOffsetDone)
             else { return }
         } else if isOffsetDone {
             return
         }
-        complete(place, record.offset)
+        complete(index, record.offset)
     }
 
     /// Takes the report that an outcome or dead letter did not reach Kafka.
@@ -380,7 +380,7 @@ public struct WorkerMachine: ~Copyable {
         if transactions != nil {
             transactions!.reportCame()
             // Lost records are produced again with all other records, except for records of removed partitions.
-            if !isOffsetDone, partitions.place(ofSlot: record.partitionSlot) == nil {
+            if !isOffsetDone, partitions.index(ofSlot: record.partitionSlot) == nil {
                 finishOrphans(of: record.partitionSlot, 1)
             }
             lostInTransaction(fault, topic: topic, hasValue: hasValue)
@@ -444,7 +444,7 @@ public struct WorkerMachine: ~Copyable {
         drain.unreported = unreported
         if transactions != nil {
             transactions!.reportsPolled(
-                hasOffsets: partitions.places.contains { partitions[$0].isChanged },
+                hasOffsets: partitions.indices.contains { partitions[$0].isChanged },
                 isUrgent: hastensCommits, at: now)
             followTransactions()
         }
@@ -453,18 +453,18 @@ public struct WorkerMachine: ~Copyable {
 
     /// Completes a record's offset. `isJob` is false when the record's job goes on taking room, or takes no room any
     /// more.
-    mutating func complete(_ place: Int, _ offset: Int64, isJob: Bool = true) {
-        let (completion, bytes) = partitions[place].complete(offset)
+    mutating func complete(_ index: Int, _ offset: Int64, isJob: Bool = true) {
+        let (completion, bytes) = partitions[index].complete(offset)
         switch completion {
         case .advanced, .completed:
-            let paused = isJob ? gate.finish(place, offset: offset, bytes: bytes) : gate.reasons(place)
+            let paused = isJob ? gate.finish(index, offset: offset, bytes: bytes) : gate.reasons(index)
             counters.finished += 1
             finishedSinceCommit += 1
-            if paused.contains(.window) { reopenWindow(place) }
+            if paused.contains(.window) { reopenWindow(index) }
         case .notOutstanding, .unknown:
             // Records of an aborted transaction are reported twice.
             guard transactions == nil || transactions!.aborted == 0 else { return }
-            note(.secondOutcome(partitions[place].partition, offset: offset))
+            note(.secondOutcome(partitions[index].partition, offset: offset))
         }
     }
 
@@ -500,17 +500,17 @@ public struct WorkerMachine: ~Copyable {
         var run: [Int32] = []
         var isPause = false
         while let action = gate.nextAction() {
-            let (place, pauses): (Int, Bool) =
+            let (index, pauses): (Int, Bool) =
                 switch action {
-                case .pause(let place, _): (place, true)
-                case .resume(let place): (place, false)
+                case .pause(let index, _): (index, true)
+                case .resume(let index): (index, false)
                 }
             if pauses != isPause {
                 flush(&run, isPause)
                 isPause = pauses
             }
-            run.append(partitions[place].partition)
-            if case .pause(_, let reason) = action, drain.phase == .running { tell(reason, place) }
+            run.append(partitions[index].partition)
+            if case .pause(_, let reason) = action, drain.phase == .running { notePause(reason, index) }
         }
         flush(&run, isPause)
     }
@@ -520,18 +520,18 @@ public struct WorkerMachine: ~Copyable {
         run.removeAll()
     }
 
-    private mutating func tell(_ reason: IntakeGate.Reason, _ place: Int) {
-        let partition = partitions[place].partition
+    private mutating func notePause(_ reason: IntakeGate.Reason, _ index: Int) {
+        let partition = partitions[index].partition
         switch reason {
         case .window:
             counters.partitionPauses += 1
             note(
                 .pausedForWindow(
-                    partition, watermark: partitions[place].watermark,
-                    finishedAbove: partitions[place].completedInWindow))
+                    partition, watermark: partitions[index].watermark,
+                    finishedAbove: partitions[index].completedInWindow))
         case .share:
             counters.partitionPauses += 1
-            let load = gate.load(place)
+            let load = gate.load(index)
             note(.pausedForShare(partition, jobs: load.jobs, bytes: load.bytes))
         default: break
         }
@@ -549,16 +549,16 @@ public struct WorkerMachine: ~Copyable {
     }
 
     /// Reports to the gate that a partition's window is full.
-    private mutating func checkWindow(_ place: Int) {
-        relieve(place, again: false)
-        guard partitions[place].isFull || partitions[place].hasHeld else { return }
-        gate.window(place, isFull: true, hasRoom: false)
+    private mutating func checkWindow(_ index: Int) {
+        relieve(index, again: false)
+        guard partitions[index].isFull || partitions[index].hasDeferredRecords else { return }
+        gate.window(index, isFull: true, hasRoom: false)
     }
 
     /// Asks the shards to store the jobs that hold the watermark, when the commit's metadata runs out of room.
-    private mutating func relieve(_ place: Int, again: Bool) {
-        guard settings.mode.hasStore, let offset = partitions[place].askRelief(again: again) else { return }
-        act(.requestAll(.relieve(slot: partitions[place].slot, below: offset)))
+    private mutating func relieve(_ index: Int, again: Bool) {
+        guard settings.mode.hasStore, let offset = partitions[index].askRelief(again: again) else { return }
+        act(.requestAll(.relieve(slot: partitions[index].slot, below: offset)))
     }
 
     /// Repeats the relief for partitions that are paused until their watermark moves. Jobs that were in flight may wait
@@ -566,36 +566,36 @@ public struct WorkerMachine: ~Copyable {
     private mutating func relieveFullWindows() {
         guard now >= lastRelief + 1_000_000_000 else { return }
         lastRelief = now
-        for place in partitions.places where gate.reasons(place).contains(.window) {
-            relieve(place, again: true)
-            reopenWindow(place)
+        for index in partitions.indices where gate.reasons(index).contains(.window) {
+            relieve(index, again: true)
+            reopenWindow(index)
         }
     }
 
     /// Takes the records that the window could not hold, once the window has room for them again.
-    mutating func reopenWindow(_ place: Int) {
-        guard gate.reasons(place).contains(.window), !partitions[place].isEnding, partitions[place].hasRoom,
+    mutating func reopenWindow(_ index: Int) {
+        guard gate.reasons(index).contains(.window), !partitions[index].isEnding, partitions[index].hasRoom,
             drain.phase == .running
         else { return }
-        let partition = partitions[place].partition
-        let held = partitions[place].takeHeld()
-        for (index, record) in held.enumerated() {
-            // The log can go back in between, and the partition then has another place.
-            guard let place = partitions.place(ofPartition: partition), drain.phase == .running else {
+        let partition = partitions[index].partition
+        let deferred = partitions[index].takeDeferredRecords()
+        for (number, record) in deferred.enumerated() {
+            // The log can go back in between, and the partition then has another index.
+            guard let index = partitions.index(ofPartition: partition), drain.phase == .running else {
                 act(.discard(handle: record.handle))
                 continue
             }
             guard gate.total.jobs < settings.gate.jobs else {
                 // All jobs together leave these records no room. The next tick retries.
-                return partitions[place].hold(held[index...])
+                return partitions[index].deferRecords(deferred[number...])
             }
-            switch take(record, place) {
+            switch accept(record, index) {
             case .hand(let slot, let isReplay):
                 act(
                     .hand(
                         handle: record.handle, shard: record.shard, slot: slot, bytes: record.bytes,
                         isReplay: isReplay))
-            case .held: return partitions[place].hold(held[(index + 1)...])
+            case .deferred: return partitions[index].deferRecords(deferred[(number + 1)...])
             case .discard: act(.discard(handle: record.handle))
             }
         }
@@ -603,8 +603,9 @@ public struct WorkerMachine: ~Copyable {
     }
 
     private mutating func updateWindow(_ partition: Int32) {
-        guard let place = partitions.place(ofPartition: partition), !partitions[place].hasHeld else { return }
-        gate.window(place, isFull: partitions[place].isFull, hasRoom: partitions[place].hasRoom)
+        guard let index = partitions.index(ofPartition: partition), !partitions[index].hasDeferredRecords
+        else { return }
+        gate.window(index, isFull: partitions[index].isFull, hasRoom: partitions[index].hasRoom)
     }
 
     // MARK: Time
@@ -631,10 +632,10 @@ public struct WorkerMachine: ~Copyable {
         guard drain.phase == .running else { return }
         advanceGate()
         relieveFullWindows()
-        lookForDue(time)
+        scanForDue(time)
         cleanCopies()
         watchInvariants()
         if !gate.isStalled { act(.poll) }
-        goOnWithArrivals()
+        advanceArrivals()
     }
 }

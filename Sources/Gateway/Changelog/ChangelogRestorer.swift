@@ -144,10 +144,10 @@ final class ChangelogRestorer: @unchecked Sendable {
         } catch {
             result = .failure(error)
         }
-        loop.execute { [self] in begin(starts, result) }
+        loop.execute { [self] in beginRestore(starts, result) }
     }
 
-    private func begin(
+    private func beginRestore(
         _ starts: [Start], _ ends: Result<[TopicPartition: Result<Watermarks, KafkaError>], KafkaError>
     ) {
         // Partitions revoked meanwhile are left out. Another call asks for partitions that were assigned again.
@@ -180,11 +180,11 @@ final class ChangelogRestorer: @unchecked Sendable {
         let hasRoom = underWay.load(ordering: .relaxed) < Self.mostChunks
         let count = hasRoom ? reader.poll(into: batch, timeoutMilliseconds: 50) : 0
         for index in 0..<count {
-            take(batch[index])
+            accept(batch[index])
             batch[index].destroy()
         }
         remaining.store(Int(reader.remaining), ordering: .relaxed)
-        tellProgress()
+        reportProgress()
         guard !restoring.isEmpty else { return }
         isStepping = true
         if hasRoom {
@@ -194,7 +194,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         }
     }
 
-    private func take(_ record: ConsumedRecord) {
+    private func accept(_ record: ConsumedRecord) {
         guard let target = restoring[record.partition] else { return }
         let chunk = target.chunk ?? makeChunk(target.handle)
         target.chunk = chunk
@@ -224,13 +224,13 @@ final class ChangelogRestorer: @unchecked Sendable {
             underWay.subtract(1, ordering: .relaxed)
             restored.add(chunk.count, ordering: .relaxed)
             chunk.begin(nil)
-            loop.execute { [self] in takeBack(chunk) }
+            loop.execute { [self] in recycle(chunk) }
             if let error { return news(.failed("restoring from the changelog \"\(topic)\": \(error)", nil)) }
             then()
         }
     }
 
-    private func takeBack(_ chunk: ChangelogChunk) {
+    private func recycle(_ chunk: ChangelogChunk) {
         if !restoring.isEmpty, spare.count < Self.mostChunks { spare.append(chunk) }
     }
 
@@ -282,7 +282,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         submit(waiting) {}
     }
 
-    private func tellProgress() {
+    private func reportProgress() {
         guard loop.now >= told + .seconds(5) else { return }
         told = loop.now
         logger.info(

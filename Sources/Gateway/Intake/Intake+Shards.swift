@@ -5,18 +5,18 @@ import EventLoop
 extension Intake {
     func askAll(_ request: ShardRequest) {
         if case .begin(let slot, let partition, let readThrough, let earlierFrom, let committed) = request {
-            return begin(
+            return beginPartition(
                 slot, partition, readThrough: readThrough, earlierFrom: earlierFrom, committed: committed)
         }
         for index in shards.indices { ask(index, request) }
     }
 
     /// Begins a partition at each shard, with the partition's part of the store.
-    private func begin(
+    private func beginPartition(
         _ slot: UInt16, _ partition: Int32, readThrough: Int64, earlierFrom: Int64, committed: Int64
     ) {
         guard store != nil else {
-            for shard in shards { shard.loop.execute { shard.begin(slot, partition) } }
+            for shard in shards { shard.loop.execute { shard.beginPartition(slot, partition) } }
             return
         }
         guard let handle = handle(of: partition) else {
@@ -30,7 +30,7 @@ extension Intake {
         let marks = takeMarkers(of: partition)
         for shard in shards {
             shard.loop.execute {
-                shard.begin(
+                shard.beginPartition(
                     slot, handle, readThrough: readThrough, earlierFrom: earlierFrom, offset, marks)
             }
         }

@@ -23,7 +23,7 @@ extension Intake {
             loop.execute { [self] in
                 let handle = try? result.get()
                 if let handle { keep(handle) }
-                tell { machine, now in machine.opened(attempt, isOpen: handle != nil, at: now) }
+                apply { machine, now in machine.opened(attempt, isOpen: handle != nil, at: now) }
             }
         }
     }
@@ -39,14 +39,14 @@ extension Intake {
             loop.execute { [self] in
                 let copies = try? result.get()
                 for copy in copies ?? [] { keep(copy) }
-                tell { machine, now in machine.openedCopies(attempts, isOpen: copies != nil, at: now) }
+                apply { machine, now in machine.openedCopies(attempts, isOpen: copies != nil, at: now) }
             }
         }
     }
 
     private func loadMarkers(_ attempt: PartitionRestore.Attempt) {
         guard let store, let handle = handle(of: attempt.partition) else {
-            return tell { machine, now in machine.loadedMarkers(attempt, isLoaded: false, at: now) }
+            return apply { machine, now in machine.loadedMarkers(attempt, isLoaded: false, at: now) }
         }
         store.loadMarks(of: handle) { [self] result in
             loop.execute { [self] in
@@ -54,32 +54,32 @@ extension Intake {
                 if let marks, self.handle(of: attempt.partition) === handle {
                     keep(marks, of: attempt.partition)
                 }
-                tell { machine, now in machine.loadedMarkers(attempt, isLoaded: marks != nil, at: now) }
+                apply { machine, now in machine.loadedMarkers(attempt, isLoaded: marks != nil, at: now) }
             }
         }
     }
 
     /// Handles a report of the restorer.
-    func take(_ news: ChangelogRestorer.News) {
+    func receive(_ news: ChangelogRestorer.News) {
         switch news {
         case .restored(let handle, let position):
             guard let attempt = restoreEnded(handle.number, handle) else { return }
             logger.info(
                 "restored", metadata: ["partition": "\(handle.number)", "position": "\(position)"])
-            tell { machine, now in machine.restored(attempt, position: position, at: now) }
+            apply { machine, now in machine.restored(attempt, position: position, at: now) }
         case .outOfRange(let partition):
             guard let attempt = restoreEnded(partition) else { return }
-            tell { machine, now in machine.copyTooOld(attempt, at: now) }
+            apply { machine, now in machine.copyTooOld(attempt, at: now) }
         case .interrupted(let partition, let error):
             guard let attempt = restoreEnded(partition) else { return }
-            tell { machine, now in machine.restoreInterrupted(attempt, KafkaFault(error), at: now) }
+            apply { machine, now in machine.restoreInterrupted(attempt, KafkaFault(error), at: now) }
         case .troubled(let error, let place):
-            tell { machine, _ in machine.kafkaFailed() }
+            apply { machine, _ in machine.kafkaFailed() }
             logger.warning(
                 "restoring from the changelog; tried again",
                 metadata: ["at": "\(place)", "error": "\(error)"])
         case .failed(let text, let error):
-            tell { machine, _ in machine.kafkaFailed() }
+            apply { machine, _ in machine.kafkaFailed() }
             fail(.other(text), error)
         }
     }
@@ -111,13 +111,13 @@ extension Intake {
             logger.error(
                 "the store can't be looked through; nothing is sent until it can",
                 metadata: ["error": "\(error)"])
-            tell { machine, _ in machine.scanFailed(slot: slot) }
+            apply { machine, _ in machine.scanFailed(slot: slot) }
         }
     }
 
     func scanDue(_ look: DueSchedule.Look, _ partition: Int32) {
         guard let store, let handle = handle(of: partition) else {
-            return tell { machine, now in machine.found(look.slot, nil, isEnd: true, at: now) }
+            return apply { machine, now in machine.found(look.slot, nil, isEnd: true, at: now) }
         }
         let cursor = look.after.map { DueCursor(DueEntry($0)) }
         store.scanDue(handle, after: cursor, through: look.through, limit: DueSchedule.mostEntries) {
@@ -125,30 +125,30 @@ extension Intake {
             loop.execute { [self] in
                 let scan = try? result.get()
                 let items = scan?.entries.map { DueItem($0) }
-                tell { machine, now in
+                apply { machine, now in
                     machine.found(look.slot, items, isEnd: scan?.isEnd ?? true, at: now)
                 }
             }
         }
     }
 
-    func scanParked(_ look: ParkedSchedule.Look, _ partition: Int32) {
+    func scanSuspended(_ look: SuspendedSchedule.Look, _ partition: Int32) {
         guard let store, let handle = handle(of: partition) else {
-            return tell { machine, now in
-                machine.foundParked(look, nil, cursor: nil, isEnd: true, at: now)
+            return apply { machine, now in
+                machine.foundSuspended(look, nil, cursor: nil, isEnd: true, at: now)
             }
         }
         let cursor = look.after.map { DueCursor(DueEntry($0)) }
-        store.scanParked(
+        store.scanSuspended(
             handle, topic: look.topic, without: look.stopped, after: cursor, limit: look.limit
         ) { [self] result in
             loop.execute { [self] in
                 let scan = try? result.get()
                 let items = scan?.entries.map {
-                    ParkedSchedule.Entry(item: DueItem($0.entry), topic: $0.topic)
+                    SuspendedSchedule.Entry(item: DueItem($0.entry), topic: $0.topic)
                 }
-                tell { machine, now in
-                    machine.foundParked(
+                apply { machine, now in
+                    machine.foundSuspended(
                         look, items, cursor: scan?.cursor.map { DueItem($0.entry) },
                         isEnd: scan?.isEnd ?? true, at: now)
                 }
@@ -158,7 +158,7 @@ extension Intake {
 
     func scanExpired(_ look: ExpirySchedule.Look, _ partition: Int32) {
         guard let store, let handle = handle(of: partition) else {
-            return tell { machine, now in
+            return apply { machine, now in
                 machine.foundExpired(look, nil, last: nil, isEnd: true, at: now)
             }
         }
@@ -167,7 +167,7 @@ extension Intake {
         ) { [self] result in
             loop.execute { [self] in
                 let scan = try? result.get()
-                tell { machine, now in
+                apply { machine, now in
                     machine.foundExpired(
                         look, scan?.devices, last: scan?.last, isEnd: scan?.isEnd ?? true, at: now)
                 }
@@ -189,7 +189,7 @@ extension Intake {
                             metadata: ["error": "\(error)"])
                     }
                 }
-                tell { machine, now in machine.synced(isDone: error == nil, at: now) }
+                apply { machine, now in machine.synced(isDone: error == nil, at: now) }
             }
         }
     }
@@ -231,7 +231,7 @@ extension Intake {
                         metadata: ["error": "\(error)"])
                 }
                 let areMore = (try? result.get())?.areMore
-                tell { machine, now in machine.droppedCopies(areMore: areMore, at: now) }
+                apply { machine, now in machine.droppedCopies(areMore: areMore, at: now) }
             }
         }
     }

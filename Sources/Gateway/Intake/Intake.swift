@@ -180,7 +180,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         isPolling = true
         let count = consumer.poll(into: UnsafeMutableBufferPointer(rebasing: batch[..<room]))
         isPolling = false
-        for index in 0..<count { take(batch[index]) }
+        for index in 0..<count { accept(batch[index]) }
         machine.polled()
         act()
         signalShards()
@@ -206,11 +206,11 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
     }
 
-    private func take(_ record: ConsumedRecord) {
+    private func accept(_ record: ConsumedRecord) {
         let bytes = InFlightBytes.size(of: record)
         let device = record.key.map { hasher.device($0) }
         let shard = shard(of: device, record.partition)
-        let fate = machine.take(
+        let fate = machine.accept(
             partition: record.partition, offset: record.offset, bytes: bytes, shard: shard,
             handle: UInt(bitPattern: record.rawPointer), at: loop.now.nanoseconds)
         switch fate {
@@ -218,7 +218,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             // Requests to the shards that must precede the record.
             act()
             hand(record, device, shard: shard, slot: slot, bytes: bytes, isReplay: isReplay)
-        case .held: break
+        case .deferred: break
         case .discard: record.destroy()
         }
     }
@@ -245,7 +245,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     func pollReports() {
         guard machine.phase < .leaving else { return }
-        producer.pollDeliveryReports { report in take(report) }
+        producer.pollDeliveryReports { report in accept(report) }
         while let result = transactional?.takeResult() {
             machine.stepFinished(.init(result), at: time)
             act()
@@ -256,7 +256,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         act()
     }
 
-    private func take(_ report: borrowing DeliveryReport) {
+    private func accept(_ report: borrowing DeliveryReport) {
         let now = loop.now.nanoseconds
         if let change = ChangeSource(opaque: report.opaque) {
             let epoch = ChangeEpoch(shard: change.shard, epoch: change.epoch)
@@ -419,7 +419,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .advanceCommitted(let slot, let offset): committedOffsets[slot]?.advance(to: offset)
         case .scanItems(let slot, let partition): scanItems(slot, partition)
         case .scanDue(let look, let partition): scanDue(look, partition)
-        case .scanParked(let look, let partition): scanParked(look, partition)
+        case .scanSuspended(let look, let partition): scanSuspended(look, partition)
         case .scanExpired(let look, let partition): scanExpired(look, partition)
         case .sync: sync()
         case .checkpoint(let partition, let position): checkpoint(partition, position)
@@ -532,7 +532,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     // MARK: Parts of the store
 
     /// Reports a fact to the machine, and carries out the actions that follow.
-    func tell(_ fact: (inout WorkerMachine, UInt64) -> Void) {
+    func apply(_ fact: (inout WorkerMachine, UInt64) -> Void) {
         fact(&machine, time)
         act()
     }
@@ -543,7 +543,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     func storeWorks(_ error: RetryStoreError?) {
         storeFailure = error
         if let error, !error.isTransient { fail(.other("\(error)")) }
-        tell { machine, now in machine.storeFails(error != nil, at: now) }
+        apply { machine, now in machine.storeFails(error != nil, at: now) }
     }
 
     func keep(_ handle: StorePartition) { handles[handle.number] = handle }
@@ -602,7 +602,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         do throws(KafkaError) {
             switch step {
             case .initialize: try transactional?.initialize()
-            case .begin: try transactional?.begin()
+            case .begin: try transactional?.beginTransaction()
             case .commit: try transactional?.commit()
             case .abort: try transactional?.abort()
             case .sendOffsets: break

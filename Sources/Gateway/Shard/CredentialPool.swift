@@ -10,7 +10,7 @@ import StreamScheduling
 final class CredentialPool {
     let index: UInt16
     let name: String
-    let pool: ConnectionPool
+    let connections: ConnectionPool
     let encoder: PushRequestEncoder
     private let tokens: ProviderTokenSource?
     private(set) var tokenGeneration: UInt64 = 0
@@ -34,7 +34,7 @@ final class CredentialPool {
         var configuration = plan.pool
         configuration.apps = apps
         configuration.seed = seed
-        pool = ConnectionPool(
+        connections = ConnectionPool(
             configuration: configuration, context: plan.context, fields: fields,
             notifications: notifications, loop: loop, delegate: delegate)
     }
@@ -76,7 +76,7 @@ final class CredentialPool {
 
     /// Notes whether the pool has a connection.
     func watchConnections(at now: MonotonicTime) {
-        downSince = pool.openConnections > 0 ? nil : downSince ?? now
+        downSince = connections.openConnections > 0 ? nil : downSince ?? now
     }
 
     func tooManyTokenUpdates() {
@@ -84,7 +84,7 @@ final class CredentialPool {
     }
 }
 
-/// A lane's plan, shared by all shards.
+/// A pool's plan, shared by all shards.
 struct CredentialPoolPlan: Sendable {
     var name: String
     var authority: String

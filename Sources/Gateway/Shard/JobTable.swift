@@ -19,7 +19,7 @@ struct Job {
     var offset: Int64
     /// Bytes that the job counts for among the bytes the worker holds.
     var heldBytes: Int
-    var lane: UInt16
+    var pool: UInt16
     var app: UInt16
     /// APNs' last answer other than 200; 0 when there is none.
     var lastStatus: UInt16 = 0
@@ -79,7 +79,7 @@ struct Job {
     static func heldBytes(of count: Int) -> Int { count + 256 }
 
     /// Keeps the token that the job's device has from now on.
-    mutating func note(_ token: UnsafeRawBufferPointer) {
+    mutating func keepToken(_ token: UnsafeRawBufferPointer) {
         notedToken?.deallocate()
         let copy = UnsafeMutableRawBufferPointer.allocate(byteCount: token.count, alignment: 1)
         copy.copyMemory(from: token)
@@ -109,7 +109,7 @@ struct JobTable: ~Copyable {
     /// The job of a taken slot. Valid until the job is removed.
     subscript(slot: UInt32) -> UnsafeMutablePointer<Job> { jobs + Int(slot) }
 
-    func holds(_ slot: UInt32) -> Bool { isTaken[Int(slot)] }
+    func contains(_ slot: UInt32) -> Bool { isTaken[Int(slot)] }
 
     func insert(_ job: consuming Job, at slot: UInt32) {
         precondition(!isTaken[Int(slot)], "slot \(slot) has a job already")

@@ -47,21 +47,24 @@ extension Shard {
     /// The state of each pool at this moment. Loop's thread.
     func poolReports() -> [PoolReport] {
         let now = loop.now.nanoseconds
-        return lanes.enumerated().map { index, lane in
-            let numbers = Set(plan.routes.values.filter { Int($0.lane) == index }.map(\.app)).sorted()
+        return pools.enumerated().map { index, pool in
+            let numbers = Set(plan.routes.values.filter { Int($0.pool) == index }.map(\.app)).sorted()
             return PoolReport(
-                credential: lane.name, shard: plan.index, pool: lane.pool.snapshot(),
-                latencies: Priority.allCases.map { PoolReport.Latency($0, lane.pool.latency($0)) },
+                credential: pool.name, shard: plan.index, pool: pool.connections.snapshot(),
+                latencies: Priority.allCases.map { PoolReport.Latency($0, pool.connections.latency($0)) },
                 apps: numbers.map { number in
                     let app = UInt32(number)
                     let ages = Priority.allCases.compactMap {
-                        lane.pool.scheduler.oldestAge(app: app, $0, now: now)
+                        pool.connections.scheduler.oldestAge(app: app, $0, now: now)
                     }
                     return PoolReport.App(
-                        name: plan.appNames[Int(number)], inFlight: lane.pool.scheduler.inFlight(app: app),
-                        depths: Priority.allCases.map { ($0, lane.pool.scheduler.depth(app: app, $0)) },
+                        name: plan.appNames[Int(number)],
+                        inFlight: pool.connections.scheduler.inFlight(app: app),
+                        depths: Priority.allCases.map {
+                            ($0, pool.connections.scheduler.depth(app: app, $0))
+                        },
                         oldestAge: ages.max().map { Double($0) / 1e6 })
-                }, reasons: lane.reasons)
+                }, reasons: pool.reasons)
         }
     }
 }

@@ -15,9 +15,9 @@ final class IntakePort: Sendable {
 
     func report(_ shard: Int, _ report: ShardReport) { intake?.report(shard, report) }
 
-    func take(_ news: ChangelogRestorer.News) {
+    func receive(_ news: ChangelogRestorer.News) {
         guard let intake else { return }
-        intake.loop.execute { intake.take(news) }
+        intake.loop.execute { intake.receive(news) }
     }
 
     func fail(_ reason: String, _ error: KafkaError) {
@@ -47,7 +47,7 @@ final class ShardPeers: Sendable {
     /// Lets the shard take over departures of the device.
     func released(_ device: DeviceKey, at index: Int) {
         guard let shard = shard(index) else { return }
-        shard.loop.execute { shard.goOn(device) }
+        shard.loop.execute { shard.resume(device) }
     }
 
     private func shard(_ index: Int) -> Shard? {

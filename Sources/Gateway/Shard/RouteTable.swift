@@ -2,17 +2,17 @@ import APNS
 import DeliveryCore
 import SluiceModel
 
-/// The app of a bundle identifier, by its number in the configuration, and the lane that carries the app.
+/// The app of a bundle identifier, by its number in the configuration, and the pool that carries the app.
 struct AppRoute: Sendable, Hashable {
-    var lane: UInt16
+    var pool: UInt16
     var app: UInt16
 }
 
-/// Finds the lane of a job's topic without converting the topic to a `String`. Topics seen before are kept in an open
+/// Finds the pool of a job's topic without converting the topic to a `String`. Topics seen before are kept in an open
 /// hash table of their bytes.
 struct RouteTable: ~Copyable {
     struct Route {
-        var lane: UInt16
+        var pool: UInt16
         var app: UInt16
         /// The topic's number, in the order in which topics were first seen.
         var number: UInt16
@@ -47,13 +47,13 @@ struct RouteTable: ~Copyable {
         of push: borrowing PushJob, makeTopic: (UInt16, UnsafeRawBufferPointer) -> PushRequestEncoder.Topic
     ) -> Route? {
         let hash = fnv1a(push.topic)
-        let index = place(of: push.topic, hash)
+        let index = position(of: push.topic, hash)
         if let entry = entries[index] { return entry.route }
         guard count < min(entries.count / 2, Int(UInt16.max)), let app = app(of: push) else { return nil }
         let name = UnsafeMutableRawBufferPointer.allocate(byteCount: push.topic.count, alignment: 1)
         name.copyMemory(from: push.topic)
         let route = Route(
-            lane: app.lane, app: app.app, number: UInt16(count), topic: makeTopic(app.lane, push.topic))
+            pool: app.pool, app: app.app, number: UInt16(count), topic: makeTopic(app.pool, push.topic))
         entries[index] = Entry(hash: hash, name: UnsafeRawBufferPointer(name), route: route)
         count += 1
         return route
@@ -61,7 +61,7 @@ struct RouteTable: ~Copyable {
 
     /// Returns the number of a topic that a push has named; nil for any other topic.
     func number(of topic: UnsafeRawBufferPointer) -> UInt16? {
-        entries[place(of: topic, fnv1a(topic))]?.route.number
+        entries[position(of: topic, fnv1a(topic))]?.route.number
     }
 
     /// Returns the name of the topic with this number, for people.
@@ -73,7 +73,7 @@ struct RouteTable: ~Copyable {
     }
 
     /// Returns the index where the topic is, or would be.
-    private func place(of topic: UnsafeRawBufferPointer, _ hash: UInt64) -> Int {
+    private func position(of topic: UnsafeRawBufferPointer, _ hash: UInt64) -> Int {
         var index = Int(truncatingIfNeeded: hash) & (entries.count - 1)
         while let entry = entries[index], entry.hash != hash || !entry.name.elementsEqual(topic) {
             index = (index + 1) & (entries.count - 1)

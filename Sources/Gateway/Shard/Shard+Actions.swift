@@ -34,7 +34,8 @@ extension Shard {
             case .finish(let slot, let kind, let cause, let successor, let facts):
                 finish(slot, kind, cause, successor: successor, facts, context)
             case .enqueue(let slot, let atFront): enqueue(slot, atFront: atFront)
-            case .dequeue(let slot): lanes[Int(jobs[slot].pointee.lane)].pool.scheduler.remove(slot: slot)
+            case .dequeue(let slot):
+                pools[Int(jobs[slot].pointee.pool)].connections.scheduler.remove(slot: slot)
             case .requeue(let slot): requeue(slot)
             case .giveBack(let slot):
                 counters.abandoned += 1
@@ -43,11 +44,11 @@ extension Shard {
                 free(jobs.remove(slot))
                 askForTurnEnd()
             case .gaveBack(let partitionSlot): report(.gaveBack(slot: partitionSlot))
-            case .giveBackChange(let handle): giveBackChange(handle)
+            case .giveBackChange(let handle): returnChange(handle)
             case .keep(let slot): freedBytes += jobs[slot].pointee.moveToOwnMemory()
             case .put(let slot): if let writing = machine.writing { write(slot, writing) }
             case .keepPresence(let known, let slot, let item): keepPresence(known, in: slot, item, context)
-            case .noteMove(let slot): if let token = context.newToken { jobs[slot].pointee.note(token) }
+            case .noteMove(let slot): if let token = context.newToken { jobs[slot].pointee.keepToken(token) }
             case .readdress(let slot): readdress(slot, isStored: machine.isStored(slot), context)
             case .depart(let slot): if let item = machine.departing { depart(slot, item, context) }
             case .alert(_, let slot, let fault):
@@ -56,7 +57,7 @@ extension Shard {
             case .recovered(let topic):
                 logger.notice(
                     "APNs takes pushes for the topic again", metadata: ["topic": "\(routes.name(of: topic))"])
-            case .parked(let topic): report(.topicParked(hash(of: topic)))
+            case .suspended(let topic): report(.topicSuspended(hash(of: topic)))
             case .resumed(let topic): report(.topicResumed(hash(of: topic)))
             case .probeWanted(let topic): report(.probeWanted(hash(of: topic)))
             }
@@ -71,7 +72,7 @@ extension Shard {
 
     private func enqueue(_ slot: UInt32, atFront: Bool) {
         let job = jobs[slot]
-        let isQueued = lanes[Int(job.pointee.lane)].pool.scheduler.enqueue(
+        let isQueued = pools[Int(job.pointee.pool)].connections.scheduler.enqueue(
             slot: slot, app: UInt32(job.pointee.app), priority: job.pointee.push.priority,
             bytes: job.pointee.push.payload.count, now: loop.now.nanoseconds, atFront: atFront)
         precondition(isQueued, "slot \(slot) can't be queued")
@@ -80,7 +81,7 @@ extension Shard {
     /// Requeues a slot whose job was replaced by a successor in the queue.
     private func requeue(_ slot: UInt32) {
         let job = jobs[slot]
-        let isReplaced = lanes[Int(job.pointee.lane)].pool.scheduler.replaced(
+        let isReplaced = pools[Int(job.pointee.pool)].connections.scheduler.replaced(
             slot: slot, priority: job.pointee.push.priority, bytes: job.pointee.push.payload.count,
             now: loop.now.nanoseconds)
         precondition(isReplaced, "slot \(slot) does not wait")
@@ -164,10 +165,10 @@ extension Shard {
 
     /// Logs a credential or topic that APNs refuses, because a person has to mend it.
     private func warn(of verdict: ResponseVerdict?, _ slot: UInt32, _ fault: TopicFault) {
-        guard let verdict, jobs.holds(slot) else { return }
+        guard let verdict, jobs.contains(slot) else { return }
         let job = jobs[slot]
         var metadata: Logger.Metadata = [
-            "credential": "\(lanes[Int(job.pointee.lane)].name)",
+            "credential": "\(pools[Int(job.pointee.pool)].name)",
             "app": "\(plan.appNames[Int(job.pointee.app)])",
             "topic": "\(String(decoding: job.pointee.push.topic, as: UTF8.self))",
             "status": "\(verdict.status)", "reason": "\(verdict.reasonText)",

@@ -40,22 +40,22 @@ extension Shard {
         isFollowing = true
         while let action = machine.nextEvent() { perform(action) }
         isFollowing = false
-        for handle in machine.takeChangesGivenBack() { giveBackChange(handle) }
+        for handle in machine.takeChangesGivenBack() { returnChange(handle) }
         act()
     }
 
     private func perform(_ action: ResidencyAction) {
         switch action {
-        case .takeIn(let handle): if let incoming = waiting.takeRecord(handle) { take(incoming) }
+        case .takeIn(let handle): if let incoming = waiting.takeRecord(handle) { accept(incoming) }
         case .proceed(let handle):
-            if let incoming = waiting.takeRecord(handle) { take(incoming, isLoaded: true) }
+            if let incoming = waiting.takeRecord(handle) { accept(incoming, isLoaded: true) }
         case .refuse(let handle): if let incoming = waiting.takeRecord(handle) { refuse(incoming) }
         case .takeOver(let handle): if let migration = waiting.takeMigration(handle) { takeOver(migration) }
         case .leaveInStore(let handle):
             guard let migration = waiting.takeMigration(handle) else { return }
-            machine.leftOut(migration.item)
+            machine.skip(migration.item)
             leaveOut(migration.job)
-        case .letGo(let handle): letGo(handle)
+        case .letGo(let handle): discard(handle)
         case .load(let device, let slot, let withItems): storage?.load(slot, device, withItems: withItems)
         case .removeMark(let place): removeMark(place)
         case .removed(let place, let device):
@@ -64,25 +64,25 @@ extension Shard {
     }
 
     /// Drops a waiting event because its partition ends.
-    func letGo(_ handle: UInt32) {
+    func discard(_ handle: UInt32) {
         counters.abandoned += 1
         switch waiting.take(handle) {
         case .record(let incoming)?, .change(let incoming, _)?:
             // Replayed records are reported as well, because the intake counts them.
-            machine.letGo(record: incoming.place)
+            machine.discard(record: incoming.place)
             free(incoming.record)
         case .migration(let migration)?:
-            machine.letGo(migration.item)
+            machine.discard(migration.item)
             free(migration.job)
         case nil: break
         }
     }
 
     /// Gives a token change back to Kafka.
-    func giveBackChange(_ handle: UInt32) {
+    func returnChange(_ handle: UInt32) {
         guard case .change(let incoming, _)? = waiting.take(handle) else { return }
         counters.abandoned += 1
-        machine.letGo(record: incoming.place)
+        machine.discard(record: incoming.place)
         free(incoming.record)
     }
 
@@ -99,7 +99,7 @@ extension Shard {
                 case .control(let control)? = try? decoder.decode(
                     jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds)
             else { preconditionFailure("a token change is no job any more") }
-            end(
+            finish(
                 control, incoming, .applied, count,
                 OutcomeSource(record: incoming.record, partitionSlot: incoming.partitionSlot))
         }
@@ -110,7 +110,7 @@ extension Shard {
         guard
             case .push(let push)? = try? decoder.decode(
                 jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds)
-        else { return take(incoming, isLoaded: true) }
+        else { return accept(incoming, isLoaded: true) }
         guard !isDone(push, incoming) else { return }
         refuse(
             push, incoming.record,

@@ -63,7 +63,7 @@ extension Shard {
     func importItem(_ migration: Migration) {
         wallMilliseconds = wallClockMilliseconds()
         // Older records first, because the push could be newer than they are.
-        takeAllRecords()
+        readAllRecords()
         switch machine.arrives(migration.item, isReleased: migration.isReleased) {
         case .deferred(let handle): waiting.keep(.migration(migration), under: handle)
         case .takeOver:
@@ -75,7 +75,7 @@ extension Shard {
     }
 
     /// Takes over departures of this device that were released.
-    func goOn(_ device: DeviceKey) {
+    func resume(_ device: DeviceKey) {
         wallMilliseconds = wallClockMilliseconds()
         for handle in machine.unreleased(of: device)
         where waiting.migration(handle)?.isReleased == true { machine.release(handle, of: device) }
@@ -89,7 +89,7 @@ extension Shard {
         guard
             let route = routes.route(
                 of: migration.job.push,
-                makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
+                makeTopic: { [pools] pool, topic in pools[Int(pool)].encoder.topic(topic) })
         else {
             _ = machine.cannotTakeOver(migration.item)
             return leaveOut(migration.job)

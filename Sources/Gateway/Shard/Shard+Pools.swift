@@ -10,7 +10,7 @@ extension Shard {
     }
 
     func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
-        let name = lanes.first { $0.pool === pool }?.name ?? "unknown"
+        let name = pools.first { $0.connections === pool }?.name ?? "unknown"
         switch event {
         case .opened(let connection, let address, let tls, let nanoseconds):
             logger.info(
@@ -63,18 +63,18 @@ extension Shard {
     ) {
         counters.goAways[Int(reason.reason.rawValue)] += 1
         counters.lastGoAways[Int(reason.reason.rawValue)] = wallClockMilliseconds()
-        let lane = lanes.first { $0.pool === pool }
+        let owner = pools.first { $0.connections === pool }
         logger.notice(
             "APNs ends a connection",
             metadata: [
-                "credential": "\(lane?.name ?? "unknown")", "connection": "\(connection)", "code": "\(code)",
+                "credential": "\(owner?.name ?? "unknown")", "connection": "\(connection)", "code": "\(code)",
                 "reason": "\(reason)",
             ])
         switch reason.scope {
         case .credential: pool.stop(reason: "\(reason)", retryAfter: .seconds(300))
         case .providerToken:
-            guard let lane else { break }
-            lane.tokenExpired(generation: lane.tokenGeneration, now: loop.now, logger: logger)
+            guard let owner else { break }
+            owner.tokenExpired(generation: owner.tokenGeneration, now: loop.now, logger: logger)
         case .topic, .connection: break
         }
     }

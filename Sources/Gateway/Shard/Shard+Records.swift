@@ -7,12 +7,12 @@ import SluiceModel
 /// Decodes and checks incoming records, and hands them to the machine.
 extension Shard {
     /// Takes records from the ring.
-    func takeRecords() {
+    func readRecords() {
         wallMilliseconds = wallClockMilliseconds()
         var budget = Self.recordsPerTurn
         while budget > 0 {
             let count = announce()
-            for index in 0..<count { take(announced[index]) }
+            for index in 0..<count { accept(announced[index]) }
             budget -= count
             if count < announced.count { break }
         }
@@ -22,9 +22,9 @@ extension Shard {
     }
 
     /// Takes all records that are in the ring.
-    func takeAllRecords() {
+    func readAllRecords() {
         guard !machine.hasEnded else { return }
-        repeat { takeRecords() } while ring.count > 0
+        repeat { readRecords() } while ring.count > 0
     }
 
     /// Takes a few records from the ring and names their devices to the machine. The machine's memory is fetched while
@@ -40,7 +40,7 @@ extension Shard {
     }
 
     /// Takes a record. `isLoaded` is true when all items of the record's device are in memory.
-    func take(_ incoming: IncomingRecord, isLoaded: Bool = false) {
+    func accept(_ incoming: IncomingRecord, isLoaded: Bool = false) {
         let record = incoming.record
         if !isLoaded {
             if let handle = machine.arrives(incoming.place) {
@@ -73,14 +73,14 @@ extension Shard {
                 askForTurnEnd()
                 return push.release()
             }
-            take(push, incoming, source)
+            accept(push, incoming, source)
         case .control(let control):
             if !isLoaded, let handle = mustWait(control, incoming) {
                 waiting.keep(.record(incoming), under: handle)
                 askForTurnEnd()
                 return control.release()
             }
-            take(control, incoming, source)
+            accept(control, incoming, source)
         }
     }
 
@@ -115,7 +115,7 @@ extension Shard {
         return true
     }
 
-    private func take(_ decoded: PushJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
+    private func accept(_ decoded: PushJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
         guard !isDone(decoded, incoming) else { return }
         var push = decoded
@@ -123,12 +123,12 @@ extension Shard {
             atMilliseconds: wallMilliseconds + plan.limits.maximumExpirationMilliseconds)
         guard
             let route = routes.route(
-                of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
+                of: push, makeTopic: { [pools] pool, topic in pools[Int(pool)].encoder.topic(topic) })
         else { return refuse(push, record, source, .undeliverable, cause: .noCredential) }
         let job = Job(
             push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
             partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
-            lane: route.lane, app: route.app)
+            pool: route.pool, app: route.app)
         let settlement = machine.admit(facts(of: job, route, incoming.device, incoming.place), at: now)
         if case .deferred(let handle) = settlement {
             waiting.keep(.record(incoming), under: handle)
@@ -147,7 +147,7 @@ extension Shard {
         return PushFacts(
             device: device,
             collapseKey: push.collapseIdentifier.map { plan.hasher.collapseIdentifier($0) } ?? 0,
-            notificationKey: plan.hasher.notification(push.apnsID), topic: route.number, lane: job.lane,
+            notificationKey: plan.hasher.notification(push.apnsID), topic: route.number, pool: job.pool,
             partition: place.partitionSlot, offset: place.offset, expirationMilliseconds: expiration,
             isOnce: push.expiration == .once, deliverAtMilliseconds: push.deliverAtMilliseconds ?? 0,
             createdMilliseconds: push.createdMilliseconds,
@@ -184,9 +184,9 @@ extension Shard {
         outcome.supersededBy = successor.push.apnsID
         write(outcome, of: old, facts)
         // The actions that follow find the successor. Without a collapse identifier, the successor's topic can be of
-        // another lane, where the slot does not wait.
-        if old.pointee.lane != successor.lane {
-            lanes[Int(old.pointee.lane)].pool.scheduler.remove(slot: slot)
+        // another pool, where the slot does not wait.
+        if old.pointee.pool != successor.pool {
+            pools[Int(old.pointee.pool)].connections.scheduler.remove(slot: slot)
         }
         // Token of a change that the machine still has to make for this slot.
         successor.notedToken = old.pointee.notedToken
@@ -211,11 +211,11 @@ extension Shard {
 
     // MARK: Other jobs
 
-    private func take(_ control: ControlJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
+    private func accept(_ control: ControlJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
         let (kind, count) = apply(control, incoming.device, incoming.place)
         switch machine.applied(incoming.place, isReplay: incoming.isReplay) {
-        case .outcome: end(control, incoming, kind, count, source)
+        case .outcome: finish(control, incoming, kind, count, source)
         case .replayed:
             control.release()
             free(record)
@@ -227,7 +227,7 @@ extension Shard {
     }
 
     /// Writes the outcome of a cancel or device event.
-    func end(
+    func finish(
         _ control: ControlJob, _ incoming: IncomingRecord, _ kind: OutcomeKind, _ count: UInt32?,
         _ source: OutcomeSource
     ) {

@@ -8,20 +8,20 @@ extension Shard {
     /// Carries out a request of the worker. Shard's thread only.
     func perform(_ request: ShardRequest) {
         switch request {
-        case .begin(let slot, let partition, _, _, _): begin(slot, partition)
+        case .begin(let slot, let partition, _, _, _): beginPartition(slot, partition)
         case .abandon(let slots, let isLost):
             report(.abandoned(slots.map { SlotCount(slot: $0, count: abandon($0, isLost: isLost)) }))
         case .settle(let slot): machine.settle(slot)
-        case .end(let slots): for slot in slots { end(slot) }
+        case .end(let slots): for slot in slots { endPartition(slot) }
         case .release(let slot): machine.awaitRelease(slot)
         case .relieve(let slot, let offset): relieve(slot, below: offset)
         case .due(let slot, let items, let readThrough):
             // Older records first, because an item could be newer than they are.
-            takeAllRecords()
+            readAllRecords()
             machine.due(slot, items, readThrough: readThrough, report: .dueTaken(slot: slot))
-        case .parked(let slot, let items, let readThrough):
-            takeAllRecords()
-            machine.due(slot, items, readThrough: readThrough, report: .parkedTaken(slot: slot))
+        case .suspended(let slot, let items, let readThrough):
+            readAllRecords()
+            machine.due(slot, items, readThrough: readThrough, report: .suspendedTaken(slot: slot))
         case .expired(let slot, let devices):
             machine.expired(slot, devices, report: .expiredTaken(slot: slot))
         case .remove(let items): remove(items)
@@ -49,7 +49,7 @@ extension Shard {
 
     /// Reports settled partitions. A partition's report waits until another worker's later records are sure to follow
     /// all records written here. `settledAll` is reported at once.
-    func tellSettled() {
+    func reportSettled() {
         for settled in machine.takeSettled() {
             guard settled != .settledAll else { return report(settled) }
             outcomes.afterThis { [self] in report(settled) }
@@ -57,24 +57,24 @@ extension Shard {
     }
 
     /// Begins a partition under a slot that an earlier partition may have had.
-    func begin(_ slot: UInt16, _ partition: Int32) {
+    func beginPartition(_ slot: UInt16, _ partition: Int32) {
         outcomes.begin(partitionSlot: slot)
-        machine.begin(slot, partition: partition)
+        machine.beginPartition(slot, partition: partition)
     }
 
     /// Ends a partition: nothing more of it is written to the store or loaded from there.
-    private func end(_ slot: UInt16) {
+    private func endPartition(_ slot: UInt16) {
         outcomes.end(partitionSlot: slot)
-        machine.end(slot)
+        machine.endPartition(slot)
         follow()
-        storage?.end(slot)
+        storage?.endPartition(slot)
     }
 
     /// Writes waiting items of a partition's records below `offset` to the store, so that their offsets are complete.
     private func relieve(_ slot: UInt16, below offset: Int64) {
         guard machine.mayRelieve(slot) else { return }
         // The ring may still hold such records.
-        takeAllRecords()
+        readAllRecords()
         machine.relieve(slot, below: offset, at: now)
         act()
     }
@@ -84,7 +84,7 @@ extension Shard {
     ///   - slot: nil for all partitions.
     ///   - isLost: another worker may own the partition already.
     private func abandon(_ slot: UInt16?, isLost: Bool) -> Int {
-        takeAllRecords()
+        readAllRecords()
         machine.abandon(slot, at: now)
         act()
         machine.abandonWaiting(slot)
@@ -97,7 +97,7 @@ extension Shard {
     /// Closes all connections at once, and abandons the pushes still on them without an outcome.
     private func finish() {
         machine.finish()
-        for lane in lanes { lane.pool.close() }
+        for pool in pools { pool.connections.close() }
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
         wallMilliseconds = wallClockMilliseconds()
         follow()
@@ -105,18 +105,18 @@ extension Shard {
         act()
         // Last, because the end of one job can concern another.
         machine.leaveAll()
-        for slot in 0..<UInt32(jobs.capacity) where jobs.holds(slot) {
+        for slot in 0..<UInt32(jobs.capacity) where jobs.contains(slot) {
             counters.abandoned += 1
             free(jobs.remove(slot))
         }
         // A record that isn't destroyed keeps its Kafka client from closing.
         machine.abandonWaiting(nil)
         follow()
-        for handle in machine.takeAllHandles() { letGo(handle) }
+        for handle in machine.takeAllHandles() { discard(handle) }
         act()
         outcomes.flushPending()
         let flush = flushToStore()
-        let last = outcomes.end()
+        let last = outcomes.stop()
         report(
             .finished(
                 ShardEnding(

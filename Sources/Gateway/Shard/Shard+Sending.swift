@@ -8,47 +8,47 @@ import SluiceModel
 extension Shard {
     /// Sends as many pushes as the connections accept. The requests leave together at the end of the turn.
     func sendAll() {
-        for lane in lanes where lane.pool.scheduler.waiting > 0 {
-            var gate = machine.laneGate(lane.index, at: now)
-            guard gate != .closed, lane.refreshToken(logger: logger) else { continue }
-            while let (slot, connection) = lane.pool.nextAssignment(urgentOnly: gate == .urgentOnly) {
-                if let next = lane.pool.scheduler.upcoming { machine.prefetch(next) }
-                guard machine.begin(slot, at: now) else {
-                    lane.pool.withdraw(slot, from: connection)
+        for pool in pools where pool.connections.scheduler.waiting > 0 {
+            var gate = machine.poolGate(pool.index, at: now)
+            guard gate != .closed, pool.refreshToken(logger: logger) else { continue }
+            while let (slot, connection) = pool.connections.nextAssignment(urgentOnly: gate == .urgentOnly) {
+                if let next = pool.connections.scheduler.upcoming { machine.prefetch(next) }
+                guard machine.beginAttempt(slot, at: now) else {
+                    pool.connections.withdraw(slot, from: connection)
                     act()
                     continue
                 }
-                guard send(slot, on: connection, of: lane), gate == .probe else { continue }
-                machine.probed(lane.index, at: now)
-                gate = machine.laneGate(lane.index, at: now)
+                guard send(slot, on: connection, of: pool), gate == .probe else { continue }
+                machine.probed(pool.index, at: now)
+                gate = machine.poolGate(pool.index, at: now)
                 guard gate == .closed else { continue }
-                lane.pool.scheduler.endRun()
+                pool.connections.scheduler.endRun()
                 break
             }
         }
     }
 
     /// - Returns: whether the push was submitted.
-    private func send(_ slot: UInt32, on connection: ClientConnection, of lane: CredentialPool) -> Bool {
+    private func send(_ slot: UInt32, on connection: ClientConnection, of pool: CredentialPool) -> Bool {
         let job = jobs[slot]
         let collapses = plan.collapsesRepeats[Int(job.pointee.app)]
         let result = connection.submit(tag: slot, body: job.pointee.push.payload) { block in
-            lane.encoder.encode(
+            pool.encoder.encode(
                 job.pointee.push, topic: job.pointee.topic, collapsesByIdentifier: collapses, into: &block)
         }
         switch result {
         case .submitted:
-            job.pointee.tokenGeneration = lane.tokenGeneration
+            job.pointee.tokenGeneration = pool.tokenGeneration
             return true
         case .noCapacity:
-            lane.pool.withdraw(slot, from: connection)
+            pool.connections.withdraw(slot, from: connection)
             machine.notSent(slot, at: now)
             act()
         case .headersTooLarge:
             // No valid job's headers are that long. The connection's header table is out of step now. The job ends,
             // because it would fare no better on another connection.
-            logger.critical("a request's headers did not fit", metadata: ["credential": "\(lane.name)"])
-            lane.pool.withdraw(slot, from: connection)
+            logger.critical("a request's headers did not fit", metadata: ["credential": "\(pool.name)"])
+            pool.connections.withdraw(slot, from: connection)
             machine.giveUp(slot, .undeliverable, .notSupported, at: now)
             act()
             connection.close()
@@ -113,12 +113,12 @@ extension Shard {
         let job = jobs[event.tag]
         job.pointee.lastStatus = verdict.status
         job.pointee.lastReason = verdict.reason
-        let lane = lanes[Int(job.pointee.lane)]
-        lane.count(verdict.reason)
-        if verdict.reason == .tooManyProviderTokenUpdates { lane.tooManyTokenUpdates() }
-        let mustWait = replaceIfNoGood(connection, after: verdict, in: lane.pool)
+        let pool = pools[Int(job.pointee.pool)]
+        pool.count(verdict.reason)
+        if verdict.reason == .tooManyProviderTokenUpdates { pool.tooManyTokenUpdates() }
+        let mustWait = replaceIfNoGood(connection, after: verdict, in: pool.connections)
         if verdict.class == .authentication {
-            lane.tokenExpired(generation: job.pointee.tokenGeneration, now: loop.now, logger: logger)
+            pool.tokenExpired(generation: job.pointee.tokenGeneration, now: loop.now, logger: logger)
         }
         machine.answered(
             event.tag,

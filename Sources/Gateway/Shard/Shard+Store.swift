@@ -14,14 +14,14 @@ extension Shard {
     /// been read.
     /// - Parameter earlierFrom: the store's items above `readThrough`, from this offset on, belong to an earlier log of
     ///   the topic.
-    func begin(
+    func beginPartition(
         _ slot: UInt16, _ handle: StorePartition, readThrough: Int64, earlierFrom: Int64,
         _ committed: CommittedOffset, _ marks: [RelocationMarker]
     ) {
         guard let storage else { return }
         outcomes.begin(partitionSlot: slot)
-        storage.begin(slot, handle, committed)
-        machine.begin(
+        storage.beginPartition(slot, handle, committed)
+        machine.beginPartition(
             slot, partition: handle.number, readThrough: readThrough, earlierFrom: earlierFrom,
             committed: committed.offset, marks: marks.map { (offset: $0.offset, id: $0.apnsID) })
         wallMilliseconds = wallClockMilliseconds()
@@ -211,7 +211,7 @@ extension Shard {
             if mayBeMore { wakeup.signal() }
         }
         for ready in machine.takeReports() { report(ready) }
-        if let news = machine.takeNews(holdsBack: outcomes.writesForNext) { report(.progress(news)) }
+        if let news = machine.takeProgress(holdsBack: outcomes.writesForNext) { report(.progress(news)) }
         if let storage { submitBatch(storage) }
     }
 
@@ -241,14 +241,14 @@ extension Shard {
             act()
         }
         follow()
-        for (load, loaded) in zip(requests.loads, result.loads) { take(load, loaded, result, storage) }
+        for (load, loaded) in zip(requests.loads, result.loads) { restore(load, loaded, result, storage) }
         askForTurnEnd()
     }
 
     // MARK: Loads
 
     /// Restores the items and the presence that one load has found.
-    private func take(
+    private func restore(
         _ load: RequestedLoad, _ loaded: LoadedDevice, _ result: BatchResult, _ storage: ShardStore
     ) {
         let items = result.items[loaded.items]
@@ -308,7 +308,7 @@ extension Shard {
         let push = stored.push
         guard
             let route = routes.route(
-                of: push, makeTopic: { [lanes] lane, topic in lanes[Int(lane)].encoder.topic(topic) })
+                of: push, makeTopic: { [pools] pool, topic in pools[Int(pool)].encoder.topic(topic) })
         else {
             // The item's app is no longer configured.
             return refuse(stored, .noCredential, item, place, load)
@@ -316,7 +316,7 @@ extension Shard {
         let job = Job(
             push: push, record: nil, topic: route.topic, polledMilliseconds: stored.polledMilliseconds,
             partition: stored.partition, offset: item.offset, heldBytes: Job.heldBytes(of: bytes.count),
-            lane: route.lane, app: route.app)
+            pool: route.pool, app: route.app)
         freedBytes -= job.heldBytes
         let settlement = machine.restore(
             facts(of: job, route, load.device, place), place, ItemProgress(stored.progress, due: item.due),

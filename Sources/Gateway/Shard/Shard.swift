@@ -35,7 +35,7 @@ struct ShardPlan: Sendable {
     var hasher: IdentityHasher
     /// Name of the jobs' Kafka topic.
     var sourceTopic: String
-    var lanes: [CredentialPoolPlan]
+    var pools: [CredentialPoolPlan]
     var routes: [String: AppRoute]
     /// Limits of this shard alone, by an app's number.
     var appLimits: [AppLimits]
@@ -77,14 +77,14 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var headers: UnsafeMutableBufferPointer<RecordHeader>
     /// Buffer for the records that are announced together.
     let announced = UnsafeMutableBufferPointer<IncomingRecord>.allocate(capacity: 32)
-    private(set) var lanes: [CredentialPool] = []
+    private(set) var pools: [CredentialPool] = []
     var routes: RouteTable
     var counters = ShardCounters()
     /// Wall clock, read once per batch of work.
     var wallMilliseconds: Int64 = 0
     var freedBytes = 0
     private var turnEndAsked = false
-    var nextStallCheck = MonotonicTime(nanoseconds: 0)
+    var nextAvailabilityCheck = MonotonicTime(nanoseconds: 0)
     private var machineTimer: TimerID?
     private var machineTimerAt = UInt64.max
     private var nextInvariantCheck = MonotonicTime(nanoseconds: 0)
@@ -123,7 +123,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         sourceTopic = UnsafeRawBufferPointer(topic)
         headers = .allocate(capacity: 64)
         routes = RouteTable(apps: plan.routes)
-        wakeup = try loop.makeWakeup { [unowned self] in takeRecords() }
+        wakeup = try loop.makeWakeup { [unowned self] in readRecords() }
         outcomes = ShardProducer(
             producer, loop: loop, logger: logger,
             report: { [port, index = plan.index] in port.report(index, $0) },
@@ -146,21 +146,21 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         loop.start()
         loop.execute { [self] in
             let notifications = NotificationTable(capacity: plan.limits.capacity)
-            for (index, lanePlan) in plan.lanes.enumerated() {
-                let lane = CredentialPool(
-                    index: UInt16(index), plan: lanePlan, notifications: notifications,
+            for (index, poolPlan) in plan.pools.enumerated() {
+                let pool = CredentialPool(
+                    index: UInt16(index), plan: poolPlan, notifications: notifications,
                     apps: plan.appLimits.count, seed: UInt64(plan.index) << 32 | UInt64(index) + 1,
                     loop: loop,
                     delegate: self)
-                lanes.append(lane)
+                pools.append(pool)
             }
             for route in Set(plan.routes.values) {
                 let limits = plan.appLimits[Int(route.app)]
-                let isSet = lanes[Int(route.lane)].pool.scheduler.setLimits(
+                let isSet = pools[Int(route.pool)].connections.scheduler.setLimits(
                     app: UInt32(route.app), limits, now: loop.now.nanoseconds)
                 precondition(isSet, "the configuration's checks let wrong limits pass")
             }
-            for lane in lanes { lane.pool.start() }
+            for pool in pools { pool.connections.start() }
         }
     }
 
@@ -176,10 +176,10 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         turnEndAsked = false
         wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
-        checkStalls()
+        checkPoolAvailability()
         if machine.maySend, !outcomes.isBlocked, permit.isValid { sendAll() }
         submitToStore()
-        tellSettled()
+        reportSettled()
         if freedBytes != 0 {
             bytesInFlight.subtract(freedBytes)
             freedBytes = 0
@@ -229,7 +229,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Counters with the state of this moment.
     func snapshot() -> ShardCounters {
         var snapshot = counters
-        snapshot.take(machine.deliveryMilestones)
+        snapshot.set(machine.deliveryMilestones)
         if let storage {
             snapshot.store = storage.counters
             snapshot.store.scansUnderWay = machine.scansUnderWay
@@ -237,8 +237,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             snapshot.residentItems = machine.restoredItems
             snapshot.devicesAwaitingTurn = machine.devicesAwaitingTurn
         }
-        snapshot.openConnections = lanes.reduce(0) { $0 + $1.pool.openConnections }
-        snapshot.take(lanes.map(\.pool.totals))
+        snapshot.openConnections = pools.reduce(0) { $0 + $1.connections.openConnections }
+        snapshot.set(pools.map(\.connections.totals))
         return snapshot
     }
 }

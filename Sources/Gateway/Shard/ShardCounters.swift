@@ -77,7 +77,7 @@ public struct ShardCounters: Sendable, Equatable {
     /// Jobs in one state.
     public func count(in state: ItemState) -> Int { states[Int(state.rawValue)] }
 
-    mutating func take(_ milestones: DeliveryMilestones) {
+    mutating func set(_ milestones: DeliveryMilestones) {
         sent = milestones.sent
         retried = milestones.retried
         stops = milestones.stops
@@ -85,7 +85,7 @@ public struct ShardCounters: Sendable, Equatable {
         for state in ItemState.allCases { states[Int(state.rawValue)] = milestones[state] }
     }
 
-    mutating func take(_ pools: [PoolCounters]) {
+    mutating func set(_ pools: [PoolCounters]) {
         stuckConnections = pools.reduce(0) { $0 + $1.stuck }
         circuitsOpened = pools.reduce(0) { $0 + $1.circuitOpened }
         streamErrors = pools.reduce(0) { $0 + $1.streamErrors }

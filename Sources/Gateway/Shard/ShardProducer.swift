@@ -301,10 +301,10 @@ final class ShardProducer: TimerHandler {
     }
 
     /// Stops producing for good.
-    func end() -> ProduceOrder.Ending {
+    func stop() -> ProduceOrder.Ending {
         if let timer { loop.cancel(timer) }
         timer = nil
-        let ending = order.end()
+        let ending = order.stop()
         carryOut()
         return ending
     }

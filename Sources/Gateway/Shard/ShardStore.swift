@@ -54,12 +54,12 @@ final class ShardStore: TimerHandler {
 
     // MARK: Partitions
 
-    func begin(_ slot: UInt16, _ handle: StorePartition, _ committed: CommittedOffset) {
+    func beginPartition(_ slot: UInt16, _ handle: StorePartition, _ committed: CommittedOffset) {
         while partitions.count <= Int(slot) { partitions.append(nil) }
         partitions[Int(slot)] = Partition(handle: handle, committed: committed)
     }
 
-    func end(_ slot: UInt16) {
+    func endPartition(_ slot: UInt16) {
         if Int(slot) < partitions.count { partitions[Int(slot)] = nil }
         changelogKeys = changelogKeys.filter { $0.key.place.partitionSlot != slot }
     }

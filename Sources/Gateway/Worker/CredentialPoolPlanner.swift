@@ -7,7 +7,7 @@ import HTTP2
 import SluiceModel
 import StreamScheduling
 
-/// Converts the configuration's credentials and apps into lanes, and checks their files.
+/// Converts the configuration's credentials and apps into pools, and checks their files.
 struct CredentialPoolPlanner {
     private let configuration: Configuration
     private let permit: SendPermit?
@@ -18,9 +18,9 @@ struct CredentialPoolPlanner {
         self.permit = permit
     }
 
-    /// Returns the lanes, and the lanes of the apps' bundle identifiers.
-    func plan() throws(WorkerError) -> (lanes: [CredentialPoolPlan], routes: [String: AppRoute]) {
-        var lanes: [CredentialPoolPlan] = []
+    /// Returns the pools, and the pools of the apps' bundle identifiers.
+    func plan() throws(WorkerError) -> (pools: [CredentialPoolPlan], routes: [String: AppRoute]) {
+        var pools: [CredentialPoolPlan] = []
         var indexByCredential: [String: UInt16] = [:]
         var routes: [String: AppRoute] = [:]
         let sources = ProviderTokenSources()
@@ -32,14 +32,14 @@ struct CredentialPoolPlanner {
             if let known = indexByCredential[credential.name] {
                 index = known
             } else {
-                index = UInt16(lanes.count)
+                index = UInt16(pools.count)
                 indexByCredential[credential.name] = index
-                lanes.append(try lane(for: credential, sources))
+                pools.append(try pool(for: credential, sources))
             }
-            let route = AppRoute(lane: index, app: UInt16(number))
+            let route = AppRoute(pool: index, app: UInt16(number))
             for topic in app.topics { routes[topic] = route }
         }
-        return (lanes, routes)
+        return (pools, routes)
     }
 
     /// Returns each shard's limits by an app's number: an even share of the worker's limits. A hash of the tokens
@@ -56,7 +56,7 @@ struct CredentialPoolPlanner {
         }
     }
 
-    private func lane(
+    private func pool(
         for credential: Configuration.Credential, _ sources: ProviderTokenSources
     ) throws(WorkerError) -> CredentialPoolPlan {
         let apns = configuration.apns

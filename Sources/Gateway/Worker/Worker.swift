@@ -45,7 +45,7 @@ public struct WorkerSnapshot: Sendable {
     /// Whether items that must wait for long are written to a store.
     public var hasStore = false
     /// Whether the store is being searched for pushes that wait with their topics.
-    public var looksForParked = false
+    public var looksForSuspended = false
     /// Changelog records still to be restored before assigned partitions begin.
     public var restoring = 0
 }
@@ -98,7 +98,7 @@ public final class Worker: Sendable {
 
         let permit = SendPermit(until: MonotonicTime(nanoseconds: 0))
         let planner = CredentialPoolPlanner(configuration, permit: permit)
-        let (lanes, routes) = try planner.plan()
+        let (pools, routes) = try planner.plan()
         let properties = KafkaSetup(configuration.kafka)
         try properties.prepareTopics(changelog: configuration.store?.hasChangelog == true, logger: logger)
 
@@ -140,7 +140,7 @@ public final class Worker: Sendable {
                 let plan = ShardPlan(
                     index: index, shards: delivery.shards, mode: mode,
                     limits: try planner.limits(capacity: capacity),
-                    hasher: hasher, sourceTopic: configuration.kafka.topics.jobs, lanes: lanes,
+                    hasher: hasher, sourceTopic: configuration.kafka.topics.jobs, pools: pools,
                     routes: routes, appLimits: planner.appLimits(),
                     appNames: configuration.apps.map(\.name), coalesceWindows: planner.coalesceWindows(),
                     collapsesRepeats: configuration.apps.map {
@@ -156,7 +156,8 @@ public final class Worker: Sendable {
                 restorer = try ChangelogRestorer(
                     store: store, topic: configuration.kafka.topics.changelog,
                     properties: properties.changelogReader, logger: logger,
-                    extend: { properties.extendChangelog(logger: logger) }, news: { news in port.take(news) })
+                    extend: { properties.extendChangelog(logger: logger) },
+                    news: { news in port.receive(news) })
             }
             intake = try Intake(
                 settings: .init(
@@ -260,7 +261,9 @@ public final class Worker: Sendable {
     public func snapshot() -> WorkerSnapshot {
         var sum = ShardCounters()
         for shard in shards {
-            guard let counters = shard.loop.runBlockingIfRunning({ shard.snapshot() }) else { return ended() }
+            guard let counters = shard.loop.runBlockingIfRunning({ shard.snapshot() }) else {
+                return finalSnapshot()
+            }
             sum = sum + counters
         }
         let bytes = bytesInFlight.count
@@ -270,9 +273,9 @@ public final class Worker: Sendable {
                 intake: intake.counters, shards: shardCounters, outstanding: intake.machine.outstanding,
                 bytesInFlight: bytes,
                 assignedPartitions: intake.machine.assignedPartitions, hasStore: intake.store != nil,
-                looksForParked: intake.machine.looksForParked, restoring: intake.remainingRecords)
+                looksForSuspended: intake.machine.looksForSuspended, restoring: intake.remainingRecords)
         }
-        return snapshot ?? ended()
+        return snapshot ?? finalSnapshot()
     }
 
     /// Returns the present state of all pools; empty after the worker's end. Blocks for a turn of each loop. Call it
@@ -288,7 +291,7 @@ public final class Worker: Sendable {
     }
 
     /// Returns the totals, which are taken before the loops end.
-    private func ended() -> WorkerSnapshot {
+    private func finalSnapshot() -> WorkerSnapshot {
         guard let totals = lastSnapshot.snapshot.withLock({ $0 }) else {
             preconditionFailure("the loops of a worker end after its totals are taken")
         }

@@ -20,7 +20,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         lookups[Int(number)] = nil
         guard !machine.isClosing else { return }
         let taken = loop.now.nanoseconds(since: openingStarted[Int(number)])
-        let step = knownAddresses.take(
+        let step = knownAddresses.apply(
             end, host: configuration.connection.proxy?.host ?? configuration.host,
             afterMilliseconds: taken / 1_000_000)
         if case .addresses = end {} else { counters.lookupsFailed += 1 }

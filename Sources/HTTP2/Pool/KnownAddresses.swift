@@ -30,7 +30,7 @@ struct KnownAddresses: Sendable {
     /// - Parameters:
     ///   - host: the name that was looked up.
     ///   - milliseconds: the duration of the look-up.
-    mutating func take(_ end: LookupEnd, host: String, afterMilliseconds milliseconds: UInt64) -> Step {
+    mutating func apply(_ end: LookupEnd, host: String, afterMilliseconds milliseconds: UInt64) -> Step {
         var step = Step()
         switch end {
         case .addresses(let addresses):

@@ -74,7 +74,7 @@ public final class ChangelogReader {
         self.properties = properties
         self.events = events
         consumer = try KafkaConsumer(.reader, properties: properties, topics: []) { [weak self] event in
-            self?.take(event)
+            self?.handle(event)
         }
     }
 
@@ -141,7 +141,7 @@ public final class ChangelogReader {
             if case .failure(let error) = answers[start.topicPartition] {
                 events(.failed(start.topicPartition, error))
             } else {
-                tell(progress)
+                report(progress)
             }
         }
     }
@@ -199,8 +199,8 @@ public final class ChangelogReader {
             }
         }
         putBack()
-        takeNews()
-        goOn()
+        applyEvents()
+        reassign()
         return count
     }
 
@@ -220,10 +220,10 @@ public final class ChangelogReader {
         guard let progress = current else { return }
         current = nil
         let before = table.updateValue(progress, forKey: progress.topicPartition)
-        if before?.isComplete == false, progress.isComplete { tell(progress) }
+        if before?.isComplete == false, progress.isComplete { report(progress) }
     }
 
-    private func goOn() {
+    private func reassign() {
         guard isOutdated else { return }
         // Retried with the next poll.
         do {
@@ -234,7 +234,7 @@ public final class ChangelogReader {
         }
     }
 
-    private func tell(_ progress: ChangelogProgress) {
+    private func report(_ progress: ChangelogProgress) {
         isOutdated = true
         switch progress.state {
         case .complete: events(.complete(progress))
@@ -249,7 +249,7 @@ public final class ChangelogReader {
 
     /// Collects events, which arrive inside the consumer's poll, before the records that were ahead of them in the
     /// queue.
-    private func take(_ event: KafkaConsumerEvent) {
+    private func handle(_ event: KafkaConsumerEvent) {
         switch event {
         case .endOfPartition(let partition, let offset): news.append(.end(partition, offset))
         case .partitionError(let partition, let error):
@@ -262,7 +262,7 @@ public final class ChangelogReader {
         }
     }
 
-    private func takeNews() {
+    private func applyEvents() {
         guard !news.isEmpty else { return }
         for item in news {
             switch item {
@@ -278,7 +278,7 @@ public final class ChangelogReader {
         let before = progress.state
         body(&progress)
         table[partition] = progress
-        if progress.state != before { tell(progress) }
+        if progress.state != before { report(progress) }
     }
 
     // MARK: State

@@ -74,7 +74,7 @@ final class TransactionThread: Sendable {
     var isBusy: Bool { state.withLock { $0.isBusy } }
 
     /// Ends the thread as soon as the running step has returned. Nothing is written to the descriptor any more.
-    func end() {
+    func stop() {
         state.withLock { state in
             state.isEnding = true
             state.descriptor = -1

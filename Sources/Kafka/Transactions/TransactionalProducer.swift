@@ -50,7 +50,7 @@ public final class TransactionalProducer: Sendable {
         self.transactionalID = transactionalID
     }
 
-    deinit { thread.end() }
+    deinit { thread.stop() }
 
     // MARK: Steps
 
@@ -64,7 +64,7 @@ public final class TransactionalProducer: Sendable {
 
     /// Starts `TransactionStep.begin`. A transaction without records and offsets costs the brokers nothing, so it can
     /// begin long before its first record.
-    public func begin() throws(KafkaError) {
+    public func beginTransaction() throws(KafkaError) {
         try thread.start(.init(step: .begin, timeoutMilliseconds: -1))
     }
 
@@ -131,7 +131,7 @@ public final class TransactionalProducer: Sendable {
     ///
     /// The client ends when the producer and its topics are released and the thread has ended.
     public func close() {
-        thread.end()
+        thread.stop()
         producer.close()
     }
 }

@@ -187,6 +187,6 @@ public final class ChangelogChunk: @unchecked Sendable {
     ) {
         guard let due = DueBytes(prefixOf: value)?.due else { return }
         let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
-        partition.due.putDue(due, key, StoredPush.parkedTopic(of: push), in: batch)
+        partition.due.putDue(due, key, StoredPush.suspendedTopic(of: push), in: batch)
     }
 }

@@ -22,7 +22,7 @@ public struct RestoreFilter: Sendable {
     public func mayContain(_ key: ItemKey) -> Bool {
         var (place, step) = Self.hash(key)
         for _ in 0..<Self.probes {
-            let (word, bit) = self.place(place)
+            let (word, bit) = self.position(place)
             if words[word] & bit == 0 { return false }
             place &+= step
         }
@@ -35,7 +35,7 @@ public struct RestoreFilter: Sendable {
         var (place, step) = Self.hash(key)
         var isNew = false
         for _ in 0..<Self.probes {
-            let (word, bit) = self.place(place)
+            let (word, bit) = self.position(place)
             if words[word] & bit == 0 {
                 isNew = true
                 words[word] |= bit
@@ -52,7 +52,7 @@ public struct RestoreFilter: Sendable {
         return (key.device.high ^ offset, (key.device.low &+ offset.byteSwapped) | 1)
     }
 
-    private func place(_ hash: UInt64) -> (word: Int, bit: UInt64) {
+    private func position(_ hash: UInt64) -> (word: Int, bit: UInt64) {
         (Int(hash.multipliedFullWidth(by: UInt64(words.count)).high), 1 << (hash & 63))
     }
 }

@@ -18,7 +18,7 @@ extension RetryStore {
         } fail: {
             completion($0)
         }
-        if !line.take(step) { completion(.closed) }
+        if !line.enqueue(step) { completion(.closed) }
     }
 
     /// Opens partitions, in the order of `numbers`. Each has a position up to which it has all records of the

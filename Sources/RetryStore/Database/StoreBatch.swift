@@ -36,8 +36,8 @@ public struct StoreBatch: ~Copyable, Sendable {
                 storage.writes, partition.items.handle, key, keyCount,
                 value.baseAddress!.assumingMemoryBound(to: CChar.self), value.count)
         }
-        let parked = push.progress.wait == .parked ? StoredPush.topicHash(push.push.topic) : nil
-        putDue(partition, key, due: due, replacing: replacingDue, parked, valueCount: value.count)
+        let suspended = push.progress.wait == .suspended ? StoredPush.topicHash(push.push.topic) : nil
+        putDue(partition, key, due: due, replacing: replacingDue, suspended, valueCount: value.count)
     }
 
     /// Stores a push like the function above, from the bytes of a ``StoredPush`` that was encoded before.
@@ -59,16 +59,16 @@ public struct StoreBatch: ~Copyable, Sendable {
             }
         }
         putDue(
-            partition, key, due: due, replacing: replacingDue, StoredPush.parkedTopic(of: value),
+            partition, key, due: due, replacing: replacingDue, StoredPush.suspendedTopic(of: value),
             valueCount: DueBytes.count + value.count)
     }
 
     private mutating func putDue(
-        _ partition: StorePartition, _ key: ItemKey, due: Int64, replacing: Int64?, _ parked: UInt32?,
+        _ partition: StorePartition, _ key: ItemKey, due: Int64, replacing: Int64?, _ suspended: UInt32?,
         valueCount: Int
     ) {
         if let replacing, replacing != due { removeDue(partition, key, due: replacing) }
-        partition.due.putDue(due, key, parked, in: storage.writes)
+        partition.due.putDue(due, key, suspended, in: storage.writes)
         storage.putDue(due, partition)
         storage.changes += 1
         storage.bytes += ItemKeyBytes.count + valueCount + DueKeyBytes.count
@@ -191,11 +191,11 @@ final class BatchStorage: @unchecked Sendable {
 }
 
 extension ColumnFamily {
-    /// Adds a due entry. `parked` is the hash of the topic with which the push waits; nil: it waits with none.
-    func putDue(_ due: Int64, _ item: ItemKey, _ parked: UInt32?, in batch: OpaquePointer) {
+    /// Adds a due entry. `suspended` is the hash of the topic with which the push waits; nil: it waits with none.
+    func putDue(_ due: Int64, _ item: ItemKey, _ suspended: UInt32?, in batch: OpaquePointer) {
         withKey(DueKeyBytes(due: due, item)) { key, count in
-            guard let parked else { return rocksdb_writebatch_put_cf(batch, handle, key, count, nil, 0) }
-            withKey(ParkedBytes(parked)) { value, valueCount in
+            guard let suspended else { return rocksdb_writebatch_put_cf(batch, handle, key, count, nil, 0) }
+            withKey(SuspendedBytes(suspended)) { value, valueCount in
                 rocksdb_writebatch_put_cf(batch, handle, key, count, value, valueCount)
             }
         }

@@ -53,7 +53,7 @@ public struct DueEntry: Hashable, BitwiseCopyable, Sendable {
 }
 
 /// A stored push that waits with its topic.
-public struct ParkedEntry: Hashable, BitwiseCopyable, Sendable {
+public struct SuspendedEntry: Hashable, BitwiseCopyable, Sendable {
     public var entry: DueEntry
     /// ``StoredPush/topicHash(_:)`` of the push's topic.
     public var topic: UInt32
@@ -64,9 +64,9 @@ public struct ParkedEntry: Hashable, BitwiseCopyable, Sendable {
     }
 }
 
-/// A part of the parked pushes, in the order of `due`, device and offset.
-public struct ParkedScan: Sendable {
-    public var entries: [ParkedEntry]
+/// A part of the suspended pushes, in the order of `due`, device and offset.
+public struct SuspendedScan: Sendable {
+    public var entries: [SuspendedEntry]
     /// Cursor for the next scan; the scan's own cursor when it read no entry.
     public var cursor: DueCursor?
     /// True when the partition has no further entry.

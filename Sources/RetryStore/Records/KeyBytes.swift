@@ -82,7 +82,7 @@ struct DueBytes: BitwiseCopyable {
 }
 
 /// The value of `due-<p>` for a push that waits with its topic; empty for all others.
-struct ParkedBytes: BitwiseCopyable {
+struct SuspendedBytes: BitwiseCopyable {
     static let count = 4
     private var value: UInt32
 

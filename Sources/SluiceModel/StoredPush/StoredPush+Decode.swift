@@ -73,8 +73,8 @@ extension StoredPush {
 
     /// Returns ``topicHash(_:)`` of a stored push that waits with its topic. Nil: the push waits for something else, or
     /// the bytes aren't a stored push.
-    public static func parkedTopic(of bytes: UnsafeRawBufferPointer) -> UInt32? {
-        guard let flags = try? checkedFlags(of: bytes), flags.wait == .parked else { return nil }
+    public static func suspendedTopic(of bytes: UnsafeRawBufferPointer) -> UInt32? {
+        guard let flags = try? checkedFlags(of: bytes), flags.wait == .suspended else { return nil }
         let length = Int(bytes[Place.topicCount])
         let payload = bytes.loadUnaligned(fromByteOffset: Place.payloadCount, as: UInt16.self)
         let start =

@@ -173,7 +173,7 @@ extension StoredPush.Wait {
         case .retrying: 1
         case .confirming: 2
         case .held: 3
-        case .parked: 4
+        case .suspended: 4
         }
     }
 
@@ -183,7 +183,7 @@ extension StoredPush.Wait {
         case 1: self = .retrying
         case 2: self = .confirming
         case 3: self = .held
-        case 4: self = .parked
+        case 4: self = .suspended
         default: return nil
         }
     }

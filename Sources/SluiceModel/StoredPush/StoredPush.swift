@@ -89,7 +89,7 @@ public struct StoredPush {
         /// Waits for a report of its device, which is offline. The moment is that of the next attempt without a report.
         case held
         /// Waits with its topic, which APNs refuses, or whose credential has no connection. No moment ends this wait.
-        case parked
+        case suspended
     }
 
     /// Flags of the optional parts, and values that need one or two bits.

@@ -34,26 +34,26 @@ extension World {
     /// Sends as many pushes as the connections accept. Returns the number of pushes tried.
     func sendAll(_ worker: WorkerModel, _ shard: ShardModel, atMost: Int) -> Int {
         var count = 0
-        for (number, lane) in shard.lanes.enumerated() where violation == nil {
-            var gate = shard.machine.laneGate(UInt16(number), at: now(worker))
+        for (number, pool) in shard.pools.enumerated() where violation == nil {
+            var gate = shard.machine.poolGate(UInt16(number), at: now(worker))
             if gate == .closed { continue }
             while count < atMost, violation == nil,
-                let place = lane.scheduler.nextAssignment(now: monotonic, urgentOnly: gate == .urgentOnly)
+                let place = pool.scheduler.nextAssignment(now: monotonic, urgentOnly: gate == .urgentOnly)
             {
                 count += 1
-                guard send(place, worker, shard, lane), gate == .probe else { continue }
+                guard send(place, worker, shard, pool), gate == .probe else { continue }
                 shard.machine.probed(UInt16(number), at: now(worker))
-                gate = shard.machine.laneGate(UInt16(number), at: now(worker))
+                gate = shard.machine.poolGate(UInt16(number), at: now(worker))
                 if gate == .closed { break }
             }
-            if draw.chance(500) { lane.scheduler.endRun() }
+            if draw.chance(500) { pool.scheduler.endRun() }
         }
         return count
     }
 
     /// - Returns: whether the push has left.
     private func send(
-        _ place: StreamScheduler.Assignment, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel
+        _ place: StreamScheduler.Assignment, _ worker: WorkerModel, _ shard: ShardModel, _ pool: PoolModel
     ) -> Bool {
         let slot = place.slot
         let index = Int(place.connection)
@@ -63,19 +63,19 @@ extension World {
             broken(.sound, "slot \(slot) is to be sent, and is empty")
             return false
         }
-        if !shard.machine.begin(slot, at: now) {
+        if !shard.machine.beginAttempt(slot, at: now) {
             happened(.notBegun)
-            lane.scheduler.withdrawn(slot: slot, now: monotonic)
-            lane.report(index)
+            pool.scheduler.withdrawn(slot: slot, now: monotonic)
+            pool.report(index)
             drain(worker, shard)
             return false
         }
-        checkBegin(copy, slot, worker, shard, lane, index)
+        checkBegin(copy, slot, worker, shard, pool, index)
         if !isHealthy, draw.chance(10) {
             happened(.notSent)
             note(worker, shard, "push # isn't taken by its connection", copy.job)
-            lane.scheduler.withdrawn(slot: slot, now: monotonic)
-            lane.report(index)
+            pool.scheduler.withdrawn(slot: slot, now: monotonic)
+            pool.report(index)
             shard.copies[Int(slot)].retrySteps = -1
             shard.machine.notSent(slot, at: now)
             // The moment of the first attempt is undone, unless the push was sent before.
@@ -87,7 +87,7 @@ extension World {
         }
         happened(.sent)
         note(worker, shard, "sends push # on connection #, offset #", copy.job, index, Int(copy.epoch))
-        began(slot, index, worker, shard, lane)
+        began(slot, index, worker, shard, pool)
         return true
     }
 
@@ -96,35 +96,35 @@ extension World {
     func answerSome() {
         let worker = anyWorker()
         let shard = worker.shards[draw.below(worker.shards.count)]
-        let lane = shard.lanes[draw.below(shard.lanes.count)]
-        let first = draw.below(lane.connections.count)
-        for offset in lane.connections.indices {
-            let index = (first + offset) % lane.connections.count
-            guard !lane.connections[index].streams.isEmpty else { continue }
-            let stream = draw.below(lane.connections[index].streams.count)
-            return answer(lane.connections[index].streams[stream], worker, shard, lane)
+        let pool = shard.pools[draw.below(shard.pools.count)]
+        let first = draw.below(pool.connections.count)
+        for offset in pool.connections.indices {
+            let index = (first + offset) % pool.connections.count
+            guard !pool.connections[index].streams.isEmpty else { continue }
+            let stream = draw.below(pool.connections[index].streams.count)
+            return answer(pool.connections[index].streams[stream], worker, shard, pool)
         }
     }
 
-    func answer(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel) {
+    func answer(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ pool: PoolModel) {
         let copy = shard.copies[Int(slot)]
         let token = tokens[copy.address]
         if token.invalidSince > 0 {
             refuse(
                 slot, isHealthy || draw.chance(900) ? .unregistered : .badDeviceToken,
                 since: token.invalidSince, worker,
-                shard, lane)
+                shard, pool)
         } else if isHealthy {
-            accept(slot, worker, shard, lane)
+            accept(slot, worker, shard, pool)
         } else if weather.isTopicBroken[jobs[copy.job].topic] {
-            refuse(slot, draw.chance(500) ? .topicDisallowed : .invalidProviderToken, worker, shard, lane)
+            refuse(slot, draw.chance(500) ? .topicDisallowed : .invalidProviderToken, worker, shard, pool)
         } else if weather.isTopicWrong[jobs[copy.job].topic] {
             let wrong: Reason = draw.chance(500) ? .badDeviceToken : .deviceTokenNotForTopic
-            refuse(slot, draw.chance(100) ? .payloadTooLarge : wrong, worker, shard, lane)
+            refuse(slot, draw.chance(100) ? .payloadTooLarge : wrong, worker, shard, pool)
         } else if weather.isBusy[copy.address] {
             refuse(
                 slot, .tooManyRequests, retryAfter: draw.chance(400) ? draw.spread(1...60) : 0, worker, shard,
-                lane)
+                pool)
         } else if draw.chance(weather.isEndpointDown ? 850 : scenario.badAnswerPerMille) {
             let reasons: [Reason] = [
                 .internalServerError, .serviceUnavailable, .serviceUnavailable, .shutdown,
@@ -137,17 +137,17 @@ extension World {
             refuse(
                 slot, reason, retryAfter: draw.chance(300) ? draw.spread(1...60) : 0,
                 since: reason == .unregistered ? trueMilliseconds - Int64(draw.below(60_000)) : 0, worker,
-                shard, lane)
+                shard, pool)
         } else {
-            accept(slot, worker, shard, lane)
+            accept(slot, worker, shard, pool)
         }
     }
 
-    private func accept(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel) {
+    private func accept(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ pool: PoolModel) {
         let copy = shard.copies[Int(slot)]
         happened(.accepted)
         note(worker, shard, "push # is accepted", copy.job)
-        land(slot, worker, shard, lane)
+        land(slot, worker, shard, pool)
         seen(copy)
         heard(slot, .accepted, worker, shard)
         shard.machine.accepted(slot, at: now(worker))
@@ -158,7 +158,7 @@ extension World {
     private func refuse(
         _ slot: UInt32, _ reason: Reason, retryAfter seconds: Int = 0, since: Int64 = 0,
         _ worker: WorkerModel,
-        _ shard: ShardModel, _ lane: LaneModel
+        _ shard: ShardModel, _ pool: PoolModel
     ) {
         let copy = shard.copies[Int(slot)]
         var answer = AttemptAnswer(
@@ -169,7 +169,7 @@ extension World {
         note(
             worker, shard, "push # is refused with reason #, Retry-After #", copy.job, Int(reason.rawValue),
             seconds)
-        land(slot, worker, shard, lane)
+        land(slot, worker, shard, pool)
         heard(slot, answer, worker, shard)
         shard.machine.answered(slot, answer, at: now(worker))
         drain(worker, shard)
@@ -189,7 +189,7 @@ extension World {
 
     /// Ends a request without an answer.
     func fail(
-        _ slot: UInt32, processed: Bool, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel
+        _ slot: UInt32, processed: Bool, _ worker: WorkerModel, _ shard: ShardModel, _ pool: PoolModel
     ) {
         let copy = shard.copies[Int(slot)]
         let avoids = jobs[copy.job].facts.duplicates == .avoid || jobs[copy.job].facts.isOnce
@@ -197,7 +197,7 @@ extension World {
         note(
             worker, shard, processed ? "push # is lost with its connection" : "push # isn't processed",
             copy.job)
-        land(slot, worker, shard, lane)
+        land(slot, worker, shard, pool)
         // APNs may have processed the request all the same.
         if processed, draw.chance(500), tokens[copy.address].invalidSince == 0 { seen(copy) }
         heard(slot, processed ? .unknown : .unprocessed, worker, shard)
@@ -215,45 +215,45 @@ extension World {
     func breakConnection() {
         let worker = anyWorker()
         let shard = worker.shards[draw.below(worker.shards.count)]
-        let lane = shard.lanes[draw.below(shard.lanes.count)]
-        let index = draw.below(lane.connections.count)
+        let pool = shard.pools[draw.below(shard.pools.count)]
+        let index = draw.below(pool.connections.count)
         let isGoAway = draw.chance(500)
         happened(isGoAway ? .goAway : .connectionLost)
         note(worker, shard, isGoAway ? "GOAWAY on connection #" : "connection # is lost", index)
-        let streams = lane.connections[index].streams
+        let streams = pool.connections[index].streams
         // Requests above the last stream were not processed. They fail last first, so that they keep their order.
         let last = draw.below(streams.count + 1)
-        lane.connections[index].isDraining = true
-        lane.report(index)
+        pool.connections[index].isDraining = true
+        pool.report(index)
         for number in streams.indices.reversed() where violation == nil {
             if number >= last {
-                fail(streams[number], processed: false, worker, shard, lane)
+                fail(streams[number], processed: false, worker, shard, pool)
             } else if !isGoAway {
-                fail(streams[number], processed: true, worker, shard, lane)
+                fail(streams[number], processed: true, worker, shard, pool)
             }
         }
-        reopen(index, lane)
+        reopen(index, pool)
     }
 
     /// Replaces an ended connection.
-    func reopen(_ index: Int, _ lane: LaneModel) {
-        guard lane.connections[index].isDraining, lane.connections[index].streams.isEmpty else { return }
-        lane.connections[index] = ConnectionModel(limit: scenario.streams)
-        lane.report(index)
+    func reopen(_ index: Int, _ pool: PoolModel) {
+        guard pool.connections[index].isDraining, pool.connections[index].streams.isEmpty else { return }
+        pool.connections[index] = ConnectionModel(limit: scenario.streams)
+        pool.report(index)
     }
 
     /// Changes the server's stream limit, sometimes to less than the open streams.
     func flapLimit() {
         let worker = anyWorker()
         let shard = worker.shards[draw.below(worker.shards.count)]
-        let lane = shard.lanes[draw.below(shard.lanes.count)]
-        let index = draw.below(lane.connections.count)
-        let limit = lane.connections[index].limit
-        lane.connections[index].limit =
+        let pool = shard.pools[draw.below(shard.pools.count)]
+        let index = draw.below(pool.connections.count)
+        let limit = pool.connections[index].limit
+        pool.connections[index].limit =
             limit == 1 ? scenario.streams : draw.chance(700) ? 1 : draw.among(1...scenario.streams)
-        lane.report(index)
+        pool.report(index)
         happened(.limitFlap)
-        note(worker, shard, "connection # may have # streams", index, lane.connections[index].limit)
+        note(worker, shard, "connection # may have # streams", index, pool.connections[index].limit)
     }
 
     func changeWeather() {

@@ -287,7 +287,7 @@ extension World {
         case .held: counts[.wasHeld] += 1
         case .returning: counts[.wasReturning] += 1
         case .confirming: counts[.wasConfirming] += 1
-        case .parked: counts[.wasParked] += 1
+        case .topicCircuitOpen: counts[.wasSuspended] += 1
         default: break
         }
     }

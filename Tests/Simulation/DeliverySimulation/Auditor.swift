@@ -43,7 +43,7 @@ extension World {
         let facts = jobs[job].facts
         let now = now(worker).wallMilliseconds
         var copy = Copy(isLive: true, job: job, partition: partition, epoch: epoch, address: address)
-        copy.lane = Int(facts.lane)
+        copy.pool = Int(facts.pool)
         let longest = now + scenario.limits.maximumExpirationMilliseconds
         copy.expiry = min(facts.expirationMilliseconds, longest)
         if facts.expirationMilliseconds == .max, facts.delivery == .accept, !facts.isOnce {
@@ -80,7 +80,7 @@ extension World {
 
     /// Checks a push that a machine sends.
     func checkBegin(
-        _ copy: Copy, _ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel,
+        _ copy: Copy, _ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ pool: PoolModel,
         _ connection: Int
     ) {
         let now = now(worker)
@@ -104,7 +104,7 @@ extension World {
         if monotonic < copy.notBefore {
             broken(.waits, "push \(copy.job) is sent \((copy.notBefore - monotonic) / 1000) µs too early")
         }
-        checkLaneHold(copy, shard)
+        checkPoolPause(copy, shard)
         if monotonic < shard.holdUntil[copy.address], scenario.tokens <= scenario.limits.capacity {
             broken(.waits, "push \(copy.job) is sent while token \(copy.address) is held")
         }
@@ -123,7 +123,7 @@ extension World {
         if shard.inFlight[copy.address] >= scenario.limits.inFlightPerDevice {
             broken(.bounded, "token \(copy.address) has too many in flight")
         }
-        let model = lane.connections[connection]
+        let model = pool.connections[connection]
         if model.isDraining || model.streams.count >= model.limit {
             broken(.bounded, "connection \(connection) has no stream for push \(copy.job)")
         }
@@ -133,24 +133,24 @@ extension World {
         }
     }
 
-    /// Returns whether the push's lane is held, so that only a probe may leave.
+    /// Returns whether the push's pool is held, so that only a probe may leave.
     private func isHeld(_ copy: Copy, _ shard: ShardModel) -> Bool {
-        let hold = shard.laneHolds[copy.lane]
+        let hold = shard.poolPauses[copy.pool]
         return monotonic < hold.until && (hold.isTotal || jobs[copy.job].facts.priority != .immediate)
     }
 
-    /// Checks that a held lane sends at most a probe a second, apart from urgent pushes while the hold isn't total.
-    private func checkLaneHold(_ copy: Copy, _ shard: ShardModel) {
-        guard isHeld(copy, shard), monotonic < shard.laneHolds[copy.lane].lastProbe + 1_000_000_000 else {
+    /// Checks that a held pool sends at most a probe a second, apart from urgent pushes while the hold isn't total.
+    private func checkPoolPause(_ copy: Copy, _ shard: ShardModel) {
+        guard isHeld(copy, shard), monotonic < shard.poolPauses[copy.pool].lastProbe + 1_000_000_000 else {
             return
         }
-        broken(.waits, "push \(copy.job) is sent while its lane is held")
+        broken(.waits, "push \(copy.job) is sent while its pool is held")
     }
 
     private func noteProbe(_ copy: Copy, _ shard: ShardModel) {
         guard isHeld(copy, shard) else { return }
-        counts[.laneProbe] += 1
-        shard.laneHolds[copy.lane].lastProbe = monotonic
+        counts[.poolProbe] += 1
+        shard.poolPauses[copy.pool].lastProbe = monotonic
     }
 
     /// Returns whether a report is newer than another, judged without the core's own comparison.
@@ -228,12 +228,12 @@ extension World {
     }
 
     func began(
-        _ slot: UInt32, _ connection: Int, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel
+        _ slot: UInt32, _ connection: Int, _ worker: WorkerModel, _ shard: ShardModel, _ pool: PoolModel
     ) {
         let index = Int(slot)
         shard.copies[index].connection = connection
-        shard.copies[index].streamIndex = lane.connections[connection].streams.count
-        lane.connections[connection].streams.append(slot)
+        shard.copies[index].streamIndex = pool.connections[connection].streams.count
+        pool.connections[connection].streams.append(slot)
         if shard.copies[index].firstSent == 0 { shard.copies[index].firstSent = now(worker).wallMilliseconds }
         shard.copies[index].hasNews = false
         shard.copies[index].mayExpireEarly = false
@@ -257,11 +257,11 @@ extension World {
     // MARK: Answers
 
     /// Removes a push from its stream.
-    func land(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ lane: LaneModel) {
+    func land(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel, _ pool: PoolModel) {
         let copy = shard.copies[Int(slot)]
         let connection = copy.connection
-        if let last = lane.connections[connection].streams.popLast(), last != slot {
-            lane.connections[connection].streams[copy.streamIndex] = last
+        if let last = pool.connections[connection].streams.popLast(), last != slot {
+            pool.connections[connection].streams[copy.streamIndex] = last
             shard.copies[Int(last)].streamIndex = copy.streamIndex
         }
         shard.copies[Int(slot)].connection = -1
@@ -270,9 +270,9 @@ extension World {
         if copy.probe == shard.stops[topic] { shard.probes[topic] -= 1 }
         let number = identity(copy)
         if begun[number].flyingIn == shard.incarnation { begun[number].flyingIn = 0 }
-        lane.scheduler.ended(slot: slot, now: monotonic)
-        reopen(connection, lane)
-        lane.report(connection)
+        pool.scheduler.ended(slot: slot, now: monotonic)
+        reopen(connection, pool)
+        pool.report(connection)
     }
 
     /// Notes the result of an attempt that has no answer with a reason.
@@ -286,7 +286,7 @@ extension World {
             let topic = jobs[copy.job].topic
             shard.tokensSeen[topic].note()
             if !shard.isStoppedByTokens[topic] || copy.probe == shard.stops[topic] { recovered(topic, shard) }
-            shard.laneHolds[copy.lane] = ShardModel.LaneHold()
+            shard.poolPauses[copy.pool] = ShardModel.PoolPause()
             shard.copies[index].failures = 0
             shard.copies[index].acceptedAt = monotonic
             shard.copies[index].isReceiptPutOff = false
@@ -342,18 +342,18 @@ extension World {
             shard.wasBusy[copy.address] = true
             shard.holdUntil[copy.address] = max(shard.holdUntil[copy.address], until, 1)
         } else if answer.reason == .serviceUnavailable, asked > 0 {
-            counts[.laneHeld] += 1
-            var hold = shard.laneHolds[copy.lane]
+            counts[.poolPaused] += 1
+            var hold = shard.poolPauses[copy.pool]
             if monotonic < hold.until {
                 let isLater = monotonic >= hold.begin + 500_000_000
                 hold.isTotal = hold.isTotal || jobs[copy.job].facts.priority == .immediate && isLater
             } else {
-                hold = ShardModel.LaneHold()
+                hold = ShardModel.PoolPause()
                 hold.begin = monotonic
                 hold.lastProbe = monotonic
             }
             hold.until = max(hold.until, until)
-            shard.laneHolds[copy.lane] = hold
+            shard.poolPauses[copy.pool] = hold
         }
         if answer.reason == .unregistered || answer.reason == .expiredToken {
             cause = Cause()

@@ -138,7 +138,7 @@ extension World {
         let state = worker.partitions[partition]
         for shard in worker.shards {
             shard.store.read[partition] = log.committed[partition].offset - 1
-            shard.store.residency.begin(state.slot, readThrough: log.committed[partition].offset - 1)
+            shard.store.residency.beginPartition(state.slot, readThrough: log.committed[partition].offset - 1)
             for job in store.marks[partition] {
                 counts[.markedOffset] += 1
                 shard.store.residency.foundMark(
@@ -159,7 +159,7 @@ extension World {
             // The same when the worker was cut off.
             shard.store.residency.abandon(state.slot)
             follow(worker, shard)
-            shard.store.residency.end(state.slot)
+            shard.store.residency.endPartition(state.slot)
             follow(worker, shard)
             shard.store.batch.writes.removeAll { $0.partition == partition }
         }
@@ -175,7 +175,7 @@ extension World {
         for _ in 0..<count where violation == nil { _ = serveStore(worker, fails: weather.isStoreBroken) }
         if draw.chance(300) { _ = handDue(worker) }
         if draw.chance(100) { _ = scanSome(worker) }
-        if draw.chance(200) { _ = lookForParked(worker) }
+        if draw.chance(200) { _ = lookForSuspended(worker) }
     }
 
     /// Processes the next request for the store, or reports its next answer. Returns false when there is neither.

@@ -123,7 +123,7 @@ extension World {
                 Int(jobs[copy.job].facts.coalesceWindowMilliseconds))
             // A record's push has nothing to be told of.
             if resident != ResidentFacts() {
-                shard.store.residency.placed(
+                shard.store.residency.addItem(
                     slot, place(copy, worker), resident, tokens[copy.address].key)
             }
             take(copy, into: slot, worker, shard)
@@ -188,7 +188,7 @@ extension World {
         finish(
             copy, kind, cause, worker, isOffsetDone: progress.isOffsetDone,
             isStored: ends(copy, resident, worker, shard), progress)
-        if resident.isRestored { shard.store.residency.left(place(copy, worker)) }
+        if resident.isRestored { shard.store.residency.removeItem(place(copy, worker)) }
     }
 
     private func take(_ copy: Copy, into slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
@@ -274,15 +274,15 @@ extension World {
         switch action {
         case .enqueue(let slot, let atFront): enqueue(slot, atFront: atFront, shard)
         case .dequeue(let slot):
-            let lane = shard.lanes[shard.copies[Int(slot)].queuedIn]
-            if !lane.scheduler.remove(slot: slot) {
+            let pool = shard.pools[shard.copies[Int(slot)].queuedIn]
+            if !pool.scheduler.remove(slot: slot) {
                 broken(.sound, "slot \(slot) is dequeued and doesn't wait")
             }
         case .requeue(let slot):
             counts[.requeue] += 1
             let job = jobs[shard.copies[Int(slot)].job]
-            let lane = shard.lanes[shard.copies[Int(slot)].queuedIn]
-            let isQueued = lane.scheduler.replaced(
+            let pool = shard.pools[shard.copies[Int(slot)].queuedIn]
+            let isQueued = pool.scheduler.replaced(
                 slot: slot, priority: job.facts.priority, bytes: job.bytes, now: monotonic)
             if !isQueued { broken(.sound, "slot \(slot) is replaced and doesn't wait") }
         case .finish(let slot, let kind, let outcomeCause, let successor):
@@ -294,7 +294,7 @@ extension World {
                 copy, kind, outcomeCause, worker, isOffsetDone: progress.isOffsetDone,
                 isStored: ends(slot, worker, shard), progress)
             leave(slot, worker, shard)
-            shard.store.residency.left(slot)
+            shard.store.residency.removeItem(slot)
             shard.machine.release(slot)
         case .drop(let slot):
             counts[.drop] += 1
@@ -306,7 +306,7 @@ extension World {
             }
             shard.dropped += 1
             shard.store.residency.givenBack(slot)
-            shard.store.residency.left(slot)
+            shard.store.residency.removeItem(slot)
             leave(slot, worker, shard)
             shard.machine.release(slot)
         case .store(let slot, let version): requestStore(slot, version, worker, shard)
@@ -331,9 +331,9 @@ extension World {
         case .recovered(let topic):
             counts[.recovered] += 1
             note(worker, shard, "topic # goes on", Int(topic))
-        case .parked: break
-        case .resumed(let topic): worker.parkedLooks.append((shard.number, Int(topic), isProbe: false))
-        case .probeWanted(let topic): worker.parkedLooks.append((shard.number, Int(topic), isProbe: true))
+        case .suspended: break
+        case .resumed(let topic): worker.suspendedLooks.append((shard.number, Int(topic), isProbe: false))
+        case .probeWanted(let topic): worker.suspendedLooks.append((shard.number, Int(topic), isProbe: true))
         }
     }
 
@@ -341,8 +341,8 @@ extension World {
         let copy = shard.copies[Int(slot)]
         let job = jobs[copy.job]
         shard.copies[Int(slot)].retrySteps = -1
-        shard.copies[Int(slot)].queuedIn = copy.lane
-        let isQueued = shard.lanes[copy.lane].scheduler.enqueue(
+        shard.copies[Int(slot)].queuedIn = copy.pool
+        let isQueued = shard.pools[copy.pool].scheduler.enqueue(
             slot: slot, app: UInt32(job.topic), priority: job.facts.priority, bytes: job.bytes,
             now: monotonic,
             atFront: atFront)

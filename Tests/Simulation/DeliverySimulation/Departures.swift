@@ -25,7 +25,7 @@ extension World {
         shard.departed += 1
         shard.copies[Int(slot)].address = old.address
         leave(slot, worker, shard)
-        shard.store.residency.left(slot)
+        shard.store.residency.removeItem(slot)
         shard.machine.release(slot)
         guard facts.device == tokens[new].key else {
             return broken(.sound, "push \(copy.job) departs for another device than its event said")

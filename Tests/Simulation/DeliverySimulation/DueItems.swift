@@ -64,28 +64,28 @@ extension World {
     }
 
     /// Looks for items of a shard that wait with a topic. Returns false when no look is requested.
-    func lookForParked(_ worker: WorkerModel) -> Bool {
-        guard let look = worker.parkedLooks.popFirst() else { return false }
+    func lookForSuspended(_ worker: WorkerModel) -> Bool {
+        guard let look = worker.suspendedLooks.popFirst() else { return false }
         counts.events += 1
         let shard = worker.shards[look.shard]
         for partition in owner.indices where owner[partition] == worker.number && !worker.isEnding(partition)
         {
-            bringParked(partition, worker, shard, isProbe: look.isProbe) { topic in topic == look.topic }
+            loadSuspended(partition, worker, shard, isProbe: look.isProbe) { topic in topic == look.topic }
         }
         return true
     }
 
     /// Restores items that wait with topics, as far as their records were read; for a probe a single item.
-    private func bringParked(
+    private func loadSuspended(
         _ partition: Int, _ worker: WorkerModel, _ shard: ShardModel, isProbe: Bool,
         _ isWanted: (Int) -> Bool
     ) {
         for due in store.dues[partition].sorted() where self.shard(of: due.token) == shard.number {
             let entry = store.entries(partition, due.token).first { $0.job == due.job }
-            guard let entry, entry.progress.wait == .parked, isWanted(Int(jobs[due.job].facts.topic)),
+            guard let entry, entry.progress.wait == .suspended, isWanted(Int(jobs[due.job].facts.topic)),
                 log.records[jobs[due.job].record].offset < nextOffset(worker, partition)
             else { continue }
-            counts[.parkedFound] += 1
+            counts[.suspendedFound] += 1
             let slot = worker.partitions[partition].slot
             shard.store.read[partition] = max(
                 shard.store.read[partition], nextOffset(worker, partition) - 1)
@@ -119,7 +119,7 @@ extension World {
                     worker.partitions[partition].scan = nil
                     for shard in worker.shards {
                         shard.store.residency.scanned(slot)
-                        bringParked(partition, worker, shard, isProbe: false) { _ in true }
+                        loadSuspended(partition, worker, shard, isProbe: false) { _ in true }
                     }
                     return true
                 }

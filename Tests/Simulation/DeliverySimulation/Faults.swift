@@ -35,8 +35,8 @@ extension World {
         for partition in owner.indices where owner[partition] == worker.number { release(partition, worker) }
         // APNs may have processed requests that were on their way.
         for shard in worker.shards {
-            for lane in shard.lanes {
-                for connection in lane.connections {
+            for pool in shard.pools {
+                for connection in pool.connections {
                     for slot in connection.streams {
                         let copy = shard.copies[Int(slot)]
                         if draw.chance(500), tokens[copy.address].invalidSince == 0 { seen(copy) }
@@ -194,10 +194,10 @@ extension World {
         assignPartitions()
         for worker in workers {
             for shard in worker.shards {
-                for lane in shard.lanes {
-                    for index in lane.connections.indices {
-                        lane.connections[index].limit = scenario.streams
-                        lane.report(index)
+                for pool in shard.pools {
+                    for index in pool.connections.indices {
+                        pool.connections[index].limit = scenario.streams
+                        pool.report(index)
                     }
                 }
             }
@@ -243,17 +243,17 @@ extension World {
         }
         for shard in worker.shards {
             _ = sendAll(worker, shard, atMost: 1000)
-            for lane in shard.lanes {
-                for index in lane.connections.indices {
-                    while violation == nil, let slot = lane.connections[index].streams.last {
-                        answer(slot, worker, shard, lane)
+            for pool in shard.pools {
+                for index in pool.connections.indices {
+                    while violation == nil, let slot = pool.connections[index].streams.last {
+                        answer(slot, worker, shard, pool)
                     }
                 }
             }
         }
         repeat {
             while violation == nil, serveStore(worker, fails: false) {}
-        } while violation == nil && (handDue(worker) || scanSome(worker) || lookForParked(worker))
+        } while violation == nil && (handDue(worker) || scanSome(worker) || lookForSuspended(worker))
         for partition in owner.indices where owner[partition] == worker.number {
             if !settle(worker, partition, isTaken: true) { _ = issueCommit(worker, partition) }
         }

@@ -20,8 +20,8 @@ extension World {
         guard worker.taken < scenario.intakeLimit else { return refusesRecords(.pausedForCapacity) }
         let number = log.partitions[partition][state.position]
         let offset = log.records[number].offset
-        switch worker.partitions[partition].tracker.begin(offset) {
-        case .begun:
+        switch worker.partitions[partition].tracker.track(offset) {
+        case .tracked:
             if log.records[number].isCommitted {
                 broken(
                     .noDuplicate,
@@ -37,7 +37,7 @@ extension World {
             }
             // A repeated cancel or device event takes effect once more on earlier records that aren't complete. It has
             // no second outcome. Its offset is held until then, so that a crash repeats the record.
-            worker.partitions[partition].tracker.hold(offset)
+            worker.partitions[partition].tracker.retain(offset)
             hand(number, to: worker, partition, isReplay: true)
             return true
         case .full:

@@ -11,7 +11,7 @@ struct Scenario {
     /// Number of device tokens that can ever exist; a device that changes its token uses another of them.
     var tokens: Int
     var topics: Int
-    var lanes: Int
+    var pools: Int
     /// Collapse identifiers per device and topic.
     var collapses: Int
     /// Per mille of pushes without a collapse identifier.
@@ -59,8 +59,8 @@ struct Scenario {
         partitions = draw.among(1...5)
         devices = draw.spread(2...80)
         tokens = devices + 24
-        lanes = draw.among(1...2)
-        topics = max(lanes, draw.among(1...4))
+        pools = draw.among(1...2)
+        topics = max(pools, draw.among(1...4))
         collapses = draw.spread(1...8)
         plainPerMille = draw.among(0...500)
         sameIDPerMille = draw.chance(200) ? 20 : 0
@@ -113,7 +113,7 @@ struct Scenario {
         devices = min(devices, bounds.devices)
         tokens = devices + 24
         topics = min(topics, bounds.apps)
-        lanes = min(lanes, topics)
+        pools = min(pools, topics)
         for fault in SimulationFault.allCases where !bounds.faults.contains(fault) { weights[fault.step] = 0 }
     }
 

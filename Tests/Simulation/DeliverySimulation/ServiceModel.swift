@@ -82,7 +82,7 @@ extension World {
         let record = append(.push, token: token, subject: number)
         var facts = PushFacts(
             device: tokens[token].key, collapseKey: UInt64(collapse), notificationKey: UInt64(apns + 1),
-            topic: UInt16(topic), lane: UInt16(topic % scenario.lanes), partition: 0,
+            topic: UInt16(topic), pool: UInt16(topic % scenario.pools), partition: 0,
             offset: log.records[record].offset, createdMilliseconds: lastCreated)
         drawTerms(&facts, token)
         jobs.append(

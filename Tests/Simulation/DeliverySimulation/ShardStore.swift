@@ -112,7 +112,7 @@ extension World {
     }
 
     func keepPresence(_ number: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
-        let known = shard.store.residency.keep(shard.machine.presence(number, at: now(worker)))
+        let known = shard.store.residency.keepPresence(shard.machine.presence(number, at: now(worker)))
         var slots = [known.partition]
         shard.machine.forEachPartition(ofPresence: number) { if !slots.contains($0) { slots.append($0) } }
         for slot in slots {
@@ -142,14 +142,14 @@ extension World {
     /// Ends an item. A stored item is removed when its outcome is safe.
     func ends(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) -> Bool {
         let copy = shard.copies[Int(slot)]
-        let key = shard.store.residency.ends(slot)?.key
+        let key = shard.store.residency.itemEnded(slot)?.key
         ended(copy, key, shard)
         return key != nil
     }
 
     /// Ends an item without a slot, in the same way.
     func ends(_ copy: Copy, _ facts: ResidentFacts, _ worker: WorkerModel, _ shard: ShardModel) -> Bool {
-        let key = shard.store.residency.ends(place(copy, worker), facts, tokens[copy.address].key)?.key
+        let key = shard.store.residency.itemEnded(place(copy, worker), facts, tokens[copy.address].key)?.key
         ended(copy, key, shard)
         return key != nil
     }

@@ -17,13 +17,13 @@ public enum Happening: Int, CaseIterable, Sendable {
     // Attempts.
     case sent, notSent, notBegun, accepted, unprocessed, unknown, unknownAvoided
     case rejectedJob, rejectedToken, authentication, configuration, connectionAnswer, tooManyRequests, later
-    case laneHeld, laneProbe, seenByDevice, repeatedSend
+    case poolPaused, poolProbe, seenByDevice, repeatedSend
     // Store.
     case stored, storeFailed, putOff, removed, offsetDone, evicted, synced, syncFailed, powerLoss
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad, awaitedSlot, leftInStore,
         loadedInParts
     case endedFiltered, migrationFiltered, futureFiltered, skipped, alreadyInMemory, repeated
-    case presenceKept, presenceRestored, dueFound, dueAhead, parkedFound, scanned
+    case presenceKept, presenceRestored, dueFound, dueAhead, suspendedFound, scanned
     case completionWaits, completedAfterRemoval, moveDeferred, markedOffset, completedByMark,
         awaitedTurn
     // Actions.
@@ -39,7 +39,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     // Observed states.
     case wasBlocked, wasDeviceLimited, wasCoalescing, wasRetrying, wasScheduled, wasHeld, wasReturning,
         wasConfirming,
-        wasParked
+        wasSuspended
 }
 
 /// Count of each happening.

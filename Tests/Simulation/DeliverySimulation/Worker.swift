@@ -80,8 +80,8 @@ struct Copy {
     /// Whether the item was loaded from the store in this stay.
     var isRestored = false
     var isRetrying: Bool { isLive && retrySteps >= 0 }
-    var lane = 0
-    /// The lane whose scheduler has the push. A push replaced by this one can have another lane.
+    var pool = 0
+    /// The pool whose scheduler has the push. A push replaced by this one can have another pool.
     var queuedIn = 0
     /// Connection on which the push is in flight, -1 when none.
     var connection = -1
@@ -127,7 +127,7 @@ struct ConnectionModel {
 }
 
 /// The connections of one credential on one shard.
-final class LaneModel {
+final class PoolModel {
     var scheduler: StreamScheduler
     var connections: [ConnectionModel]
 
@@ -155,7 +155,7 @@ final class ShardModel {
     let number: Int
     var machine: DeliveryMachine
     let store: ShardStore
-    var lanes: [LaneModel] = []
+    var pools: [PoolModel] = []
     var copies: [Copy]
     var used = 0
     /// Items in `used` that were restored from the store.
@@ -167,7 +167,7 @@ final class ShardModel {
     var pending: [Int]
     var inFlight: [Int]
     var holdUntil: [UInt64]
-    var laneHolds: [LaneHold]
+    var poolPauses: [PoolPause]
     /// By token: whether APNs has asked for a pause once.
     var wasBusy: [Bool]
     /// By token: whether the worker may presume its device offline against the events, because a receipt may be
@@ -191,7 +191,7 @@ final class ShardModel {
 
     /// A hold by 503 with `Retry-After`: its end, its beginning, whether urgent pushes wait too, and its last probe.
     /// `lastProbe` is the beginning of the hold until a probe has left.
-    struct LaneHold {
+    struct PoolPause {
         var until: UInt64 = 0
         var begin: UInt64 = 0
         var isTotal = false
@@ -228,7 +228,7 @@ final class ShardModel {
         inFlight = [Int](repeating: 0, count: scenario.tokens)
         holdUntil = [UInt64](repeating: 0, count: scenario.tokens)
         wasBusy = [Bool](repeating: false, count: scenario.tokens)
-        laneHolds = [LaneHold](repeating: LaneHold(), count: scenario.lanes)
+        poolPauses = [PoolPause](repeating: PoolPause(), count: scenario.pools)
         presenceAt = [ReportTime](repeating: .none, count: scenario.tokens)
         isOffline = [Bool](repeating: false, count: scenario.tokens)
         isPresumable = [Bool](repeating: false, count: scenario.tokens)
@@ -238,7 +238,7 @@ final class ShardModel {
         isStoppedByTokens = [Bool](repeating: false, count: scenario.topics)
         tokensSeen = [TokensSeen](repeating: TokensSeen(), count: scenario.topics)
         let notifications = NotificationTable(capacity: scenario.limits.capacity)
-        for _ in 0..<scenario.lanes { lanes.append(LaneModel(scenario, notifications: notifications)) }
+        for _ in 0..<scenario.pools { pools.append(PoolModel(scenario, notifications: notifications)) }
     }
 }
 
@@ -265,7 +265,7 @@ final class WorkerModel {
     var due = Queue<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
     var nextLook: UInt64 = 0
     /// Looks for items that wait with their topics.
-    var parkedLooks = Queue<(shard: Int, topic: Int, isProbe: Bool)>()
+    var suspendedLooks = Queue<(shard: Int, topic: Int, isProbe: Bool)>()
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number

@@ -150,12 +150,12 @@ extension ClientConnection {
 
     private func outputFailed(_ error: TLSError, on transport: TLSTransport) {
         // A server that closed may have sent its reason, and which requests it has not processed.
-        takeLastInput(from: transport)
+        readLastInput(from: transport)
         let isPermitted = !hasUnsentRequests || configuration.permit?.isValid ?? true
         close(isPermitted ? .tls(error) : .permitEnded)
     }
 
-    private func takeLastInput(from transport: TLSTransport) {
+    private func readLastInput(from transport: TLSTransport) {
         for _ in 0..<Self.lastReads {
             let room = input.prepare(Self.readSize)
             guard case .bytes(let count) = transport.read(into: room) else { break }

@@ -45,7 +45,7 @@ final class AddressLookup: TimerHandler {
         timer = loop.schedule(after: deadline, handler: self)
         let box = LoopConfined(self)
         ticket = resolver.resolve(host: host, port: port) { [loop] answer in
-            loop.execute { box.value.end(answer.map(LookupEnd.addresses)) }
+            loop.execute { box.value.finish(answer.map(LookupEnd.addresses)) }
         }
     }
 
@@ -61,10 +61,10 @@ final class AddressLookup: TimerHandler {
 
     func timerFired(_ timer: TimerID) {
         self.timer = nil
-        end(.success(.late))
+        finish(.success(.late))
     }
 
-    private func end(_ result: Result<LookupEnd, ResolverError>) {
+    private func finish(_ result: Result<LookupEnd, ResolverError>) {
         guard !isOver else { return }
         cancel()
         switch result {

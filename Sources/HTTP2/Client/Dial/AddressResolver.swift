@@ -41,7 +41,7 @@ public final class AddressResolver: Sendable {
             return asked
         }
         if let addresses = asked.addresses { completion(.success(addresses)) }
-        if let start = asked.start { begin(start) }
+        if let start = asked.start { launch(start) }
         return asked.ticket
     }
 
@@ -58,7 +58,7 @@ public final class AddressResolver: Sendable {
     /// Number of look-ups that are neither answered nor withdrawn.
     var waiting: Int { state.withLock { $0.plan.waiting } }
 
-    private func begin(_ first: LookupPlan.Start) {
+    private func launch(_ first: LookupPlan.Start) {
         final class Box: Sendable {
             let resolver: AddressResolver
             let start: LookupPlan.Start
@@ -86,7 +86,7 @@ public final class AddressResolver: Sendable {
             let error = ResolverError(
                 host: start.name.host, reason: "no thread: \(String(cString: strerror(created)))",
                 isTemporary: true)
-            guard let next = end(start, .failure(error)) else { return }
+            guard let next = finish(start, .failure(error)) else { return }
             start = next
         }
     }
@@ -94,10 +94,10 @@ public final class AddressResolver: Sendable {
     /// Looks names up until none waits for this thread.
     private func run(_ first: LookupPlan.Start) {
         var start = first
-        while let next = end(start, lookUp(start.name.host, start.name.port)) { start = next }
+        while let next = finish(start, lookUp(start.name.host, start.name.port)) { start = next }
     }
 
-    private func end(_ start: LookupPlan.Start, _ answer: Answer) -> LookupPlan.Start? {
+    private func finish(_ start: LookupPlan.Start, _ answer: Answer) -> LookupPlan.Start? {
         let (completions, next) = state.withLock { state in
             let (answered, next) = state.plan.ended(
                 start.number, try? answer.get(), now: MonotonicTime.read().nanoseconds)

@@ -111,32 +111,32 @@ struct ProxyResponseParser {
         if case .over(let result) = place { return result }
         for (offset, byte) in bytes.enumerated() {
             length += 1
-            guard length <= Self.maximumLength else { return end(.tooLong) }
+            guard length <= Self.maximumLength else { return finish(.tooLong) }
             if byte != UInt8(ascii: "\n") {
                 line.append(byte)
                 // A response that is not HTTP is noticed at once, though its line may never end.
-                if case .statusLine = place, !Self.beginsStatusLine(line) { return end(.malformed) }
+                if case .statusLine = place, !Self.beginsStatusLine(line) { return finish(.malformed) }
                 continue
             }
             if line.last == UInt8(ascii: "\r") { line.removeLast() }
             defer { line.removeAll(keepingCapacity: true) }
             if case .statusLine = place {
-                guard let status = Self.status(line) else { return end(.malformed) }
+                guard let status = Self.status(line) else { return finish(.malformed) }
                 self.status = status
                 place = .header
             } else if line.isEmpty {
                 guard status < 200, status != 101 else {
-                    return end(.complete(status: status, rest: bytes.count - offset - 1))
+                    return finish(.complete(status: status, rest: bytes.count - offset - 1))
                 }
                 place = .statusLine
             } else if !line.contains(UInt8(ascii: ":")), line[0] != 0x20, line[0] != 0x09 {
-                return end(.malformed)
+                return finish(.malformed)
             }
         }
         return .needsMore
     }
 
-    private mutating func end(_ result: Result) -> Result {
+    private mutating func finish(_ result: Result) -> Result {
         place = .over(result)
         return result
     }

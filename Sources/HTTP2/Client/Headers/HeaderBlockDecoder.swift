@@ -67,7 +67,7 @@ struct HeaderBlockDecoder: ~Copyable {
             if flags & Int32(NGHTTP2_HD_INFLATE_EMIT.rawValue) != 0 {
                 listSize += pair.namelen + pair.valuelen + 32
                 guard listSize <= Self.maximumHeaderListSize else { throw .tooLarge }
-                fields.take(
+                fields.accept(
                     name: UnsafeRawBufferPointer(start: pair.name, count: pair.namelen),
                     value: UnsafeRawBufferPointer(start: pair.value, count: pair.valuelen))
             }
@@ -144,7 +144,7 @@ extension ResponseFields {
         return true
     }
 
-    mutating func take(name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer) {
+    mutating func accept(name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer) {
         guard let first = name.first else {
             isMalformed = true
             return

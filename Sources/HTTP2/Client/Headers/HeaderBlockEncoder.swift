@@ -69,7 +69,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         announceTableSize = true
     }
 
-    mutating func begin(at start: UnsafeMutableRawPointer, capacity: Int) {
+    mutating func start(at start: UnsafeMutableRawPointer, capacity: Int) {
         cursor = start
         end = start + capacity
         overflowed = false
@@ -81,7 +81,7 @@ public struct HeaderBlockEncoder: ~Copyable {
             integer(0, prefixBits: 5, pattern: 0x20)
             if tableLimit > 0 { integer(UInt32(tableLimit), prefixBits: 5, pattern: 0x20) }
         }
-        if insertionCount < state.pointee.count { takeNewFields() }
+        if insertionCount < state.pointee.count { addNewFields() }
     }
 
     func finish(from start: UnsafeMutableRawPointer) -> Int {
@@ -95,7 +95,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         generation &+= 1
     }
 
-    private mutating func takeNewFields() {
+    private mutating func addNewFields() {
         let count = state.pointee.capacity
         let grown = UnsafeMutablePointer<UInt32>.allocate(capacity: count)
         grown.initialize(repeating: 0, count: count)
@@ -253,7 +253,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         var bits = huffman
         bits.append(template.pathPrefix, to: &cursor)
         var block = PrebuiltBlock(generation: before)
-        let isKept = block.takeLeading(
+        let isKept = block.setLeading(
             UnsafeRawBufferPointer(start: start, count: cursor - start), lengthOffset: length - start, bits)
         bits.appendHexadecimal(device, to: &cursor)
         bits.finish(to: &cursor)
@@ -261,7 +261,7 @@ public struct HeaderBlockEncoder: ~Copyable {
         let trailing = cursor
         for field in template.trailing { stable(field) }
         guard isKept, !overflowed, generation == before,
-            block.takeTrailing(UnsafeRawBufferPointer(start: trailing, count: cursor - trailing))
+            block.setTrailing(UnsafeRawBufferPointer(start: trailing, count: cursor - trailing))
         else { return }
         keep(block, as: id)
     }

@@ -23,7 +23,7 @@ struct PrebuiltBlock {
         self.generation = generation
     }
 
-    mutating func takeLeading(
+    mutating func setLeading(
         _ bytes: UnsafeRawBufferPointer, lengthOffset: Int, _ bits: HuffmanBits
     ) -> Bool {
         guard bytes.count <= Self.maximumPart else { return false }
@@ -35,7 +35,7 @@ struct PrebuiltBlock {
         return true
     }
 
-    mutating func takeTrailing(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    mutating func setTrailing(_ bytes: UnsafeRawBufferPointer) -> Bool {
         guard bytes.count <= Self.maximumPart else { return false }
         withUnsafeMutableBytes(of: &trailing) { $0.copyMemory(from: bytes) }
         trailingCount = UInt8(bytes.count)

@@ -38,7 +38,7 @@ extension ClientSession {
         // Without a value the server sets no limit (RFC 9113 §6.5.2), so only our limit applies.
         if peerMaximumStreams == nil { peerMaximumStreams = .max }
         var windows = InitialWindows()
-        let fault = takeSettings(payload, windows: &windows)
+        let fault = applySettings(payload, windows: &windows)
         // Values before the fault were already in force, and may be the first fault themselves.
         try changeInitialWindow(windows)
         if let fault { throw fault }
@@ -56,14 +56,14 @@ extension ClientSession {
         var last: Int64?
         var highest: Int64 = 0
 
-        mutating func take(_ value: UInt32) {
+        mutating func apply(_ value: UInt32) {
             last = Int64(value)
             highest = max(highest, Int64(value))
         }
     }
 
     /// Applies the values in their order (RFC 9113 §6.5.3), up to the first that is not permitted.
-    private mutating func takeSettings(
+    private mutating func applySettings(
         _ payload: UnsafeRawBufferPointer, windows: inout InitialWindows
     ) -> HTTP2ConnectionError? {
         for offset in stride(from: 0, to: payload.count, by: 6) {
@@ -80,7 +80,7 @@ extension ClientSession {
                 guard value <= 0x7fff_ffff else {
                     return HTTP2ConnectionError(.flowControlError, "INITIAL_WINDOW_SIZE of \(value)")
                 }
-                windows.take(value)
+                windows.apply(value)
             case SettingName.maxFrameSize:
                 guard value >= 16_384, value <= 16_777_215 else {
                     return HTTP2ConnectionError(.protocolError, "MAX_FRAME_SIZE of \(value)")
@@ -141,7 +141,7 @@ extension ClientSession {
         guard increment > 0, window <= 0x7fff_ffff else {
             let code: HTTP2ErrorCode = increment == 0 ? .protocolError : .flowControlError
             writeReset(header.stream, code)
-            end(index, failed: .unknown, code: code, isStreamError: true)
+            fail(index, failed: .unknown, code: code, isStreamError: true)
             return
         }
         streams[index].sendWindow = Int32(clamping: window)
@@ -160,7 +160,7 @@ extension ClientSession {
         let code = HTTP2ErrorCode(rawValue: payload.baseAddress!.bigEndian32())
         resetsReceived += 1
         // RFC 9113 §8.7: REFUSED_STREAM promises that the request was not processed.
-        end(
+        fail(
             index, failed: code == .refusedStream ? .no : .unknown, code: code, isStreamError: true)
     }
 
@@ -209,7 +209,7 @@ extension ClientSession {
         var index = streams.oldest
         while index >= 0 {
             let next = streams[index].next
-            if streams[index].id > lastAcceptedID { end(index, failed: .no, code: .noError) }
+            if streams[index].id > lastAcceptedID { fail(index, failed: .no, code: .noError) }
             index = next
         }
     }

@@ -173,7 +173,7 @@ extension ClientSession {
         }
         if streams[index].isMalformed {
             writeReset(stream, .protocolError)
-            end(index, failed: .unknown, code: .protocolError, isStreamError: true)
+            fail(index, failed: .unknown, code: .protocolError, isStreamError: true)
         } else if endStream {
             finishCollected(index)
         }
@@ -207,7 +207,7 @@ extension ClientSession {
         guard streams[index].receiveWindow >= 0, streams[index].status != 0 else {
             let code: HTTP2ErrorCode = streams[index].status == 0 ? .protocolError : .flowControlError
             writeReset(header.stream, code)
-            end(index, failed: .unknown, code: code, isStreamError: true)
+            fail(index, failed: .unknown, code: code, isStreamError: true)
             return
         }
         let endStream = header.flags & FrameFlag.endStream != 0

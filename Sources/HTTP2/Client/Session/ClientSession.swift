@@ -162,7 +162,7 @@ public struct ClientSession: ~Copyable {
         let room = output.prepare(2 * FrameHeader.size + Self.headerBlockRoom + body.count)
         let start = room.baseAddress!
         let block = start + FrameHeader.size
-        encoder.begin(at: block, capacity: Self.headerBlockRoom)
+        encoder.start(at: block, capacity: Self.headerBlockRoom)
         encode(&encoder)
         guard !encoder.overflowed else {
             // Later blocks would refer to entries that the server never received.
@@ -249,7 +249,7 @@ public struct ClientSession: ~Copyable {
             expired.all += 1
             if streams[index].deadline > suspect { expired.suspect += 1 }
             writeReset(streams[index].id, .cancel)
-            end(index, failed: .unknown, code: .cancel)
+            fail(index, failed: .unknown, code: .cancel)
         }
         return expired
     }
@@ -263,7 +263,7 @@ public struct ClientSession: ~Copyable {
         let position = position ?? output.frontPosition
         while streams.oldest >= 0 {
             let processed = wasProcessed(streams[streams.oldest], leftThrough: position)
-            end(streams.oldest, failed: processed, code: .connectError)
+            fail(streams.oldest, failed: processed, code: .connectError)
         }
         blockedStreams.removeAll()
     }
@@ -299,7 +299,7 @@ public struct ClientSession: ~Copyable {
     // MARK: Inside
 
     /// - Parameter isStreamError: the server failed this request, and not its connection.
-    mutating func end(
+    mutating func fail(
         _ index: Int32, failed processed: ClientEvent.Processed, code: HTTP2ErrorCode,
         isStreamError: Bool = false
     ) {

@@ -161,7 +161,7 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
         lastCommitFailed, lastOffsetsUnsafe, transactionAborted, lastTransactionOpen, storeFailed, storeWorks,
         membershipInDoubt, drainDeadline, failed, stopsAtOnce, partitionLost, secondOutcome, logWentBack
     // Orders of the worker.
-    case relieved, checkpoint, membershipAsked, dueHanded, parkedHanded, removedFromStore
+    case relieved, checkpoint, membershipAsked, dueHanded, suspendedHanded, removedFromStore
     // The order of records.
     case gaveBack, released, armTimer, refused, droppedChange, recordFailed, resumed
     // Devices whose items are in the store.
@@ -170,7 +170,7 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
         stale, putOff
     // The delivery machine.
     case retried, repeated, dropped, evicted, departed, stored, offsetDone, requeued, moveNoted, readdressed,
-        alert, recovered, presenceKept, presenceExpired, presenceForgotten, topicParked, topicResumed,
+        alert, recovered, presenceKept, presenceExpired, presenceForgotten, topicSuspended, topicResumed,
         probeWanted, awaitsTurn
     case accepted, confirmed, rejected, expired, superseded, cancelled, undeliverable
 }

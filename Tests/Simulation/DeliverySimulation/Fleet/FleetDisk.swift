@@ -141,10 +141,10 @@ final class FleetPart {
 
     /// Items of a device, in the order of their offsets.
     /// Topic of a due entry; nil: its item doesn't wait with its topic.
-    func parkedTopic(of entry: DueItem, _ world: FleetWorld) -> UInt32? {
+    func suspendedTopic(of entry: DueItem, _ world: FleetWorld) -> UInt32? {
         guard let token = world.token(of: entry.device),
             let item = items[FleetItemKey(token: token, offset: entry.offset)],
-            item.due == entry.due, item.progress.wait == .parked
+            item.due == entry.due, item.progress.wait == .suspended
         else { return nil }
         return UInt32(world.topic(of: world.jobs[item.job].token))
     }

@@ -37,7 +37,7 @@ extension FleetWorld {
             for (key, item) in part.items where item.due > trueMilliseconds + 12_000 {
                 // A device with more items than there is room for gets them in parts, and delays others meanwhile.
                 guard
-                    !isLong || item.progress.wait != .parked
+                    !isLong || item.progress.wait != .suspended
                         || owner.shards.contains(where: { $0.has(item.job) })
                         || Int(scenario.limits.pendingPerDevice) > scenario.residency.room / 2
                 else {

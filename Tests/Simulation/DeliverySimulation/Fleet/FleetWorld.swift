@@ -187,7 +187,7 @@ final class FleetWorld {
             } else if process.isStopped, now >= hosts[host].resumesAt {
                 note("worker # goes on", host)
                 process.resume()
-                if isHealthy { for shard in process.shards { shard.stall(false) } }
+                if isHealthy { for shard in process.shards { shard.setPoolAvailable(true) } }
             }
         } else if now >= hosts[host].startsAt {
             start(host)
@@ -466,7 +466,7 @@ final class FleetWorld {
     private func togglePool(_ host: Int) {
         guard let process = hosts[host].process, process.isRunning else { return }
         toggle("the worker's pool has no connection, #") { isLost in
-            for shard in process.shards { shard.stall(isLost) }
+            for shard in process.shards { shard.setPoolAvailable(!isLost) }
         }
     }
 
@@ -563,7 +563,7 @@ final class FleetWorld {
         refusedTopics = []
         takesTokensForWrong = false
         for process in living where process.isRunning {
-            for shard in process.shards { shard.stall(false) }
+            for shard in process.shards { shard.setPoolAvailable(true) }
         }
         for topic in KafkaModel.Topic.allCases {
             for partition in 0..<kafka.partitionCount(topic) {

@@ -82,7 +82,7 @@ extension ShardProcess {
         case .alert: world.coverage.reached(.alert)
         case .recovered: world.coverage.reached(.recovered)
         case .keepPresence: world.coverage.reached(.presenceKept)
-        case .parked: world.coverage.reached(.topicParked)
+        case .suspended: world.coverage.reached(.topicSuspended)
         case .resumed: world.coverage.reached(.topicResumed)
         case .probeWanted: world.coverage.reached(.probeWanted)
         case .enqueue, .dequeue, .gaveBack, .giveBackChange: break

@@ -200,7 +200,7 @@ extension ShardProcess {
         case .takeOver(let handle): if let migration = migration(handle) { takeOver(migration) }
         case .leaveInStore(let handle):
             guard let migration = migration(handle) else { break }
-            machine.leftOut(migration.item)
+            machine.skip(migration.item)
             free(migration.held)
             act()
         case .letGo(let handle): letGo(handle)
@@ -238,10 +238,10 @@ extension ShardProcess {
     func letGo(_ handle: UInt32) {
         switch events.removeValue(forKey: handle) {
         case .record(let record)?, .change(let record)?:
-            machine.letGo(record: record.place)
+            machine.discard(record: record.place)
             process.bytesHeld -= WorkerProcess.recordBytes
         case .migration(let migration)?:
-            machine.letGo(migration.item)
+            machine.discard(migration.item)
             free(migration.held)
         case nil: world.broken(.sound, "nothing waits under a handle")
         }
@@ -249,7 +249,7 @@ extension ShardProcess {
 
     func giveBackChange(_ handle: UInt32) {
         guard case .change(let record)? = events.removeValue(forKey: handle) else { return }
-        machine.letGo(record: record.place)
+        machine.discard(record: record.place)
         process.bytesHeld -= WorkerProcess.recordBytes
     }
 

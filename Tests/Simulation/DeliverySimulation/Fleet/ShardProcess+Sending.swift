@@ -4,9 +4,9 @@ import SluiceModel
 /// Pushes to APNs, and the answers.
 extension ShardProcess {
     /// The pool has no connection, while others have, or is well again.
-    func stall(_ isStalled: Bool) {
+    func setPoolAvailable(_ isAvailable: Bool) {
         guard !machine.hasEnded else { return }
-        if isStalled { machine.stall(lane: 0, at: now) } else { machine.resume(lane: 0, at: now) }
+        if isAvailable { machine.resume(pool: 0, at: now) } else { machine.suspend(pool: 0, at: now) }
         act()
     }
 
@@ -14,7 +14,7 @@ extension ShardProcess {
         while inFlight.count < world.scenario.streams, !waiting.isEmpty {
             let slot = waiting.removeFirst()
             held[Int(slot)].isQueued = false
-            guard machine.begin(slot, at: now) else {
+            guard machine.beginAttempt(slot, at: now) else {
                 act(about: slot)
                 continue
             }

@@ -11,7 +11,7 @@ extension ShardProcess {
     ) {
         order.beginPartition(slot)
         if let part { stored[slot] = Stored(part: part, committed: committed) }
-        machine.begin(
+        machine.beginPartition(
             slot, partition: part.map { Int32($0.partition) } ?? 0, readThrough: readThrough,
             earlierFrom: earlierFrom, committed: committed.offset,
             marks: marks.sorted { $0.key < $1.key }.map { (offset: $0.key, id: $0.value) })

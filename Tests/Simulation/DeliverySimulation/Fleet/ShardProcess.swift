@@ -139,7 +139,7 @@ final class ShardProcess {
     }
 
     func tellIntake() {
-        guard let news = machine.takeNews(holdsBack: order.writesForNext) else { return }
+        guard let news = machine.takeProgress(holdsBack: order.writesForNext) else { return }
         process.report(number, .progress(news))
     }
 
@@ -184,9 +184,9 @@ final class ShardProcess {
             // Older records are processed first, because an item could be newer than theirs.
             takeRecords()
             machine.due(slot, items, readThrough: readThrough, report: .dueTaken(slot: slot))
-        case .parked(let slot, let items, let readThrough):
+        case .suspended(let slot, let items, let readThrough):
             takeRecords()
-            machine.due(slot, items, readThrough: readThrough, report: .parkedTaken(slot: slot))
+            machine.due(slot, items, readThrough: readThrough, report: .suspendedTaken(slot: slot))
         case .expired(let slot, let devices): expired(slot, devices)
         case .remove(let items): remove(items)
         case .forgetMarkers(let slot):
@@ -200,7 +200,7 @@ final class ShardProcess {
     private func end(_ slot: UInt16) {
         order.endPartition(slot)
         produce()
-        machine.end(slot)
+        machine.endPartition(slot)
         guard hasStore else { return }
         follow()
         stored[slot] = nil
@@ -245,7 +245,7 @@ final class ShardProcess {
         produce()
         let flush = flushToStore()
         tellIntake()
-        let ending = order.end()
+        let ending = order.stop()
         produce()
         process.report(
             number,
@@ -295,7 +295,7 @@ final class ShardProcess {
         case .depart(let slot): depart(slot, newToken)
         case .alert(let topic, _, _): world.note("process # stops topic #", process.serial, Int(topic))
         case .recovered(let topic): world.note("topic # of process # goes on", Int(topic), process.serial)
-        case .parked(let topic): process.report(number, .topicParked(UInt32(topic)))
+        case .suspended(let topic): process.report(number, .topicSuspended(UInt32(topic)))
         case .resumed(let topic): process.report(number, .topicResumed(UInt32(topic)))
         case .probeWanted(let topic): process.report(number, .probeWanted(UInt32(topic)))
         }

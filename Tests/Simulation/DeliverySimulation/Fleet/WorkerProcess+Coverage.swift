@@ -125,7 +125,7 @@ extension WorkerProcess {
         case .checkpoint: world.coverage.reached(.checkpoint)
         case .requestAll(.relieve): world.coverage.reached(.relieved)
         case .request(_, .due): world.coverage.reached(.dueHanded)
-        case .request(_, .parked): world.coverage.reached(.parkedHanded)
+        case .request(_, .suspended): world.coverage.reached(.suspendedHanded)
         case .request(_, .remove): world.coverage.reached(.removedFromStore)
         case .commit(let set, _) where set.kind == .membership: world.coverage.reached(.membershipAsked)
         case .note(let note): count(note)

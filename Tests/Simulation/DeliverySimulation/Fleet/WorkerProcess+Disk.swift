@@ -9,7 +9,7 @@ extension WorkerProcess {
         case loadMarkers(PartitionRestore.Attempt)
         case scanItems(UInt16, Int32)
         case scanDue(DueSchedule.Look, Int32)
-        case scanParked(ParkedSchedule.Look, Int32)
+        case scanSuspended(SuspendedSchedule.Look, Int32)
         case scanExpired(ExpirySchedule.Look, Int32)
         case batch(FleetBatch, shard: Int)
         case sync
@@ -80,7 +80,7 @@ extension WorkerProcess {
             machine.loadedMarkers(attempt, isLoaded: isDone && part != nil, at: now)
         case .scanItems(let slot, let partition): scanItems(slot, partition, isDone: isDone)
         case .scanDue(let look, let partition): scanDue(look, partition, isDone: isDone)
-        case .scanParked(let look, let partition): scanParked(look, partition, isDone: isDone)
+        case .scanSuspended(let look, let partition): scanSuspended(look, partition, isDone: isDone)
         case .scanExpired(let look, let partition): scanExpired(look, partition, isDone: isDone)
         case .batch(let batch, let shard): perform(batch, shard)
         case .sync:
@@ -154,20 +154,20 @@ extension WorkerProcess {
     }
 
     /// Reads a few entries at once, as the store reads many.
-    func scanParked(_ look: ParkedSchedule.Look, _ partition: Int32, isDone: Bool) {
+    func scanSuspended(_ look: SuspendedSchedule.Look, _ partition: Int32, isDone: Bool) {
         guard isDone, let part = parts[partition] else {
-            return machine.foundParked(look, nil, cursor: nil, isEnd: true, at: world.now)
+            return machine.foundSuspended(look, nil, cursor: nil, isEnd: true, at: world.now)
         }
         let entries = part.dues.filter { item in look.after.map { key(item) > key($0) } ?? true }
             .sorted { key($0) < key($1) }
         let read = entries.prefix(7)
-        let found = read.compactMap { item -> ParkedSchedule.Entry? in
-            guard let topic = part.parkedTopic(of: item, world),
+        let found = read.compactMap { item -> SuspendedSchedule.Entry? in
+            guard let topic = part.suspendedTopic(of: item, world),
                 look.topic.map({ $0 == topic }) ?? !look.stopped.contains(topic)
             else { return nil }
-            return ParkedSchedule.Entry(item: item, topic: topic)
+            return SuspendedSchedule.Entry(item: item, topic: topic)
         }
-        machine.foundParked(
+        machine.foundSuspended(
             look, found, cursor: read.last ?? look.after, isEnd: read.count == entries.count, at: world.now)
     }
 

@@ -260,7 +260,7 @@ final class WorkerProcess {
         }
         hasGoneBack = []
         let shard = shardIndex(ofHash: world.keys[record.key].low, shards: shards.count)
-        let fate = machine.take(
+        let fate = machine.accept(
             partition: Int32(record.partition), offset: record.offset, bytes: Self.recordBytes, shard: shard,
             handle: UInt(job), at: world.now)
         switch fate {
@@ -268,7 +268,7 @@ final class WorkerProcess {
             world.coverage.reached(isReplay ? .replayed : .handed)
             act()
             hand(job, record.offset, shard, slot, isReplay)
-        case .held: world.coverage.reached(.heldBack)
+        case .deferred: world.coverage.reached(.heldBack)
         case .discard: world.coverage.reached(.discarded)
         }
     }
@@ -449,7 +449,7 @@ final class WorkerProcess {
         case .restore(let action): perform(action)
         case .extendChangelog: if world.scenario.extendsChangelog { world.extendChangelog() }
         case .scanDue(let look, let partition): diskTasks.append(.scanDue(look, partition))
-        case .scanParked(let look, let partition): diskTasks.append(.scanParked(look, partition))
+        case .scanSuspended(let look, let partition): diskTasks.append(.scanSuspended(look, partition))
         case .scanExpired(let look, let partition): diskTasks.append(.scanExpired(look, partition))
         case .scanItems(let slot, let partition): diskTasks.append(.scanItems(slot, partition))
         case .sync: diskTasks.append(.sync)

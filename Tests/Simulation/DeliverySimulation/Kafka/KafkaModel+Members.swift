@@ -339,9 +339,9 @@ extension KafkaModel {
     /// The number of partitions is another one: the members hear of it later, and producers do now.
     func partitionsChanged() {
         for client in clients where client.producer.exists && client.isRunning {
-            for place in client.lanes.indices where !client.lanes[place].queue.isEmpty && !logs[place].isAway
-            {
-                resumeLane(client, place)
+            for place in client.queues.indices
+            where !client.queues[place].records.isEmpty && !logs[place].isAway {
+                resumeQueue(client, place)
             }
         }
         group.lookAt = now + drawn(0...configuration.metadataAge)

@@ -1,5 +1,5 @@
 /// A producer's queue for one partition. Records at its head have been sent already.
-struct KafkaLane {
+struct PartitionQueue {
     struct Pending {
         var record: KafkaModel.Record
         var opaque: Int
@@ -22,7 +22,7 @@ struct KafkaLane {
         case unregistered
     }
 
-    var queue = KafkaQueue<Pending>()
+    var records = KafkaQueue<Pending>()
     var state = State.idle
     /// Voids timers of before.
     var epoch: Int32 = 0
@@ -67,9 +67,9 @@ extension KafkaModel {
         guard client.producer.queued < configuration.queueLimit else { return .queueFull }
         client.producer.queued += 1
         let place = place(topic, partition)
-        client.lanes[place].queue.append(
+        client.queues[place].records.append(
             .init(record: record, opaque: opaque, deadline: now + configuration.deliveryTimeout))
-        if client.lanes[place].state == .idle { startLane(client, place, after: configuration.linger) }
+        if client.queues[place].state == .idle { startQueue(client, place, after: configuration.linger) }
         return .queued
     }
 
@@ -79,36 +79,38 @@ extension KafkaModel {
     /// Gives up what wasn't sent; reports say so.
     func purge(_ id: ClientID) {
         let client = clients[id]
-        for place in client.lanes.indices where !client.lanes[place].queue.isEmpty { purge(client, place) }
+        for place in client.queues.indices where !client.queues[place].records.isEmpty {
+            purge(client, place)
+        }
     }
 
-    // MARK: Lanes
+    // MARK: Queues
 
-    func startLane(_ client: Client, _ place: Int, after pause: UInt64) {
+    func startQueue(_ client: Client, _ place: Int, after pause: UInt64) {
         if client.transactional != nil, !client.transactional!.isRegistered(place) {
-            client.lanes[place].state = .unregistered
+            client.queues[place].state = .unregistered
             watchExpiry(client, place)
             return register(client, place)
         }
-        client.lanes[place].state = .sending
-        client.lanes[place].epoch &+= 1
+        client.queues[place].state = .sending
+        client.queues[place].epoch &+= 1
         timers.add(
             .batchArrives, at: now + pause + way(), client: client.id, place: place,
-            epoch: client.lanes[place].epoch)
+            epoch: client.queues[place].epoch)
     }
 
     /// A batch reaches the leader, unless that is away.
     func batchArrives(_ client: Client, _ place: Int, _ epoch: Int32) {
-        guard client.lanes[place].state == .sending, client.lanes[place].epoch == epoch else { return }
+        guard client.queues[place].state == .sending, client.queues[place].epoch == epoch else { return }
         let log = logs[place]
-        let count = min(client.lanes[place].queue.count, configuration.batchLimit)
+        let count = min(client.queues[place].records.count, configuration.batchLimit)
         guard count > 0 else {
-            client.lanes[place].state = .idle
+            client.queues[place].state = .idle
             return
         }
         guard !log.isAway, log.partition < partitionCount(log.topic) else {
-            client.lanes[place].state = .blocked
-            client.lanes[place].sent = max(client.lanes[place].sent, count)
+            client.queues[place].state = .blocked
+            client.queues[place].sent = max(client.queues[place].sent, count)
             watchExpiry(client, place)
             return
         }
@@ -116,44 +118,46 @@ extension KafkaModel {
         let refusal: Failure? =
             refusesWrites(log.topic) ? .notAuthorised : transaction == nil ? .fenced : nil
         for index in 0..<count {
-            let record = client.lanes[place].queue[index].record
+            let record = client.queues[place].records[index].record
             guard let transaction, refusal == nil, record.size == .normal else {
-                client.lanes[place].queue[index].failure = refusal ?? .tooLarge
+                client.queues[place].records[index].failure = refusal ?? .tooLarge
                 continue
             }
-            client.lanes[place].queue[index].offset = log.end
+            client.queues[place].records[index].offset = log.end
             log.append(entry(record, log.end, transaction))
         }
         showStable(log)
-        client.lanes[place].judged = count
-        client.lanes[place].sent = 0
+        client.queues[place].judged = count
+        client.queues[place].sent = 0
         guard !client.isDead else {
-            client.lanes[place].state = .idle
+            client.queues[place].state = .idle
             return
         }
-        client.lanes[place].state = .acknowledging
+        client.queues[place].state = .acknowledging
         timers.add(
             .batchAcknowledged, at: now + way(), client: client.id, place: place,
-            epoch: client.lanes[place].epoch)
+            epoch: client.queues[place].epoch)
     }
 
     func batchAcknowledged(_ client: Client, _ place: Int, _ epoch: Int32) {
-        guard client.lanes[place].state == .acknowledging, client.lanes[place].epoch == epoch else { return }
-        let count = client.lanes[place].judged
-        client.lanes[place].judged = 0
-        client.lanes[place].state = .idle
+        guard client.queues[place].state == .acknowledging, client.queues[place].epoch == epoch else {
+            return
+        }
+        let count = client.queues[place].judged
+        client.queues[place].judged = 0
+        client.queues[place].state = .idle
         for _ in 0..<count {
-            guard let pending = client.lanes[place].queue.popFirst() else { break }
+            guard let pending = client.queues[place].records.popFirst() else { break }
             report(client, place, pending, pending.failure, isKnownUnwritten: pending.failure != nil)
         }
         // The reports may have ended the transaction, and emptied the queue.
-        if client.lanes[place].state == .idle, !client.lanes[place].queue.isEmpty {
-            startLane(client, place, after: 0)
+        if client.queues[place].state == .idle, !client.queues[place].records.isEmpty {
+            startQueue(client, place, after: 0)
         }
     }
 
     private func report(
-        _ client: Client, _ place: Int, _ pending: KafkaLane.Pending, _ failure: Failure?,
+        _ client: Client, _ place: Int, _ pending: PartitionQueue.Pending, _ failure: Failure?,
         isKnownUnwritten: Bool
     ) {
         let log = logs[place]
@@ -171,25 +175,25 @@ extension KafkaModel {
 
     /// Has the records at the head given up when their time is over.
     func watchExpiry(_ client: Client, _ place: Int) {
-        guard !client.lanes[place].hasExpiry, let first = client.lanes[place].queue.first else { return }
-        client.lanes[place].hasExpiry = true
+        guard !client.queues[place].hasExpiry, let first = client.queues[place].records.first else { return }
+        client.queues[place].hasExpiry = true
         timers.add(.expireRecords, at: max(first.deadline, now), client: client.id, place: place)
     }
 
     func expireRecords(_ client: Client, _ place: Int) {
-        client.lanes[place].hasExpiry = false
-        let state = client.lanes[place].state
+        client.queues[place].hasExpiry = false
+        let state = client.queues[place].state
         // The others have a leader.
         guard state == .blocked || state == .unanswered || state == .unregistered else { return }
         var index = 0
-        let sent = client.lanes[place].sent
-        let judged = client.lanes[place].judged
+        let sent = client.queues[place].sent
+        let judged = client.queues[place].judged
         // The next batch is appended late as a whole, or not at all.
         let isLate =
             client.transactional == nil && state == .blocked
             && draw.chance(configuration.lateAppendPerMille)
-        while let first = client.lanes[place].queue.first, first.deadline <= now {
-            _ = client.lanes[place].queue.popFirst()
+        while let first = client.queues[place].records.first, first.deadline <= now {
+            _ = client.queues[place].records.popFirst()
             let wasSent = index < sent || index < judged
             if isLate, index < sent, first.record.size == .normal {
                 logs[place].late.append(entry(first.record, -1, -1))
@@ -197,24 +201,24 @@ extension KafkaModel {
             index += 1
             report(client, place, first, .timedOut, isKnownUnwritten: !wasSent)
         }
-        client.lanes[place].sent = max(0, sent - index)
-        client.lanes[place].judged = max(0, judged - index)
-        if state == .unanswered, client.lanes[place].judged == 0 { client.lanes[place].state = .blocked }
-        guard client.lanes[place].queue.isEmpty else { return watchExpiry(client, place) }
-        client.lanes[place].state = .idle
-        client.lanes[place].sent = 0
+        client.queues[place].sent = max(0, sent - index)
+        client.queues[place].judged = max(0, judged - index)
+        if state == .unanswered, client.queues[place].judged == 0 { client.queues[place].state = .blocked }
+        guard client.queues[place].records.isEmpty else { return watchExpiry(client, place) }
+        client.queues[place].state = .idle
+        client.queues[place].sent = 0
     }
 
-    /// Takes out of a lane what no broker has judged.
+    /// Takes out of a queue what no broker has judged.
     func purge(_ client: Client, _ place: Int, _ failure: Failure = .purged) {
-        let judged = client.lanes[place].judged
-        let sent = client.lanes[place].sent
-        let purged = client.lanes[place].queue.removeLast(client.lanes[place].queue.count - judged)
-        client.lanes[place].sent = 0
-        switch client.lanes[place].state {
+        let judged = client.queues[place].judged
+        let sent = client.queues[place].sent
+        let purged = client.queues[place].records.removeLast(client.queues[place].records.count - judged)
+        client.queues[place].sent = 0
+        switch client.queues[place].state {
         case .sending, .blocked, .unregistered:
-            client.lanes[place].state = .idle
-            client.lanes[place].epoch &+= 1
+            client.queues[place].state = .idle
+            client.queues[place].epoch &+= 1
         case .idle, .acknowledging, .unanswered: break
         }
         for (index, pending) in purged.enumerated() {
@@ -235,9 +239,9 @@ extension KafkaModel {
     private func leaderGone(_ log: KafkaLog) {
         let place = place(log.topic, log.partition)
         for client in clients where client.producer.exists && !client.isDead {
-            guard client.lanes[place].state == .acknowledging else { continue }
-            client.lanes[place].state = .unanswered
-            client.lanes[place].epoch &+= 1
+            guard client.queues[place].state == .acknowledging else { continue }
+            client.queues[place].state = .unanswered
+            client.queues[place].epoch &+= 1
             watchExpiry(client, place)
         }
     }
@@ -256,17 +260,17 @@ extension KafkaModel {
         }
         log.waitingMarkers = []
         showStable(log)
-        for client in clients where client.producer.exists && client.isRunning { resumeLane(client, place) }
+        for client in clients where client.producer.exists && client.isRunning { resumeQueue(client, place) }
     }
 
-    func resumeLane(_ client: Client, _ place: Int) {
-        switch client.lanes[place].state {
-        case .blocked: startLane(client, place, after: 0)
+    func resumeQueue(_ client: Client, _ place: Int) {
+        switch client.queues[place].state {
+        case .blocked: startQueue(client, place, after: 0)
         case .unanswered:
-            client.lanes[place].state = .acknowledging
+            client.queues[place].state = .acknowledging
             timers.add(
                 .batchAcknowledged, at: now + way() + way(), client: client.id, place: place,
-                epoch: client.lanes[place].epoch)
+                epoch: client.queues[place].epoch)
         case .idle, .sending, .acknowledging, .unregistered: break
         }
     }

@@ -131,7 +131,7 @@ extension KafkaModel {
         case .initialize, .sendOffsets: sendStep(client, after: 0, isFirst: true)
         case .commit: goOn(client)
         case .abort:
-            for place in client.lanes.indices where !client.lanes[place].queue.isEmpty {
+            for place in client.queues.indices where !client.queues[place].records.isEmpty {
                 purge(client, place)
             }
             goOn(client)
@@ -243,7 +243,7 @@ extension KafkaModel {
         client.transactional!.registerEpoch &+= 1
         client.transactional!.isRegistering = false
         client.transactional!.step = nil
-        for place in client.lanes.indices where !client.lanes[place].queue.isEmpty {
+        for place in client.queues.indices where !client.queues[place].records.isEmpty {
             purge(client, place, failure)
         }
         client.events.append(.producerFailed(failure))
@@ -282,11 +282,11 @@ extension KafkaModel {
         for topic in Topic.allCases {
             for partition in PartitionSet(rawValue: asked[topic.rawValue]) {
                 let place = place(topic, partition)
-                guard client.lanes[place].state == .unregistered else { continue }
-                if client.lanes[place].queue.isEmpty {
-                    client.lanes[place].state = .idle
+                guard client.queues[place].state == .unregistered else { continue }
+                if client.queues[place].records.isEmpty {
+                    client.queues[place].state = .idle
                 } else {
-                    startLane(client, place, after: 0)
+                    startQueue(client, place, after: 0)
                 }
             }
         }

@@ -58,7 +58,7 @@ final class KafkaModel {
         // MARK: Producing
 
         var producer = KafkaProducerState()
-        var lanes: [KafkaLane]
+        var queues: [PartitionQueue]
         var transactional: KafkaTransactionalClient?
 
         // MARK: The group
@@ -71,7 +71,7 @@ final class KafkaModel {
         init(_ id: ClientID, places: Int) {
             self.id = id
             readings = [KafkaReading](repeating: KafkaReading(), count: places)
-            lanes = [KafkaLane](repeating: KafkaLane(), count: places)
+            queues = [PartitionQueue](repeating: PartitionQueue(), count: places)
         }
     }
 
@@ -246,8 +246,9 @@ final class KafkaModel {
                 subject: timer.subject)
         }
         guard client.producer.exists else { return }
-        for place in client.lanes.indices where !logs[place].isAway && !client.lanes[place].queue.isEmpty {
-            resumeLane(client, place)
+        for place in client.queues.indices where !logs[place].isAway && !client.queues[place].records.isEmpty
+        {
+            resumeQueue(client, place)
         }
     }
 
@@ -264,8 +265,8 @@ final class KafkaModel {
             client.transactional!.stepEpoch &+= 1
             client.transactional!.registerEpoch &+= 1
         }
-        for place in client.lanes.indices where !client.lanes[place].queue.isEmpty {
-            if client.lanes[place].state != .sending || draw.chance(500) { client.lanes[place].epoch &+= 1 }
+        for place in client.queues.indices where !client.queues[place].records.isEmpty {
+            if client.queues[place].state != .sending || draw.chance(500) { client.queues[place].epoch &+= 1 }
         }
         client.consumer.owned = []
     }

@@ -3,8 +3,8 @@ import Testing
 
 @testable import DeliveryCore
 
-struct ParkedScheduleTests {
-    private typealias Entry = ParkedSchedule.Entry
+struct SuspendedScheduleTests {
+    private typealias Entry = SuspendedSchedule.Entry
 
     /// An item of a shard of two.
     private func item(_ number: Int64, shard: UInt64 = 0) -> DueItem {
@@ -16,9 +16,9 @@ struct ParkedScheduleTests {
     }
 
     /// Schedule of one partition, whose look at its beginning has found nothing.
-    private func begun() -> ParkedSchedule {
-        var schedule = ParkedSchedule(shards: 2)
-        schedule.begin(3)
+    private func begun() -> SuspendedSchedule {
+        var schedule = SuspendedSchedule(shards: 2)
+        schedule.addPartition(3)
         let look = schedule.next(at: 0)!
         #expect(look.slot == 3 && look.topic == nil && look.after == nil)
         found(&schedule, look, [], isEnd: true)
@@ -28,7 +28,7 @@ struct ParkedScheduleTests {
 
     @discardableResult
     private func found(
-        _ schedule: inout ParkedSchedule, _ look: ParkedSchedule.Look, _ entries: [Entry]?,
+        _ schedule: inout SuspendedSchedule, _ look: SuspendedSchedule.Look, _ entries: [Entry]?,
         cursor: DueItem? = nil, isEnd: Bool, at now: UInt64 = 0, end: Int64 = .max
     ) -> [Int: [Int64]] {
         let parts = schedule.found(
@@ -38,44 +38,44 @@ struct ParkedScheduleTests {
     }
 
     @Test func nobodyKnowsWhatTheWorkerBeforeHasParked() {
-        var schedule = ParkedSchedule(shards: 2)
-        schedule.begin(3)
+        var schedule = SuspendedSchedule(shards: 2)
+        schedule.addPartition(3)
         let look = schedule.next(at: 0)!
         #expect(schedule.next(at: 0) == nil, "one at a time")
         let parts = found(
             &schedule, look, [entry(1), entry(2, shard: 1), entry(30)], isEnd: false, end: 10)
         #expect(parts == [0: [1], 1: [2]], "the record of the third is still to be read")
         #expect(schedule.next(at: 0) == nil, "the shards have it before them")
-        schedule.taken(3)
+        schedule.consumed(3)
         #expect(schedule.next(at: 0) == nil)
-        schedule.taken(3)
+        schedule.consumed(3)
         let next = schedule.next(at: 0)
         #expect(next?.after == item(30))
     }
 
     @Test func aTopicCostsOneEntryWhileItIsStopped() {
-        var schedule = ParkedSchedule(shards: 2)
-        schedule.begin(3)
-        schedule.parked(7, shard: 0)
+        var schedule = SuspendedSchedule(shards: 2)
+        schedule.addPartition(3)
+        schedule.suspended(7, shard: 0)
         let look = schedule.next(at: 0)!
         let entries = [entry(1), entry(2, shard: 1), entry(3, topic: 8)]
         #expect(found(&schedule, look, entries, isEnd: true) == [0: [3], 1: [2]])
-        schedule.taken(3)
-        schedule.taken(3)
+        schedule.consumed(3)
+        schedule.consumed(3)
         #expect(schedule.next(at: 1 << 60) == nil)
         #expect(schedule.isIdle)
     }
 
     @Test func whatAllShardsHaveStoppedIsReadOver() {
-        var schedule = ParkedSchedule(shards: 2)
-        schedule.begin(3)
-        schedule.parked(7, shard: 0)
+        var schedule = SuspendedSchedule(shards: 2)
+        schedule.addPartition(3)
+        schedule.suspended(7, shard: 0)
         let look = schedule.next(at: 0)!
         #expect(look.stopped.isEmpty, "the other shard sends it still")
         found(&schedule, look, [entry(1, shard: 1)], isEnd: false)
-        schedule.parked(7, shard: 1)
-        schedule.parked(8, shard: 1)
-        schedule.taken(3)
+        schedule.suspended(7, shard: 1)
+        schedule.suspended(8, shard: 1)
+        schedule.consumed(3)
         let second = schedule.next(at: 0)!
         #expect(second.topic == nil && second.after == item(1, shard: 1) && second.stopped == [7])
         // A topic that goes on meanwhile gets a look of its own.
@@ -88,15 +88,15 @@ struct ParkedScheduleTests {
 
     @Test func whatWaitedComesBackToTheShardThatGoesOn() {
         var schedule = begun()
-        schedule.parked(7, shard: 0)
-        schedule.parked(7, shard: 1)
+        schedule.suspended(7, shard: 0)
+        schedule.suspended(7, shard: 1)
         schedule.resumed(7, shard: 1)
         let look = schedule.next(at: 0)!
         #expect(look.topic == 7 && look.after == nil)
         // The other shard follows while the look is under way: it gets a look of its own, from the beginning.
         schedule.resumed(7, shard: 0)
         #expect(found(&schedule, look, [entry(1), entry(2, shard: 1)], isEnd: true) == [1: [2]])
-        schedule.taken(3)
+        schedule.consumed(3)
         let second = schedule.next(at: 0)!
         #expect(second.topic == 7 && second.after == nil)
         #expect(found(&schedule, second, [entry(1)], isEnd: true) == [0: [1]])
@@ -104,10 +104,10 @@ struct ParkedScheduleTests {
 
     @Test func aTopicThatStopsAgainStaysWhereItIs() {
         var schedule = begun()
-        schedule.parked(7, shard: 0)
+        schedule.suspended(7, shard: 0)
         schedule.resumed(7, shard: 0)
         let look = schedule.next(at: 0)!
-        schedule.parked(7, shard: 0)
+        schedule.suspended(7, shard: 0)
         #expect(found(&schedule, look, [entry(1)], isEnd: false).isEmpty)
         #expect(schedule.isIdle)
         schedule.resumed(7, shard: 0)
@@ -116,13 +116,13 @@ struct ParkedScheduleTests {
 
     @Test func probesAreFewAndEachTimeOthers() {
         var schedule = begun()
-        schedule.parked(7, shard: 0)
+        schedule.suspended(7, shard: 0)
         schedule.probeWanted(7, shard: 0)
         schedule.probeWanted(7, shard: 0)
         let look = schedule.next(at: 0)!
         let entries = (1...9).map { entry($0) }
         #expect(found(&schedule, look, entries, isEnd: false) == [0: [1, 2, 3, 4]])
-        schedule.taken(3)
+        schedule.consumed(3)
         #expect(schedule.isIdle)
         schedule.probeWanted(7, shard: 0)
         let second = schedule.next(at: 0)!
@@ -135,11 +135,11 @@ struct ParkedScheduleTests {
     @Test func aProbeNeedsOnePartition() {
         var schedule = begun()
         for slot in [UInt16(4), 5] {
-            schedule.begin(slot)
+            schedule.addPartition(slot)
             found(&schedule, schedule.next(at: 0)!, [], isEnd: true)
         }
-        schedule.parked(7, shard: 0)
-        schedule.parked(7, shard: 1)
+        schedule.suspended(7, shard: 0)
+        schedule.suspended(7, shard: 1)
         schedule.probeWanted(7, shard: 0)
         schedule.probeWanted(7, shard: 1)
         let look = schedule.next(at: 0)!
@@ -147,17 +147,17 @@ struct ParkedScheduleTests {
         let other = schedule.next(at: 0)!
         #expect(other.slot != look.slot)
         #expect(found(&schedule, other, [entry(2)], isEnd: false) == [0: [2]])
-        schedule.taken(other.slot)
+        schedule.consumed(other.slot)
         let last = schedule.next(at: 0)!
         #expect(found(&schedule, last, [entry(3), entry(4, shard: 1)], isEnd: false) == [1: [4]])
-        schedule.taken(last.slot)
+        schedule.consumed(last.slot)
         #expect(schedule.isIdle, "the other partitions aren't looked through")
 
         let slots = (0..<3).map { _ in
             schedule.probeWanted(7, shard: 0)
             let look = schedule.next(at: 0)!
             found(&schedule, look, [entry(2)], isEnd: false)
-            schedule.taken(look.slot)
+            schedule.consumed(look.slot)
             return look.slot
         }
         #expect(slots.sorted() == [3, 4, 5], "each time another one")
@@ -167,10 +167,10 @@ struct ParkedScheduleTests {
         var schedule = begun()
         schedule.resumed(8, shard: 0)
         let look = schedule.next(at: 0)!
-        schedule.parked(7, shard: 1)
+        schedule.suspended(7, shard: 1)
         schedule.probeWanted(7, shard: 1)
         found(&schedule, look, [entry(1, topic: 8)], isEnd: false)
-        schedule.taken(3)
+        schedule.consumed(3)
         #expect(schedule.next(at: 0)?.topic == 7)
     }
 
@@ -185,28 +185,28 @@ struct ParkedScheduleTests {
 
     @Test func aPartitionThatEndsHoldsUpNoOther() {
         var schedule = begun()
-        schedule.begin(4)
+        schedule.addPartition(4)
         schedule.resumed(7, shard: 0)
         let look = schedule.next(at: 0)!
-        schedule.end(look.slot)
+        schedule.removePartition(look.slot)
         let other = schedule.next(at: 0)
         #expect(other != nil && other?.slot != look.slot)
         #expect(found(&schedule, look, [entry(1)], isEnd: true).isEmpty, "nobody waits for that answer")
         found(&schedule, other!, [entry(2)], isEnd: true)
         schedule.revoke(other!.slot)
-        schedule.taken(other!.slot)
+        schedule.consumed(other!.slot)
         #expect(schedule.next(at: 0) == nil)
     }
 
     @Test func aReturnWaitsBehindAProbeAndTheProbesShardGetsWhatTheProbeFinds() {
         var schedule = begun()
         schedule.resumed(8, shard: 0)
-        schedule.parked(7, shard: 1)
+        schedule.suspended(7, shard: 1)
         schedule.probeWanted(7, shard: 1)
         let probe = schedule.next(at: 0)!
         #expect(probe.topic == 7)
         #expect(found(&schedule, probe, [entry(1, shard: 1)], isEnd: true) == [1: [1]])
-        schedule.taken(3)
+        schedule.consumed(3)
         let look = schedule.next(at: 0)!
         #expect(look.topic == 8 && look.after == nil)
         #expect(found(&schedule, look, [entry(2, topic: 8)], isEnd: true) == [0: [2]])

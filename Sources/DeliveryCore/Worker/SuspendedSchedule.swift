@@ -1,15 +1,15 @@
 /// Decides when the worker looks in the store for pushes that wait with their topic. They wait because APNs refuses the
 /// topic, or because the topic's credential has no connection. No clock returns such pushes before they expire.
 ///
-/// A shard reports when it parks a topic, and when the topic's pushes resume. A stopped topic costs only that entry,
+/// A shard reports when it suspends a topic, and when the topic's pushes resume. A stopped topic costs only that entry,
 /// for any number of pushes. Looks begin when a topic resumes, when a shard wants a probe, and when a partition begins.
-/// A partition begins with a look because nobody knows what the worker before has parked. Entries of topics that are
+/// A partition begins with a look because nobody knows what the worker before has suspended. Entries of topics that are
 /// stopped by then are read once. A probe takes a few pushes of the first partition that has any. The next look begins
 /// with the next partition.
 ///
 /// A single look is under way at a time. No look begins while shards haven't taken what the last look found, because
 /// returning pushes must not delay other loads.
-public struct ParkedSchedule: Sendable {
+public struct SuspendedSchedule: Sendable {
     /// Look through a part of a partition's due entries.
     public struct Look: Sendable, Equatable {
         public var slot: UInt16
@@ -65,7 +65,7 @@ public struct ParkedSchedule: Sendable {
 
     private let shards: Int
     private var partitions: [Partition] = []
-    /// Topics that each shard has parked, by shard.
+    /// Topics that each shard has suspended, by shard.
     private var stopped: [Set<UInt32>]
     /// Look that hasn't ended; nil: no look is under way.
     private var looking: Look?
@@ -85,8 +85,8 @@ public struct ParkedSchedule: Sendable {
 
     // MARK: Partitions
 
-    mutating func begin(_ slot: UInt16) {
-        end(slot)
+    mutating func addPartition(_ slot: UInt16) {
+        removePartition(slot)
         var partition = Partition(slot: slot)
         partition.wants = [want(nil, Set(0..<shards))]
         partitions.append(partition)
@@ -97,7 +97,7 @@ public struct ParkedSchedule: Sendable {
         if let index = index(slot) { partitions[index].isEnding = true }
     }
 
-    mutating func end(_ slot: UInt16) {
+    mutating func removePartition(_ slot: UInt16) {
         partitions.removeAll { $0.slot == slot }
         untaken[slot] = nil
         if looking?.slot == slot { looking = nil }
@@ -113,7 +113,7 @@ public struct ParkedSchedule: Sendable {
     // MARK: Topics
 
     /// Notes that a shard's pushes of a topic wait in the store from now on.
-    mutating func parked(_ topic: UInt32, shard: Int) {
+    mutating func suspended(_ topic: UInt32, shard: Int) {
         guard stopped.indices.contains(shard) else { return }
         stopped[shard].insert(topic)
         for index in partitions.indices {
@@ -130,7 +130,7 @@ public struct ParkedSchedule: Sendable {
         stopped[shard].remove(topic)
         removeProbes(of: topic, [shard])
         for index in partitions.indices {
-            // A look that hasn't begun finds all that was parked by now.
+            // A look that hasn't begun finds all that was suspended by now.
             let place = partitions[index].wants.firstIndex {
                 !$0.hasBegun && !$0.isProbe && ($0.topic == topic || $0.topic == nil)
             }
@@ -230,7 +230,7 @@ public struct ParkedSchedule: Sendable {
         return handed
     }
 
-    /// Returns the topics that all of these shards have parked. A look would find and leave all entries of such topics.
+    /// Returns the topics that all of these shards have suspended. A look would find and leave all entries of such topics.
     private func stoppedEverywhere(_ shards: Set<Int>) -> Set<UInt32> {
         guard let first = shards.first else { return [] }
         return shards.reduce(stopped[first]) { $0.intersection(stopped[$1]) }
@@ -244,7 +244,7 @@ public struct ParkedSchedule: Sendable {
     }
 
     /// Notes that a shard can take more.
-    mutating func taken(_ slot: UInt16) {
+    mutating func consumed(_ slot: UInt16) {
         guard let left = untaken[slot] else { return }
         untaken[slot] = left > 1 ? left - 1 : nil
     }

@@ -1,19 +1,19 @@
 extension OffsetTracker {
-    /// Holds commits at a record that was ``Begin/alreadyCompleted`` until its effect was repeated. The earlier
+    /// Retains commits at a record that was ``Tracking/alreadyCompleted`` until its effect was repeated. The earlier
     /// process may have applied the effect only to its memory. If the commit passed the record before, a crash would
     /// leave older items without that effect. Nobody would read the record again. The record still counts as
     /// finished.
     ///
     /// Offsets come in ascending order. O(1), amortised.
-    public mutating func hold(_ offset: Int64) {
+    public mutating func retain(_ offset: Int64) {
         guard offset >= start, offset < end else { return }
         held.append(offset)
     }
 
-    /// Releases a held record, because its effect is done and will outlive the process with the next commit. O(log n)
-    /// for n held records.
+    /// Releases a retained record, because its effect is done and will outlive the process with the next commit. O(log n)
+    /// for n retained records.
     ///
-    /// - Returns: true when the offset was held.
+    /// - Returns: true when the offset was retained.
     @discardableResult
     public mutating func release(_ offset: Int64) -> Bool { held.remove(offset) }
 
@@ -22,7 +22,7 @@ extension OffsetTracker {
 }
 
 /// Offsets in ascending order. Offsets removed from the middle stay marked until they are the first.
-struct HeldOffsets: Sendable {
+struct RetainedOffsets: Sendable {
     private var offsets: [(offset: Int64, isHeld: Bool)] = []
     private var head = 0
 

@@ -4,21 +4,21 @@ import Testing
 @testable import DeliveryCore
 
 /// 503 with `Retry-After`.
-struct LaneHoldTests {
-    private func gate(_ harness: borrowing DeliveryHarness, _ lane: UInt16 = 0) -> LaneGate {
-        harness.machine.laneGate(lane, at: harness.now)
+struct RetryAfterPauseTests {
+    private func gate(_ harness: borrowing DeliveryHarness, _ pool: UInt16 = 0) -> PoolGate {
+        harness.machine.poolGate(pool, at: harness.now)
     }
 
     @Test func theAnswersPushWaitsAndTheLaneTakesUrgentOnesOnly() {
         var harness = DeliveryHarness()
-        harness.push("a") { $0.lane = 2 }
-        harness.push("b", device: "e") { $0.lane = 2 }
+        harness.push("a") { $0.pool = 2 }
+        harness.push("b", device: "e") { $0.pool = 2 }
         harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 20_000)
         #expect(gate(harness, 2) == .urgentOnly)
         #expect(gate(harness, 1) == .open)
         #expect(gate(harness, 9) == .open)
         #expect(
-            harness.waiting == ["b"], "those that wait stay where they are; the owner asks about the lane")
+            harness.waiting == ["b"], "those that wait stay where they are; the owner asks about the pool")
         harness.pass(milliseconds: 19_999)
         #expect(harness.state("a") == .retrying)
         harness.pass(milliseconds: 2_001)
@@ -87,13 +87,13 @@ struct LaneHoldTests {
     @Test func anAcceptedPushEndsTheHold() {
         var harness = DeliveryHarness { $0.retry.retryAfterLimitMilliseconds = 3_600_000 }
         harness.push("a")
-        harness.push("b") { $0.lane = 1 }
+        harness.push("b") { $0.pool = 1 }
         harness.push("c")
         let slots = (0..<3).map { _ in harness.begin()! }
         harness.answer(slots[0], .serviceUnavailable, retryAfter: 3_600_000)
         #expect(gate(harness) == .urgentOnly)
         harness.accept(slots[1])
-        #expect(gate(harness) == .urgentOnly, "another lane's push")
+        #expect(gate(harness) == .urgentOnly, "another pool's push")
         harness.accept(slots[2])
         #expect(gate(harness) == .open)
     }
@@ -125,12 +125,12 @@ struct LaneHoldTests {
 
     @Test func oneLaneIsHeldAndTheOwnerIsWokenForItsProbeAndNotBefore() {
         var harness = DeliveryHarness()
-        harness.push("a") { $0.lane = 2 }
+        harness.push("a") { $0.pool = 2 }
         harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 20_000)
         let held = harness.now.monotonicNanoseconds
-        #expect(harness.machine.nextLaneWake(after: harness.now) == held + 1_000_000_000)
+        #expect(harness.machine.nextPauseEnd(after: harness.now) == held + 1_000_000_000)
         harness.pass(milliseconds: 1_000)
         #expect(gate(harness, 2) == .probe)
-        #expect(harness.machine.nextLaneWake(after: harness.now) == held + 20_000_000_000)
+        #expect(harness.machine.nextPauseEnd(after: harness.now) == held + 20_000_000_000)
     }
 }
