@@ -1,4 +1,4 @@
-"""What the measurements share: servers and clients on their cores, h2load, and figures with their runs."""
+"""Shared by the measurements: servers and clients on their cores, h2load, and figures with their runs."""
 
 import hashlib
 import json
@@ -15,8 +15,8 @@ BUILD = os.path.join(ROOT, ".build", "release")
 SERVER_CORE, CLIENT_CORE = "0", "1"
 CLIENT_TIMEOUT = 120
 
-# What a sender with a provider token sends; the values that differ per push differ in ours and are fixed in
-# h2load, which makes h2load's work lighter, not heavier.
+# Headers of a sender with a provider token. Values that differ per push differ in our client and are fixed in
+# h2load. Fixed values make h2load's work lighter, not heavier.
 HEADERS = [
     "authorization: bearer " + "eyJhbGciOiJFUzI1NiIs" * 9,
     "apns-topic: com.example.app0",
@@ -36,7 +36,7 @@ def pinned(core, *command):
 
 
 class Server:
-    """A server of ours that says in a file where it listens; ends with the `with` block."""
+    """A server of ours that writes its address to a file; ends with the `with` block."""
 
     def __init__(self, directory, name, *arguments):
         ready = os.path.join(directory, name + ".ready")
@@ -81,20 +81,20 @@ def run(*command, timeout=CLIENT_TIMEOUT):
 
 
 def bench(subcommand, *arguments, timeout=CLIENT_TIMEOUT):
-    """One measurement of ours: the JSON that it prints as its last line."""
+    """Runs a measurement of ours; returns the JSON of its last line."""
     output, _ = run(os.path.join(BUILD, "sluice-bench"), subcommand, *map(str, arguments), timeout=timeout)
     return json.loads(output.splitlines()[-1])
 
 
 def load(subcommand, directory, server, *arguments):
-    """The same against a server."""
+    """Runs a measurement of ours against a server."""
     return bench(
         subcommand, "--port", server.port, "--ca-file", os.path.join(directory, "ca.pem"), "--payload", PAYLOAD_BYTES,
         *arguments)
 
 
 def push(directory, server, connections, count, in_flight=None, warm_up=WARM_UP):
-    """Pushes through our connection layer as fast as the server answers, 1,000 in flight in all unless told."""
+    """Pushes through our connection layer as fast as the server answers; 1,000 in flight in all by default."""
     result = load(
         "connection", directory, server, "--connections", connections, "--in-flight",
         in_flight or max(1, 1000 // connections), "--pushes", count, "--warm-up", warm_up)
@@ -103,7 +103,7 @@ def push(directory, server, connections, count, in_flight=None, warm_up=WARM_UP)
 
 
 def h2load(directory, server, connections, count):
-    """The same with h2load: a long run less a short one, so that its start and warm-up do not count, as in ours."""
+    """Pushes with h2load. The difference of a long and a short run excludes start and warm-up, as ours does."""
     short, long = (h2load_run(directory, server, connections, requests) for requests in (WARM_UP, WARM_UP + count))
     return {"rate": count / (long["seconds"] - short["seconds"]),
             "cpu_us": (long["cpu"] - short["cpu"]) * 1e6 / count}
@@ -131,7 +131,7 @@ def h2load_run(directory, server, connections, count, *more):
 
 
 def h2load_latency(directory, server, rate, seconds):
-    """h2load at a fixed rate on one connection: from a request to its answer, by its own log. The first second is its
+    """Latency of h2load at a fixed rate on one connection, by its own log. The first second is its
     warm-up."""
     log = os.path.join(directory, "h2load.log")
     h2load_run(directory, server, 1, rate * (seconds + 1), "--rps", str(rate), "--log-file", log)
@@ -139,7 +139,7 @@ def h2load_latency(directory, server, rate, seconds):
         rows = [line.split() for line in file]
     os.remove(log)
     begin = int(rows[0][0])
-    # Start in microseconds since 1970, status, microseconds until the answer.
+    # Columns: start in microseconds since 1970, status, microseconds until the answer.
     times = sorted(int(row[2]) for row in rows if int(row[0]) >= begin + 1_000_000)
     return {"p50_ms": times[len(times) // 2] / 1000, "p99_ms": times[len(times) * 99 // 100] / 1000}
 
@@ -149,7 +149,7 @@ def entry(runs, unit):
 
 
 def number(value):
-    """With three digits that count."""
+    """Formats a number with three significant digits."""
     if 0 < abs(value) < 0.01:
         return f"{value:.1e}"
     return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3}f}"
@@ -160,7 +160,7 @@ def print_row(*columns):
 
 
 def print_figures(figures, bounds=None):
-    """A table. `bounds`: by figure, (comparison, limit), where there is one to be kept."""
+    """Prints a table. `bounds`: (comparison, limit) of each figure that has a bound."""
     bounds = bounds or {}
     print_row("figure", "value", "unit", "bound" if bounds else "", "met" if bounds else "", "runs")
     for name, figure in figures.items():

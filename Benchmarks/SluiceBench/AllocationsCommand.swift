@@ -54,7 +54,7 @@ struct AllocationsCommand: ParsableCommand {
         .allocate(byteCount: count, alignment: 16)
     }
 
-    /// Allocates so many of each kind on purpose and compares.
+    /// Makes known numbers of allocations of each kind, and compares them with the counter.
     static func checkCounter() throws {
         let rounds = 100
         var sum = 0

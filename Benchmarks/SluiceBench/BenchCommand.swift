@@ -1,6 +1,6 @@
 import ArgumentParser
 
-/// Measures Sluice's own parts. The comparisons with other clients are made by the scripts beside it.
+/// Measures Sluice's own parts. The scripts in `Benchmarks` compare them with other clients.
 @main
 struct BenchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -5,7 +5,7 @@ import Gateway
 import SluiceModel
 import StreamScheduling
 
-/// The delivery machine by itself, and the tables around it.
+/// Measures the delivery machine and its tables without a shard.
 struct CoreCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "core",
@@ -211,7 +211,7 @@ struct CoreCommand: ParsableCommand {
             let device = DeviceKey(high: 1, low: 2)
             _ = load.update(device, collapseKey: 1, notificationKey: 1)
             guard let slow = load.sendNext() else { throw LoadError(description: "the first wasn't sent") }
-            // What is made once only is made now.
+            // Memory that is allocated once is allocated now.
             _ = load.update(device, collapseKey: 1, notificationKey: 2)
             let resident = residentBytes()
             var most = 0

@@ -2,8 +2,8 @@ import DeliveryCore
 import SluiceModel
 import StreamScheduling
 
-/// The jobs of one round, as they come out of the decoder: text of a device token and an `apns-id`. They are made
-/// before the round is timed, and read one behind the other as records of Kafka are.
+/// The jobs of a round as the decoder returns them: text of a device token and an `apns-id`. They are made
+/// before the round is timed. They are read in sequence, as Kafka's records are.
 struct CoreJobs: ~Copyable {
     static let apps = 10
     private static let tokenBytes = 64
@@ -26,7 +26,7 @@ struct CoreJobs: ~Copyable {
         identifiers.deallocate()
     }
 
-    /// New tokens and identifiers: every job is for another device, and for none that there was before.
+    /// Replaces tokens and identifiers, so that each job is for a new device.
     mutating func renew() {
         let digits: StaticString = "0123456789abcdef"
         for job in 0..<count {
@@ -43,8 +43,8 @@ struct CoreJobs: ~Copyable {
         }
     }
 
-    /// What the machine is told of a job. Hashing is a part of a push's cost: the device token's text and the
-    /// identifier.
+    /// The machine's facts of a job. Hashing the device token's text and the identifier is a part of a push's
+    /// cost.
     @inline(__always)
     func facts(_ job: Int, offset: Int64, createdMilliseconds: Int64) -> PushFacts {
         let token = UnsafeRawBufferPointer(start: tokens + job * Self.tokenBytes, count: Self.tokenBytes)

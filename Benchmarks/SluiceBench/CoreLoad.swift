@@ -3,17 +3,17 @@ import Glibc
 import SluiceModel
 import StreamScheduling
 
-/// The delivery machine and the stream scheduler driven as a shard drives them, without connections: answers come from
-/// rings, time is a counter.
+/// Drives the delivery machine and the stream scheduler as a shard does, without connections. Answers are read
+/// from rings, and time is a counter.
 ///
-/// In its steady state so many pushes wait, each for another device, and 1,000 are in flight on 4 connections. A turn
-/// takes in a batch of jobs, places as many pushes on a connection, and takes as many answers of the connection. Slots
-/// are used in random order, as after hours of work, so that memory that lies side by side isn't used one after another.
+/// In its steady state `waiting` pushes wait, each for another device, and 1,000 are in flight on 4
+/// connections. A turn takes a batch of jobs, places as many pushes on a connection, and takes as many answers.
+/// Slots are used in random order, as after hours of work, so that neighbouring memory isn't used in sequence.
 struct CoreLoad: ~Copyable {
     static let batch = 32
     static let connections = 4
     static let inFlightEach = 250
-    /// By which the clocks go on: what a whole push costs one core, about.
+    /// Nanoseconds by which each push advances the clocks; about a whole push's cost on a core.
     private static let nanosecondsPerPush = 5_000
     private static let bodyBytes = 250
 
@@ -23,17 +23,17 @@ struct CoreLoad: ~Copyable {
     private var now = DeliveryTime(wallMilliseconds: 1_750_000_000_000, monotonicNanoseconds: 1_000_000_000)
     private var nanoseconds = 0
     private var offset: Int64 = 0
-    /// What each connection has in flight: rings, and the oldest of each.
+    /// Rings of the slots in flight, by connection. `oldest` has the position of each ring's oldest slot.
     private let flying: UnsafeMutablePointer<UInt32>
     private let oldest: UnsafeMutablePointer<Int>
-    /// Of the jobs that a turn takes in.
+    /// Facts of the jobs of a turn.
     private let facts: UnsafeMutablePointer<PushFacts>
     private var connection = 0
     private(set) var finished = 0
     private(set) var requeued = 0
     private(set) var told: Int64 = 0
 
-    /// For so many that wait at once; none does yet.
+    /// Makes room for `waiting` waiting pushes, without any push.
     init(waiting: Int, inFlight: Bool = true) {
         self.waiting = waiting
         let flight = inFlight ? Self.connections * Self.inFlightEach : 0
@@ -63,7 +63,7 @@ struct CoreLoad: ~Copyable {
 
     // MARK: Setting up
 
-    /// Hands all slots out and takes them back in random order.
+    /// Takes all slots and returns them in random order.
     mutating func shuffleSlots() {
         var generator = SeededGenerator(seed: 11)
         let device = { (number: UInt64) in
@@ -84,7 +84,7 @@ struct CoreLoad: ~Copyable {
         precondition(machine.count == 0)
     }
 
-    /// Lets pushes wait and fly, as many as there are to be.
+    /// Fills the load with its waiting pushes and pushes in flight.
     mutating func fill(_ jobs: inout CoreJobs) {
         let flight = Self.connections * Self.inFlightEach
         var job = jobs.count
@@ -105,7 +105,7 @@ struct CoreLoad: ~Copyable {
 
     // MARK: Steady state
 
-    /// All jobs of a round, and as many outcomes.
+    /// Takes all jobs of a round, and as many outcomes.
     mutating func run(_ jobs: borrowing CoreJobs) {
         var job = 0
         while job < jobs.count {
@@ -174,7 +174,7 @@ struct CoreLoad: ~Copyable {
         return offset
     }
 
-    /// Does what the machine asks for; there are no jobs to be kept.
+    /// Carries out the machine's actions; there are no jobs to keep.
     @inline(__always)
     private mutating func drain() {
         while let action = machine.nextAction() {
@@ -192,7 +192,7 @@ struct CoreLoad: ~Copyable {
                 requeued += 1
             case .finish(let slot, _, _, _):
                 finished += 1
-                // What its outcome needs, and the completion of its offset.
+                // Reads the outcome's fields and completes the offset.
                 let info = machine.info(slot)
                 told &+= info.offset &+ info.progress.firstSentMilliseconds
                 machine.release(slot)
@@ -204,11 +204,11 @@ struct CoreLoad: ~Copyable {
 
     // MARK: Updates
 
-    /// Pushes for this device come soon, in the same batch.
+    /// Prefetches a device whose pushes follow in the same batch.
     @inline(__always)
     mutating func prefetch(_ device: DeviceKey) { machine.prefetch(device) }
 
-    /// Takes in one push of a collapse identifier, and says what became of it.
+    /// Admits a push of a collapse identifier, and returns the machine's decision.
     @inline(__always)
     mutating func update(_ device: DeviceKey, collapseKey: UInt64, notificationKey: UInt64) -> Admission {
         let facts = PushFacts(
@@ -220,7 +220,7 @@ struct CoreLoad: ~Copyable {
         return admission
     }
 
-    /// Sends what is next on the first connection, which takes any number.
+    /// Sends the next push on the first connection, which takes any number.
     mutating func sendNext() -> UInt32? {
         report(0, inFlight: 0)
         guard let next = scheduler.nextAssignment(now: now.monotonicNanoseconds),

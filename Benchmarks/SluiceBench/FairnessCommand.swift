@@ -13,7 +13,7 @@ struct FairnessCommand: ParsableCommand {
         var settings = load.settings
         settings.warmUp = .seconds(1)
         settings.measured = .seconds(seconds)
-        // Each has more than all the streams take, so that both wait at all times.
+        // Each source has more pushes than all streams take, so that both wait at all times.
         let slots = load.saturatingSlots
         settings.sources = [
             .init(app: 0, weight: weight, slots: slots), .init(app: 1, weight: 1, slots: slots),

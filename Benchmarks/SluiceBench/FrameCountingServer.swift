@@ -3,21 +3,21 @@ import EventLoop
 import Glibc
 import HTTP2
 
-/// A server for one connection that reads the frames by itself, counts their bytes, checks by nghttp2's HPACK decoder
-/// what is in them, and answers each request with 200. On a thread of its own, blocking.
-// Sendable: everything but the listening socket belongs to the thread until `finish` has joined it.
+/// A blocking server for a connection, on a thread of its own. It reads frames, counts their bytes, decodes
+/// header blocks with nghttp2, and answers each request with 200.
+// Sendable because everything but the listening socket belongs to the thread until `finish` has joined it.
 final class FrameCountingServer: @unchecked Sendable {
     struct Counts: Sendable {
         var requests = 0
-        /// Compressed header blocks, without the frame's nine bytes.
+        /// Bytes of compressed header blocks, without the nine bytes of each frame header.
         var headerBlockBytes = 0
-        /// The same uncompressed: names and values.
+        /// Bytes of the same header fields uncompressed: names and values.
         var headerListBytes = 0
-        /// All frames, headers of the frames included.
+        /// Bytes of all frames, frame headers included.
         var frameBytes = 0
         var identifiers = 0
         var collapseIdentifiers = 0
-        /// Length of the last `authorization`.
+        /// Length of the last `authorization` value, in bytes.
         var authorizationBytes = 0
     }
 
@@ -41,8 +41,8 @@ final class FrameCountingServer: @unchecked Sendable {
     }
 
     /// - Parameters:
-    ///   - skipped: requests before the count begins.
-    ///   - counted: requests that are counted.
+    ///   - skipped: Number of requests before the count begins.
+    ///   - counted: Number of counted requests.
     init(skipped: Int, counted: Int) throws {
         self.skipped = skipped
         self.counted = counted
@@ -106,7 +106,7 @@ final class FrameCountingServer: @unchecked Sendable {
     private func exchange(_ transport: TLSTransport) {
         var input = ByteQueue(capacity: 1 << 16)
         var output = ByteQueue(capacity: 1 << 16)
-        // SETTINGS: 1,000 streams; the connection's window as far open as it goes.
+        // SETTINGS with 1,000 streams, and the largest window for the connection.
         write(&output, FrameType.settings, 0, 0, [0, 3, 0, 0, 3, 232])
         write(&output, 8, 0, 0, [0x7f, 0xff, 0, 0])
         var isFirst = true
@@ -147,7 +147,7 @@ final class FrameCountingServer: @unchecked Sendable {
         let payload = UnsafeRawBufferPointer(rebasing: bytes[9..<9 + length])
         switch type {
         case FrameType.headers:
-            // Neither padded nor with a priority, and whole: otherwise the count would be another.
+            // Padding, priority or a split block would change the count.
             if flags & 0x28 != 0 || flags & 4 == 0 { fail("a HEADERS frame with flags \(flags)") }
             inflate(payload, isCounted)
         case FrameType.continuation: fail("a CONTINUATION frame")

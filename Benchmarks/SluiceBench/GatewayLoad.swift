@@ -6,25 +6,25 @@ import Logging
 import SluiceModel
 import StreamScheduling
 
-/// The whole gateway: a backlog of jobs is put into Kafka, then a worker in this process takes it to outcomes.
+/// Measures the whole gateway: produces a backlog of jobs to Kafka, then runs a worker in this process.
 struct GatewayLoad {
     var surroundings: WorkerSurroundings
     var jobs = 100_000
     var payloadBytes = 250
     var connections = 2
-    /// Nil: no store.
+    /// Directory of the store; nil without a store.
     var storeDirectory: String?
-    /// So many of a hundred jobs are to be sent later, and go through the store meanwhile.
+    /// Percentage of jobs that are due later and are stored until then.
     var storedPercent = 0
-    /// The jobs come all at once when the worker has its partitions, and the store's scans, flushes and compactions have
-    /// ended; else they are there when it starts.
+    /// Whether jobs are produced at once after the worker has its partitions and the store is quiet. Otherwise
+    /// they are produced before the worker starts.
     var isSettled = false
-    /// The jobs are of this app's topic and the following ones', of four in all.
+    /// Number of the first of the four apps whose topics the jobs have.
     var firstApp = 0
-    /// Seconds for which the worker is watched before the jobs come, once it is settled.
+    /// Seconds between the settled worker and the jobs, during which the worker is watched.
     var watchSeconds = 0
 
-    /// Until these are due, counted from the worker's start: long enough for them to leave memory.
+    /// Seconds from the worker's start until stored jobs are due; long enough for the jobs to leave memory.
     private static let delaySeconds: Int64 = 16
 
     struct Result {
@@ -33,16 +33,16 @@ struct GatewayLoad {
         var cpuSeconds: Double
         var accepted: Int
         var residentMegabytes: Double
-        /// When all was done and the store's scan was over.
+        /// Resident megabytes after all jobs and the store's scan.
         var residentNowMegabytes: Double
-        /// From the worker's start to its first partitions.
+        /// Seconds that the worker's initialiser took.
         var readySeconds: Double
         var puts: Int
-        /// Writes of items while the worker was watched, by the hour.
+        /// Writes of items per hour while the worker was watched.
         var watchedPutsPerHour: Double
         var loaded: Int
         var devicesInStore: Int
-        /// Until the store's scans had ended; nil when they had before the measurement began.
+        /// Jobs per second until the store's scans ended; nil when they ended before the measurement.
         var rebuildJobsPerSecond: Double?
     }
 
@@ -65,7 +65,7 @@ struct GatewayLoad {
         var watchedPuts = 0.0
         if isSettled {
             worker.waitUntilSettled(partitions: 1)
-            // An opening after a crash leaves work for flushes and compactions.
+            // Opening a store after a crash leaves work for flushes and compactions.
             var quietLooks = 0
             while let store = worker.store, quietLooks < 10 {
                 quietLooks = store.statistics().backgroundWork == 0 ? quietLooks + 1 : 0
@@ -105,7 +105,7 @@ struct GatewayLoad {
         let until = Self.now()
         var cpu = ProcessUsage.read().cpuSeconds
         if storedPercent > 0 {
-            // What waits in the store costs until it has been sent, but not for the time of the wait.
+            // CPU time of stored jobs counts until they are sent, but not while they wait.
             sleep(2)
             cpu = ProcessUsage.read().cpuSeconds
             while worker.snapshot().shards.store.loaded == 0,
@@ -129,7 +129,7 @@ struct GatewayLoad {
             rebuildJobsPerSecond: rebuild)
     }
 
-    /// What it sends lies in its queue until it is flushed, so that all jobs can come at once.
+    /// A producer whose queue keeps all jobs until it is flushed, so that they are sent at once.
     private func makeProducer() throws -> KafkaProducer {
         var properties = KafkaProperties(bootstrapServers: surroundings.bootstrapServers)
         if isSettled {
@@ -143,7 +143,7 @@ struct GatewayLoad {
         return try KafkaProducer(properties: properties)
     }
 
-    /// Binary mode with the headers of a real sender, distinct device tokens.
+    /// Produces jobs in binary mode, with the headers of a real sender and distinct device tokens.
     private func produce(_ producer: KafkaProducer) throws {
         let topic = try producer.topic("sluice.jobs")
         var random = SeededGenerator(seed: 11)

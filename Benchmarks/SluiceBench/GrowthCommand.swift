@@ -17,7 +17,7 @@ struct GrowthCommand: ParsableCommand {
         settings.warmUp = .pushes(0)
         settings.measured = .seconds(limit + 10)
         settings.watch = GrowthWatch(demand: rate, limitSeconds: limit)
-        // What waits beyond the slots waits in the schedule, as it would in Kafka.
+        // Pushes beyond the slots wait in the schedule, as they would in Kafka.
         settings.sources = [.init(demand: .rate(rate), slots: 100_000, recordsLatency: true)]
         let result = try PushLoad(settings).run()
         var line = result.line

@@ -1,10 +1,10 @@
 /// Watches a pool grow under a demand that it can't carry at first.
 struct GrowthWatch: Sendable {
-    /// Pushes a second.
+    /// Pushes per second.
     let demand: Double
-    /// After this the pool has failed.
+    /// Seconds after which the pool has failed.
     let limitSeconds: Double
-    /// How long it is watched on after it carries the demand.
+    /// Seconds to watch the pool after it carries the demand.
     let holdSeconds: Double
 
     private struct Look {
@@ -22,8 +22,8 @@ struct GrowthWatch: Sendable {
         self.holdSeconds = holdSeconds
     }
 
-    /// Carried: over the last second the rate was 99 % of the demand, and what waits did not grow by more than the
-    /// hundredth of a second. True when there is no more to see.
+    /// Records a sample and returns whether the watch is over. The demand is carried when the last second's
+    /// rate was 99 % of it. The backlog must not have grown beyond a hundredth of a second's pushes.
     mutating func look(time: UInt64, finished: Int, waiting: Int, connections: Int) -> Bool {
         looks.append(Look(time: time, finished: finished, waiting: waiting))
         mostConnections = max(mostConnections, connections)

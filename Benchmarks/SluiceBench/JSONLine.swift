@@ -1,4 +1,4 @@
-/// One flat JSON object on one line: what each measurement prints.
+/// A flat JSON object on a line, which each measurement prints.
 struct JSONLine {
     private var text = ""
 

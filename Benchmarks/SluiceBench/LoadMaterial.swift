@@ -5,8 +5,8 @@ import HTTP2
 import SluiceModel
 import StreamScheduling
 
-/// What is pushed: distinct device tokens and the headers of a real sender. Everything is made beforehand; a push only
-/// points to it. Used on the loop's thread.
+/// Material for pushes: distinct device tokens and the headers of a real sender. All of it is made beforehand,
+/// and a push only points to it. Used on the loop's thread.
 final class LoadMaterial {
     private let encoder: PushRequestEncoder
     private let topics: UnsafeMutablePointer<(name: UnsafeRawBufferPointer, field: PushRequestEncoder.Topic)>
@@ -24,7 +24,7 @@ final class LoadMaterial {
 
     init(fields: StableFields, authority: String, payloadBytes: Int, tokenCount: Int) {
         encoder = PushRequestEncoder(fields: fields, authority: authority)
-        // As long as a provider token is; its content does not matter to a server that does not look.
+        // As long as a provider token; the server ignores its content.
         encoder.setAuthorization(
             Array(("bearer " + String(repeating: "eyJhbGciOiJFUzI1NiIs", count: 9)).utf8))
         topics = .allocate(capacity: Self.topicCount)
@@ -58,7 +58,7 @@ final class LoadMaterial {
         payload.deallocate()
     }
 
-    /// Submits the next push. False if the connection did not take it.
+    /// Submits the next push. Returns false if the connection didn't take the push.
     @inline(__always)
     func submit(slot: UInt32, priority: Priority, to connection: ClientConnection) -> Bool {
         let token = sent % tokenCount

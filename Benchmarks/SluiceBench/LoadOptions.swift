@@ -1,7 +1,7 @@
 import ArgumentParser
 import HTTP2
 
-/// The server of a load, and what all loads share.
+/// Options of the server and of all loads.
 struct LoadOptions: ParsableArguments {
     @Option(help: "The server's port.") var port: UInt16
     @Option(help: "PEM file of the authority that signed the server's certificate.") var caFile: String
@@ -10,7 +10,7 @@ struct LoadOptions: ParsableArguments {
     @Option(help: "Requests in flight on each connection at most.") var inFlight = 1000
     @Option(help: "Payload bytes.") var payload = 250
 
-    /// Slots of a source that always has more than all streams take.
+    /// Number of slots for a source that always has more pushes than all streams take.
     var saturatingSlots: Int { 2 * inFlight * connections + 1000 }
 
     var settings: PushLoad.Settings {

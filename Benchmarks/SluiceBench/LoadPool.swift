@@ -4,7 +4,7 @@ import HTTP2
 import SluiceModel
 import StreamScheduling
 
-/// The pool and its scheduler as a load uses them: all that knows their interfaces is here.
+/// The pool and its scheduler as a load uses them. Only this type knows their interfaces.
 struct LoadPool {
     let pool: ConnectionPool
 
@@ -18,7 +18,7 @@ struct LoadPool {
         var configuration = ConnectionPool.Configuration(host: settings.host, port: settings.port)
         configuration.connections = settings.connections
         configuration.maximumConnections = settings.maximumConnections
-        // A pool that grows keeps to the interval that it would have in service.
+        // A growing pool keeps the interval of normal service.
         if settings.maximumConnections == nil { configuration.openInterval = .zero }
         configuration.apps = Int(settings.sources.map(\.app).max() ?? 0) + 1
         configuration.connection.session.maximumStreams = settings.inFlight
@@ -46,7 +46,7 @@ struct LoadPool {
         pool.nextAssignment()
     }
 
-    /// An assignment was not submitted.
+    /// Returns a slot to the scheduler that its connection didn't take.
     func notSubmitted(
         _ slot: UInt32, of source: LoadSource.Configuration, bytes: Int, on connection: ClientConnection,
         now: UInt64

@@ -2,13 +2,13 @@ import DeliveryCore
 import SluiceModel
 import StreamScheduling
 
-/// One stream of pushes with one app and one priority. Slots of the scheduler are its own.
+/// A source of pushes with an app, a priority and scheduler slots of its own.
 struct LoadSource {
     enum Demand: Sendable {
-        /// Every slot always waits or is in flight.
+        /// Each slot always waits or is in flight.
         case saturating
-        /// So many pushes a second, evenly spaced, whether the ones before were answered or not. The time of each is
-        /// the schedule's: what is begun late, because there was no slot or the loop was busy, has waited since then.
+        /// Pushes per second, evenly spaced, whether earlier pushes were answered or not. Latency counts from
+        /// the scheduled time. It includes the wait for a free slot or a busy loop.
         case rate(Double)
     }
 
@@ -31,7 +31,7 @@ struct LoadSource {
 
     private let free: UnsafeMutablePointer<UInt32>
     private var freeCount: Int
-    /// When the push in each slot was due.
+    /// Due time of the push in each slot, in nanoseconds.
     private let dueTimes: UnsafeMutablePointer<UInt64>
     private var started: UInt64 = 0
     private var arrivals: UInt64 = 0
@@ -50,7 +50,7 @@ struct LoadSource {
         if case .rate(let rate) = configuration.demand { interval = 1e9 / rate } else { interval = 0 }
     }
 
-    /// Frees what the source has allocated; it is not used after this.
+    /// Frees the source's memory; the source must not be used afterwards.
     func deallocate() {
         free.deallocate()
         dueTimes.deallocate()
@@ -63,7 +63,7 @@ struct LoadSource {
         if case .rate = configuration.demand { nextArrival = now }
     }
 
-    /// The slot of the next push that is due now; nil when none is, or no slot is free.
+    /// The slot of the next due push; nil when no push is due or no slot is free.
     @inline(__always)
     mutating func nextDue(now: UInt64) -> UInt32? {
         guard freeCount > 0 else { return nil }
@@ -82,7 +82,7 @@ struct LoadSource {
         return slot
     }
 
-    /// A push has ended.
+    /// Records the end of a push.
     @inline(__always)
     mutating func ended(_ slot: UInt32, status: UInt16?, now: UInt64, isMeasuring: Bool) {
         finished += 1
@@ -99,7 +99,7 @@ struct LoadSource {
         freeCount += 1
     }
 
-    /// Pushes that are due by the schedule and have not ended, begun or not.
+    /// Number of pushes that are due by the schedule and haven't ended, begun or not.
     func unfinished(now: UInt64) -> Int {
         switch configuration.demand {
         case .saturating: configuration.slots

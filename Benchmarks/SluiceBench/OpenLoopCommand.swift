@@ -29,7 +29,7 @@ struct OpenLoopCommand: ParsableCommand {
 }
 
 extension JSONLine {
-    /// - Parameter prefix: of the names.
+    /// - Parameter prefix: Prefix of the names.
     mutating func add(_ prefix: String, _ latencies: LatencyHistogram) {
         for (name, percent) in [("p50", 50.0), ("p90", 90), ("p99", 99), ("p999", 99.9)] {
             add("\(prefix)\(name)_ms", Double(latencies.percentile(percent)) / 1e6)

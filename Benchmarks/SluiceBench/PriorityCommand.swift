@@ -20,7 +20,7 @@ struct PriorityCommand: ParsableCommand {
             .init(app: 0, priority: .immediate, demand: .rate(rate), slots: 20_000, recordsLatency: true)
         ]
         if campaign {
-            // One app of its own, as campaigns are.
+            // A separate app, as campaigns have.
             settings.sources.append(
                 .init(app: 1, priority: .powerAware, slots: load.saturatingSlots))
         }

@@ -1,10 +1,10 @@
 import Glibc
 
-/// What this process has used so far.
+/// CPU time and memory that this process has used so far.
 struct ProcessUsage: Sendable {
-    /// User and system time, all threads.
+    /// User and system time of all threads, in seconds.
     var cpuSeconds: Double
-    /// The largest resident size until now.
+    /// The largest resident size so far, in megabytes.
     var maximumResidentMegabytes: Double
 
     static func read() -> ProcessUsage {
@@ -17,7 +17,7 @@ struct ProcessUsage: Sendable {
     }
 }
 
-/// Bytes of this process that are resident now.
+/// Current resident size of this process, in bytes.
 func residentBytes() -> Int {
     guard let file = fopen("/proc/self/statm", "r") else { return 0 }
     defer { fclose(file) }

@@ -4,13 +4,13 @@ import EventLoop
 import HTTP2
 import StreamScheduling
 
-/// Pushes through the connection layer: the scheduler, the pool, the frame layer and TLS, on one event loop, with
-/// nothing above. What is pushed when is said by its sources.
-// Sendable: touched on the loop's thread; the result is read after `done`.
+/// Drives pushes through the connection layer on an event loop: scheduler, pool, frame layer and TLS. The
+/// sources decide which pushes are sent when.
+// Sendable because only the loop's thread uses the load; the result is read after `done`.
 final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchecked Sendable {
-    /// How long a part of the run takes.
+    /// Length of a part of the run.
     enum Extent: Sendable {
-        /// So many answers.
+        /// A number of answers.
         case pushes(Int)
         case seconds(Double)
     }
@@ -19,11 +19,11 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
         var host = "localhost"
         var port: UInt16 = 0
         var trust = PEMSource.text("")
-        /// Connections to begin with: the load starts when they are open.
+        /// Number of initial connections; the load starts when all of them are open.
         var connections = 1
-        /// Where the pool may grow to; nil: it does not.
+        /// Maximum number of connections; nil when the pool must not grow.
         var maximumConnections: Int?
-        /// Requests in flight on each connection at most.
+        /// Maximum number of requests in flight on each connection.
         var inFlight = 1000
         var payloadBytes = 250
         var deviceTokens = 10_000
@@ -31,11 +31,11 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
         var measured = Extent.pushes(200_000)
         var sources: [LoadSource.Configuration] = []
         var countsAllocations = false
-        /// The timeout of each request; nil: as in service.
+        /// The timeout of each request; nil for the default of normal service.
         var requestTimeout: Duration?
-        /// Connections that end and pushes without an answer are no failure of the run.
+        /// Whether the run tolerates connections that end and pushes without an answer.
         var allowsFaults = false
-        /// Ends the measurement when it has seen enough; asked each tenth of a second.
+        /// Ends the measurement; asked every tenth of a second. Nil when `measured` alone ends the measurement.
         var watch: GrowthWatch?
     }
 
@@ -43,7 +43,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
         case connecting, warmingUp, measuring, draining, done
     }
 
-    /// Where a run stands, at the beginning and the end of the measurement.
+    /// Counters at the beginning or the end of the measurement.
     private struct Mark {
         var time: UInt64
         var usage: ProcessUsage
@@ -59,7 +59,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
     private var phase = Phase.connecting
     private var phaseBegan: (time: UInt64, finished: Int) = (0, 0)
     private var finished = 0
-    /// Connections that ended during the measurement, or since.
+    /// Number of connections that have ended since the measurement began.
     private var closed = 0
     private var turnEndAsked = false
     private var from: Mark?
@@ -70,7 +70,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
     private let done = BlockingFlag()
     private var result: LoadResult?
 
-    /// How often what is due is looked for.
+    /// Interval of the checks for due pushes, in nanoseconds.
     private static let tick: UInt64 = 100_000
 
     init(_ settings: Settings) throws {
@@ -110,7 +110,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
 
     // MARK: Load
 
-    /// Hands over what is due.
+    /// Enqueues all due pushes.
     private func feed(now: UInt64) {
         for index in sources.indices {
             while let slot = sources[index].nextDue(now: now) {
@@ -194,7 +194,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
     func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
         guard phase != .done else { return }
         switch event {
-        // The pool's own doing, when it has more connections than it needs.
+        // The pool itself closes connections that it doesn't need.
         case .closed(_, .drained): break
         case .closed where settings.allowsFaults: closed += 1
         case .closed(let number, let reason): fail("connection \(number) closed: \(reason)")
@@ -264,7 +264,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
         advance()
     }
 
-    /// Every push that left has been answered.
+    /// Called when each sent push has been answered.
     private func finish() {
         phase = .done
         let bad = sources.reduce(0) { $0 + $1.otherAnswers + $1.unanswered }
@@ -283,8 +283,8 @@ struct LoadError: Error, CustomStringConvertible {
     var description: String
 }
 
-/// What one run of a load measured.
-// Sendable: the histograms are not touched any more when the load has ended.
+/// Figures of a run of a load.
+// Sendable because nothing changes the histograms after the load has ended.
 struct LoadResult: @unchecked Sendable {
     struct Source {
         var pushes: Int
@@ -295,17 +295,18 @@ struct LoadResult: @unchecked Sendable {
     var seconds: Double
     var cpuSeconds: Double
     var maximumResidentMegabytes: Double
-    /// Due and not begun, at the end.
+    /// Number of due pushes that hadn't begun at the end.
     var waiting: Int
     var allocations: sluice_allocation_counts
     var watch: GrowthWatch?
-    /// Connections that ended and that opened during the measurement, and pushes of the whole run without an answer.
+    /// Numbers of connections that ended and opened during the measurement, and of unanswered pushes of the
+    /// whole run.
     var closed: Int
     var opened: Int
     var unanswered: Int
     var sources: [Source]
 
-    /// The line that every load prints, to be added to.
+    /// The line that every load prints and may extend.
     var line: JSONLine {
         var line = JSONLine()
         line.add("pushes", pushes)

@@ -7,7 +7,7 @@ import RetryStore
 import SluiceModel
 import Synchronization
 
-/// A changelog full of held pushes, and a worker without a copy of it that takes all of its partitions over.
+/// Measures a worker that takes over all partitions of a changelog of held pushes, without a local copy.
 struct RestoreLoad {
     var surroundings: WorkerSurroundings
     var settings: RetryStore.Settings
@@ -17,11 +17,11 @@ struct RestoreLoad {
     private static let longestWait: Int64 = 120_000_000_000
 
     /// Fills the changelog and restores it.
-    /// - Returns: from the partitions' assignment until the last of them is restored, their opening included.
+    /// - Returns: Time and CPU time from the assignment until the last partition is restored, opening included.
     func run() throws -> (seconds: Double, cpuSeconds: Double) {
         try fill()
         var configuration = surroundings.configuration(connections: 1)
-        // Without transactions: the embedded cluster only pretends to have them.
+        // No transactions, because the embedded cluster only simulates them.
         configuration.store = .init(
             directory: settings.directory, cacheBytes: settings.blockCacheBytes,
             writeBufferBytes: settings.memtableBytes, changelog: .on, transactions: .off)
@@ -36,7 +36,7 @@ struct RestoreLoad {
             usleep(1000)
         }
         let seen = watch.seen
-        // Exact where nothing was replaced or removed.
+        // The estimate is exact without replaced or removed items.
         let stored = worker.store?.statistics().estimatedItems ?? 0
         worker.requestStop()
         _ = worker.waitUntilStopped()
@@ -51,7 +51,7 @@ struct RestoreLoad {
 
     private func fill() throws {
         var properties = KafkaProperties(bootstrapServers: surroundings.bootstrapServers)
-        // The embedded cluster keeps 5 MB of a partition.
+        // The embedded cluster keeps only 5 MB of a partition.
         properties["compression.type"] = "lz4"
         properties["linger.ms"] = "50"
         properties["batch.size"] = "1000000"
@@ -61,7 +61,7 @@ struct RestoreLoad {
         var failure: KafkaError?
         for number in 0..<items {
             let identity = jobs.key(number)
-            // So few different payloads that a batch has room for all of them and lz4 finds them again.
+            // A batch holds all of the few different payloads, so that lz4 finds the repetitions.
             jobs.withPush(number % 64, identity, attempts: 1) { push in
                 var key = ByteWriter()
                 var value = ByteWriter(minimumCapacity: 1024)
@@ -86,7 +86,7 @@ struct RestoreLoad {
     }
 }
 
-/// What a worker's log tells of restoring.
+/// Reads the times of restoring from a worker's log.
 private final class RestoreWatch: LogHandler, Sendable {
     struct Moment: Sendable {
         var time = MonotonicTime.read()
@@ -96,7 +96,7 @@ private final class RestoreWatch: LogHandler, Sendable {
     struct Seen: Sendable {
         var begin: Moment?
         var end: Moment?
-        /// Partitions.
+        /// Number of restored partitions.
         var restored = 0
     }
 

@@ -7,7 +7,7 @@ import Logging
 import RetryStore
 import SluiceModel
 
-/// Devices with held pushes come online all within a minute, while other jobs go on.
+/// Measures devices with held pushes that come online within a minute, while other jobs arrive.
 struct ReturnCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "return",
@@ -58,7 +58,7 @@ struct ReturnCommand: ParsableCommand {
             usleep(2000)
         }
         try producer.flush(timeoutMilliseconds: 10_000)
-        // The last records get as long as the others had.
+        // Gives the last records as much time as the others had.
         usleep(200_000)
         let finished = worker.snapshot().intake.finished - before
         let counters = worker.snapshot().shards
@@ -88,10 +88,10 @@ struct ReturnCommand: ParsableCommand {
             self.partitions = partitions
         }
 
-        /// Produces up to so many of each.
+        /// Produces until `most` pushes and `mostEvents` events have been produced.
         mutating func produce(pushes most: Int, events mostEvents: Int, _ producer: KafkaProducer) throws {
             while pushes < most {
-                // Devices without anything in the store.
+                // These devices have nothing in the store.
                 let push = PushDescription(
                     deviceToken: token(ofOther: pushes), topic: "com.example.app1",
                     payload: Array(#"{"aps":{"alert":"other"}}"#.utf8))

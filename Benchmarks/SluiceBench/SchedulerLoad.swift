@@ -3,17 +3,18 @@ import Glibc
 import SluiceModel
 import StreamScheduling
 
-/// The scheduler by itself in its steady state: every app has notifications waiting in every class, each connection
-/// has streams free, and for each notification that ends one is enqueued and one assigned.
+/// Measures the scheduler in its steady state. Each app has notifications waiting in each class, and each
+/// connection has free streams. For each notification that ends, another is enqueued and another is assigned.
 ///
-/// As in a real loop, answers come in batches of one connection, which is reported once a batch. Measured in CPU time
-/// of the thread, and the fastest of ten rounds, so that what else runs on the machine counts less.
+/// As in a real loop, answers arrive in batches of a connection, which is reported once a batch. The result is
+/// CPU time of the thread. The fastest of ten rounds counts, to exclude other load on the machine.
 struct SchedulerLoad: ~Copyable {
     private static let rounds = 10
-    /// Answers that one read brings.
+    /// Number of answers in a read.
     private static let batch = 32
     private static let inFlightEach = 500
-    /// Notifications that wait in all, however many apps they are of, so that memory weighs the same.
+    /// Number of waiting notifications of all apps together, so that memory use doesn't depend on the number of
+    /// apps.
     private static let backlog = 60_000
 
     private struct Notification {
@@ -24,7 +25,7 @@ struct SchedulerLoad: ~Copyable {
     private let connections: Int
     private var scheduler: StreamScheduler
     private let notifications: UnsafeMutablePointer<Notification>
-    /// What each connection has in flight: rings, and the oldest of each.
+    /// Rings of the slots in flight, by connection, with the position of each ring's oldest slot.
     private let flying: UnsafeMutablePointer<UInt32>
     private let oldest: UnsafeMutablePointer<Int>
     private var now: UInt64 = 0
@@ -39,7 +40,7 @@ struct SchedulerLoad: ~Copyable {
         oldest = .allocate(capacity: connections)
         oldest.initialize(repeating: 0, count: connections)
 
-        // Slots are handed out at random, as they are after hours of work.
+        // Slots are assigned in random order, as after hours of work.
         var generator = SeededGenerator(seed: 7)
         for (index, slot) in (0..<slots).shuffled(using: &generator).enumerated() {
             (notifications + slot).initialize(
@@ -60,8 +61,8 @@ struct SchedulerLoad: ~Copyable {
         oldest.deallocate()
     }
 
-    /// Nanoseconds per decision: the end of a notification, the enqueueing of another, an assignment, and a share of
-    /// a connection's report.
+    /// Returns nanoseconds per decision: an end, an enqueue, an assignment and a share of a connection's
+    /// report.
     mutating func run(decisions: Int) -> Double {
         let batches = max(1, decisions / Self.rounds / Self.batch)
         var fastest = Double.infinity
@@ -79,7 +80,7 @@ struct SchedulerLoad: ~Copyable {
         return fastest
     }
 
-    /// One connection's answers, and as many notifications more.
+    /// Takes a connection's answers, and enqueues and assigns as many notifications.
     private mutating func turn(_ connection: Int) {
         now += 10_000
         let ring = flying + connection * Self.inFlightEach

@@ -3,7 +3,7 @@ import EventLoop
 import Glibc
 import RetryStore
 
-/// The retry store by itself. Each line that is printed is the JSON of one figure.
+/// Measures the retry store without a worker. Each printed line is the JSON of a figure.
 struct StoreCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "store", abstract: "The retry store by itself; prints one line of JSON per figure.",
@@ -22,7 +22,7 @@ struct StoreCommand: ParsableCommand {
             }
         }
 
-        /// All that is in it is removed at the end.
+        /// Requires a new directory, because its contents are removed at the end.
         func requireNewDirectory() throws {
             guard access(directory, F_OK) != 0 else {
                 throw ValidationError("--directory: \(directory) exists already")

@@ -3,13 +3,13 @@ import EventLoop
 import SluiceModel
 import StreamScheduling
 
-/// The pushes of the store's measurements: each can be made again from its number.
+/// The pushes of the store's measurements. Each push can be computed again from its number.
 struct StoreJobs: ~Copyable {
-    /// That wait for one device, unless told.
+    /// Default number of items that wait for each device.
     static let itemsPerDevice = 10
-    /// In which all of them become due.
+    /// Milliseconds within which all items become due.
     static let window: Int64 = 3_600_000
-    /// In 20 days, at the beginning of a day.
+    /// Earliest due time: the beginning of a day in 20 days.
     static let firstDue = (wallClockMilliseconds() / day + 20) * day
     private static let day: Int64 = 86_400_000
 
@@ -45,14 +45,14 @@ struct StoreJobs: ~Copyable {
 
     var devices: Int { max(1, items / itemsPerDevice) }
 
-    /// The items of a device come one after another, far from each other.
+    /// A device's items are far from each other in the order of numbers.
     func deviceNumber(_ item: Int) -> Int { item % devices }
 
     func partition(ofDevice device: Int) -> Int { device % partitions }
 
     func offset(_ item: Int) -> Int64 { Int64(item / partitions) }
 
-    /// When an item is due in its first or second state.
+    /// Due time of an item in its first or second state.
     func due(_ item: Int, state: Int) -> Int64 {
         var generator = SeededGenerator(seed: UInt64(item * 2 + state))
         return Self.firstDue + Int64(generator.next() % UInt64(Self.window))
@@ -75,7 +75,7 @@ struct StoreJobs: ~Copyable {
         var offset: Int64
     }
 
-    /// Hands over an item's push, with the token of its device.
+    /// Calls `body` with an item's push and the token of its device.
     @inline(__always)
     func withPush(
         _ item: Int, _ identity: ItemIdentity, attempts: UInt32, _ body: (StoredPush) -> Void
@@ -103,7 +103,7 @@ struct StoreJobs: ~Copyable {
                 offset: identity.offset, polledMilliseconds: created + 15))
     }
 
-    /// Calls with the digits of a device's token.
+    /// Calls `body` with the digits of a device's token.
     func withToken(ofDevice device: Int, _ body: (UnsafeRawBufferPointer) -> Void) {
         writeToken(device)
         body(UnsafeRawBufferPointer(start: token, count: 64))
@@ -122,7 +122,7 @@ struct StoreJobs: ~Copyable {
         }
     }
 
-    /// Alerts with texts of words, an address and numbers: what compresses like real ones.
+    /// Alerts of words, an address and numbers, which compress like real alerts.
     private func fillPayloads() {
         let words = [
             "your", "order", "arrives", "today", "between", "noon", "and", "five", "please", "keep", "the",

@@ -11,14 +11,14 @@ struct StoreLoad: ~Copyable {
     private var partitions: [StorePartition]
     private var jobs: StoreJobs
     private let gate = BatchGate()
-    /// Items that a measurement has replaced: the first so many of `replacedOrder`.
+    /// Number of items that a measurement has replaced, in the order of `scattered`.
     private var replaced = 0
     private var lastSync = MonotonicTime.read()
     private let residentBefore: Int
     private(set) var mostResident = 0
 
     private static let batch = 500
-    /// As the worker's.
+    /// The worker's limit.
     private static let dueLimit = 8192
     private static let syncEvery: UInt64 = 200_000_000
 
@@ -43,7 +43,7 @@ struct StoreLoad: ~Copyable {
         }
     }
 
-    /// Puts all items; items per second, and the fewest in a whole second.
+    /// Puts all items. Returns items per second on average and in the slowest second.
     mutating func put() throws -> (rate: Double, slowest: Double) {
         var seconds = RateWatch()
         var item = 0
@@ -67,7 +67,7 @@ struct StoreLoad: ~Copyable {
         return seconds.end()
     }
 
-    /// Says of all devices that they are offline.
+    /// Marks all devices as offline.
     mutating func putOffline() throws {
         let state = DeviceState(
             presence: 1, learnedMilliseconds: wallClockMilliseconds() - StoreJobs.window,
@@ -83,7 +83,7 @@ struct StoreLoad: ~Copyable {
         try finish()
     }
 
-    /// Replaces so many items, each once, in an order that has nothing to do with that of their putting.
+    /// Replaces `count` items once each, in an order that is independent of the order of the puts.
     mutating func replace(_ count: Int) throws -> (rate: Double, slowest: Double) {
         var seconds = RateWatch()
         let count = min(count, jobs.items)
@@ -108,7 +108,7 @@ struct StoreLoad: ~Copyable {
         return seconds.end()
     }
 
-    /// Takes what is due first, and removes it, so many items in all.
+    /// Takes the first due items and removes them, `count` in all.
     mutating func deleteDue(_ count: Int) throws -> (rate: Double, slowest: Double) {
         var seconds = RateWatch()
         var cursors = [DueCursor?](repeating: nil, count: partitions.count)
@@ -142,7 +142,7 @@ struct StoreLoad: ~Copyable {
         return seconds.end()
     }
 
-    /// Loads random devices one after another; the times in milliseconds, sorted.
+    /// Loads random devices one by one. Returns the times in milliseconds, sorted.
     mutating func load(_ count: Int) throws -> [Double] {
         var times: [Double] = []
         for place in 0..<count {
@@ -164,7 +164,7 @@ struct StoreLoad: ~Copyable {
         return times.sorted()
     }
 
-    /// Closes the store and opens it again: seconds of the opening.
+    /// Closes the store and opens it again. Returns the seconds of both.
     mutating func reopen() throws -> (closing: Double, opening: Double) {
         partitions = []
         let before = MonotonicTime.read()
@@ -178,7 +178,7 @@ struct StoreLoad: ~Copyable {
         )
     }
 
-    /// Scans all of a partition, as a worker does after it has opened the store.
+    /// Scans a whole partition, as a worker does after opening the store.
     static func countItems(of partition: StorePartition, _ store: RetryStore) throws -> Int {
         let count = Mutex(0)
         let error: RetryStoreError? = wait { done in
@@ -200,11 +200,11 @@ struct StoreLoad: ~Copyable {
 
     /// A permutation of the items.
     private func scattered(_ place: Int) -> Int {
-        // A prime that divides no number of items in use.
+        // This prime divides no number of items in use.
         Int((UInt64(place) * 2_147_483_647) % UInt64(jobs.items))
     }
 
-    /// Waits for its turn, so that what is queued stays bounded, and asks for a sync from time to time.
+    /// Submits a batch, after waiting so that the queue stays bounded. Requests a sync from time to time.
     private mutating func submit(_ batch: consuming StoreBatch) {
         gate.enter()
         store.submit(batch) { [gate] result in gate.leave(result.error) }

@@ -3,8 +3,8 @@ import Glibc
 import RetryStore
 import Synchronization
 
-/// Lets a bounded number of batches be under way.
-// Sendable: a semaphore is made for several threads; the error is behind a lock.
+/// Bounds the number of batches under way.
+// Sendable because a semaphore is safe between threads, and a lock guards the error.
 final class BatchGate: @unchecked Sendable {
     private static let batches: UInt32 = 8
 
@@ -37,7 +37,7 @@ final class BatchGate: @unchecked Sendable {
     }
 }
 
-/// How fast something goes: on the whole, and in its slowest second.
+/// Measures a rate: on average, and in its slowest second.
 struct RateWatch {
     private let began = MonotonicTime.read()
     private var secondBegan = MonotonicTime.read()
@@ -56,14 +56,14 @@ struct RateWatch {
         }
     }
 
-    /// Per second.
+    /// Returns both rates, per second.
     func end() -> (rate: Double, slowest: Double) {
         let rate = Double(count) / Double(MonotonicTime.read().nanoseconds(since: began)) * 1e9
         return (rate, min(slowest, rate))
     }
 }
 
-/// Removes a directory of files.
+/// Removes a directory that has only files.
 func removeDirectory(_ path: String) {
     guard let entries = opendir(path) else { return }
     while let entry = readdir(entries) {

@@ -3,7 +3,7 @@ import Configuration
 import Gateway
 import Glibc
 
-/// What a worker needs around it: Kafka, with the topics of their default names, and the APNs simulator.
+/// Surroundings of a worker: Kafka, with topics of the default names, and the APNs simulator.
 struct WorkerSurroundings: ParsableArguments {
     @Option(
         help: "Kafka's bootstrap servers, with the topics sluice.jobs, sluice.outcomes, sluice.dead-letters.")
@@ -12,7 +12,7 @@ struct WorkerSurroundings: ParsableArguments {
     @Option(help: "PEM file of the simulator's authority.") var caFile: String
     @Option(help: "A .p8 key.") var keyFile: String
 
-    /// For pushes of com.example.app0 to app3.
+    /// The configuration for pushes of com.example.app0 to app3.
     func configuration(connections: Int) -> Configuration {
         Configuration(
             kafka: .init(bootstrapServers: bootstrapServers, groupID: "benchmark"),
@@ -29,13 +29,14 @@ struct WorkerSurroundings: ParsableArguments {
 }
 
 extension Worker {
-    /// Waits until so many partitions are assigned and the store is quiet. Its scans and looks have ended then, and no item of
-    /// it is in memory or on its way. A start loads items of an earlier log, about 8,000 a second, of 65,536 devices and more.
-    /// All of a filled store are of such a log, because the benchmark's own is empty. Each second they leave memory together, so
-    /// that it has none of them for a moment.
+    /// Waits until `partitions` partitions are assigned and the store is quiet. Its scans and looks have then
+    /// ended, and none of its items is in memory or being loaded. A start loads items of an earlier log: about
+    /// 8,000 per second, of 65,536 devices and more. All items of a filled store are of an earlier log, because
+    /// the benchmark's own log is empty. Each second these items leave memory together, so that memory is empty
+    /// for a moment.
     func waitUntilSettled(partitions: Int) {
         while snapshot().assignedPartitions < partitions { usleep(1000) }
-        // The shards hear of their partitions a moment later.
+        // The shards learn of their partitions a moment later.
         sleep(1)
         guard store != nil else { return }
         var loads = -1
@@ -51,6 +52,6 @@ extension Worker {
         }
     }
 
-    /// Two seconds: what was loaded leaves memory within one.
+    /// Number of quiet checks in two seconds; loaded items leave memory within one second.
     private static let quietLooks = 20
 }

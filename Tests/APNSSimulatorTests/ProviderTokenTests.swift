@@ -4,7 +4,7 @@ import Testing
 
 @testable import APNSSimulator
 
-/// A provider token, and what APNs answers to it (APNs: TOK, HNR).
+/// A provider token and APNs' answer to it (APNs: TOK, HNR).
 struct TokenCase: Sendable, CustomTestStringConvertible {
     let name: String
     let reason: String?
@@ -71,38 +71,36 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
 }
 
 @Suite struct ProviderTokenTests {
-    @Test(arguments: TokenCase.all) func tokens(row: TokenCase) throws {
+    @Test(arguments: TokenCase.all) func eachTokenGetsItsDocumentedAnswer(row: TokenCase) throws {
         let fixture = try SimulatorFixture()
         let client = try fixture.connect()
         let token = fixture.key.token(row.change, age: row.age)
         let response = try client.push(.good(token: token))
         #expect(response.reason == row.reason)
         #expect(response.status == (row.reason == nil ? 200 : 403))
-        // A second time, when the answer may come from what was learned the first time.
+        // The second answer may use the first answer's result.
         #expect(try client.push(.good(token: token)).reason == row.reason)
     }
 
-    /// With any key the signature is not checked, everything else is.
     @Test(arguments: [
         TokenCase("good", nil), TokenCase("forged", nil) { $0.isForged = true },
         TokenCase("other key", nil) { $0.header = #"{"alg":"ES256","kid":"KEY7654321"}"# },
         TokenCase("expired", "ExpiredProviderToken", age: 4_000),
         TokenCase("HS256", "InvalidProviderToken") { $0.header = #"{"alg":"HS256","kid":"KEY1234567"}"# },
     ])
-    func anyKey(row: TokenCase) throws {
+    func anyKeySkipsOnlyTheSignatureCheck(row: TokenCase) throws {
         let fixture = try SimulatorFixture { options, _ in options.providerTokens = .anyKey }
         let token = fixture.key.token(row.change, age: row.age)
         #expect(try fixture.connect().push(.good(token: token)).reason == row.reason)
     }
 
-    /// A token whose signature has a length that no signature has is refused even then.
-    @Test func anyKeyWithoutASignature() throws {
+    @Test func anyKeyRefusesATokenWithoutSignature() throws {
         let fixture = try SimulatorFixture { options, _ in options.providerTokens = .anyKey }
         let cut = fixture.token.split(separator: ".").dropLast().joined(separator: ".") + "."
         #expect(try fixture.connect().push(.good(token: cut)).reason == "InvalidProviderToken")
     }
 
-    @Test func tokenMayNotChangeTooOften() throws {
+    @Test func secondTokenWithinTheIntervalIsRejected() throws {
         let fixture = try SimulatorFixture()
         let client = try fixture.connect()
         let first = fixture.key.token(age: 60)
@@ -111,7 +109,7 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
         let refused = try client.push(.good(token: second))
         #expect(refused.status == 429)
         #expect(refused.reason == "TooManyProviderTokenUpdates")
-        // The token before it goes on to work, and other connections have counts of their own.
+        // The first token still works, and each connection counts its own updates.
         #expect(try client.push(.good(token: first)).status == 200)
         #expect(try fixture.connect().push(.good(token: second)).status == 200)
     }
@@ -124,7 +122,7 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func connectionBelongsToOneTeam() throws {
+    @Test func secondTeamsTokenIsRejectedOnTheSameConnection() throws {
         let other = try TestKey(keyID: "KEY7654321", teamID: "TEAM654321")
         let fixture = try SimulatorFixture { options, key in
             options.providerTokens = .keys([key.simulatorKey, other.simulatorKey])
@@ -136,7 +134,7 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
         #expect(try fixture.connect().push(.good(token: other.token())).status == 200)
     }
 
-    @Test func keyOfTheOtherEnvironment() throws {
+    @Test func keyOfTheOtherEnvironmentIsRejected() throws {
         for (environment, reason) in [
             (SimulatorOptions.Environment.sandbox, "BadEnvironmentKeyIdInToken"), (.production, nil),
         ] {
@@ -149,8 +147,9 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
         }
     }
 
-    /// After a key of the team no topic-specific one; after a topic-specific one only its relative.
-    @Test func keysOfOneConnection() throws {
+    /// A connection with a team key accepts no topic-specific key. A connection with a topic-specific key
+    /// accepts only the related key.
+    @Test func connectionAcceptsOnlyRelatedTopicKeys() throws {
         let topicKeys = try ["KEYTOPIC01", "KEYTOPIC02", "KEYTOPIC03"].map { try TestKey(keyID: $0) }
         let fixture = try SimulatorFixture { options, key in
             var known = topicKeys.map(\.simulatorKey)
@@ -186,13 +185,13 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
                 commonName: name, userID: userID, topics: topics))
     }
 
-    @Test func certificateReplacesTheToken() throws {
+    @Test func pushCertificateReplacesTheProviderToken() throws {
         let fixture = try SimulatorFixture()
         let client = try client(fixture)
         #expect(client.streamLimit == 1_000)
         var request = PushRequestTemplate.good(token: nil)
         #expect(try client.push(request).status == 200)
-        // The token of a request is not looked at, and the topic is the certificate's if none is given.
+        // The request's token is ignored, and the certificate's topic is the default.
         request["authorization"] = "bearer nonsense"
         request["apns-topic"] = nil
         #expect(try client.push(request).status == 200)
@@ -200,7 +199,7 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
         #expect(try client.push(request).reason == "TopicDisallowed")
     }
 
-    @Test func topicsOfTheCertificate() throws {
+    @Test func topicMustBeNamedByTheCertificate() throws {
         let fixture = try SimulatorFixture()
         let client = try client(fixture, topics: ["com.example.app", "com.example.app.voip"])
         var request = PushRequestTemplate.good(token: nil)
@@ -239,7 +238,7 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func certificateThatIsNoPushCertificateEndsTheConnection() throws {
+    @Test func otherCertificateEndsTheConnectionWithBadCertificate() throws {
         let fixture = try SimulatorFixture()
         let client = try client(fixture, name: "someone", userID: nil)
         try client.run { false }

@@ -18,7 +18,7 @@ final class PushClient {
         }
     }
 
-    /// What nghttp2's callbacks fill.
+    /// Results that nghttp2's callbacks fill.
     final class Inbox {
         var responses: [Int32: Response] = [:]
         var closed: [Int32: UInt32] = [:]
@@ -42,7 +42,7 @@ final class PushClient {
             throw SystemError(call: "connect")
         }
         _ = fcntl(descriptor, F_SETFL, O_NONBLOCK)
-        // Header and body go out as two writes: without this the second waits for the acknowledgement of the first.
+        // Header and body are two writes. Without TCP_NODELAY the second waits for the first's acknowledgement.
         var yes: Int32 = 1
         setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &yes, 4)
         transport = try TLSTransport(
@@ -56,7 +56,7 @@ final class PushClient {
             }
         }
         try makeSession()
-        // The server's SETTINGS are waited for, so that its limits are known to the first request.
+        // Waits for the server's SETTINGS, so that the first request knows the limits.
         try run { self.inbox.settings > 0 }
     }
 
@@ -169,7 +169,7 @@ final class PushClient {
         var rest: ArraySlice<UInt8>
         init(_ text: String) { rest = Array(text.utf8)[...] }
     }
-    /// Kept for the callbacks as long as the client lives.
+    /// Bodies for the callbacks, kept as long as the client lives.
     private var bodies: [Body] = []
 
     /// Sends one request and waits for its answer.
@@ -230,7 +230,7 @@ final class PushClient {
     }
 }
 
-/// A request that a test changes before it is sent.
+/// A request that a test can change before sending.
 struct PushRequestTemplate: Sendable {
     var method = "POST"
     var path = "/3/device/" + String(repeating: "0a", count: 32)
@@ -250,7 +250,7 @@ struct PushRequestTemplate: Sendable {
         set { path = "/3/device/" + newValue }
     }
 
-    /// A push with all that APNs asks for.
+    /// A complete push that APNs accepts.
     static func good(token: String?) -> PushRequestTemplate {
         var request = PushRequestTemplate()
         request["authorization"] = token.map { "bearer \($0)" }

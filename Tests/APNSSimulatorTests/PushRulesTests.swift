@@ -3,7 +3,7 @@ import Testing
 
 @testable import APNSSimulator
 
-/// A request that differs from a good one, and the answer that APNs documents for it (APNs: HNR).
+/// A request that differs from a good one, and APNs' documented answer (APNs: HNR).
 struct PushCase: Sendable, CustomTestStringConvertible {
     let name: String
     let status: Int
@@ -204,7 +204,7 @@ struct PushCase: Sendable, CustomTestStringConvertible {
         } else {
             #expect(response.body.isEmpty)
         }
-        // The identifier comes back, or a new one in its place.
+        // The answer repeats the identifier or has a new one.
         let identifier = try #require(response.headers["apns-id"])
         if request["apns-id"] == PushCase.unique {
             #expect(identifier == PushCase.unique)
@@ -215,11 +215,23 @@ struct PushCase: Sendable, CustomTestStringConvertible {
         #expect(try client.push(fixture.good()).status == 200)
     }
 
-    @Test(arguments: PushCase.method) func methodAndPath(row: PushCase) throws { try check(row) }
-    @Test(arguments: PushCase.device) func deviceTokens(row: PushCase) throws { try check(row) }
-    @Test(arguments: PushCase.headers) func headers(row: PushCase) throws { try check(row) }
-    @Test(arguments: PushCase.topics) func topicsAndTypes(row: PushCase) throws { try check(row) }
-    @Test(arguments: PushCase.suffixes) func suffixes(row: PushCase) throws { try check(row) }
-    @Test(arguments: PushCase.payloads) func payloads(row: PushCase) throws { try check(row) }
-    @Test(arguments: PushCase.credentials) func credentials(row: PushCase) throws { try check(row) }
+    @Test(arguments: PushCase.method) func methodAndPathDecideTheAnswer(row: PushCase) throws {
+        try check(row)
+    }
+    @Test(arguments: PushCase.device) func deviceTokenDecidesTheAnswer(row: PushCase) throws {
+        try check(row)
+    }
+    @Test(arguments: PushCase.headers) func headersDecideTheAnswer(row: PushCase) throws { try check(row) }
+    @Test(arguments: PushCase.topics) func topicAndPushTypeDecideTheAnswer(row: PushCase) throws {
+        try check(row)
+    }
+    @Test(arguments: PushCase.suffixes) func topicSuffixMustMatchThePushType(row: PushCase) throws {
+        try check(row)
+    }
+    @Test(arguments: PushCase.payloads) func payloadSizeDecidesTheAnswer(row: PushCase) throws {
+        try check(row)
+    }
+    @Test(arguments: PushCase.credentials) func credentialDecidesTheAnswer(row: PushCase) throws {
+        try check(row)
+    }
 }

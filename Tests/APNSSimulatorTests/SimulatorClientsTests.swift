@@ -6,10 +6,10 @@ import Testing
 
 @testable import APNSSimulator
 
-/// The simulator against clients that share no code with it.
+/// Tests the simulator against clients that share no code with the simulator.
 @Suite struct SimulatorClientsTests {
     @Test(.enabled(if: Executables.find("curl") != nil, "curl is not installed"))
-    func curl() throws {
+    func curlIsAnsweredWithAcceptanceAndRejection() throws {
         let directory = try TemporaryDirectory("simulator")
         let fixture = try SimulatorFixture { options, _ in options.certificateDirectory = directory.path }
         func push(_ headers: [String]) throws -> String {
@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test(.enabled(if: Executables.find("nghttp") != nil, "nghttp is not installed"))
-    func nghttp() throws {
+    func nghttpSeesTheStreamLimitRise() throws {
         let directory = try TemporaryDirectory("simulator")
         let fixture = try SimulatorFixture()
         let body = try directory.write(#"{"aps":{}}"#, to: "body.json")
@@ -54,7 +54,7 @@ import Testing
 
     @Test(
         .enabled(if: Executables.find("h2load") != nil, "h2load is not installed"), arguments: [false, true])
-    func h2load(isNull: Bool) throws {
+    func h2loadRequestsAllSucceed(isNull: Bool) throws {
         let directory = try TemporaryDirectory("simulator")
         let fixture = try SimulatorFixture { options, _ in
             if isNull { options = .null }
@@ -82,7 +82,7 @@ import Testing
     }
 }
 
-/// Runs something that blocks on a thread of its own.
+/// Runs blocking work on a thread of its own.
 final class Stopper: Sendable {
     private let done = BlockingFlag()
 

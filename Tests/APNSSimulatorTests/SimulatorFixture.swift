@@ -3,11 +3,11 @@ import TestSupport
 
 @testable import APNSSimulator
 
-/// A simulator with one known key, ended with the test.
+/// A simulator with a known key, which stops with this object.
 final class SimulatorFixture: Sendable {
     let simulator: Simulator
     let key: TestKey
-    /// One token for all pushes, as a provider does it.
+    /// The token of all pushes, as a provider uses it.
     let token: String
 
     init(_ change: (inout SimulatorOptions, TestKey) -> Void = { _, _ in }) throws {

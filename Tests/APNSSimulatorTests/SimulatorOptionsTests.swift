@@ -4,7 +4,7 @@ import Testing
 @testable import APNSSimulator
 
 @Suite struct SimulatorOptionsTests {
-    @Test func faultsAreRead() throws {
+    @Test func faultListIsParsed() throws {
         #expect(
             try SimulatorOptions.parseFaults("InternalServerError=0.01,TooManyRequests=0.005") == [
                 .init(reason: .internalServerError, share: 0.01),
@@ -16,11 +16,11 @@ import Testing
     @Test(arguments: [
         "NoSuchReason=0.1", "Shutdown", "Shutdown=1.5", "Shutdown=x", "Shutdown=0.6,Forbidden=0.6",
     ])
-    func badFaultsAreNamed(text: String) {
+    func invalidFaultListIsRefused(text: String) {
         #expect(throws: SimulatorError.self) { try SimulatorOptions.parseFaults(text) }
     }
 
-    @Test func deviceRulesAreRead() throws {
+    @Test func deviceRuleListIsParsed() throws {
         #expect(
             try SimulatorOptions.parseDeviceRules("DEAD=Unregistered,bad0=BadDeviceToken") == [
                 .init(prefix: "dead", reason: .unregistered), .init(prefix: "bad0", reason: .badDeviceToken),
@@ -28,11 +28,11 @@ import Testing
     }
 
     @Test(arguments: ["xyz=Unregistered", "00", "00=Nothing"])
-    func badDeviceRulesAreNamed(text: String) {
+    func invalidDeviceRuleListIsRefused(text: String) {
         #expect(throws: SimulatorError.self) { try SimulatorOptions.parseDeviceRules(text) }
     }
 
-    @Test func optionsThatCannotWorkAreRefused() {
+    @Test func unusableOptionsAreRefused() {
         func refused(_ change: (inout SimulatorOptions) -> Void) -> Bool {
             var options = SimulatorOptions()
             change(&options)

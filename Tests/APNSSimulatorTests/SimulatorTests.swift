@@ -8,7 +8,7 @@ import Testing
 @testable import APNSSimulator
 
 @Suite struct StreamLimitTests {
-    @Test func settingsAreThoseOfAPNs() throws {
+    @Test func firstSettingsMatchAPNs() throws {
         let fixture = try SimulatorFixture()
         let client = try fixture.connect()
         #expect(client.setting(NGHTTP2_SETTINGS_HEADER_TABLE_SIZE) == 4_096)
@@ -18,8 +18,8 @@ import Testing
         #expect(client.setting(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE) == 8_000)
     }
 
-    /// One stream until a provider token was accepted; the push itself may be bad.
-    @Test func limitRisesWithTheFirstAcceptedToken() throws {
+    /// A token counts as accepted even when the push itself is rejected.
+    @Test func streamLimitRisesWithTheFirstAcceptedToken() throws {
         let fixture = try SimulatorFixture()
         let client = try fixture.connect()
         var request = fixture.good()
@@ -33,8 +33,8 @@ import Testing
         #expect(client.streamLimit == 1_000)
     }
 
-    /// A token that ends while it is used takes the connection back to one stream, the next good push lifts it again.
-    @Test func limitFallsWithAnExpiredToken() throws {
+    /// An expired token lowers the limit to one stream until the next accepted push.
+    @Test func streamLimitFallsWithAnExpiredToken() throws {
         let fixture = try SimulatorFixture()
         let client = try fixture.connect()
         #expect(try client.push(fixture.good()).status == 200)
@@ -47,7 +47,7 @@ import Testing
         #expect(client.streamLimit == 1_000)
     }
 
-    @Test func limitsCanBeChosen() throws {
+    @Test func optionsSetBothStreamLimits() throws {
         let fixture = try SimulatorFixture { options, _ in
             options.streamsBeforeToken = 7
             options.maximumStreams = 70
@@ -61,7 +61,7 @@ import Testing
 }
 
 @Suite struct SimulatorBehaviourTests {
-    @Test func sandboxGivesAUniqueIdentifier() throws {
+    @Test func onlySandboxAnswersWithAUniqueIdentifier() throws {
         for (environment, isGiven) in [(SimulatorOptions.Environment.sandbox, true), (.production, false)] {
             let fixture = try SimulatorFixture { options, _ in options.environment = environment }
             let client = try fixture.connect()
@@ -72,7 +72,7 @@ import Testing
         }
     }
 
-    @Test func missingIdentifiersAreMade() throws {
+    @Test func missingIdentifierIsReplacedByARandomUUID() throws {
         let fixture = try SimulatorFixture()
         let client = try fixture.connect()
         var request = fixture.good()
@@ -87,7 +87,7 @@ import Testing
         #expect(seen.count == 20)
     }
 
-    @Test func faultsComeInTheirShareAndInTheSameOrderAgain() throws {
+    @Test func faultsFollowTheirShareAndRepeatWithTheSeed() throws {
         func answers(seed: UInt64) throws -> [String?] {
             let fixture = try SimulatorFixture { options, _ in
                 options.faults = try! SimulatorOptions.parseFaults(
@@ -108,7 +108,7 @@ import Testing
         ("InternalServerError", 500), ("ServiceUnavailable", 503), ("Shutdown", 503),
         ("TooManyRequests", 429),
     ])
-    func faultsHaveTheirStatus(reason: String, status: Int) throws {
+    func faultIsAnsweredWithItsStatus(reason: String, status: Int) throws {
         let fixture = try SimulatorFixture { options, _ in
             options.faults = try! SimulatorOptions.parseFaults("\(reason)=1")
         }
@@ -120,7 +120,7 @@ import Testing
     @Test(arguments: [
         ("ServiceUnavailable", "7"), ("TooManyRequests", "7"), ("InternalServerError", nil),
     ])
-    func patienceIsAskedFor(reason: String, expected: String?) throws {
+    func retryAfterIsSentWithRetryableFaults(reason: String, expected: String?) throws {
         let fixture = try SimulatorFixture { options, _ in
             options.faults = try! SimulatorOptions.parseFaults("\(reason)=1")
             options.retryAfterSeconds = 7
@@ -130,7 +130,7 @@ import Testing
         #expect(response.reason == reason)
     }
 
-    @Test func oneDeviceMayGetTooMuch() throws {
+    @Test func requestsAboveTheDeviceRateAreRejected() throws {
         let fixture = try SimulatorFixture { options, _ in options.requestsPerDeviceSecond = 5 }
         let client = try fixture.connect()
         var reasons: [String?] = []
@@ -144,7 +144,7 @@ import Testing
         #expect(try client.push(other).status == 200)
     }
 
-    /// Answers come late but all of them, and not in the order of the requests.
+    /// Jitter changes the order of the answers.
     @Test func delayedAnswersAllArrive() throws {
         let fixture = try SimulatorFixture { options, _ in
             options.latency = .milliseconds(5)
@@ -159,8 +159,7 @@ import Testing
         #expect(fixture.simulator.summary.accepted == 501)
     }
 
-    /// Null mode answers after its fixed delay: not before, and every request, also beside a connection that went away
-    /// with answers outstanding.
+    /// A second connection closes while its answers are outstanding.
     @Test func nullModeAnswersAfterItsLatency() throws {
         let latency = Duration.milliseconds(50)
         let fixture = try SimulatorFixture { options, _ in
@@ -170,11 +169,11 @@ import Testing
         }
         let client = try fixture.connect()
         #expect(client.streamLimit == 300)
-        var leaver: PushClient? = try fixture.connect()
-        for _ in 0..<100 { leaver!.submit(fixture.good()) }
-        try leaver!.run { true }
+        var closingClient: PushClient? = try fixture.connect()
+        for _ in 0..<100 { closingClient!.submit(fixture.good()) }
+        try closingClient!.run { true }
         try eventually("the requests arrived") { fixture.simulator.summary.accepted == 100 }
-        leaver = nil
+        closingClient = nil
         let start = MonotonicTime.read()
         let streams = (0..<300).map { _ in client.submit(fixture.good()) }
         try client.run { !client.inbox.closed.isEmpty }
@@ -186,7 +185,7 @@ import Testing
         #expect(summary.mostConnections == 2)
     }
 
-    @Test func requestsTakenBackAreCounted() throws {
+    @Test func resetRequestIsCountedAsCancelled() throws {
         let fixture = try SimulatorFixture { options, _ in options.latency = .seconds(600) }
         let client = try fixture.connect()
         let stream = client.submit(fixture.good())
@@ -199,7 +198,7 @@ import Testing
         try eventually("the reset arrived") { fixture.simulator.summary.cancelled == 1 }
     }
 
-    @Test func stopSaysShutdown() throws {
+    @Test func stopSendsGoAwayWithShutdownAndCloses() throws {
         let fixture = try SimulatorFixture()
         let client = try fixture.connect()
         #expect(try client.push(fixture.good()).status == 200)
@@ -211,14 +210,14 @@ import Testing
         #expect(simulator.summary.openConnections == 0)
     }
 
-    @Test func idleConnectionsEnd() throws {
+    @Test func idleConnectionIsClosedWithIdleTimeout() throws {
         let fixture = try SimulatorFixture { options, _ in options.idleTimeout = .milliseconds(30) }
         let client = try fixture.connect()
         try client.run { false }
         #expect(client.inbox.goAway?.debugData == #"{"reason":"IdleTimeout"}"#)
     }
 
-    @Test func summaryCountsByReason() throws {
+    @Test func summaryCountsRequestsByReason() throws {
         let fixture = try SimulatorFixture { options, _ in options.threads = 2 }
         for _ in 0..<4 {
             let client = try fixture.connect()
@@ -234,7 +233,7 @@ import Testing
         #expect(summary.description.contains("requests 8: accepted 4, PayloadEmpty 4"))
     }
 
-    @Test func certificatesAreWrittenAndTakenUpAgain() throws {
+    @Test func certificateDirectoryIsWrittenAndReused() throws {
         let directory = try TemporaryDirectory("simulator")
         func start() throws -> SimulatorFixture {
             try SimulatorFixture { options, _ in options.certificateDirectory = directory.file("certificates")
@@ -270,7 +269,7 @@ import Testing
         return try #require(directory.read("log")).split(separator: "\n").map(String.init)
     }
 
-    @Test func eachPushIsALine() throws {
+    @Test func pushLogHasOneLinePerPushWithoutTokens() throws {
         let lines = try lines(showsTokens: false)
         try #require(lines.count == 2)
         let hash = PushLogEntry.hash(ofToken: String(repeating: "0a", count: 32))
@@ -284,7 +283,7 @@ import Testing
         #expect(!lines[0].contains("0a0a0a"))
     }
 
-    @Test func tokensAreShownOnRequest() throws {
+    @Test func deviceTokensAreLoggedOnRequest() throws {
         let lines = try lines(showsTokens: true)
         #expect(lines.allSatisfy { $0.contains(#""token":"\#(String(repeating: "0a", count: 32))""#) })
     }

@@ -4,7 +4,7 @@ import HTTP2
 
 @testable import APNSSimulator
 
-/// A provider key that signs tokens in every way a test needs, also wrong ones.
+/// A provider key that signs valid and invalid tokens.
 struct TestKey: Sendable {
     let keyID: String
     let teamID: String
@@ -23,9 +23,9 @@ struct TestKey: Sendable {
     struct Token {
         var header: String
         var claims: String
-        /// The signature as DER instead of r‖s.
+        /// Whether the signature is DER instead of r‖s.
         var isDER = false
-        /// One bit of the signature is wrong.
+        /// Whether a bit of the signature is flipped.
         var isForged = false
     }
 

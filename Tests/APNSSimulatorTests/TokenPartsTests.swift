@@ -10,11 +10,11 @@ import Testing
         (#"{"a":1,"a":2}"#, false), (#"{a:1}"#, false), (#"{"a":nope}"#, false), (#"{"a":"b}"#, false),
         (#"["a"]"#, false), (#"{"a":1-}"#, false), ("{\"a\":\"\u{1}\"}", false),
     ])
-    func flatObjects(text: String, isGood: Bool) {
+    func onlyFlatJSONObjectsAreParsed(text: String, isGood: Bool) {
         #expect((FlatJSON.parse(Array(text.utf8)) != nil) == isGood)
     }
 
-    @Test func valuesOfAnObject() throws {
+    @Test func objectValuesAreReadAsTextOrSeconds() throws {
         let object = try #require(
             FlatJSON.parse(Array(#"{"a":"x\ty","b":17,"c":"18","d":1.9,"e":true}"#.utf8)))
         #expect(object["a"] == .text("x\ty"))
@@ -31,11 +31,11 @@ import Testing
             ("A", nil),
             ("AA==", nil), ("A+", nil), ("A/", nil), ("A A", nil), ("AAAAA", nil),
         ] as [(String, [UInt8]?)])
-    func base64url(text: String, bytes: [UInt8]?) {
+    func base64URLIsDecodedOrRefused(text: String, bytes: [UInt8]?) {
         Array(text.utf8).withUnsafeBytes { #expect(Base64URL.decode($0[...]) == bytes) }
     }
 
-    @Test func base64OfTheTestKeysIsTheSame() {
+    @Test func testKeysBase64URLDecodesToTheSameBytes() {
         for count in 0..<50 {
             let bytes = (0..<count).map { UInt8($0 &* 37 & 255) }
             Array(TestKey.base64(bytes).utf8).withUnsafeBytes { #expect(Base64URL.decode($0[...]) == bytes) }

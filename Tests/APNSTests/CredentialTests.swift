@@ -3,20 +3,20 @@ import Testing
 
 @Suite struct CredentialTests {
     @Test(arguments: ["ABCDE12345", "0000000000", "ZZZZZZZZZZ"])
-    func goodIdentifiers(text: String) throws {
+    func tenCharacterIdentifiersAreAccepted(text: String) throws {
         #expect(try KeyID(text).description == text)
         #expect(try TeamID(text).description == text)
     }
 
     @Test(arguments: ["", "ABCDE1234", "ABCDE123456", "abcde12345", "ABCDE 2345", "ABCDE1234\"", "ÄBCDE1234"])
-    func badIdentifiers(text: String) {
+    func invalidIdentifiersAreRefusedWithTheirField(text: String) {
         let key = #expect(throws: CredentialError.self) { try KeyID(text) }
         #expect(key?.field == "key id")
         let team = #expect(throws: CredentialError.self) { try TeamID(text) }
         #expect(team?.field == "team id")
     }
 
-    @Test func environments() {
+    @Test func environmentsHaveTheirHostsAndPorts() {
         #expect(APNSEndpoint(.production).description == "api.push.apple.com:443")
         #expect(APNSEndpoint(.development).description == "api.sandbox.push.apple.com:443")
         #expect(APNSEndpoint(.production, alternativePort: true).port == 2197)
@@ -24,7 +24,7 @@ import Testing
         #expect(APNSEnvironment.production.managementHost == "api-manage-broadcast.push.apple.com")
     }
 
-    @Test func endpointsOfOneOwn() throws {
+    @Test func customEndpointIsValidated() throws {
         #expect(try APNSEndpoint(host: "localhost", port: 8443).description == "localhost:8443")
         #expect(try APNSEndpoint(host: "::1", port: 8443).description == "[::1]:8443")
         for (host, port, field) in [
@@ -37,14 +37,14 @@ import Testing
         }
     }
 
-    @Test func certificatesNeedBothFiles() throws {
+    @Test func certificateCredentialNeedsBothPaths() throws {
         let certificate = try CertificateCredential(certificatePath: "a.pem", keyPath: "a.pem")
         #expect(Credential.certificate(certificate).label == "certificate a.pem")
         #expect(throws: CredentialError.self) { try CertificateCredential(certificatePath: "", keyPath: "k") }
         #expect(throws: CredentialError.self) { try CertificateCredential(certificatePath: "c", keyPath: "") }
     }
 
-    @Test func oneSourcePerKeyAndTeam() throws {
+    @Test func credentialsOfAKeyAndTeamShareASource() throws {
         let key = try SigningKey(pem: TestKeys.pem(TestKeys.p256))
         let other = try SigningKey(pem: TestKeys.pem(TestKeys.p256))
         let first = try TokenCredential(keyID: KeyID("AAAAAAAAAA"), teamID: TeamID("TTTTTTTTTT"), key: key)

@@ -1,11 +1,11 @@
 import APNS
 import Testing
 
-/// Scripts: a time, what happens, what is decided.
+/// Tests the policy by scripts of times, events and decisions.
 @Suite struct ProviderTokenPolicyTests {
     private static let epoch: Int64 = 1_700_000_000
 
-    /// Minutes after the start by both clocks, the wall clock `stepped` minutes off.
+    /// A reading `minutes` after the start, with the wall clock `stepped` minutes off.
     private func at(_ minutes: Int64, stepped: Int64 = 0) -> ClockReading {
         ClockReading(
             wallSeconds: Self.epoch + 60 * (minutes + stepped), monotonicSeconds: 5000 + 60 * minutes)
@@ -17,7 +17,7 @@ import Testing
         return policy
     }
 
-    @Test func renewsAtFiftyMinutes() {
+    @Test func tokenIsRenewedAtFiftyMinutes() {
         var policy = ProviderTokenPolicy()
         #expect(policy.decide(at: at(0)) == .mint)
         policy.minted(at: at(0))
@@ -37,7 +37,7 @@ import Testing
         #expect(policy.decide(at: at(26)) == .keep)
     }
 
-    @Test func youngTokenIsNotRenewedWhateverAPNsSays() {
+    @Test func refusedYoungTokenIsKeptUntilTwentyMinutes() {
         var policy = minted()
         let refusal = policy.refusedAsExpired(at: at(5))
         #expect(refusal == .tooYoung(seconds: 900))
@@ -45,7 +45,7 @@ import Testing
         #expect(policy.decide(at: at(20)) == .mint)
     }
 
-    @Test func tooManyUpdatesKeepsTheTokenButNotUntilItDies() {
+    @Test func tooManyUpdatesDelaysRenewalButNotPastExpiry() {
         var early = minted()
         early.tooManyUpdates(at: at(10))
         #expect(early.decide(at: at(49)) == .keep)
@@ -65,13 +65,13 @@ import Testing
         #expect(refused.decide(at: at(35)) == .mint)
     }
 
-    @Test func clockStepForwardRenewsEarlyButNotTooEarly() {
+    @Test func clockStepForwardRenewsAfterTwentyMonotonicMinutes() {
         let policy = minted()
-        // Two hours forward after five minutes: the token looks dead, but the last renewal was just now.
+        // Two hours forward after five minutes: the token looks expired, but its renewal is recent.
         #expect(policy.decide(at: at(5, stepped: 120)) == .keep)
         #expect(policy.decide(at: at(19, stepped: 120)) == .keep)
         #expect(policy.decide(at: at(20, stepped: 120)) == .mint)
-        // Twenty minutes forward: fifty by the wall clock are thirty by the other.
+        // Twenty minutes forward: fifty minutes by the wall clock are thirty by the monotonic clock.
         #expect(policy.decide(at: at(29, stepped: 20)) == .keep)
         #expect(policy.decide(at: at(30, stepped: 20)) == .mint)
     }
@@ -86,8 +86,8 @@ import Testing
         #expect(policy.decide(at: at(50, stepped: -25)) == .mint)
     }
 
-    @Test func wildClocksNeverRenewMoreOftenThanEveryTwentyMinutes() {
-        // A fixed walk of wall clock steps, with APNs complaining all the time.
+    @Test func wildClocksRenewAtMostEveryTwentyMinutes() {
+        // A fixed sequence of wall-clock steps, with frequent refusals by APNs.
         var policy = ProviderTokenPolicy()
         var lastMint: Int64?
         var mints = 0
@@ -110,7 +110,7 @@ import Testing
         #expect(mints > 20)
     }
 
-    @Test func failedSigningIsTriedAgainAfterHalfAMinute() {
+    @Test func failedSigningIsRetriedWithinAMinute() {
         var policy = ProviderTokenPolicy()
         policy.mintFailed(at: at(0))
         #expect(policy.decide(at: at(0)) == .keep)

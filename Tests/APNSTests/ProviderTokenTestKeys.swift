@@ -11,7 +11,7 @@ enum TestKeys {
 
     static let p256 = Kind.ec(curve: NID_X9_62_prime256v1)
 
-    /// A new private key as PKCS #8 PEM, encrypted where a passphrase is given.
+    /// A new private key as PKCS #8 PEM, encrypted when a passphrase is given.
     static func pem(_ kind: Kind, passphrase: String? = nil) -> [UInt8] {
         let type =
             switch kind {
@@ -45,7 +45,7 @@ enum TestKeys {
         return written { PEM_write_bio_PUBKEY($0, key) }
     }
 
-    /// Whether `signature`, r and s, is that of `message` by the key whose SubjectPublicKeyInfo is `publicKey`.
+    /// Whether `signature` (r and s) is valid for `message` by the key with the SubjectPublicKeyInfo `der`.
     static func verify(
         _ signature: some Collection<UInt8>, of message: some Collection<UInt8>, by der: [UInt8]
     ) -> Bool {
@@ -68,7 +68,7 @@ enum TestKeys {
         return EVP_DigestVerify(context, encoded, encoded.count, Array(message), message.count) == 1
     }
 
-    /// RFC 4648 §5 by OpenSSL's decoder; nil when it isn't base64url without padding.
+    /// Decodes RFC 4648 §5 with OpenSSL's decoder; nil unless `text` is base64url without padding.
     static func base64URLDecoded(_ text: some Collection<UInt8>) -> [UInt8]? {
         guard !text.contains(where: { "+/=".utf8.contains($0) }) else { return nil }
         var standard = text.map {
@@ -81,7 +81,7 @@ enum TestKeys {
         return length < 0 ? nil : Array(bytes[..<(Int(length) - padding)])
     }
 
-    /// A file with `content` that is gone after `body`.
+    /// Calls `body` with the path of a file with `content`, then removes the file.
     static func withFile(_ content: [UInt8], _ body: (String) throws -> Void) rethrows {
         var template = Array("/tmp/sluice-key-XXXXXX".utf8CString)
         let descriptor = mkstemp(&template)

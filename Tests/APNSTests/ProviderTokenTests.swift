@@ -15,7 +15,7 @@ import Testing
         ClockReading(wallSeconds: Self.epoch + 60 * minutes, monotonicSeconds: 60 * minutes)
     }
 
-    @Test func partsAreWhatAPNsExpects() throws {
+    @Test func tokenPartsMatchWhatAPNsExpects() throws {
         let credential = try credential()
         let token = try ProviderTokenSource(credential).current(at: at(0))
         let parts = token.text.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
@@ -31,7 +31,7 @@ import Testing
         #expect(token.authorization.count < 256)
     }
 
-    @Test func base64URLOfEveryLength() throws {
+    @Test func base64URLRoundTripsAtEveryLength() throws {
         for length in 0..<70 {
             let bytes = (0..<length).map { UInt8(truncatingIfNeeded: $0 &* 151 &+ 0xF8) }
             #expect(TestKeys.base64URLDecoded(ProviderToken.base64URL(bytes)) == bytes, "length \(length)")
@@ -41,7 +41,7 @@ import Testing
         #expect(ProviderToken.base64URL([0xFB, 0xFF]) == Array("-_8".utf8))
     }
 
-    @Test func tokensDoNotShowInText() throws {
+    @Test func tokenNeverAppearsInItsDescriptions() throws {
         let token = try ProviderTokenSource(credential()).current(at: at(0))
         let text = String(decoding: token.text, as: UTF8.self)
         var dumped = ""
@@ -62,25 +62,25 @@ import Testing
         let second = try #require(try source.renewed(since: 1, at: at(50)))
         #expect(second.generation == 2)
         #expect(second.issuedAtSeconds == Self.epoch + 3000)
-        // A reader that comes later gets the same one.
+        // A later reader gets the same token.
         #expect(try source.renewed(since: 1, at: at(51)) == second)
         #expect(try source.renewed(since: 2, at: at(51)) == nil)
         #expect(second.text != first.text)
     }
 
-    @Test func expiredTokenIsReplacedOnceForAll() throws {
+    @Test func expiredTokenIsRenewedOnceForAllReaders() throws {
         let source = try ProviderTokenSource(credential())
         _ = try source.current(at: at(0))
         #expect(source.expired(generation: 1, at: at(10)) == .tooYoung(seconds: 600))
         #expect(try source.renewed(since: 1, at: at(10)) == nil)
         #expect(source.expired(generation: 1, at: at(30)) == .renewed)
         #expect(try source.renewed(since: 1, at: at(30))?.generation == 2)
-        // Answers to requests that still carried the old one change nothing.
+        // Late answers about the old token change nothing.
         #expect(source.expired(generation: 1, at: at(30)) == .renewed)
         #expect(try source.renewed(since: 2, at: at(49)) == nil)
     }
 
-    @Test func tooManyUpdatesKeepsTheToken() throws {
+    @Test func tooManyUpdatesDelaysTheRenewal() throws {
         let source = try ProviderTokenSource(credential())
         _ = try source.current(at: at(0))
         source.tooManyUpdates(at: at(45))
@@ -88,7 +88,7 @@ import Testing
         #expect(try source.renewed(since: 1, at: at(55))?.generation == 2)
     }
 
-    @Test func manyReadersShareOneToken() async throws {
+    @Test func concurrentReadersShareEachRenewal() async throws {
         let source = try ProviderTokenSource(credential())
         let generations = try await withThrowingTaskGroup(of: Set<UInt64>.self) { group in
             for _ in 0..<8 {
@@ -109,11 +109,11 @@ import Testing
             }
             return try await group.reduce(into: Set<UInt64>()) { $0.formUnion($1) }
         }
-        // 200 minutes: at 0, 50, 100 and 150, for all readers together.
+        // Renewals at minutes 0, 50, 100 and 150, once for all readers.
         #expect(generations == [1, 2, 3, 4])
     }
 
-    @Test func machineClocksMove() {
+    @Test func clockReadingsArePlausible() {
         let first = ClockReading.now()
         let second = ClockReading.now()
         #expect(first.wallSeconds > 1_600_000_000)

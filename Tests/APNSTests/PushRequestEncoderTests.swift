@@ -6,9 +6,9 @@ import Testing
 
 @testable import APNS
 
-/// Requests as an HTTP/2 server that is not ours reads them: our session's frames into nghttp2's server session.
+/// Tests requests as nghttp2's server session reads the frames of our session.
 @Suite struct PushRequestEncoderTests {
-    /// nghttp2's server side, fed with bytes; collects the header fields of each request.
+    /// nghttp2's server session in memory, which collects the header fields of each request.
     final class Peer {
         var session: OpaquePointer?
         var fields: [Int32: [String]] = [:]
@@ -39,7 +39,7 @@ import Testing
 
         deinit { nghttp2_session_del(session) }
 
-        /// What the server has to send.
+        /// The server's pending output.
         func output() -> [UInt8] {
             var bytes: [UInt8] = []
             var data: UnsafePointer<UInt8>?
@@ -80,7 +80,7 @@ import Testing
         }
     }
 
-    @Test func aServerReadsEveryHeader() {
+    @Test func serverReadsEveryHeaderOfAPush() {
         let fields = StableFields()
         let encoder = PushRequestEncoder(fields: fields, authority: "api.push.apple.com")
         encoder.setAuthorization(Array("bearer one.two.three".utf8))
@@ -127,11 +127,11 @@ import Testing
             #expect(peer.fields[stream] == expected)
             #expect(peer.bodies[stream] == 21)
         }
-        // The server had nothing to complain about: SETTINGS and acknowledgements at most.
+        // The server reports no error: its output is only SETTINGS and acknowledgements.
         #expect(peer.output().enumerated().filter { $0.offset == 3 }.allSatisfy { $0.element == 4 })
     }
 
-    @Test func aRepeatedPushTakesFewBytes() {
+    @Test func repeatedPushTakesAtMost130HeaderBytes() {
         let fields = StableFields()
         let encoder = PushRequestEncoder(fields: fields, authority: "api.push.apple.com")
         encoder.setAuthorization(

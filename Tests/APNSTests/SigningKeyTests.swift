@@ -6,7 +6,7 @@ import Testing
 @Suite struct SigningKeyTests {
     @Test func signaturesVerifyWithThePublicKey() throws {
         let key = try SigningKey(pem: TestKeys.pem(TestKeys.p256))
-        // Often enough that r or s has leading zeros (one signature in 128).
+        // Enough signatures for leading zeros in r or s, which one signature in 128 has.
         for number in 0..<600 {
             let message = Array("message \(number)".utf8)
             let signature = try key.sign(message)
@@ -19,7 +19,7 @@ import Testing
         }
     }
 
-    @Test func keysComeFromFiles() throws {
+    @Test func keyReadFromFileEqualsKeyFromPEM() throws {
         let pem = TestKeys.pem(TestKeys.p256)
         try TestKeys.withFile(pem) { path in
             let key = try SigningKey(path: path)
@@ -31,7 +31,7 @@ import Testing
         }
     }
 
-    @Test func windowsLineEndsAreFine() throws {
+    @Test func keyWithWindowsLineEndsIsAccepted() throws {
         let pem = TestKeys.pem(TestKeys.p256).flatMap { $0 == 10 ? [13, 10] : [$0] }
         _ = try SigningKey(pem: pem)
     }
@@ -45,7 +45,7 @@ import Testing
         }
     }
 
-    @Test func eachFaultIsNamed() throws {
+    @Test func invalidKeyIsRefusedWithItsProblem() throws {
         let good = TestKeys.pem(TestKeys.p256)
         let key = try SigningKey(pem: good)
         #expect(problem([]) == .empty)
@@ -61,12 +61,12 @@ import Testing
         var damaged = good
         damaged.removeSubrange(60..<80)
         guard case .malformed = problem(damaged) else {
-            Issue.record("a damaged key was taken")
+            Issue.record("a damaged key was accepted")
             return
         }
     }
 
-    @Test func fileFaultsNameThePath() throws {
+    @Test func unusableKeyFileIsReportedWithItsPath() throws {
         let missing = #expect(throws: SigningKeyError.self) {
             try SigningKey(path: "/nonexistent/AuthKey.p8")
         }

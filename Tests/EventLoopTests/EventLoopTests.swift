@@ -19,7 +19,7 @@ import Testing
         #expect(!loop.isCurrent)
     }
 
-    @Test func awaitsFromConcurrency() async throws {
+    @Test func asyncRunReturnsAndStoppedLoopRefusesWork() async throws {
         let loop = try EventLoop(name: "test")
         loop.start()
         #expect(await loop.run { 42 } == 42)
@@ -28,7 +28,7 @@ import Testing
         #expect(!loop.execute {})
     }
 
-    @Test func acceptedWorkRunsBeforeTheEnd() throws {
+    @Test func workAcceptedBeforeStopRuns() throws {
         let loop = try EventLoop(name: "test")
         let count = Atomic<Int>(0)
         for _ in 0..<100 { loop.execute { count.add(1, ordering: .relaxed) } }
@@ -39,7 +39,7 @@ import Testing
     }
 
     final class Recorder: ReadinessHandler, TimerHandler, TurnEndHandler, @unchecked Sendable {
-        // Sendable: touched on the loop's thread, read by the test after the flag is set.
+        // Sendable because only the loop's thread uses the recorder until `done` is set.
         var events: [String] = []
         let done = BlockingFlag()
         var action: (Recorder, Readiness) -> Void = { _, _ in }
@@ -68,7 +68,7 @@ import Testing
         #expect(recorder.events == ["timer 1", "timer 3", "timer 0"])
     }
 
-    @Test func readinessReachesTheHandlerAndTurnsEnd() throws {
+    @Test func readinessAndTurnEndReachTheirHandlers() throws {
         let loop = try EventLoop(name: "test")
         var pair: [Int32] = [0, 0]
         #expect(
@@ -99,7 +99,7 @@ import Testing
         #expect(recorder.events.contains("hangup"))
     }
 
-    @Test func aWakeupCoalescesSignals() throws {
+    @Test func repeatedSignalsWakeTheLoopOnce() throws {
         let loop = try EventLoop(name: "test")
         let calls = Atomic<Int>(0)
         let wakeup = try loop.makeWakeup { calls.add(1, ordering: .relaxed) }
@@ -114,7 +114,7 @@ import Testing
         loop.join()
     }
 
-    @Test func theRingKeepsOrderBetweenThreads() throws {
+    @Test func ringKeepsOrderBetweenThreads() throws {
         let ring = SingleProducerRing<Int>(capacity: 64)
         let loop = try EventLoop(name: "producer")
         loop.start()
@@ -137,7 +137,7 @@ import Testing
         #expect(ring.pop() == nil)
     }
 
-    @Test(arguments: [1 as UInt64, 2, 3]) func theHeapMatchesASortedModel(seed: UInt64) {
+    @Test(arguments: [1 as UInt64, 2, 3]) func timerHeapMatchesAModel(seed: UInt64) {
         final class Handler: TimerHandler { func timerFired(_ timer: TimerID) {} }
         var state = seed
         func random(_ bound: UInt64) -> UInt64 {
@@ -165,7 +165,7 @@ import Testing
         }
     }
 
-    @Test func theByteQueueKeepsBytesThroughGrowthAndCompaction() {
+    @Test func byteQueueKeepsBytesThroughGrowthAndCompaction() {
         var queue = ByteQueue(capacity: 64)
         var next: UInt8 = 0
         var expected: UInt8 = 0
@@ -188,7 +188,7 @@ import Testing
         #expect(next == expected)
     }
 
-    @Test func memoryCanBeKeptFromOthers() {
+    @Test func dumpableFlagCanBeClearedAndSet() {
         let before = ProcessMemory.isDumpable
         defer { ProcessMemory.setDumpable(before) }
         #expect(ProcessMemory.setDumpable(false))

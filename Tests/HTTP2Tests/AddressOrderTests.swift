@@ -24,7 +24,7 @@ import Testing
         #expect(next == [v4(4), v4(3), v4(1), v4(2)])
     }
 
-    @Test func aFailureCountsForAMinute() {
+    @Test func failedAddressIsRememberedForAMinute() {
         var order = AddressOrder()
         let addresses = [v4(1), v4(2)]
         order.failed(v4(1), now: 5)
@@ -37,7 +37,7 @@ import Testing
         #expect(order.remembered == 0)
     }
 
-    @Test func anAddressIsOneWhateverItsPadding() {
+    @Test func paddingBytesDoNotMakeAddressesDiffer() {
         var padded = v4(1)
         withUnsafeMutableBytes(of: &padded.storage) { $0[12] = 7 }
         #expect(padded == v4(1))
@@ -48,9 +48,9 @@ import Testing
         #expect(order.next([padded, v4(1), v6(1)], inUse: [], now: 0).count == 2)
     }
 
-    /// Random histories: the result is a permutation, its three classes come in their order, families alternate
-    /// within a class while it has both, memory is bounded, and among addresses that are well each leads in time.
-    @Test func rules() {
+    /// Results are permutations in the order of the three classes. Families alternate within a class that has
+    /// both. Each address without failures leads at some point.
+    @Test func randomHistoriesKeepTheOrderingRules() {
         let seed = UInt64.random(in: .min ... .max)
         var random = SeededRandom(seed: seed)
         for _ in 0..<300 {
@@ -91,14 +91,14 @@ import Testing
         }
     }
 
-    @Test func memoryIsBounded() {
+    @Test func rememberedFailuresAreBoundedToTheLatest() {
         var order = AddressOrder()
         for number in 0..<1000 {
             let address = SocketAddress("10.1.\(number / 250).\(number % 250)", port: 1)!
             order.failed(address, now: UInt64(number))
         }
         #expect(order.remembered == AddressOrder.capacity)
-        // The latest failures are those that are kept.
+        // The latest failures are kept.
         let first = SocketAddress("10.1.0.0", port: 1)!
         let last = SocketAddress("10.1.3.249", port: 1)!
         #expect(order.next([last, first], inUse: [], now: 1000) == [first, last])

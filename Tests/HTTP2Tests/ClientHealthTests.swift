@@ -4,7 +4,7 @@ import Testing
 
 @testable import HTTP2
 
-/// Connections that stall or die without a word: a proxy between the two ends holds back what it carries.
+/// Tests connections that stall or go silent, by a proxy that stops forwarding.
 @Suite(.serialized) struct ClientHealthTests {
     private func client(
         _ proxy: TestProxy, _ server: ServerFixture,
@@ -23,7 +23,7 @@ import Testing
         }
     }
 
-    @Test func theFirstPingMeasuresTheRoundTrip() throws {
+    @Test func firstPingMeasuresTheRoundTrip() throws {
         let server = try ServerFixture()
         let client = try ConnectionClient(
             addresses: [SocketAddress("127.0.0.1", port: server.listener.port)!],
@@ -36,8 +36,8 @@ import Testing
         client.stop()
     }
 
-    /// No request is lost by a stall; no new ones are placed until it is over.
-    @Test func aStallSuspendsAndDoesNotKill() throws {
+    /// The connection accepts no new requests during the stall.
+    @Test func stallSuspendsTheConnectionUntilBytesArrive() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.tunnel(authorization: nil))
         let client = try client(proxy, server)
@@ -52,16 +52,16 @@ import Testing
         proxy.resume()
         try eventually("all are answered") { client.read { $0.ends.count } == 5 }
         #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
-        try eventually("it takes requests again") { client.availableStreams > 0 }
+        try eventually("the connection takes requests again") { client.availableStreams > 0 }
         #expect(client.read { $0.suspensions } == [true, false])
         #expect(client.send(6..<7) == [.submitted])
-        try eventually("that is answered") { client.read { $0.ends[6] } == [200] }
+        try eventually("request 6 is answered") { client.read { $0.ends[6] } == [200] }
         #expect(client.read { $0.closed.isEmpty })
         client.stop()
         proxy.stop()
     }
 
-    @Test func aBlackHoleIsGivenUpAndItsRequestsAreUnknown() throws {
+    @Test func silentConnectionIsClosedAndItsRequestsEndUnknown() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.tunnel(authorization: nil))
         let client = try client(proxy, server) { $0.pingTimeout = .seconds(2) }
@@ -73,7 +73,7 @@ import Testing
             Issue.record("\(reason)")
             return
         }
-        // Not before suspicion and PING timeout are over, of which the first may have begun at the last byte.
+        // At least the PING timeout passes. The suspicion interval may have begun at the last byte.
         #expect(nanoseconds >= 2_000_000_000)
         #expect(reason.kind == .network)
         #expect("\(reason)".contains("unresponsive"))
@@ -83,8 +83,8 @@ import Testing
         proxy.stop()
     }
 
-    /// Without requests it is the regular PING that finds a dead connection.
-    @Test func anIdleBlackHoleIsGivenUpToo() throws {
+    /// Without requests only the regular PING finds a dead connection.
+    @Test func idleSilentConnectionIsClosedByItsPing() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.tunnel(authorization: nil))
         let client = try client(proxy, server) {
@@ -103,7 +103,7 @@ import Testing
         proxy.stop()
     }
 
-    @Test func aServerThatAnswersOnlyPingsIsGivenUp() throws {
+    @Test func threeUnansweredRequestsCloseAConnectionThatAnswersPings() throws {
         let server = try ServerFixture(respond: { _, _ in })
         let client = try ConnectionClient(
             addresses: [SocketAddress("127.0.0.1", port: server.listener.port)!],
@@ -114,7 +114,7 @@ import Testing
         }
         try client.waitUntilOpen()
         for number in UInt32(0)..<3 {
-            try eventually("it takes requests") { client.availableStreams > 0 }
+            try eventually("the connection takes requests") { client.availableStreams > 0 }
             #expect(client.send(number..<number + 1) == [.submitted])
             try eventually("the request ends") { client.read { $0.ends[number] } == [0] }
         }
@@ -126,8 +126,8 @@ import Testing
         client.stop()
     }
 
-    /// A few requests that are never answered, among many that are, close nothing and repeat nothing else.
-    @Test(arguments: [1000, 100]) func aTailWithoutAnswersClosesNothing(oneOf: Int) throws {
+    /// The server never answers one request in `oneOf`.
+    @Test(arguments: [1000, 100]) func fewUnansweredRequestsKeepTheConnectionOpen(oneOf: Int) throws {
         let server = try ServerFixture(respond: { request, connection in
             let path = String(decoding: request.path, as: UTF8.self)
             let number = Int(path.split(separator: "/").last ?? "") ?? 0
@@ -146,9 +146,11 @@ import Testing
             let last = min(all, next + UInt32(max(1, min(50, client.availableStreams))))
             let sent = client.send(next..<last).count { $0 == .submitted }
             next += UInt32(sent)
-            if sent < 50 { try eventually("it takes requests") { client.availableStreams > 0 } }
+            if sent < 50 { try eventually("the connection takes requests") { client.availableStreams > 0 } }
         }
-        try eventually("each has ended", timeout: .seconds(30)) { client.read { $0.ends.count } == Int(all) }
+        try eventually("each request has ended", timeout: .seconds(30)) {
+            client.read { $0.ends.count } == Int(all)
+        }
         let failed = client.read { $0.ends.filter { $0.value == [0] }.keys.map(Int.init) }
         #expect(failed.count == 20)
         #expect(failed.allSatisfy { $0 % oneOf == oneOf / 2 })
@@ -157,8 +159,8 @@ import Testing
         client.stop()
     }
 
-    /// The scheduler hears of it: nothing is placed on a connection under suspicion until it is well again.
-    @Test func aPoolWaitsForASuspendedConnection() throws {
+    /// The scheduler places nothing on a suspended connection until bytes arrive.
+    @Test func poolPlacesNothingOnASuspendedConnection() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.tunnel(authorization: nil))
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {
@@ -170,10 +172,10 @@ import Testing
         client.send(0..<1)
         try eventually("an answer") { client.read { $0.ends.count } == 1 }
         proxy.pause()
-        // One report comes from sending; as nothing can be read any more, the next one is the suspicion's.
+        // Sending causes one report. Nothing can be read, so the next report comes from the suspension.
         let reports = client.read { $0.capacityReports }
         client.send(1..<3)
-        try eventually("it is suspended") { client.read { $0.capacityReports } >= reports + 2 }
+        try eventually("the connection is suspended") { client.read { $0.capacityReports } >= reports + 2 }
         client.send(3..<10)
         #expect(client.read { $0.mostInFlight } == 2)
         proxy.resume()
@@ -184,7 +186,7 @@ import Testing
         proxy.stop()
     }
 
-    @Test func statisticsCountWhatHappened() throws {
+    @Test func statisticsCountAnswersResetsAndTraffic() throws {
         let server = try ServerFixture(
             options: { $0.maximumConcurrentStreams = 20 },
             respond: { request, connection in
@@ -203,14 +205,14 @@ import Testing
         try client.waitUntilOpen()
         try eventually("a sample") { client.statistics.roundTrip.samples == 1 }
         #expect(client.send(0..<17).allSatisfy { $0 == .submitted })
-        try eventually("all but one have ended") { client.read { $0.ends.count } == 16 }
+        try eventually("16 requests have ended") { client.read { $0.ends.count } == 16 }
         let statistics = client.statistics
         #expect(statistics.requests == 17)
         #expect(statistics.answers2xx == 10 && statistics.answers4xx == 3 && statistics.answers5xx == 2)
         #expect(statistics.answersOther == 0 && statistics.expired == 0)
         #expect(statistics.resetsReceived == 1 && statistics.goAwaysReceived == 0)
         #expect(statistics.inFlight == 1 && statistics.streamLimit == 20)
-        // They were submitted in one turn, so they went out in one flush.
+        // All requests were submitted in one turn, so one flush sent them.
         #expect(statistics.requestsPerFlush.buckets[5] == 1)
         #expect(statistics.requestsPerFlush.total == 1)
         #expect(statistics.bytesPerWrite.total == statistics.writes)
@@ -224,7 +226,7 @@ import Testing
         client.stop()
     }
 
-    @Test func theHistogramOfPowers() {
+    @Test func powerHistogramCountsValuesByPowerOfTwo() {
         var histogram = PowerHistogram()
         for value in [0, 1, 2, 3, 4, 7, 8, 16_384, Int.max, -1] { histogram.record(value) }
         var expected = [UInt64](repeating: 0, count: PowerHistogram.bucketCount)

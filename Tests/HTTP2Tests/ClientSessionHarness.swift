@@ -34,7 +34,7 @@ enum Raw {
     }
 }
 
-/// A session with what a test wants to see of it.
+/// A client session with a log of its events and access to its frames.
 final class Harness {
     let fields = StableFields()
     let topic: StableFields.ID
@@ -74,7 +74,7 @@ final class Harness {
             bytes.withUnsafeBytes { bytes in
                 do throws(HTTP2ConnectionError) {
                     var offset = 0
-                    // In two pieces, as a socket may give them.
+                    // In two pieces, as a socket may deliver them.
                     let cut = bytes.count / 2
                     offset += try session.receive(UnsafeRawBufferPointer(rebasing: bytes[..<cut]))
                     drain()

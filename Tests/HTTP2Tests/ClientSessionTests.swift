@@ -3,7 +3,7 @@ import Testing
 @testable import HTTP2
 
 @Suite struct ClientSessionTests {
-    @Test func nothingIsSentBeforeSettings() {
+    @Test func requestsWaitForTheServersSettings() {
         let harness = Harness()
         #expect(harness.submit(1) == .noCapacity)
         #expect(harness.frames().map(\.type) == [4])
@@ -18,7 +18,7 @@ import Testing
         #expect(frames[2].payload == (0..<10).map { UInt8($0) })
     }
 
-    @Test func oneStreamUntilTheCredentialIsAccepted() {
+    @Test func onlyOneStreamOpensUntilTheCredentialIsAccepted() {
         let harness = Harness(waits: true)
         harness.receive(Raw.settings([(3, 1000)]))
         #expect(harness.session.availableStreams == 1)
@@ -33,7 +33,7 @@ import Testing
         #expect(harness.log == ["settings", #"1: 403 {"reason":"InvalidProviderToken"}"#, "2: 200 "])
     }
 
-    @Test func aLoweredLimitHoldsAtOnce() {
+    @Test func loweredStreamLimitAppliesAtOnce() {
         let harness = Harness()
         harness.receive(Raw.settings([(3, 3)]))
         for tag in 1...3 { #expect(harness.submit(UInt32(tag)) == .submitted) }
@@ -48,7 +48,7 @@ import Testing
         #expect(harness.session.availableStreams == 100)
     }
 
-    @Test func answersInPiecesAreCollected() {
+    @Test func responseBodyInPiecesIsJoined() {
         let harness = Harness()
         harness.receive(Raw.settings())
         #expect(harness.submit(7) == .submitted)
@@ -59,7 +59,7 @@ import Testing
         #expect(harness.log == ["settings", "7: 400 {\"reason\":1}"])
     }
 
-    @Test func trailersAndInformationalResponses() {
+    @Test func trailersAndInformationalResponsesAreIgnored() {
         let harness = Harness()
         harness.receive(Raw.settings())
         #expect(harness.submit(1) == .submitted)
@@ -70,7 +70,7 @@ import Testing
         #expect(harness.log == ["settings", "1: 200 "])
     }
 
-    @Test func goAwaySplitsTheStreams() {
+    @Test func goAwayReportsStreamsAboveItAsNotProcessed() {
         let harness = Harness()
         harness.receive(Raw.settings())
         for tag in 1...4 { #expect(harness.submit(UInt32(tag)) == .submitted) }
@@ -88,7 +88,7 @@ import Testing
             ])
     }
 
-    @Test func resetsSayWhetherTheServerActed() {
+    @Test func resetCodeDecidesBetweenNotProcessedAndUnknown() {
         let harness = Harness()
         harness.receive(Raw.settings())
         for tag in 1...2 { #expect(harness.submit(UInt32(tag)) == .submitted) }
@@ -96,7 +96,7 @@ import Testing
         #expect(harness.log == ["settings", "1: not processed REFUSED_STREAM", "2: unknown INTERNAL_ERROR"])
     }
 
-    @Test func deadlinesResetTheirStreams() {
+    @Test func expiredDeadlineResetsItsStream() {
         let harness = Harness()
         harness.receive(Raw.settings())
         #expect(harness.submit(1, deadline: 100) == .submitted)
@@ -108,13 +108,13 @@ import Testing
         let frames = harness.frames()
         #expect(frames.map(\.type) == [3])
         #expect(frames[0].payload == Raw.word(8))
-        // The late answer is about nothing any more, and does no harm.
+        // The late answer belongs to no stream and is ignored.
         #expect(harness.receive(Raw.ok(1)) == nil)
         #expect(harness.log == ["settings", "1: unknown CANCEL"])
         #expect(harness.session.openStreams == 1)
     }
 
-    @Test func narrowWindowsHoldContentBack() {
+    @Test func contentWaitsForTheStreamWindow() {
         let harness = Harness()
         harness.receive(Raw.settings([(4, 6)]))
         _ = harness.frames()
@@ -131,7 +131,7 @@ import Testing
         #expect(last[0].payload == [16, 17, 18, 19])
     }
 
-    @Test func theConnectionWindowRefusesWhatDoesNotFit() {
+    @Test func submitIsRefusedWhenTheConnectionWindowIsFull() {
         let harness = Harness()
         harness.receive(Raw.settings())
         for tag in 1...15 { #expect(harness.submit(UInt32(tag), bytes: 4096) == .submitted) }
@@ -141,7 +141,7 @@ import Testing
         #expect(harness.submit(16, bytes: 4096) == .submitted)
     }
 
-    @Test func pingsAreAnsweredAndTheirAnswersReported() {
+    @Test func pingsAreAnsweredAndPongsReported() {
         let harness = Harness()
         harness.receive(Raw.settings())
         _ = harness.frames()
@@ -154,7 +154,7 @@ import Testing
         #expect(harness.log == ["settings", "pong 9"])
     }
 
-    @Test func aSlowStreamsCellIsSkipped() {
+    @Test func slowStreamKeepsItsCellWhileOthersAreReused() {
         let harness = Harness(maximumStreams: 4)
         harness.receive(Raw.settings())
         #expect(harness.submit(0) == .submitted)
@@ -210,7 +210,7 @@ import Testing
             code: .enhanceYourCalm),
         .init(
             testDescription: "header bomb",
-            // One entry of 3,000 bytes, then the entry again and again by its index.
+            // An entry of 3,000 bytes, repeated by its index.
             bytes: Raw.frame(
                 1, flags: 5, stream: 1,
                 [0x88, 0x40, 1, 0x61, 0x7f, 0xb9, 0x16] + [UInt8](repeating: 0x62, count: 3000)
@@ -249,7 +249,8 @@ import Testing
 
     static func zeros(_ count: Int) -> [UInt8] { [UInt8](repeating: 0, count: count) }
 
-    @Test(arguments: violations) func aServersViolationEndsTheConnection(_ violation: Violation) {
+    @Test(arguments: violations) func serverViolationEndsTheConnectionWithItsErrorCode(_ violation: Violation)
+    {
         let harness = Harness()
         harness.receive(Raw.settings())
         #expect(harness.submit(1) == .submitted)
@@ -264,7 +265,7 @@ import Testing
         #expect(harness.log.filter { $0.hasPrefix("1:") }.count == 1)
     }
 
-    @Test func streamErrorsEndOneStreamOnly() {
+    @Test func streamErrorEndsOnlyItsStream() {
         let harness = Harness()
         harness.receive(Raw.settings())
         for tag in 1...3 { #expect(harness.submit(UInt32(tag)) == .submitted) }
@@ -279,7 +280,7 @@ import Testing
         #expect(harness.submit(4) == .submitted)
     }
 
-    @Test(arguments: 0..<200 as Range<UInt64>) func randomBytesNeverTrap(seed: UInt64) {
+    @Test(arguments: 0..<200 as Range<UInt64>) func randomFramesEndEveryRequestOnce(seed: UInt64) {
         var state = seed &* 0x9e37_79b9_7f4a_7c15 | 1
         func random(_ bound: Int) -> Int {
             state ^= state << 13

@@ -4,21 +4,21 @@ import TestSupport
 
 @testable import HTTP2
 
-/// What the owner of a connection is told.
-// Sendable: touched on the loop's thread, or read through it.
+/// Records the calls to a connection's owner.
+// Sendable because only the loop's thread uses the record.
 final class ConnectionRecord: ClientConnectionOwner, @unchecked Sendable {
     fileprivate(set) var connection: ClientConnection!
     fileprivate let body = UnsafeMutableRawBufferPointer.allocate(byteCount: 100, alignment: 8)
 
     private(set) var opened = 0
     private(set) var closed: [ConnectionCloseReason] = []
-    /// By request: the status it ended with, 0 for "unknown".
+    /// Final statuses by request number; 0 stands for an unknown outcome.
     private(set) var ends: [UInt32: [UInt16]] = [:]
     /// Requests that the server certainly did not act on.
     private(set) var notProcessed: Set<UInt32> = []
     /// `isSuspended` at each change of availability.
     private(set) var suspensions: [Bool] = []
-    /// What the connection had learned of the addresses when it opened or closed.
+    /// Addresses that had failed when the connection opened, or closed without opening.
     private(set) var failedAddresses: [SocketAddress] = []
 
     fileprivate init() { body.initializeMemory(as: UInt8.self, repeating: UInt8(ascii: "b")) }
@@ -51,7 +51,7 @@ final class ConnectionRecord: ClientConnectionOwner, @unchecked Sendable {
     }
 }
 
-/// One client connection on a loop of its own, which ends with it, also when a test gives up.
+/// A client connection on its own event loop. The loop ends with this object, also when a test throws.
 final class ConnectionClient: Sendable {
     let loop: EventLoop
     private let record = ConnectionRecord()
@@ -121,9 +121,10 @@ final class ConnectionClient: Sendable {
     }
 }
 
-/// A listening socket that takes no connection: its queue is full, so that SYNs are dropped, as by a dead host.
+/// A listening socket that accepts nothing. Its full queue drops SYNs, as a dead host does.
 final class DeafListener: Sendable {
-    /// Connections that fill the queue: one more than the backlog fits; the rest makes sure.
+    /// Number of connections that fill the queue. The queue takes one more than the backlog; the others are a
+    /// reserve.
     static let fillers = 4
 
     let address: SocketAddress

@@ -5,13 +5,13 @@ import Testing
 
 @testable import HTTP2
 
-/// What a person reads when a connection does not come about, and what a pool can tell by.
+/// Tests the texts and kinds of errors for connections that fail to open.
 @Suite(.serialized) struct ConnectionErrorTests {
     private let fixture: TLSFixture
 
     init() throws { fixture = try TLSFixture() }
 
-    /// How a connection to a server with these options ends.
+    /// The reason for which a connection to a server with these options closes.
     private func reason(
         serverName: String = "localhost", client: (inout ClientTLSOptions) -> Void = { _ in },
         server: (inout ServerTLSOptions) -> Void = { _ in }
@@ -39,7 +39,7 @@ import Testing
     }
 
     private func expect(
-        _ reason: ConnectionCloseReason, _ kind: TLSError.Kind, saying parts: String...,
+        _ reason: ConnectionCloseReason, _ kind: TLSError.Kind, naming parts: String...,
         at location: SourceLocation = #_sourceLocation
     ) {
         guard case .tls(let error) = reason else {
@@ -53,58 +53,58 @@ import Testing
         }
     }
 
-    @Test func anExpiredCertificate() throws {
+    @Test func expiredCertificateErrorAdvisesRenewal() throws {
         let old = try fixture.authority.issueServer(names: ["localhost"], validity: .expired)
         expect(
-            try reason(server: { $0.identity = old.identity }), .certificateExpired, saying: "expired",
+            try reason(server: { $0.identity = old.identity }), .certificateExpired, naming: "expired",
             "“localhost”", "renew")
     }
 
-    @Test func aCertificateOfTheFuture() throws {
+    @Test func futureCertificateErrorMentionsTheClock() throws {
         let early = try fixture.authority.issueServer(names: ["localhost"], validity: .future)
         expect(
             try reason(server: { $0.identity = early.identity }), .certificateNotYetValid,
-            saying: "not yet valid", "clock")
+            naming: "not yet valid", "clock")
     }
 
-    @Test func aCertificateForAnotherHost() throws {
+    @Test func hostnameMismatchErrorNamesTheHost() throws {
         expect(
-            try reason(serverName: "api.push.apple.com"), .hostnameMismatch, saying: "“api.push.apple.com”",
+            try reason(serverName: "api.push.apple.com"), .hostnameMismatch, naming: "“api.push.apple.com”",
             "not for")
     }
 
-    @Test func anUnknownAuthority() throws {
+    @Test func unknownAuthorityErrorMentionsTheCAFile() throws {
         let other = try CertificateAuthority(commonName: "Another CA")
         expect(
             try reason(client: { $0.trust = .authorities(.text(other.certificatePEM)) }), .unknownAuthority,
-            saying: "CA file", "“localhost”")
+            naming: "CA file", "“localhost”")
     }
 
-    @Test func aServerWithoutHTTP2() throws {
+    @Test func serverWithoutHTTP2IsReportedAsALPNFailure() throws {
         expect(
-            try reason(server: { $0.applicationProtocols = ["http/1.1"] }), .protocolRefused, saying: "ALPN",
+            try reason(server: { $0.applicationProtocols = ["http/1.1"] }), .protocolRefused, naming: "ALPN",
             "h2")
         expect(
-            try reason(server: { $0.applicationProtocols = [] }), .protocolRefused, saying: "ALPN",
+            try reason(server: { $0.applicationProtocols = [] }), .protocolRefused, naming: "ALPN",
             "selected no protocol")
     }
 
-    @Test func noCommonVersion() throws {
+    @Test func versionMismatchErrorMentionsTheVersion() throws {
         expect(
             try reason(client: { $0.minimumVersion = .tls13 }, server: { $0.maximumVersion = .tls12 }),
-            .noCommonParameters, saying: "version")
+            .noCommonParameters, naming: "version")
     }
 
     @Test(arguments: [TLSVersion.tls12, .tls13])
-    func aRefusedClientCertificate(version: TLSVersion) throws {
+    func refusedClientCertificateErrorNamesTheCause(version: TLSVersion) throws {
         let authority = PEMSource.text(fixture.authority.certificatePEM)
         expect(
             try reason(
                 client: { $0.maximumVersion = version },
                 server: { $0.clientCertificates = .require(authority) }),
-            // TLS 1.2 has no alert of its own for a missing one.
+            // TLS 1.2 has no alert of its own for a missing certificate.
             version == .tls13 ? .certificateRefused : .noCommonParameters,
-            saying: "server demands a client certificate")
+            naming: "server demands a client certificate")
         let expired = try fixture.authority.issueClient(commonName: "old", validity: .expired)
         expect(
             try reason(
@@ -112,10 +112,10 @@ import Testing
                     $0.maximumVersion = version
                     $0.identity = expired.identity
                 }, server: { $0.clientCertificates = .require(authority) }), .certificateRefused,
-            saying: "certificate", "refused")
+            naming: "certificate", "refused")
     }
 
-    @Test func aPortThatSpeaksSomethingElse() throws {
+    @Test func portWithoutTLSIsReportedAsNotTLS() throws {
         let listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(listening) }
         _ = SocketAddress("127.0.0.1", port: 0)!.withPointer { bind(listening, $0, $1) }
@@ -132,11 +132,11 @@ import Testing
         }
         let connection = try ConnectionClient(
             addresses: [SocketAddress("127.0.0.1", port: port)!], context: .client(fixture.clientOptions))
-        expect(try connection.waitUntilClosed(), .notTLS, saying: "does not speak TLS", "port")
+        expect(try connection.waitUntilClosed(), .notTLS, naming: "does not speak TLS", "port")
         connection.stop()
     }
 
-    @Test func endsThatNeedNoMending() throws {
+    @Test func otherCloseReasonsAreNotSettingsFailures() throws {
         #expect(ConnectionCloseReason.closedByServer(clean: true).kind == .endedByServer)
         #expect(ConnectionCloseReason.closedByServer(clean: false).kind == .network)
         #expect(ConnectionCloseReason.drained.kind == .endedByUs)

@@ -13,7 +13,7 @@ import Testing
                 pingInterval: 60 * second, pingTimeout: 10 * second, suspicionInterval: 2 * second), now: 0)
     }
 
-    /// Open, with a first round trip of 20 ms.
+    /// The health of an open connection whose first round trip took 20 ms.
     private func opened() -> ConnectionHealth {
         var health = make()
         #expect(health.tick(now: 0, openStreams: 0) == .ping(1))
@@ -22,7 +22,7 @@ import Testing
         return health
     }
 
-    @Test func theFirstPingGivesTheFirstSample() {
+    @Test func firstPingsAnswerIsTheFirstSample() {
         var health = make()
         #expect(health.nextTick(openStreams: 0) == 0)
         #expect(health.grace == second)
@@ -33,12 +33,12 @@ import Testing
         #expect(health.roundTrip.smoothed == 80 * ms)
         #expect(health.roundTrip.samples == 1)
         #expect(health.grace == 320 * ms)
-        // Its answer given twice is no second sample.
+        // A repeated answer adds no sample.
         health.pingAnswered(number: 1, now: 90 * ms)
         #expect(health.roundTrip.samples == 1)
     }
 
-    @Test func anIdleConnectionIsAskedEveryInterval() {
+    @Test func idleConnectionSendsAPingEachInterval() {
         var health = opened()
         for number in UInt32(2)...5 {
             let due = health.nextTick(openStreams: 0)
@@ -52,10 +52,10 @@ import Testing
         #expect(health.roundTrip.minimum == 10 * ms)
     }
 
-    @Test func silenceWithOpenRequestsIsSuspicious() {
+    @Test func silenceWithOpenRequestsPingsSuspendsAndCloses() {
         var health = opened()
         health.streamsOpened(now: 5 * second)
-        // It counts from the first request, not from the last byte long before.
+        // Silence counts from the first request, not from the last byte.
         #expect(health.nextTick(openStreams: 1) == 7 * second)
         #expect(health.tick(now: 7 * second - 1, openStreams: 1) == .none)
         #expect(health.tick(now: 7 * second, openStreams: 1) == .ping(2))
@@ -65,18 +65,18 @@ import Testing
         #expect(health.tick(now: 7 * second + 250 * ms, openStreams: 1) == .suspend)
         #expect(health.isSuspended)
         #expect(health.tick(now: 7 * second + 251 * ms, openStreams: 1) == .none)
-        // Suspicion and PING timeout together, no later.
+        // Closes as soon as suspicion interval and PING timeout are over.
         #expect(health.nextTick(openStreams: 1) == 17 * second)
         #expect(health.tick(now: 17 * second - 1, openStreams: 1) == .none)
         guard case .close(.silent(let nanoseconds)) = health.tick(now: 17 * second, openStreams: 1) else {
-            Issue.record("a black hole was kept")
+            Issue.record("a silent connection was kept")
             return
         }
         #expect(nanoseconds == 17 * second - 20 * ms)
     }
 
-    /// Half a second without a byte costs nothing, and three seconds cost the time until a byte comes.
-    @Test func aStallIsForgiven() {
+    /// Half a second of silence has no effect. Three seconds suspend the connection until the next byte.
+    @Test func suspendedConnectionResumesWithTheNextByte() {
         var health = opened()
         health.streamsOpened(now: second)
         #expect(health.tick(now: second + 500 * ms, openStreams: 9) == .none)
@@ -92,7 +92,7 @@ import Testing
         #expect(health.nextTick(openStreams: 9) == 6 * second + 500 * ms)
     }
 
-    @Test func anyByteIsASignOfLifeButOnlyTheLatestPingASample() {
+    @Test func bytesEndSilenceAndOnlyLatestPingIsSampled() {
         var health = opened()
         health.streamsOpened(now: 0)
         #expect(health.tick(now: 3 * second, openStreams: 1) == .ping(2))
@@ -105,7 +105,7 @@ import Testing
         #expect(health.roundTrip.last == second)
     }
 
-    @Test func anExpiredRequestRaisesDoubtAtOnce() {
+    @Test func expiredRequestSuspendsAndPingsAtOnce() {
         var health = opened()
         health.streamsOpened(now: second)
         health.bytesRead(now: 2 * second)
@@ -118,8 +118,7 @@ import Testing
         #expect(health.nextTick(openStreams: 0) == 62 * second)
     }
 
-    /// A connection that answers PINGs and nothing else is given up.
-    @Test func requestsWithoutAnswersEndIt() {
+    @Test func threeExpiredRequestsWithoutAnAnswerCloseTheConnection() {
         var health = opened()
         for expired in 1...2 {
             health.requestsExpired(1)
@@ -140,7 +139,7 @@ import Testing
         #expect(answering.tick(now: second, openStreams: 5) == .ping(2))
     }
 
-    @Test func theGraceHasBounds() {
+    @Test func pingGraceStaysWithinItsBounds() {
         var health = make()
         #expect(health.tick(now: 0, openStreams: 0) == .ping(1))
         health.pingAnswered(number: 1, now: 1)
@@ -155,9 +154,8 @@ import Testing
         #expect(short.grace == 100 * ms)
     }
 
-    /// Random histories of bytes, requests and ticks. Whoever asks at the times named gets an action there; a silent
-    /// connection with requests is closed within the promised time, and one that answers every PING never.
-    @Test func rules() {
+    /// Random histories of bytes, requests and ticks.
+    @Test func silentConnectionsCloseInTimeAndAnsweringOnesNever() {
         let seed = UInt64.random(in: .min ... .max)
         var random = SeededRandom(seed: seed)
         for _ in 0..<200 {
@@ -208,8 +206,8 @@ import Testing
         }
     }
 
-    /// The example of a series worked out by hand from RFC 6298 §2.3.
-    @Test func roundTripsAreSmoothed() {
+    /// A series computed by hand from RFC 6298 §2.3.
+    @Test func roundTripEstimateFollowsRFC6298() {
         var estimate = RoundTripEstimate()
         estimate.add(800)
         #expect(estimate.smoothed == 800 && estimate.variation == 400)

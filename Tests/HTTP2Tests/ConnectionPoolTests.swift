@@ -7,9 +7,8 @@ import Testing
 
 @testable import HTTP2
 
-/// A pool on a loop of its own with an owner that keeps numbered requests going and repeats those that were not
-/// processed.
-// Sendable: the state is touched on the loop's thread, or read through it.
+/// A pool on its own event loop. Its owner sends numbered requests, and retries those that weren't processed.
+// Sendable because only the loop's thread uses the state.
 final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Sendable {
     let loop: EventLoop
     private(set) var pool: ConnectionPool!
@@ -17,18 +16,18 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     private let authority: StableFields.ID
     private let topic: StableFields.ID
     private let body: UnsafeMutableRawBufferPointer
-    private var asked = false
+    private var turnEndIsScheduled = false
 
-    /// By request: the status it ended with, 0 for "unknown".
+    /// Final statuses by request number; 0 stands for an unknown outcome.
     private(set) var ends: [UInt32: [UInt16]] = [:]
     private(set) var refusals = 0
     private(set) var happened: [String] = []
-    /// What the pool changed by itself.
+    /// Changes that the pool reported, in order.
     private(set) var changes: [PoolChange] = []
     private(set) var mostInFlight = 0
-    /// Connections that answer so are replaced at once.
-    private var spoiltBy: UInt16?
-    /// How often the pool said that there may be room.
+    /// A status whose connection is replaced at once; nil when no status has this effect.
+    private var statusToReplace: UInt16?
+    /// Number of times the pool reported capacity.
     private(set) var capacityReports = 0
 
     init(
@@ -82,7 +81,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     }
 
     func replaceConnections(thatAnswer status: UInt16) {
-        loop.runBlocking { [self] in spoiltBy = status }
+        loop.runBlocking { [self] in statusToReplace = status }
     }
 
     func drain() { loop.runBlocking { [self] in pool.drain() } }
@@ -97,7 +96,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     }
 
     func turnEnded() {
-        asked = false
+        turnEndIsScheduled = false
         while let (slot, connection) = pool.nextAssignment() {
             let result = connection.submit(tag: slot, body: UnsafeRawBufferPointer(body)) { block in
                 block.indexedStatic(3)
@@ -122,7 +121,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
             switch event.kind {
             case .response:
                 ends[event.tag, default: []].append(event.status)
-                if event.status == spoiltBy { pool.replace(connection.number, .now) }
+                if event.status == statusToReplace { pool.replace(connection.number, .now) }
             case .failed where event.processed == .no:
                 refusals += 1
                 enqueue(event.tag, atFront: true)
@@ -134,8 +133,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
 
     func poolHasCapacity(_ pool: ConnectionPool) {
         capacityReports += 1
-        guard !asked else { return }
-        asked = true
+        guard !turnEndIsScheduled else { return }
+        turnEndIsScheduled = true
         loop.atTurnEnd(self)
     }
 
@@ -153,7 +152,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     }
 }
 
-/// Our client against nghttp2's server side: each end is checked by an implementation that isn't its own.
+/// Tests our client against nghttp2's server side, so that another implementation checks each end.
 @Suite(.serialized) struct ConnectionPoolTests {
     /// Counts from 1, on any thread.
     private static func counter() -> @Sendable () -> Int {
@@ -161,27 +160,27 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         return { count.add(1, ordering: .relaxed).newValue }
     }
 
-    private func answered(_ client: PoolClient, _ count: Int, exactlyOnce: Bool = true) throws {
+    private func expectAnswers(_ client: PoolClient, _ count: Int, exactlyOnce: Bool = true) throws {
         try eventually("\(count) answers") { client.read { $0.ends.count } == count }
         let ends = client.read { $0.ends }
         #expect(ends.values.allSatisfy { $0.count == 1 })
     }
 
-    @Test func manyRequestsAreAllAnswered() throws {
+    @Test func threeConnectionsAnswerEveryRequestOnce() throws {
         let server = try ServerFixture()
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {
             $0.connections = 3
         }
         try eventually("all are open") { client.openConnections == 3 }
         client.send(0..<3000)
-        try answered(client, 3000)
+        try expectAnswers(client, 3000)
         #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
         let requests = server.log.requests
         #expect(requests.count == 3000)
         #expect(Set(requests.map(\.path)).count == 3000)
         #expect(requests.allSatisfy { $0.bodyLength == 250 && $0.headers["apns-topic"] == "com.example.app" })
         #expect(requests.allSatisfy { $0.method == "POST" })
-        // The third may open after all answers have come.
+        // The third connection may open after the last answer.
         try eventually("three connections") { client.openConnections == 3 }
         #expect(server.log.opened == 3)
         client.drain()
@@ -189,37 +188,37 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.stop()
     }
 
-    @Test func largeBodiesRespectTheWindows() throws {
+    @Test func largeBodiesArriveWholeThroughSmallWindows() throws {
         let server = try ServerFixture(options: { $0.initialWindowSize = 1000 })
         let client = try PoolClient(
             port: server.listener.port, context: .client(server.tls.clientOptions), bodyBytes: 5000)
         client.send(0..<300)
-        try answered(client, 300)
+        try expectAnswers(client, 300)
         #expect(server.log.requests.allSatisfy { $0.bodyLength == 5000 })
         client.stop()
     }
 
-    /// Between two of them nothing happens on the connection: the pool's timer asks for the next.
-    @Test func pacedRequestsGoOnByThemselves() throws {
+    /// Nothing happens on the connection between two requests, so the pool's timer has to assign the next.
+    @Test func pacedRequestsAreSentByThePoolsTimer() throws {
         let server = try ServerFixture()
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions))
         client.pace(100)
         client.send(0..<10)
-        try answered(client, 10)
+        try expectAnswers(client, 10)
         client.stop()
     }
 
-    @Test func theServersStreamLimitHolds() throws {
+    @Test func requestsInFlightStayWithinTheServersStreamLimit() throws {
         let server = try ServerFixture(options: { $0.maximumConcurrentStreams = 7 })
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions))
         client.send(0..<500)
-        try answered(client, 500)
+        try expectAnswers(client, 500)
         #expect(client.read { $0.mostInFlight } == 7)
         #expect(client.read { $0.refusals } == 0)
         client.stop()
     }
 
-    @Test func goAwayLosesNothing() throws {
+    @Test func goAwayUnderLoadLosesNoRequest() throws {
         let next = Self.counter()
         let server = try ServerFixture(respond: { request, connection in
             let number = next()
@@ -231,7 +230,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
             $0.connection.session.maximumStreams = 50
         }
         client.send(0..<1000)
-        try answered(client, 1000)
+        try expectAnswers(client, 1000)
         #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
         #expect(
             client.read { $0.happened.contains { $0.hasPrefix("goaway NO_ERROR {\"reason\":\"Shutdown\"}") } }
@@ -239,7 +238,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.stop()
     }
 
-    @Test func refusedStreamsAreSentAgain() throws {
+    @Test func refusedStreamsAreRetried() throws {
         let next = Self.counter()
         let server = try ServerFixture(respond: { request, connection in
             let number = next()
@@ -251,13 +250,13 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         })
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions))
         client.send(0..<300)
-        try answered(client, 300)
+        try expectAnswers(client, 300)
         #expect(client.read { $0.refusals } > 100)
         #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
         client.stop()
     }
 
-    @Test func aCutConnectionIsReplacedAndItsRequestsAreUnknown() throws {
+    @Test func cutConnectionIsReplacedAndItsRequestsEndUnknown() throws {
         let next = Self.counter()
         let server = try ServerFixture(respond: { request, connection in
             let number = next()
@@ -268,10 +267,10 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
             $0.connection.session.maximumStreams = 60
         }
         client.send(0..<200)
-        try answered(client, 200)
+        try expectAnswers(client, 200)
         let ends = client.read { $0.ends.values.map { $0[0] } }
-        // Fifty had no answer. Of the ten behind them some were answered before the cut, or refused by a GOAWAY and
-        // sent again, or neither, as TCP decides.
+        // The first fifty got no answer. TCP decides about the ten behind them. Some may be answered before the
+        // cut, or refused by a GOAWAY and retried.
         let unknown = ends.count { $0 == 0 }
         #expect((50...60).contains(unknown))
         #expect(ends.count { $0 == 200 } == 200 - unknown)
@@ -279,8 +278,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.stop()
     }
 
-    @Test func aSilentServerIsFoundOutAndReplaced() throws {
-        // It takes everything and answers nothing on its first connection; not even a PING, as its loop is held.
+    @Test func silentConnectionEndsAsUnresponsiveAndRequestsEndUnknown() throws {
+        // The server's loop is blocked, so that it answers neither requests nor PINGs.
         let release = BlockingFlag()
         let server = try ServerFixture(respond: { _, _ in release.wait() })
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {
@@ -289,7 +288,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
             $0.connection.connectTimeout = .milliseconds(300)
         }
         client.send(0..<5)
-        try answered(client, 5)
+        try expectAnswers(client, 5)
         try eventually("the connection is given up") {
             client.read { $0.happened.contains { $0.contains("unresponsive") } }
         }
@@ -298,18 +297,18 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.stop()
     }
 
-    @Test func aSlowAnswerCostsItsStreamOnly() throws {
+    @Test func requestTimeoutResetsOnlyItsOwnStream() throws {
         let server = try ServerFixture(respond: { request, connection in
             if String(decoding: request.path, as: UTF8.self) != "/3/device/3" {
                 connection.respond(stream: request.stream, status: 200)
             }
         })
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {
-            // The nine others must have their answers within it, however busy the machine is.
+            // Long enough for the nine other answers, even on a busy machine.
             $0.connection.requestTimeout = .seconds(3)
         }
         client.send(0..<10)
-        try answered(client, 10)
+        try expectAnswers(client, 10)
         #expect(client.read { $0.ends[3] } == [0])
         #expect(client.read { $0.ends.values.count { $0 == [200] } } == 9)
         #expect(client.openConnections == 1)
@@ -317,14 +316,14 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.stop()
     }
 
-    @Test func aCertificateForAnotherHostIsAClearErrorAndNoBusyLoop() throws {
+    @Test func connectFailureNamesTheAddressAndBacksOff() throws {
         let server = try ServerFixture()
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {
             $0.host = "127.0.0.2"
             $0.reconnectInitial = .seconds(30)
             $0.reconnectMaximum = .seconds(30)
         }
-        // Nothing listens there.
+        // Nothing listens on this address.
         try eventually("an error") {
             client.read { $0.happened.contains { $0.contains("connect to 127.0.0.2") } }
         }
@@ -332,7 +331,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.stop()
     }
 
-    @Test func anUnknownAuthorityIsAClearError() throws {
+    @Test func untrustedCertificateIsReportedInTheCloseReason() throws {
         let server = try ServerFixture()
         var options = ClientTLSOptions()
         options.trust = .authorities(.text(try TLSFixture().authority.certificatePEM))
@@ -347,8 +346,8 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         client.stop()
     }
 
-    @Test func aServerThatIsAwayAtFirstIsFoundLater() throws {
-        // A port that nobody has at the moment.
+    @Test func poolConnectsOnceALateServerListens() throws {
+        // A bound port on which nothing listens yet.
         let probe = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
@@ -376,7 +375,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         ) { _ in RecordingHandler(log: log) { $1.respond(stream: $0.stream, status: 200) } }
         try listener.start()
         loop.start()
-        try answered(client, 10)
+        try expectAnswers(client, 10)
         client.stop()
         loop.stop()
         loop.join()

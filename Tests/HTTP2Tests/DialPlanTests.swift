@@ -6,7 +6,7 @@ import Testing
 @Suite struct DialPlanTests {
     private let delay = DialPlan.defaultDelay
 
-    @Test func attemptsAreStaggered() {
+    @Test func attemptsAreStaggeredByTheDelay() {
         var plan = DialPlan(attempts: 3)
         #expect(plan.handle(.tick, now: 100) == .start(0))
         #expect(plan.nextStart == 100 + delay)
@@ -20,19 +20,19 @@ import Testing
         #expect(plan.handle(.failed(2), now: 1) == .wait)
     }
 
-    @Test func aFailureStartsTheNextAtOnce() {
+    @Test func failureOfTheNewestAttemptStartsTheNext() {
         var plan = DialPlan(attempts: 3)
         #expect(plan.handle(.tick, now: 0) == .start(0))
         #expect(plan.handle(.failed(0), now: 5) == .start(1))
         // The delay counts from the latest start.
         #expect(plan.nextStart == 5 + delay)
         #expect(plan.handle(.tick, now: 5 + delay) == .start(2))
-        // The older one's failure changes nothing, the last one's ends it.
+        // The older attempt's failure changes nothing; the last attempt's failure ends the plan.
         #expect(plan.handle(.failed(1), now: 6 + delay) == .wait)
         #expect(plan.handle(.failed(2), now: 7 + delay) == .failed)
     }
 
-    @Test func anOlderFailureDoesNotHurryTheNewest() {
+    @Test func olderFailureDoesNotStartTheNextAttemptEarly() {
         var plan = DialPlan(attempts: 3)
         #expect(plan.handle(.tick, now: 0) == .start(0))
         #expect(plan.handle(.tick, now: delay) == .start(1))
@@ -43,7 +43,7 @@ import Testing
         #expect(plan.handle(.connected(2), now: delay + 3) == .connected(2))
     }
 
-    @Test func theLastFailureWaitsForThoseUnderWay() {
+    @Test func lastFailureWaitsForAttemptsUnderWay() {
         var plan = DialPlan(attempts: 2)
         #expect(plan.handle(.tick, now: 0) == .start(0))
         #expect(plan.handle(.tick, now: delay) == .start(1))
@@ -51,9 +51,9 @@ import Testing
         #expect(plan.handle(.connected(0), now: delay + 2) == .connected(0))
     }
 
-    /// Random orders of events: attempts start in order and once each, never closer than the delay unless the one
-    /// before has failed; it ends exactly once, with a success if any was reported and else after the last failure.
-    @Test func rules() {
+    /// Attempts start in order and once each, after the delay or the previous failure. The plan ends once: with
+    /// the first success, or after the last failure.
+    @Test func randomEventsStartAttemptsInOrderAndEndOnce() {
         let seed = UInt64.random(in: .min ... .max)
         var random = SeededRandom(seed: seed)
         for _ in 0..<500 {
@@ -84,7 +84,7 @@ import Testing
                 case 1, 2: event = open.randomElement(using: &random).map { .failed($0) } ?? .tick
                 default: event = .tick
                 }
-                // Without an end something is under way or will start.
+                // Without an end an attempt is under way or will start.
                 if end == nil { #expect(!open.isEmpty || plan.nextStart != nil, "seed \(seed)") }
             }
             switch end {

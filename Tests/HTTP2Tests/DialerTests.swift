@@ -7,7 +7,7 @@ import Testing
 
 /// Connections to several addresses of which some are dead, over real sockets.
 @Suite(.serialized) struct DialerTests {
-    /// Addresses where nothing listens: of another host of the loopback network, and of the other family.
+    /// Addresses where nothing listens: IPv6 loopback, and another IPv4 loopback host.
     private func refused(_ port: UInt16) -> [SocketAddress] {
         [SocketAddress("::1", port: port)!, SocketAddress("127.0.0.2", port: port)!]
     }
@@ -24,7 +24,7 @@ import Testing
         client.stop()
     }
 
-    @Test func anAddressThatDropsPacketsIsOvertaken() throws {
+    @Test func nextAddressIsDialledWhenOneDropsPackets() throws {
         let server = try ServerFixture()
         let deaf = DeafListener()
         let live = SocketAddress("127.0.0.1", port: server.listener.port)!
@@ -35,12 +35,12 @@ import Testing
         #expect(client.address == live)
         #expect(client.read { $0.failedAddresses } == [deaf.address])
         #expect(client.statistics.connectNanoseconds >= DialPlan.defaultDelay)
-        // Nothing of the other attempt is left.
+        // The other attempt leaves nothing behind.
         #expect(client.read { $0.closed.isEmpty })
         client.stop()
     }
 
-    @Test func theErrorNamesEveryAddressAndWhy() throws {
+    @Test func errorNamesEachFailedAddressWithItsCause() throws {
         let port = try freePort()
         let client = try ConnectionClient(
             addresses: refused(port), context: .client(TLSFixture().clientOptions))
@@ -62,7 +62,7 @@ import Testing
         client.stop()
     }
 
-    @Test func theConnectTimeoutBoundsAllAttempts() throws {
+    @Test func connectTimeoutBoundsAllAttempts() throws {
         let deaf = DeafListener()
         let other = DeafListener()
         let client = try ConnectionClient(
@@ -73,7 +73,7 @@ import Testing
             Issue.record("\(reason)")
             return
         }
-        // The second one's turn would have come after 250 ms.
+        // The second attempt would have started after 250 ms.
         #expect(error.attempts.map(\.cause) == [.noAnswer, .notTried])
         #expect(reason.kind == .network)
         #expect(reason.description.contains("no answer within the connect timeout"))
@@ -81,8 +81,8 @@ import Testing
         client.stop()
     }
 
-    @Test func aServerThatSaysNothingIsNamedByThePhase() throws {
-        // TCP comes about, as the queue has room, and nobody answers.
+    @Test func silentServerTimesOutInTheHandshakePhase() throws {
+        // TCP connects, because the queue has room, but nothing answers.
         let listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(listening) }
         _ = SocketAddress("127.0.0.1", port: 0)!.withPointer { bind(listening, $0, $1) }
@@ -101,8 +101,7 @@ import Testing
         client.stop()
     }
 
-    /// Attempts that have not won are closed, whichever way an opening ends.
-    @Test func nothingIsLeftUnderWay() throws {
+    @Test func losingAttemptsAreClosedHoweverTheOpeningEnds() throws {
         let deaf = DeafListener()
         let server = try ServerFixture()
         let live = SocketAddress("127.0.0.1", port: server.listener.port)!
@@ -128,7 +127,7 @@ import Testing
         timed.stop()
     }
 
-    /// The system's sockets of which the other end is this address.
+    /// Number of the system's open sockets whose remote end is this address.
     private func socketsConnecting(to address: SocketAddress) throws -> Int {
         let port = try #require(UInt16("\(address)".split(separator: ":")[1]))
         let digits = String(port, radix: 16, uppercase: true)
@@ -140,7 +139,7 @@ import Testing
         while fgets(&line, Int32(line.count), file) != nil {
             let bytes = line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
             let fields = String(decoding: bytes, as: UTF8.self).split(separator: " ")
-            // The remote address, and an inode: a socket that a process still holds.
+            // Checks the remote address, and the inode that shows that a process still holds the socket.
             if fields.count > 9, fields[2].hasSuffix(text), fields[9] != "0" { count += 1 }
         }
         return count

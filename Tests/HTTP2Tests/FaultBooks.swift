@@ -10,7 +10,7 @@ final class PathInflater {
     init() { nghttp2_hd_inflate_new(&inflater) }
     deinit { nghttp2_hd_inflate_del(inflater) }
 
-    /// The number at the end of `:path`; nil when there is none or the block does not decode.
+    /// The number at the end of `:path`; nil without a number, or when the block doesn't decode.
     func number(_ block: [UInt8]) -> UInt32? {
         var block = block
         var offset = 0
@@ -40,7 +40,7 @@ final class PathInflater {
     }
 }
 
-/// A pool and a ``FaultServer`` whose books must agree. Both end with it, also when a test gives up.
+/// A pool and a ``FaultServer`` whose records must agree. Both stop with this object, also when a test throws.
 final class FaultBed {
     let server: FaultServer
     let client: PoolClient
@@ -68,8 +68,8 @@ final class FaultBed {
     var counters: PoolCounters { client.snapshot.counters }
     var happened: [String] { client.read { $0.happened } }
 
-    /// Requests `0..<count` have ended, each exactly once: with 200 if the server accepted it, which it did at most
-    /// once; as unknown for `unknown` of them.
+    /// Expects requests `0..<count` to have ended once each. A 200 needs a request that the server accepted
+    /// once; `unknown` requests end as unknown.
     func expectExactlyOnce(
         _ count: Int, unknown: Int = 0, other: [UInt16] = [], at location: SourceLocation = #_sourceLocation
     ) {
@@ -83,9 +83,10 @@ final class FaultBed {
         #expect(lost.isEmpty, "answered, and not accepted exactly once", sourceLocation: location)
         let doubled = accepted.filter { $0.value > 1 }
         #expect(doubled.isEmpty, "accepted more than once", sourceLocation: location)
-        #expect(ends.values.count { $0 == [0] } == unknown, "unknown", sourceLocation: location)
+        #expect(
+            ends.values.count { $0 == [0] } == unknown, "number of unknown ends", sourceLocation: location)
         let strange = ends.filter { !([0, 200] + other).contains($0.value[0]) }
-        #expect(strange.isEmpty, "other ends", sourceLocation: location)
+        #expect(strange.isEmpty, "unexpected ends", sourceLocation: location)
         #expect(client.read { $0.pool.inFlight } == 0, sourceLocation: location)
         #expect(client.read { $0.pool.scheduler.waiting } == 0, sourceLocation: location)
     }

@@ -5,11 +5,11 @@ import Testing
 
 @testable import HTTP2
 
-/// Connections that end in the middle of something, or go silent: what was in flight is unknown, the rest goes to the
-/// next connection.
+/// Tests connections that end midway or go silent. Requests in flight are unknown; the others use the next
+/// connection.
 @Suite struct FaultCutTests {
     struct Case: Sendable, CustomTestStringConvertible {
-        /// What of an answer is written before the end: HEADERS are 10 bytes with their frame header, DATA follow.
+        /// Number of the answer's bytes before the cut: HEADERS take 10 with their frame header, then DATA.
         var part: Int
         var cut: FaultPeer.Cut
         var testDescription: String { "\(cut.rawValue) after \(part) bytes" }
@@ -19,13 +19,13 @@ import Testing
         [0, 1, 5, 9, 10, 14, 22].map { Case(part: $0, cut: cut) }
     }
 
-    @Test(arguments: cuts) func anEndInTheMiddleOfAnAnswer(_ row: Case) throws {
+    @Test(arguments: cuts) func cutWithinAnAnswerLeavesRequestsInFlightUnknown(_ row: Case) throws {
         let server = try FaultServer { peer in
             peer.limit(20)
             if peer.number > 0 { return peer.serve() }
             guard let requests = peer.requests(20) else { return }
             for request in requests.prefix(5) { peer.accept(request) }
-            // The client has read those, and these have come in their place.
+            // The client has read these answers and sent five more requests.
             guard peer.requests(5) != nil, peer.roundTrip() else { return }
             let stream = requests[5].stream
             let answer =
@@ -50,8 +50,8 @@ import Testing
         bed.stop()
     }
 
-    /// Nothing comes before its SETTINGS, so nothing is sent: the requests wait.
-    @Test(arguments: FaultPeer.Cut.allCases) func endsBeforeSettingsCostNoRequest(_ cut: FaultPeer.Cut) throws
+    /// The client sends no request before the server's SETTINGS.
+    @Test(arguments: FaultPeer.Cut.allCases) func cutBeforeSettingsLosesNoRequest(_ cut: FaultPeer.Cut) throws
     {
         let server = try FaultServer { peer in
             switch peer.number {
@@ -73,8 +73,8 @@ import Testing
         bed.stop()
     }
 
-    /// After both ends of TLS are up the server's answer to a client that goes on is a reset.
-    @Test func severalConnectionsCutAgainAndAgain() throws {
+    /// After the cut the server's system answers further writes of the client with a TCP reset.
+    @Test func repeatedCutsLoseAtMostTheRequestsInFlight() throws {
         let server = try FaultServer { peer in
             peer.limit(20)
             for _ in 0..<(peer.number >= 8 ? Int.max : 40) {
@@ -90,22 +90,22 @@ import Testing
         let unknown = bed.client.read { $0.ends.values.count { $0 == [0] } }
         #expect(unknown <= 8 * 20)
         bed.expectExactlyOnce(1000, unknown: unknown)
-        try eventually("three again") { bed.client.openConnections == 3 }
+        try eventually("three connections are open again") { bed.client.openConnections == 3 }
         bed.stop()
     }
 
     // MARK: Silence
 
     enum Silence: String, CaseIterable, Sendable {
-        /// It neither reads nor writes.
+        /// Neither reads nor writes.
         case blackHole
-        /// It reads, and answers nothing, not even a PING.
+        /// Reads, and answers nothing, not even a PING.
         case mute
-        /// It answers one PING after another too late: when the client has given up.
+        /// Answers all PINGs after the client has closed the connection.
         case latePing
     }
 
-    @Test(arguments: Silence.allCases) func aSilentConnectionIsReplacedInBoundedTime(
+    @Test(arguments: Silence.allCases) func silentConnectionIsReplacedAfterThePingTimeout(
         _ silence: Silence
     ) throws {
         let over = BlockingFlag()
@@ -126,9 +126,9 @@ import Testing
         }
         let bed = try FaultBed(server) {
             $0.connection.suspicionInterval = .milliseconds(50)
-            // The other connection must show a sign of life within it, however busy the machine is.
+            // Long enough for the other connection to answer on a busy machine.
             $0.connection.pingTimeout = .seconds(2)
-            // Neither of them bounds the silence.
+            // Too long to bound the silence.
             $0.connection.requestTimeout = .seconds(3600)
             $0.connection.pingInterval = .seconds(3600)
         }
@@ -142,8 +142,8 @@ import Testing
         bed.stop()
     }
 
-    /// The other connection takes all that is not in flight on the silent one.
-    @Test func aSilentConnectionHoldsUpItsOwnRequestsOnly() throws {
+    /// The other connection takes all requests that aren't in flight on the silent connection.
+    @Test func silentConnectionDelaysOnlyItsOwnRequests() throws {
         let over = BlockingFlag()
         let server = try FaultServer { peer in
             peer.limit(10)
@@ -166,9 +166,9 @@ import Testing
         bed.stop()
     }
 
-    /// The server withholds everything until the client has its doubts, then gives a sign of life.
+    /// The server is silent until the client suspects the connection, then sends one sign of life.
     @Test(arguments: ["the answer to a PING", "an answer", "SETTINGS"])
-    func aSignOfLifeInTimeKeepsTheConnection(_ sign: String) throws {
+    func signOfLifeEndsSuspicionAndKeepsTheConnection(_ sign: String) throws {
         let doubt = BlockingFlag()
         let rest = BlockingFlag()
         let server = try FaultServer { peer in
@@ -193,9 +193,13 @@ import Testing
             $0.connection.requestTimeout = .seconds(3600)
         }
         bed.client.send(0..<30)
-        try eventually("it is suspected") { bed.client.snapshot.connections.first?.state == .suspected }
+        try eventually("the connection is suspected") {
+            bed.client.snapshot.connections.first?.state == .suspected
+        }
         doubt.set()
-        try eventually("it is not any more") { bed.client.snapshot.connections.first?.state == .active }
+        try eventually("the connection is active again") {
+            bed.client.snapshot.connections.first?.state == .active
+        }
         rest.set()
         try eventually("30 ends") { bed.ended == 30 }
         bed.expectExactlyOnce(30)
@@ -203,8 +207,8 @@ import Testing
         bed.stop()
     }
 
-    /// 500 ms without a read or a write, and as long as it takes until the client has noticed.
-    @Test func aStallOfTheServerCostsNothing() throws {
+    /// The server stalls for 500 ms, and until the client has noticed.
+    @Test func serverStallLosesNoRequestOrConnection() throws {
         let noticed = BlockingFlag()
         let server = try FaultServer { peer in
             peer.limit(1000)
@@ -220,7 +224,7 @@ import Testing
             $0.maximumConnections = 1
         }
         bed.client.send(0..<3000)
-        try eventually("it is noticed") {
+        try eventually("the stall is noticed") {
             bed.client.snapshot.connections.contains { $0.statistics.suspensions > 0 }
         }
         noticed.set()

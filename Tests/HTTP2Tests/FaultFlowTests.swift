@@ -4,13 +4,13 @@ import Testing
 
 @testable import HTTP2
 
-/// Servers that do not give window, or do not read.
+/// Tests servers that don't update windows, or don't read.
 @Suite struct FaultFlowTests {
-    /// Content of 5,000 bytes: the connection's first window takes 13 requests (RFC 9113 §6.9.2).
+    /// Number of requests of 5,000 bytes that the connection's first window takes (RFC 9113 §6.9.2).
     private static let fitting = 13
 
-    /// Nothing is lost on a connection whose window is used up: what waits goes to the one that gives some.
-    @Test func aConnectionThatNeverGivesWindowIsPassedOver() throws {
+    /// Requests beyond the used-up window use the other connection.
+    @Test func requestsBypassAConnectionWithoutWindow() throws {
         let server = try FaultServer { peer in
             peer.replenishes = peer.number > 0
             peer.limit(50)
@@ -28,8 +28,8 @@ import Testing
         bed.stop()
     }
 
-    /// With no other connection the rest waits; the pool grows by one that takes it.
-    @Test func aPoolGrowsPastAUsedUpWindow() throws {
+    /// The remaining requests wait until the pool has a second connection.
+    @Test func poolGrowsWhenTheOnlyWindowIsUsedUp() throws {
         let server = try FaultServer { peer in
             peer.replenishes = peer.number > 0
             peer.limit(50)
@@ -47,8 +47,8 @@ import Testing
         bed.stop()
     }
 
-    /// And with none at all it waits: nothing is sent beyond the window, nothing ends.
-    @Test func whatNoWindowTakesWaits() throws {
+    /// Nothing is sent beyond the windows, and no waiting request ends.
+    @Test func requestsWaitWhenAllWindowsAreUsedUp() throws {
         let server = try FaultServer { peer in
             peer.replenishes = false
             peer.limit(50)
@@ -80,8 +80,8 @@ import Testing
         bed.stop()
     }
 
-    /// The streams' windows stay shut: what is in flight ends by its deadline, and the connection with it.
-    @Test func aStreamWindowThatNeverOpensEndsByItsDeadline() throws {
+    /// Requests in flight end by their deadline, and so does the connection.
+    @Test func requestsExpireWhenStreamWindowsNeverOpen() throws {
         let server = try FaultServer { peer in
             if peer.number > 0 {
                 peer.limit(50)
@@ -91,7 +91,7 @@ import Testing
             peer.serve()
         }
         let bed = try FaultBed(server, bodyBytes: 5000) {
-            // The other connection must keep it with 90 requests, however busy the machine is.
+            // Long enough for 90 requests on the other connection, even on a busy machine.
             $0.connection.requestTimeout = .seconds(3)
         }
         bed.client.send(0..<100)
@@ -102,8 +102,8 @@ import Testing
         bed.stop()
     }
 
-    /// A server that reads nothing until the client's output is full, and then a few bytes at a time.
-    @Test func aSlowReaderBoundsWhatIsWritten() throws {
+    /// The server reads nothing until the client's output is full, then a few bytes at a time.
+    @Test func outputStaysBoundedWhenTheServerReadsSlowly() throws {
         let full = BlockingFlag()
         let server = try FaultServer(receiveBuffer: 4096) { peer in
             peer.limit(1000)
@@ -117,7 +117,7 @@ import Testing
             $0.connection.requestTimeout = .seconds(3600)
             $0.connection.pingTimeout = .seconds(3600)
         }
-        // 5 MB, of which sockets take a part; the server says nothing meanwhile.
+        // 1000 streams hold 5 MB, a part of which fits into socket buffers.
         bed.client.send(0..<2000)
         func output() -> Int { bed.client.read { $0.pool.connections[0]?.session.output.count ?? 0 } }
         try eventually("the output is full") { output() >= 256 * 1024 }
@@ -129,15 +129,14 @@ import Testing
             most = max(most, output())
             return bed.ended == 2000
         }
-        // One request beyond the limit at most, with the control frames.
+        // At most one request and the control frames exceed the limit.
         #expect(most < 256 * 1024 + 2 * 8192)
         bed.expectExactlyOnce(2000)
         #expect(server.record.now.opened == 1)
         bed.stop()
     }
 
-    /// Answers that come a byte at a time, of several streams.
-    @Test func answersInSingleBytes() throws {
+    @Test func answersOfManyStreamsInSingleBytesAreRead() throws {
         let server = try FaultServer { peer in
             peer.limit(20)
             while let first = peer.request() {

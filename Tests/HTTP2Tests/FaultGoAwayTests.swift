@@ -5,8 +5,8 @@ import Testing
 
 @testable import HTTP2
 
-/// GOAWAY (RFC 9113 §6.8) on real connections, in the orders that servers send it in: streams up to the last one run
-/// to their end, those above go elsewhere at once, and nothing is lost or done twice.
+/// Tests GOAWAY (RFC 9113 §6.8) on real connections. Streams up to the last stream finish; higher streams are
+/// retried elsewhere at once. No request is lost or repeated.
 @Suite struct FaultGoAwayTests {
     struct GoAway: Sendable {
         /// The last of ten requests, counted from 1, that the server will act on; nil for 2³¹-1.
@@ -18,9 +18,9 @@ import Testing
     struct Case: Sendable, CustomTestStringConvertible {
         var testDescription: String
         var goAways: [GoAway]
-        /// All of them in one write; else the client has acted on each before the next comes.
+        /// Whether one write sends all GOAWAYs; otherwise the client handles each before the next.
         var together = false
-        /// The server ends the connection after the last answer; else it leaves that to the client.
+        /// Whether the server closes the connection after the last answer, instead of the client.
         var closes = false
     }
 
@@ -52,13 +52,13 @@ import Testing
             goAways: [GoAway(), GoAway(last: 9), GoAway(last: 2, debug: shutdown)]),
     ]
 
-    @Test(arguments: cases) func belowRunsToItsEndAndAboveGoesElsewhereAtOnce(_ row: Case) throws {
+    @Test(arguments: cases) func goAwayFinishesLowerStreamsAndRetriesHigherOnes(_ row: Case) throws {
         let elsewhere = BlockingFlag()
         let last = row.goAways.compactMap(\.last).min() ?? 10
         let server = try FaultServer { peer in
             peer.limit(10)
             guard peer.number == 0 else {
-                // The rest of the first ten come first; with none, those that waited.
+                // Retried requests of the first ten arrive first; without any, waiting requests do.
                 guard let requests = peer.requests(max(1, 10 - last)) else { return }
                 elsewhere.set()
                 for request in requests { peer.accept(request) }
@@ -77,7 +77,7 @@ import Testing
                     peer.roundTrip()
                 }
             }
-            // Not one of those below is answered before all of those above have come elsewhere.
+            // Lower streams are answered only after the retried requests have arrived elsewhere.
             elsewhere.wait()
             for request in requests.prefix(last) { peer.accept(request) }
             if row.closes { return }
@@ -92,11 +92,11 @@ import Testing
         #expect(record.notes.isEmpty)
         #expect(record.opened == 2)
         if !row.closes {
-            // The client ends it by itself, in order.
+            // The client closes the connection itself, with close_notify.
             #expect(record.goAways[0] == [0])
             #expect(record.cleanEnds == [0])
         }
-        // What was not processed is no failure of anything.
+        // Unprocessed requests don't count as a failure.
         let counters = bed.counters
         #expect(counters.notProcessed == 10 - last)
         #expect(counters.unknown == 0)
@@ -108,8 +108,8 @@ import Testing
         bed.stop()
     }
 
-    /// `{"reason":"BadCertificateEnvironment"}` came with last stream 0 and the end of the socket.
-    @Test func lastStreamZeroSendsAllElsewhere() throws {
+    /// A GOAWAY with the reason `BadCertificateEnvironment` has last stream 0, and the socket is closed.
+    @Test func goAwayWithLastStreamZeroRetriesAllElsewhere() throws {
         let server = try FaultServer { peer in
             peer.limit(10)
             if peer.number > 0 { return peer.serve() }
@@ -126,8 +126,8 @@ import Testing
         bed.stop()
     }
 
-    /// What is below and has no answer when the server goes is unknown; what is above is not.
-    @Test func aServerThatGoesBeforeItsLastAnswers() throws {
+    /// Unanswered streams up to the last stream are unknown; higher streams are retried.
+    @Test func cutAfterGoAwayLeavesUnansweredLowerStreamsUnknown() throws {
         let server = try FaultServer { peer in
             peer.limit(10)
             if peer.number > 0 { return peer.serve() }
@@ -146,8 +146,8 @@ import Testing
         bed.stop()
     }
 
-    /// A server that gives every connection a few requests only, under full load and with several connections.
-    @Test func everyConnectionIsShort() throws {
+    /// The server ends each connection after a few requests, under full load.
+    @Test func shortConnectionsUnderFullLoadLoseNoRequest() throws {
         let server = try FaultServer { peer in
             peer.limit(20)
             for _ in 0..<50 {
@@ -155,7 +155,7 @@ import Testing
                 peer.accept(request)
             }
             guard let first = peer.request(), peer.roundTrip(), peer.roundTrip() else { return }
-            // Up to five that are there by now. None is waited for: it may have been the last of all.
+            // Takes up to five requests without waiting, because there may be no further request.
             var last = [first]
             while last.count < 5, let next = peer.requestAtHand() { last.append(next) }
             let processed = last.prefix(3)

@@ -4,10 +4,10 @@ import Testing
 
 @testable import HTTP2
 
-/// Stream limits that change in flight, refusals, and the single stream of a token connection: as a server sees them.
+/// Tests changing stream limits, refusals and the single stream of a token connection, as a server sees them.
 @Suite struct FaultLimitTests {
-    /// 1000, then so few, then 1000 again, with 1000 requests in flight at each change.
-    @Test(arguments: [0, 1, 7] as [UInt32]) func theLimitFallsAndRisesInFlight(_ low: UInt32) throws {
+    /// The limit changes from 1000 to `low` and back, with 1000 requests in flight at each change.
+    @Test(arguments: [0, 1, 7] as [UInt32]) func clientKeepsToALimitThatFallsAndRises(_ low: UInt32) throws {
         let server = try FaultServer { peer in
             peer.limit(1000)
             guard let first = peer.requests(1000) else { return }
@@ -17,7 +17,7 @@ import Testing
             guard peer.roundTrip() else { return }
             if peer.waiting > 0 { peer.record.note("\(peer.waiting) requests beyond the lowered limit") }
             var open = Array(first.suffix(Int(low)))
-            // One goes, one comes.
+            // Each answer makes room for one request.
             for _ in 0..<(low == 0 ? 0 : 20) {
                 peer.accept(open.removeFirst())
                 guard let next = peer.request(), peer.roundTrip() else { return }
@@ -42,8 +42,9 @@ import Testing
         bed.stop()
     }
 
-    /// The limit changes at random while requests come and go.
-    @Test(arguments: 1...4 as ClosedRange<UInt64>) func theLimitFlaps(seed: UInt64) throws {
+    @Test(arguments: 1...4 as ClosedRange<UInt64>) func clientKeepsToARandomlyChangingLimit(
+        seed: UInt64
+    ) throws {
         let server = try FaultServer { peer in
             var random = SeededRandom(seed: seed &* 1000 &+ UInt64(peer.number))
             var open: [FaultPeer.Request] = []
@@ -74,7 +75,9 @@ import Testing
 
     // MARK: Refusals
 
-    @Test(arguments: [1, 2] as [Int]) func hundredsOfRefusalsInARow(connections: Int) throws {
+    @Test(arguments: [1, 2] as [Int]) func manyRefusedStreamsAreRetriedOnTheSameConnections(
+        connections: Int
+    ) throws {
         let all = Gathering(of: connections)
         defer { all.release() }
         let server = try FaultServer { peer in
@@ -94,7 +97,7 @@ import Testing
         bed.expectExactlyOnce(2000)
         #expect(bed.client.read { $0.refusals } == 500 * connections)
         #expect(bed.counters.notProcessed == 500 * connections)
-        // A connection that refuses is not one that fails.
+        // Refusals don't count as failures of a connection.
         #expect(server.record.now.opened == connections)
         #expect(bed.counters.openingsFailed == 0)
         #expect(server.record.now.mostOpen <= 100)
@@ -102,7 +105,7 @@ import Testing
     }
 
     /// pushy #476: streams above a just-lowered limit get REFUSED_STREAM, and STREAM_CLOSED for their DATA.
-    @Test func streamsAboveALoweredLimitAreRefusedAndTheirContentIsReset() throws {
+    @Test func refusedStreamsWithASecondResetAreRetriedOnce() throws {
         let server = try FaultServer { peer in
             peer.limit(100)
             guard let requests = peer.requests(100) else { return }
@@ -134,8 +137,10 @@ import Testing
         bed.stop()
     }
 
-    /// Other codes promise nothing: the server may have acted on the request.
-    @Test(arguments: [0, 1, 2, 5, 8, 11] as [UInt32]) func otherResetsAreUnknown(code: UInt32) throws {
+    /// With any code but REFUSED_STREAM the server may have acted on the request.
+    @Test(arguments: [0, 1, 2, 5, 8, 11] as [UInt32]) func resetsWithOtherCodesEndRequestsUnknown(
+        code: UInt32
+    ) throws {
         let server = try FaultServer { peer in
             peer.limit(10)
             guard let requests = peer.requests(10) else { return }
@@ -151,8 +156,8 @@ import Testing
         bed.stop()
     }
 
-    /// Refusing everything is a flood at some point: its connections end, and opening is put off more and more.
-    @Test func aServerThatOnlyRefusesIsNotAskedForEver() throws {
+    /// Refusals count as a flood at some point, which ends the connection and delays the next opening.
+    @Test func serverRefusingEverythingOpensTheCircuit() throws {
         let server = try FaultServer { peer in
             peer.limit(1000)
             while let request = peer.request() { peer.refuse(request) }
@@ -163,12 +168,12 @@ import Testing
             $0.reconnectMaximum = .seconds(3600)
         }
         bed.client.send(0..<1000)
-        // The first is replaced at once, as after a GOAWAY; the second is not.
+        // The first connection is replaced at once, as after a GOAWAY; the second isn't.
         try eventually("the circuit opens") {
             if case .open(_, .unreachable) = bed.client.snapshot.circuit { true } else { false }
         }
         #expect(bed.happened.count { $0.contains("closed: HTTP/2 ENHANCE_YOUR_CALM") } == 2)
-        // Window updates count like refusals. Most of them wait again; of those in flight then nobody knows.
+        // Window updates count like refusals. Most requests wait again; those in flight at the end are unknown.
         let (waiting, ended) = bed.client.read { ($0.pool.scheduler.waiting, $0.ends.count) }
         #expect(waiting + ended == 1000)
         #expect(bed.client.read { $0.refusals } > ClientSession.maximumControlFrames / 3)
@@ -181,7 +186,7 @@ import Testing
 
     struct Beginning: Sendable, CustomTestStringConvertible {
         var testDescription: String
-        /// What the first requests of a connection get: a status, or 0 for a refusal, or 2 for a reset.
+        /// Answers to a connection's first requests: a status, 0 for a refusal, or 2 for a reset.
         var answers: [UInt16]
     }
 
@@ -192,7 +197,7 @@ import Testing
         Beginning(testDescription: "refused, reset, accepted", answers: [0, 2, 200]),
     ]
 
-    @Test(arguments: beginnings) func aTokenConnectionHasOneStreamUntilAnAnswerThatIsNot403(
+    @Test(arguments: beginnings) func tokenConnectionHasOneStreamUntilANon403Answer(
         _ row: Beginning
     ) throws {
         let all = Gathering(of: 3)
@@ -212,7 +217,7 @@ import Testing
                     peer.answer(request, answer)
                 }
             }
-            // From then on as many as the server takes.
+            // From here on the client uses the server's limit.
             guard let rest = peer.requests(20) else { return }
             all.arrive()
             for request in rest { peer.accept(request) }

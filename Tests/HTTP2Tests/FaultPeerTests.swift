@@ -4,12 +4,12 @@ import Testing
 
 @testable import HTTP2
 
-/// Servers that are not who they should be, or break the protocol: a clear error, no busy loop, and all is well once
-/// the server is mended.
+/// Tests servers with a wrong identity or a broken protocol: clear errors, back-off, and recovery after repair.
 @Suite struct FaultPeerTests {
     // MARK: Protocol
 
-    /// Each breach comes after the client's first request, on stream 1. What the server sees is our GOAWAY.
+    /// The server breaks the protocol after the client's first request, on stream 1. With `seesGoAway` the
+    /// server has to receive our GOAWAY.
     private func breach(_ name: String, _ bytes: [UInt8], _ code: HTTP2ErrorCode, seesGoAway: Bool) throws {
         let server = try FaultServer { peer in
             peer.limit(1)
@@ -18,12 +18,12 @@ import Testing
             peer.write(bytes)
             peer.awaitEnd()
         }
-        // So much content is what the tables' windows go by.
+        // The window cases in the tables assume bodies of ten bytes.
         let bed = try FaultBed(server, bodyBytes: 10)
         bed.client.send(0..<10)
         try eventually("10 ends") { bed.ended == 10 }
         let first = bed.client.read { $0.ends[0]?[0] ?? 1 }
-        // Some answer or reset the request before the breach; then that is its end.
+        // Some cases answer or reset the request before the breach.
         #expect([0, 200, 400].contains(first), "\(name)")
         let ends = bed.client.read { $0.ends }
         #expect(ends.values.allSatisfy { $0.count == 1 }, "\(name)")
@@ -40,27 +40,28 @@ import Testing
     }
 
     @Test(arguments: ProtocolRulesTests.connectionErrors)
-    func aBreachEndsTheConnectionWithItsCode(_ violation: HostileServerTests.Case) throws {
+    func protocolBreachEndsTheConnectionWithItsErrorCode(_ violation: HostileServerTests.Case) throws {
         try breach(violation.testDescription, violation.bytes, violation.code, seesGoAway: true)
     }
 
     @Test(arguments: HostileServerTests.blocks)
-    func aBadHeaderBlockEndsTheConnectionWithItsCode(_ block: HostileServerTests.Case) throws {
+    func badHeaderBlockEndsConnectionWithItsErrorCode(_ block: HostileServerTests.Case) throws {
         try breach(block.testDescription, block.bytes, block.code, seesGoAway: true)
     }
 
-    /// One of each kind. The client closes with input unread, and TCP resets the server, which may never see our GOAWAY.
+    /// A sample of the floods. The client closes with input unread, so that TCP resets the server. The server
+    /// may never see our GOAWAY.
     @Test(
         arguments: stride(from: 0, to: HostileServerTests.floods.count, by: 4).map {
             HostileServerTests.floods[$0]
         })
-    func aFloodEndsTheConnection(_ flood: HostileServerTests.Case) throws {
+    func floodEndsTheConnectionAndIsRecoveredFrom(_ flood: HostileServerTests.Case) throws {
         try breach(flood.testDescription, flood.bytes, flood.code, seesGoAway: false)
     }
 
-    /// In place of SETTINGS.
+    /// The server sends these bytes instead of SETTINGS.
     @Test(arguments: ProtocolRulesTests.beginnings)
-    func aBadBeginningCostsNoRequest(_ beginning: HostileServerTests.Case) throws {
+    func badFirstFrameLosesNoRequest(_ beginning: HostileServerTests.Case) throws {
         let server = try FaultServer { peer in
             guard peer.number == 0 else {
                 peer.limit(10)
@@ -84,7 +85,7 @@ import Testing
     enum Identity: String, CaseIterable, Sendable {
         case expired, future, anotherHost, unknownAuthority, http1, noALPN
 
-        func spoil(_ options: inout ServerTLSOptions, _ tls: TLSFixture) throws {
+        func invalidate(_ options: inout ServerTLSOptions, _ tls: TLSFixture) throws {
             switch self {
             case .expired:
                 options.identity = try tls.authority.issueServer(names: ["localhost"], validity: .expired)
@@ -111,8 +112,8 @@ import Testing
         }
     }
 
-    /// Such a fault stays until someone mends it: an attempt each half of the longest back-off at most.
-    @Test(arguments: Identity.allCases) func aWrongServerIsTriedSeldomAndUsedWhenItIsMended(
+    /// A wrong identity needs a repair, so attempts are at least half of the longest back-off apart.
+    @Test(arguments: Identity.allCases) func wrongIdentityIsRetriedSeldomUntilRepaired(
         _ identity: Identity
     ) throws {
         let server = try FaultServer { peer in
@@ -120,7 +121,7 @@ import Testing
             peer.serve()
         }
         var options = server.tls.serverOptions
-        try identity.spoil(&options, server.tls)
+        try identity.invalidate(&options, server.tls)
         try server.use(options)
         let began = ContinuousClock.now
         let bed = try FaultBed(server) {
@@ -130,7 +131,7 @@ import Testing
         bed.client.send(0..<20)
         try eventually("four attempts") { server.record.now.accepts >= 4 }
         let attempts = server.record.now.accepts
-        // The attempts' number is read first, so this holds however slow the machine is.
+        // Holds on a slow machine, because the number of attempts is read first.
         #expect(ContinuousClock.now - began >= .milliseconds(100) * (attempts - 1))
         #expect(bed.ended == 0)
         #expect(bed.client.read { $0.refusals } == 0)
@@ -145,8 +146,7 @@ import Testing
         bed.stop()
     }
 
-    /// A connection that is up serves on when the certificate becomes a wrong one, and is not given up for it.
-    @Test func whatIsOpenServesOn() throws {
+    @Test func openConnectionKeepsServingAfterTheCertificateExpires() throws {
         let server = try FaultServer { peer in
             peer.limit(10)
             peer.serve()
@@ -154,7 +154,7 @@ import Testing
         let bed = try FaultBed(server)
         try eventually("open") { bed.client.openConnections == 1 }
         var options = server.tls.serverOptions
-        try Identity.expired.spoil(&options, server.tls)
+        try Identity.expired.invalidate(&options, server.tls)
         try server.use(options)
         bed.client.send(0..<100)
         try eventually("100 ends") { bed.ended == 100 }
@@ -165,11 +165,11 @@ import Testing
 
     // MARK: Names
 
-    @Test func aNameWithoutAddressesIsAskedForSeldom() throws {
+    @Test func failedNameLookupsBackOffAndKeepRequestsWaiting() throws {
         let server = try FaultServer { $0.serve() }
         let began = ContinuousClock.now
         let bed = try FaultBed(server) {
-            // An empty label: no look-up gets as far as a name server.
+            // An empty label, which no look-up sends to a name server.
             $0.host = "no..name"
             $0.reconnectInitial = .milliseconds(200)
             $0.reconnectMaximum = .milliseconds(200)
@@ -177,7 +177,7 @@ import Testing
         bed.client.send(0..<5)
         try eventually("three look-ups") { bed.counters.lookupsFailed >= 3 }
         let lookups = bed.counters.lookupsFailed
-        // A tenth of the window is waited at least.
+        // The back-off lasts for at least a tenth of its window.
         #expect(ContinuousClock.now - began >= .milliseconds(20) * (lookups - 1))
         #expect(bed.happened.contains("resolve failed"))
         #expect(bed.ended == 0)

@@ -5,9 +5,8 @@ import Testing
 
 @testable import HTTP2
 
-/// A server whose every TLS connection is served by a script with blocking calls, on a thread of its own. It keeps
-/// books of what it received and accepted, by request number, so that a test can tell whether anything was lost or
-/// done twice.
+/// A server that runs a blocking script for each TLS connection, on a thread of its own. It counts received and
+/// accepted requests by number, so that a test finds lost and repeated requests.
 final class FaultServer: Sendable {
     let tls: TLSFixture
     let port: UInt16
@@ -15,7 +14,7 @@ final class FaultServer: Sendable {
     private let listening: Int32
     private let context: Mutex<TLSContext>
 
-    /// - Parameter script: what happens on a connection after the preface, which it begins with SETTINGS of its own.
+    /// - Parameter script: Serves a connection after the client's preface, and begins with SETTINGS.
     init(
         tls: TLSFixture? = nil, receiveBuffer: Int32? = nil, _ script: @escaping @Sendable (FaultPeer) -> Void
     ) throws {
@@ -54,7 +53,7 @@ final class FaultServer: Sendable {
         }
     }
 
-    /// From the next connection on.
+    /// Sets the TLS options of later connections.
     func use(_ options: ServerTLSOptions) throws {
         let new = try TLSContext.server(options)
         context.withLock { $0 = new }
@@ -66,23 +65,23 @@ final class FaultServer: Sendable {
     }
 }
 
-/// What all connections of a ``FaultServer`` saw and did.
+/// Counts and notes of all connections of a ``FaultServer``.
 final class FaultRecord: Sendable {
     struct Entries {
-        /// TCP connections, TLS connections with a preface, and those whose script is over.
+        /// Numbers of accepted TCP connections, of TLS connections with a preface, and of finished scripts.
         var accepts = 0
         var opened = 0
         var ended = 0
-        /// By request: how often it arrived whole, and how often it was answered with 200.
+        /// Numbers of complete arrivals and of answers with 200, by request number.
         var received: [UInt32: Int] = [:]
         var accepted: [UInt32: Int] = [:]
-        /// The codes of the clients' GOAWAYs, by connection.
+        /// Error codes of the clients' GOAWAYs, by connection.
         var goAways: [Int: [UInt32]] = [:]
         /// Connections that the client ended with close_notify.
         var cleanEnds: Set<Int> = []
         /// Requests above an acknowledged stream limit.
         var violations: [String] = []
-        /// The most streams that were open at once on one connection.
+        /// Highest number of open streams on a connection.
         var mostOpen = 0
         var notes: [String] = []
     }
@@ -95,14 +94,14 @@ final class FaultRecord: Sendable {
     func note(_ text: String) { change { $0.notes.append(text) } }
 }
 
-/// Connections that wait for each other, so that the fastest of them does not answer what the others' scripts need.
+/// A barrier for connections, so that the fastest doesn't answer requests that the others' scripts need.
 final class Gathering: Sendable {
     private let missing: Mutex<Int>
     private let isComplete = BlockingFlag()
 
     init(of count: Int) { missing = Mutex(count) }
 
-    /// Returns once all have arrived.
+    /// Returns once all connections have arrived.
     func arrive() {
         let isLast = missing.withLock { missing in
             missing -= 1
@@ -112,11 +111,11 @@ final class Gathering: Sendable {
         isComplete.wait()
     }
 
-    /// Waits no more, as when a test gives up.
+    /// Releases all waiting connections, e.g. when a test gives up.
     func release() { isComplete.set() }
 }
 
-/// One client's connection, as a script uses it: single frames (RFC 9113 §4.1), and requests by their number.
+/// The server's end of a connection, for scripts: single frames (RFC 9113 §4.1), and requests by number.
 final class FaultPeer {
     struct Frame {
         var type: UInt8
@@ -131,20 +130,20 @@ final class FaultPeer {
         var number: UInt32
     }
 
-    /// Counted from 0 over the server's life.
+    /// Number of the connection, counted from 0 over the server's life.
     let number: Int
     let transport: TLSTransport
     let record: FaultRecord
-    /// Gives the connection's window back as content arrives.
+    /// Whether arriving content replenishes the connection's window.
     var replenishes = true
     var answersPings = true
-    /// Bytes taken from the socket at once.
+    /// Most bytes that one call reads from the socket.
     var readSize = 65_536
-    /// Requests whose end has not come, or that are not answered.
+    /// Streams of requests that are incomplete or unanswered.
     private(set) var open: Set<UInt32> = []
     /// The highest stream that was answered.
     private(set) var lastAnswered: UInt32 = 0
-    /// PINGs that were not answered.
+    /// Payloads of unanswered PINGs.
     private(set) var unansweredPings: [[UInt8]] = []
     /// Requests that arrived while a script waited for something else.
     private var arrived: [Request] = []
@@ -203,7 +202,7 @@ final class FaultPeer {
 
     func takePreface() -> Bool { take(24) != nil }
 
-    /// Whether there is something to read at once.
+    /// Whether input is available without waiting.
     private var hasInput: Bool {
         if input.count > taken || transport.hasBufferedInput { return true }
         var poll = pollfd(fd: transport.fileDescriptor, events: Int16(POLLIN), revents: 0)
@@ -212,8 +211,8 @@ final class FaultPeer {
 
     // MARK: Frames
 
-    /// The next frame; nil when the client has ended the connection. Books are kept, PINGs answered and window given
-    /// back on the way.
+    /// The next frame; nil when the client has ended the connection. Updates the record, answers PINGs and
+    /// replenishes the window.
     func next() -> Frame? {
         guard let head = take(9) else { return nil }
         let length = Int(head[0]) << 16 | Int(head[1]) << 8 | Int(head[2])
@@ -264,7 +263,7 @@ final class FaultPeer {
         arrived.append(Request(stream: frame.stream, number: number))
     }
 
-    /// The next request that has arrived whole and is not reset.
+    /// The next complete request that wasn't reset; nil when the client has ended the connection.
     func request() -> Request? {
         while true {
             while !arrived.isEmpty {
@@ -275,7 +274,7 @@ final class FaultPeer {
         }
     }
 
-    /// The next request if it is there, without waiting for one.
+    /// The next complete request; nil when none is available without waiting.
     func requestAtHand() -> Request? {
         while true {
             while !arrived.isEmpty {
@@ -295,10 +294,10 @@ final class FaultPeer {
         return result
     }
 
-    /// Requests that have arrived and were not asked for yet.
+    /// Number of complete requests that no script has taken yet.
     var waiting: Int { arrived.count }
 
-    /// Waits until the client has read all that was written, and all that it wrote before is read.
+    /// Sends a PING and reads until its answer. Both sides have then read everything written before.
     @discardableResult
     func roundTrip() -> Bool {
         pings += 1
@@ -317,7 +316,7 @@ final class FaultPeer {
     func limit(_ streams: UInt32) { settings([(3, streams)]) }
 
     func accept(_ request: Request, inSingleBytes: Bool = false) {
-        // First the books: the client may have the answer before anything else is done here.
+        // Recorded first, because the client may act on the answer before this call returns.
         record.change { $0.accepted[request.number, default: 0] += 1 }
         open.remove(request.stream)
         lastAnswered = max(lastAnswered, request.stream)
@@ -329,7 +328,7 @@ final class FaultPeer {
         for byte in answer { write([byte]) }
     }
 
-    /// Another status than 200.
+    /// Answers with a status other than 200.
     func answer(_ request: Request, _ status: UInt16) {
         open.remove(request.stream)
         write(Raw.frame(1, flags: 5, stream: request.stream, [0x08, 3] + Array("\(status)".utf8)))
@@ -340,12 +339,12 @@ final class FaultPeer {
         write(Raw.reset(request.stream, code))
     }
 
-    /// Answers everything until the client ends the connection.
+    /// Answers all requests until the client ends the connection.
     func serve() {
         while let request = request() { accept(request) }
     }
 
-    /// Reads until the client ends the connection; false when requests came.
+    /// Reads until the client ends the connection; returns false when requests arrived.
     @discardableResult
     func awaitEnd() -> Bool {
         var quiet = arrived.isEmpty
@@ -358,9 +357,9 @@ final class FaultPeer {
     enum Cut: String, CaseIterable, Sendable {
         /// TCP is reset.
         case reset
-        /// TCP ends in order, TLS does not.
+        /// TCP closes in order, without close_notify.
         case withoutNotify
-        /// TLS ends in order.
+        /// TLS closes in order.
         case withNotify
         /// TCP ends within a TLS record.
         case withinRecord
@@ -373,7 +372,7 @@ final class FaultPeer {
             var linger = linger(l_onoff: 1, l_linger: 0)
             setsockopt(
                 descriptor, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout.size(ofValue: linger)))
-            // Takes the socket away from TLS, whose close would say goodbye.
+            // Replaces TLS's socket, because closing TLS would send close_notify.
             let nothing = Glibc.open("/dev/null", O_WRONLY | O_CLOEXEC)
             dup2(nothing, descriptor)
             Glibc.close(nothing)

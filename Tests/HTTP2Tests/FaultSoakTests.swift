@@ -5,12 +5,12 @@ import Testing
 
 @testable import HTTP2
 
-/// All faults at random, by seed, against an elastic pool under load. A request that ends as unknown is sent again, as
-/// a sender that prefers doubles to losses would.
+/// Tests an elastic pool under load against random faults, by seed. Requests that end as unknown are sent
+/// again, as a sender does that prefers repetition to loss.
 @Suite struct FaultSoakTests {
     private static let requests: UInt32 = 2000
 
-    /// One connection's life.
+    /// Serves a connection with random faults.
     private static func misbehave(_ peer: FaultPeer, seed: UInt64, calm: BlockingFlag) {
         var random = SeededRandom(seed: seed &* 10_007 &+ UInt64(peer.number))
         func chance(_ of: Int) -> Bool { Int.random(in: 0..<of, using: &random) == 0 }
@@ -28,7 +28,7 @@ import Testing
                     peer.refuse(request)
                     if chance(2) { peer.write(Raw.reset(request.stream, 5)) }
                 } else if chance(200) {
-                    // It has acted on the request, and does not get to say so.
+                    // The server may have acted on the request before the reset.
                     if chance(2) { peer.record.change { $0.accepted[request.number, default: 0] += 1 } }
                     peer.refuse(request, code: 2)
                 } else {
@@ -36,17 +36,17 @@ import Testing
                 }
             }
             if chance(60) { peer.limit([0, 1, 2, 20, 200, 1000].randomElement(using: &random)!) }
-            // Never 0 for ever.
+            // Keeps the limit from staying at 0.
             if held.isEmpty { peer.limit(50) }
             if chance(100) { peer.write(Raw.frame(6, [1, 2, 3, 4, 5, 6, 7, 8])) }
             guard chance(150) else { continue }
             switch Int.random(in: 0..<8, using: &random) {
             case 0, 1:
-                // The last few are not processed.
+                // The last requests aren't processed.
                 held.sort { $0.stream < $1.stream }
                 if chance(2) { peer.write(Raw.goAway(0x7fff_ffff, 0)) }
                 let kept = held.prefix(Int.random(in: 0...held.count, using: &random))
-                // What was answered is never above the last stream.
+                // The last stream covers all answered requests.
                 let last = max(peer.lastAnswered, kept.last?.stream ?? 0)
                 peer.write(Raw.goAway(last, 0, chance(2) ? "{\"reason\":\"Shutdown\"}" : ""))
                 for request in held where request.stream <= last { peer.accept(request) }
@@ -63,7 +63,7 @@ import Testing
                 peer.awaitEnd()
                 return
             case 5:
-                // A black hole, until the client has given it up.
+                // Silent until the client closes the connection.
                 if chance(2) {
                     calm.wait()
                 } else {
@@ -76,10 +76,12 @@ import Testing
         }
     }
 
-    @Test(arguments: 1...10 as ClosedRange<UInt64>) func nothingIsLostOrDoneTwice(seed: UInt64) throws {
+    @Test(arguments: 1...10 as ClosedRange<UInt64>) func randomFaultsLoseAndRepeatNoRequest(
+        seed: UInt64
+    ) throws {
         let calm = BlockingFlag()
         let server = try FaultServer { Self.misbehave($0, seed: seed, calm: calm) }
-        // A script that waits for calm must not keep its thread for ever, whatever comes.
+        // Releases scripts that wait for calm, also when the test throws.
         defer { calm.set() }
         let bed = try FaultBed(server) {
             $0.connections = 1 + Int(seed % 3)
@@ -97,7 +99,7 @@ import Testing
         }
         let all = 0..<Self.requests
         bed.client.send(all)
-        // By request: how often it was sent again after an unknown end.
+        // Number of repetitions after an unknown end, by request number.
         var again: [UInt32: Int] = [:]
         while true {
             try eventually("all ends, seed \(seed)") {
@@ -113,13 +115,13 @@ import Testing
         let record = server.record.now
         for number in all {
             let unknown = again[number, default: 0]
-            // Unknown any number of times, then answered, once.
+            // Any number of unknown ends, then a single answer.
             #expect(ends[number] == Array(repeating: 0, count: unknown) + [200], "\(number), seed \(seed)")
             let accepted = record.accepted[number, default: 0]
             #expect((1...1 + unknown).contains(accepted), "\(number), seed \(seed)")
         }
         #expect(record.violations.isEmpty, "seed \(seed)")
-        // Nothing came of it that the server did not cause: a reset or the end of a connection.
+        // An unknown end needs a cause by the server: a reset or the end of a connection.
         #expect(again.isEmpty || record.opened > 1, "seed \(seed)")
         #expect(bed.client.read { $0.pool.inFlight } == 0, "seed \(seed)")
         #expect(bed.client.read { $0.pool.scheduler.waiting } == 0, "seed \(seed)")

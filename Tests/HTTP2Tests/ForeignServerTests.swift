@@ -3,8 +3,8 @@ import HTTP2
 import TestSupport
 import Testing
 
-/// Our client against servers that no one here wrote: each request is answered once, also when a connection ends
-/// in an orderly way in between.
+/// Tests our client against third-party servers. Each request is answered once, also when a connection ends
+/// gracefully in between.
 @Suite(.serialized) struct ForeignServerTests {
     private static func expectAnswers(
         _ client: PoolClient, _ count: Int, _ status: (UInt32) -> UInt16
@@ -15,7 +15,7 @@ import Testing
         #expect(wrong.isEmpty, "\(wrong.count), such as \(wrong.first!)")
     }
 
-    @Test func nghttpdAcceptsOurRequests() throws {
+    @Test func nghttpdAnswersEveryRequestOnce() throws {
         let server = try ForeignServer.nghttpd(files: 2000)
         let client = try server.client { $0.connections = 2 }
         defer { client.stop() }
@@ -26,7 +26,7 @@ import Testing
         try server.stop()
     }
 
-    @Test func nghttpxIsReloadedUnderLoad() throws {
+    @Test func nghttpxReloadUnderLoadLosesNoRequest() throws {
         let backend = try ForeignServer.nghttpd(files: 4000, tls: false)
         let server = try ForeignServer.nghttpx(backend: backend)
         let client = try server.client()
@@ -47,7 +47,7 @@ import Testing
         try backend.stop()
     }
 
-    @Test func nginxEndsConnectionsAfterSoManyRequests() throws {
+    @Test func nginxConnectionLimitLosesNoRequest() throws {
         let server = try ForeignServer.nginx(requestsPerConnection: 100)
         let client = try server.client { $0.connections = 2 }
         defer { client.stop() }
@@ -60,7 +60,7 @@ import Testing
         try server.stop()
     }
 
-    @Test func nginxIsReloadedUnderLoad() throws {
+    @Test func nginxReloadUnderLoadLosesNoRequest() throws {
         let server = try ForeignServer.nginx(requestsPerConnection: 1_000_000)
         let client = try server.client()
         defer { client.stop() }
@@ -78,14 +78,14 @@ import Testing
         try server.stop()
     }
 
-    @Test func h2oEndsInAnOrderlyWay() throws {
+    @Test func h2oGracefulShutdownLosesNoAnswer() throws {
         let server = try ForeignServer.h2o()
         let client = try server.client()
         defer { client.stop() }
         client.send(0..<2000)
         try server.process.waits(for: "2000 answers") { client.read { $0.ends.count } >= 2000 }
         #expect(client.read { $0.mostInFlight } <= 100)
-        // The last requests are on their way when it stops: answered, or declared unprocessed and kept.
+        // The last requests are sent as h2o stops. h2o answers them or declares them unprocessed.
         client.send(2000..<2008, before: server.signals(SIGTERM))
         try eventually("GOAWAY") { client.read { $0.happened.contains { $0.hasPrefix("goaway NO_ERROR") } } }
         try server.process.wait()

@@ -3,7 +3,7 @@ import HTTP2
 import TestSupport
 import Testing
 
-/// A server that no one here wrote, with a certificate for localhost and a client for it.
+/// A third-party server with a certificate for localhost, and a client for the server.
 final class ForeignServer {
     let directory: TemporaryDirectory
     let authority: CertificateAuthority
@@ -13,9 +13,9 @@ final class ForeignServer {
     var certificate: String { directory.file("server.pem") }
     var key: String { directory.file("server.key") }
 
-    /// - Parameter start: writes what the program needs and returns its arguments.
+    /// - Parameter start: Writes the program's files and returns its arguments.
     init(_ program: String, start: (ForeignServer) throws -> [String]) throws {
-        // Deploy/install-dependencies.sh --test installs it: a missing one is an error, not a reason to skip.
+        // Deploy/install-dependencies.sh --test installs the programs, so a missing program fails the test.
         guard
             Executables.find(program) != nil
                 || ["/usr/sbin", "/usr/local/sbin"].contains(where: {
@@ -43,7 +43,7 @@ final class ForeignServer {
         return try PoolClient(port: port, context: .client(options), change)
     }
 
-    /// Sends it a signal, from any thread.
+    /// A function that sends the program a signal, from any thread.
     func signals(_ signal: Int32) -> @Sendable () -> Void {
         let identifier = process.identifier
         return { kill(identifier, signal) }
@@ -71,7 +71,7 @@ final class ForeignServer {
         }
     }
 
-    /// A proxy in front of nghttpd. It reads its configuration anew, in a new process, on SIGHUP.
+    /// A proxy in front of nghttpd. SIGHUP starts a new process that reads the configuration again.
     static func nghttpx(backend: ForeignServer) throws -> ForeignServer {
         try ForeignServer("nghttpx") { server in
             try server.directory.write(
@@ -91,8 +91,8 @@ final class ForeignServer {
         }
     }
 
-    /// Takes the whole content before it answers: 200 for even numbers, 410 for odd ones, 400 when content is missing.
-    /// It reads its configuration anew on SIGHUP.
+    /// Reads the whole content before answering: 200 for even numbers, 410 for odd ones, 400 when content is
+    /// missing. SIGHUP reloads the configuration.
     static func nginx(requestsPerConnection: Int) throws -> ForeignServer {
         try ForeignServer("nginx") { server in
             let directory = server.directory
@@ -125,7 +125,8 @@ final class ForeignServer {
         }
     }
 
-    /// Answers every request with a redirection; a connection may have 100 at once. SIGTERM ends it in an orderly way.
+    /// Answers every request with a redirection, up to 100 at once per connection. SIGTERM ends the server
+    /// gracefully.
     static func h2o() throws -> ForeignServer {
         try ForeignServer("h2o") { server in
             try server.directory.write(

@@ -2,8 +2,7 @@ import Foundation
 import FrameFuzzing
 import Testing
 
-/// The fuzzer's inputs once more, without the fuzzer: what it found interesting, what once failed, and the
-/// conversations that it began with.
+/// Replays the fuzzer's corpus, its former failures and its seed conversations without the fuzzer.
 @Suite struct FrameFuzzTests {
     private static let corpus = URL(filePath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().appending(path: "Fuzz/Corpus")
@@ -15,7 +14,7 @@ import Testing
         .map { ($0.lastPathComponent, try Data(contentsOf: $0)) }
     }
 
-    @Test func theCorpusHolds() throws {
+    @Test func corpusInputsBreakNoInvariant() throws {
         let inputs = try Self.inputs("frames")
         try #require(inputs.count > 100)
         for (name, bytes) in inputs {
@@ -24,7 +23,9 @@ import Testing
         }
     }
 
-    @Test(arguments: FrameSeeds.all.map(\.name)) func theSeedsHold(_ name: String) throws {
+    @Test(arguments: FrameSeeds.all.map(\.name)) func seedsBreakNoInvariantAtAnyChunkSize(
+        _ name: String
+    ) throws {
         let seed = try #require(FrameSeeds.all.first { $0.name == name })
         // In one piece, byte by byte, and in two sizes between.
         for chunk in 0..<4 as Range<UInt8> {

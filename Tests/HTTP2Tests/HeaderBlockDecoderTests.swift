@@ -4,7 +4,7 @@ import Testing
 
 @testable import HTTP2
 
-/// The decoder, with its short cut for common answers, beside an inflater that sees every block.
+/// Compares the decoder and its short cut for common answers with an inflater that sees every block.
 @Suite struct HeaderBlockDecoderTests {
     /// nghttp2's encoder, as a server runs it.
     final class Server {
@@ -39,9 +39,9 @@ import Testing
         block.withUnsafeBytes { try? decoder.decode($0) }
     }
 
-    /// Whatever the server indexes, names or values, the table stays in step.
+    /// Whatever the server indexes, both tables stay the same.
     @Test(arguments: UInt64(1)...20)
-    func theShortCutChangesNothing(seed: UInt64) {
+    func shortCutDecodesRandomAnswersLikeTheInflater(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         let server = Server()
         var decoder = HeaderBlockDecoder()
@@ -98,18 +98,18 @@ import Testing
             [0x88, 0x0f, 0x2f, 0x01, 0x61, 0x0f, 0x30, 0x01, 0x61],  // two names
             [0x88, 0x0f, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x01, 0x61],  // an endless integer
         ] as [[UInt8]])
-    func allElseIsInflated(block: [UInt8]) {
+    func otherAnswersAreLeftToTheInflater(block: [UInt8]) {
         #expect(CommonAnswer.reads(block) == nil)
     }
 
     /// Found by the fuzzer: padding of a Huffman code that is not all ones (RFC 7541 §5.2).
-    @Test func aWrongHuffmanCodeIsAnError() {
+    @Test func wrongHuffmanPaddingIsAnError() {
         var decoder = HeaderBlockDecoder()
         #expect(decode(&decoder, [0x88, 0x0f, 0x04, 0x81, 0x1f])?.status == 200)
         #expect(decode(&decoder, [0x88, 0x0f, 0x04, 0x81, 0x33]) == nil)
     }
 
-    @Test func anIndexBeyondTheTableIsAnError() {
+    @Test func indexBeyondTheTableIsAnError() {
         var decoder = HeaderBlockDecoder()
         #expect(decode(&decoder, [0x88, 0x0f, 0x2f, 0x01, 0x61]) == nil)
     }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import HTTP2
 
-/// Checks our encoder with a decoder that is not ours: nghttp2's inflater, as a server would run it.
+/// Checks our encoder with nghttp2's inflater, as a server would run it.
 @Suite struct HeaderBlockEncoderTests {
     final class Peer {
         var inflater: OpaquePointer?
@@ -52,7 +52,7 @@ import Testing
         Array(text.utf8).withUnsafeBytes(body)
     }
 
-    @Test func stableFieldsBecomeOneByte() {
+    @Test func repeatedStableFieldsTakeOneByte() {
         let fields = StableFields()
         let topic = fields.add(name: "apns-topic", value: Array("com.example.app".utf8))
         let id = fields.add(name: "apns-id")
@@ -78,7 +78,7 @@ import Testing
         #expect(sizes[1] < 26)
     }
 
-    @Test func everyByteSurvivesTheHuffmanCode() {
+    @Test func printableTextSurvivesHuffmanCoding() {
         let fields = StableFields()
         let name = fields.add(name: "x")
         var encoder = HeaderBlockEncoder(fields: fields)
@@ -100,7 +100,7 @@ import Testing
         }
     }
 
-    @Test func aFullTableFallsBackToLiterals() {
+    @Test func fieldsBeyondTheTableStillDecode() {
         let fields = StableFields()
         var ids: [StableFields.ID] = []
         for number in 0..<100 {
@@ -118,7 +118,7 @@ import Testing
         }
     }
 
-    @Test func aNewProviderTokenStartsTheTableAnew() {
+    @Test func replacedProviderTokenStaysDecodableAndIndexed() {
         let fields = StableFields()
         let authorization = fields.add(name: "authorization", value: Array("bearer one".utf8))
         let topic = fields.add(name: "apns-topic", value: Array("a.b".utf8))
@@ -140,7 +140,7 @@ import Testing
         #expect(block(&encoder, request).count == 2)
     }
 
-    @Test func theServersTableSizeIsKept() {
+    @Test func encoderKeepsToTheServersTableSize() {
         let fields = StableFields()
         let topic = fields.add(name: "apns-topic", value: Array("a.b".utf8))
         var encoder = HeaderBlockEncoder(fields: fields)
@@ -155,7 +155,7 @@ import Testing
         encoder.peerTableSize(100)
         #expect(peer.decode(block(&encoder) { $0.stable(topic) }) == ["apns-topic=a.b"])
         #expect(block(&encoder) { $0.stable(topic) }.count == 1)
-        // More than we use: the table grows to our own limit.
+        // The server allows more than our own limit, to which the table grows.
         nghttp2_hd_inflate_change_table_size(peer.inflater, 65_536)
         encoder.peerTableSize(65_536)
         #expect(peer.decode(block(&encoder) { $0.stable(topic) }) == ["apns-topic=a.b"])

@@ -2,7 +2,7 @@ import Testing
 
 @testable import HTTP2
 
-/// Servers that break the rules or wear the client out: the right code, and memory that does not grow.
+/// Tests servers that break the rules or exhaust the client: error codes, and bounds on memory.
 @Suite struct HostileServerTests {
     /// A session after the server's SETTINGS, with a request on stream 1 and its first output taken.
     static func opened(_ settings: [(UInt16, UInt32)] = [], requests: UInt32 = 1) -> Harness {
@@ -13,8 +13,8 @@ import Testing
         return harness
     }
 
-    /// A quiet connection may live for weeks on PINGs alone.
-    @Test func answersToOurOwnPingsAreNoFlood() {
+    /// A quiet connection may exchange nothing but PINGs for weeks.
+    @Test func answersToOwnPingsDoNotCountAsFlood() {
         let harness = Self.opened(requests: 0)
         for number in 1...UInt32(3 * ClientSession.maximumControlFrames) {
             harness.session.ping(number)
@@ -76,7 +76,7 @@ import Testing
             times(Raw.frame(1, flags: 4, stream: 1, [0x08, 3] + Array("103".utf8))), .enhanceYourCalm),
     ]
 
-    @Test(arguments: floods) func aFloodEndsTheConnection(_ flood: Case) {
+    @Test(arguments: floods) func floodEndsTheConnectionWithBoundedMemory(_ flood: Case) {
         let harness = Self.opened()
         let error = harness.receive(flood.bytes)
         #expect(error?.code == flood.code, "\(error.map { "\($0)" } ?? "no error")")
@@ -86,8 +86,8 @@ import Testing
         #expect(harness.session.brokenInvariant() == nil)
     }
 
-    /// Answers in between make the control frames legal; what the server does not read is bounded all the same.
-    @Test func aServerThatDoesNotReadIsGivenUp() {
+    /// Responses in between make the control frames legal, but unread answers stay bounded.
+    @Test func unreadControlAnswersEndTheConnectionAtABound() {
         let harness = Self.opened()
         var requests: UInt32 = 1
         var error: HTTP2ConnectionError?
@@ -103,20 +103,20 @@ import Testing
         #expect(harness.session.output.count < ClientSession.maximumUnreadAnswers + 200 * Int(requests))
     }
 
-    @Test func aServerThatReadsMayAskAnyNumberOfTimes() {
+    @Test func readingServerMaySendAnyNumberOfPings() {
         let harness = Self.opened()
         for request in 1...500 as ClosedRange<UInt32> {
             #expect(
                 harness.receive(Self.times(Raw.frame(6, Self.zeros(8)), 400) + Raw.ok(2 * request - 1)) == nil
             )
             #expect(harness.submit(request + 1) == .submitted)
-            // The socket leaves a byte behind each time.
+            // The socket takes all but one byte each time.
             harness.session.output.consume(harness.session.output.count - 1)
         }
     }
 
-    /// The output never falls below its mark, as requests follow each other; each answer leaves all the same.
-    @Test func answersThatLeftAreNotCountedUnderLoad() {
+    /// The output never falls below its mark under load, although each answer leaves.
+    @Test func sentControlAnswersDoNotCountUnderLoad() {
         let harness = Self.opened(requests: 0)
         let mark = 2 * ClientSession.maximumUnreadAnswers
         var request: UInt32 = 0
@@ -127,7 +127,7 @@ import Testing
             request += 1
             #expect(harness.receive(Raw.windowUpdate(0, 2000) + Raw.ok(stream)) == nil)
             guard harness.session.output.count > mark else { continue }
-            // A quarter of what is written are answers: the output has half of what is permitted.
+            // Answers are a quarter of the output, which is half of the permitted bytes.
             if let error = harness.receive(Self.times(Raw.frame(6, Self.zeros(8)), 40)) {
                 Issue.record("\(error) after \(pings) times 40")
                 return
@@ -137,16 +137,16 @@ import Testing
             harness.session.output.consume(surplus)
             #expect(harness.session.output.count == mark)
         }
-        // Without reading it is given up, as ever.
+        // A server that stops reading still ends the connection.
         let error = harness.receive(Self.times(Raw.frame(6, Self.zeros(8)), 5000))
         #expect(error?.code == .enhanceYourCalm)
         #expect(harness.session.brokenInvariant() == nil)
     }
 
-    @Test func aServerThatEndsEveryRequestAtOnceCostsNothing() {
+    @Test func requestsEndedAtOnceLeaveNoMemoryBehind() {
         let harness = Self.opened([(4, 0)], requests: 0)
         for request in 0..<20_000 as Range<UInt32> {
-            // Its window is closed: the content never leaves.
+            // The stream's window is 0, so the content is never sent.
             #expect(harness.submit(request) == .submitted)
             let stream = harness.frames().last!.stream
             #expect(harness.receive(request % 2 == 0 ? Raw.reset(stream, 8) : Raw.ok(stream)) == nil)
@@ -154,7 +154,7 @@ import Testing
         #expect(harness.session.blockedStreams.count <= harness.session.streams.capacity)
         #expect(harness.session.collectedBodies.isEmpty)
         #expect(harness.session.brokenInvariant() == nil)
-        // Rapid resets are no flood while requests are answered in between; without answers they are one.
+        // Rapid resets count as a flood only without answers in between.
         var error: HTTP2ConnectionError?
         var resets = 0
         while error == nil, resets < 20_000 {
@@ -165,10 +165,10 @@ import Testing
         #expect(error?.code == .enhanceYourCalm)
     }
 
-    @Test func contentIsKeptUpToItsLimitAndNotBeyondTheWindow() {
+    @Test func bodyIsTruncatedAtLimitAndBoundByWindow() {
         let harness = Self.opened(requests: 2)
         #expect(harness.receive(Raw.bad(1)) == nil)
-        // What is left of each stream's window is spent in small frames, then in one that is too long.
+        // Small frames use up the stream's window, then one frame exceeds it.
         for _ in 0..<63 {
             #expect(harness.receive(Raw.data(1, String(repeating: "x", count: 1040), end: false)) == nil)
         }
@@ -216,20 +216,20 @@ import Testing
             Raw.reset(1, 0) + Raw.frame(1, flags: 5, stream: 1, [0xfe]), .compressionError),
     ]
 
-    @Test(arguments: blocks) func aBadHeaderBlockEndsTheConnection(_ block: Case) {
+    @Test(arguments: blocks) func badHeaderBlockEndsConnectionWithItsErrorCode(_ block: Case) {
         let harness = Self.opened()
         let error = harness.receive(block.bytes)
         #expect(error?.code == block.code, "\(error.map { "\($0)" } ?? "no error")")
         #expect(harness.frames().last?.payload == Raw.word(0) + Raw.word(block.code.rawValue))
     }
 
-    @Test func aClosedStreamsBlockStillCountsForTheTable() {
+    @Test func closedStreamsHeaderBlockStillUpdatesTheTable() {
         let harness = Self.opened(requests: 2)
         _ = harness.session.expire(now: 0)
         #expect(harness.receive(Raw.reset(1, 8)) == nil)
-        // The late answer inserts `:status: 418`, the other stream's refers to it.
+        // The late answer inserts `:status: 418`, to which the other stream's answer refers.
         #expect(harness.receive(Raw.frame(1, flags: 5, stream: 1, [0x48, 3] + Array("418".utf8))) == nil)
-        #expect(harness.session.lateAnswers == 1, "a server that answers late works")
+        #expect(harness.session.lateAnswers == 1, "the late answer is counted")
         #expect(harness.receive(Raw.frame(1, flags: 5, stream: 3, [0xbe])) == nil)
         #expect(harness.session.lateAnswers == 1)
         #expect(harness.log.last == "2: 418 ")
@@ -237,8 +237,8 @@ import Testing
 
     // MARK: After the end
 
-    /// Input given again after an error, as a flush that fails does, is not acted on a second time.
-    @Test func anErrorIsTheEnd() {
+    /// A failed flush passes its input again after the error. The repeated input has no effect.
+    @Test func inputAfterAConnectionErrorIsIgnored() {
         let harness = Self.opened(requests: 3)
         let bytes = Raw.bad(1) + Raw.data(1, "a", end: false) + Raw.ok(3) + Raw.windowUpdate(0, 0)
         let error = harness.receive(bytes)
@@ -257,7 +257,7 @@ import Testing
             harness.log == ["settings", "2: 200 ", "1: unknown CONNECT_ERROR", "3: unknown CONNECT_ERROR"])
     }
 
-    @Test func fieldsTooLongForARequestEndTheConnection() {
+    @Test func oversizedRequestHeadersEndTheConnection() {
         let harness = Self.opened()
         let result = harness.session.submit(
             tag: 2, body: UnsafeRawBufferPointer(start: nil, count: 0), deadline: .max

@@ -2,13 +2,13 @@ import Testing
 
 @testable import HTTP2
 
-/// Which look-ups run, as a script: who asks, what ends, and at what time.
+/// Tests which look-ups run, by scripts of requests, results and times.
 @Suite struct LookupPlanTests {
     private let apns = LookupPlan.Name(host: "api.push.apple.com", port: 443)
     private let proxy = LookupPlan.Name(host: "proxy.example", port: 3128)
     private let address = SocketAddress("10.0.0.1", port: 443)!
 
-    @Test func whoAsksForTheSameNameSharesALookUp() {
+    @Test func requestsForTheSameNameShareALookUp() {
         var plan = LookupPlan()
         let first = plan.ask(apns, now: 0)
         let second = plan.ask(apns, now: 5)
@@ -20,12 +20,12 @@ import Testing
         let end = plan.ended(1, [address], now: 7)
         #expect(end.answered == [first.ticket, second.ticket])
         #expect(end.start == nil)
-        // The next asks afresh.
+        // The next request starts a new look-up.
         #expect(plan.ask(apns, now: 8).start?.number == 3)
         #expect(plan.ended(99, [address], now: 9).answered.isEmpty)
     }
 
-    @Test func aLookUpThatHangsIsLeftBehindAFewTimes() {
+    @Test func hangingLookUpIsRestartedUpToThreadLimit() {
         var plan = LookupPlan()
         var now: UInt64 = 0
         var started = 0
@@ -35,22 +35,22 @@ import Testing
             now += LookupPlan.patience
         }
         #expect(started == LookupPlan.threadsPerName)
-        // Others have their threads.
+        // Another name still has threads.
         #expect(plan.ask(proxy, now: now).start != nil)
         #expect(plan.waiting == 21)
-        // The first that answers serves all of the name.
+        // The first answer serves all requests for the name.
         let end = plan.ended(1, [address], now: now)
         #expect(end.answered.count == 20)
         #expect(plan.waiting == 1)
         #expect(plan.running == LookupPlan.threadsPerName)
-        // Look-ups left behind answer nobody; the next asker has the answer at once, for a while.
+        // Late look-ups answer no request, but their result serves new requests for a while.
         #expect(plan.ended(2, [address], now: now).answered.isEmpty)
         #expect(plan.ask(apns, now: now + LookupPlan.lateMemory - 1).addresses == [address])
         #expect(plan.ended(3, [address], now: now).answered.isEmpty)
         #expect(plan.ask(apns, now: now + LookupPlan.lateMemory).addresses == nil)
     }
 
-    @Test func aFailureIsForThoseWhoWaitForThatLookUp() {
+    @Test func failureAnswersOnlyRequestsOfThatLookUp() {
         var plan = LookupPlan()
         let first = plan.ask(apns, now: 0)
         let second = plan.ask(apns, now: LookupPlan.patience)
@@ -58,12 +58,12 @@ import Testing
         #expect(plan.waiting == 1)
         plan.withdraw(second.ticket)
         #expect(plan.waiting == 0)
-        // A failure that nobody waits for is forgotten.
+        // A failure without waiting requests is forgotten.
         #expect(plan.ended(second.start!.number, nil, now: LookupPlan.patience + 2).answered.isEmpty)
         #expect(plan.ask(apns, now: LookupPlan.patience + 3).start != nil)
     }
 
-    @Test func threadsAreBounded() {
+    @Test func lookUpThreadsAreBoundedAndQueueInOrder() {
         var plan = LookupPlan()
         var starts: [LookupPlan.Start] = []
         for number in 0..<40 {
@@ -73,7 +73,7 @@ import Testing
         }
         #expect(starts.count == LookupPlan.threads)
         #expect(plan.running == LookupPlan.threads)
-        // Whoever gives up leaves the queue; the others come in their order.
+        // A withdrawn request leaves the queue; the others run in order.
         let late = plan.ask(.init(host: "late", port: 1), now: 0)
         plan.withdraw(late.ticket)
         var next = LookupPlan.threads
@@ -92,12 +92,12 @@ import Testing
     }
 }
 
-/// A pool without an answer of the resolver.
+/// Tests a pool's known addresses, for a resolver that doesn't answer.
 @Suite struct KnownAddressesTests {
     private func address(_ last: Int) -> SocketAddress { SocketAddress("10.0.0.\(last)", port: 443)! }
     private let temporary = ResolverError(host: "a", reason: "try again", isTemporary: true)
 
-    @Test func theLatestThatWorkedComesFirst() {
+    @Test func latestConnectedAddressComesFirstWhenTheResolverFails() {
         var known = KnownAddresses()
         var step = known.apply(.late, host: "a", afterMilliseconds: 50)
         #expect(step.addresses.isEmpty)
@@ -116,8 +116,8 @@ import Testing
         #expect(known.apply(.late, host: "a", afterMilliseconds: 1).change == nil)
     }
 
-    /// The resolver says that there is no such name: that is an answer.
-    @Test func aNameThatIsGoneIsNotTried() {
+    /// An unknown name is an answer of the resolver.
+    @Test func unknownNameYieldsAnErrorInsteadOfKnownAddresses() {
         var known = KnownAddresses()
         known.connected(address(1))
         _ = known.apply(.late, host: "a", afterMilliseconds: 1)
@@ -128,7 +128,7 @@ import Testing
         #expect(step.change == .answers(host: "a"))
     }
 
-    @Test func whatIsRememberedIsBounded() {
+    @Test func numberOfKnownAddressesIsBounded() {
         var known = KnownAddresses()
         for number in 0..<200 { known.connected(address(number)) }
         _ = known.apply(.addresses((0..<200).map(address)), host: "a", afterMilliseconds: 1)

@@ -1,7 +1,7 @@
 import CNghttp2
 import TestSupport
 
-/// nghttp2's server session in memory, which answers at random. For one test at a time, on one thread.
+/// nghttp2's server session in memory, which answers at random. Confined to one test and one thread.
 final class MemoryServer {
     struct Request {
         var tag: UInt32?
@@ -14,9 +14,9 @@ final class MemoryServer {
     private(set) var session: OpaquePointer?
     var random: SeededRandom
     var requests: [Int32: Request] = [:]
-    /// By tag: the status that was sent whole, or 0 for a reset.
+    /// Answers by the request's tag; status 0 stands for a reset.
     var answers: [UInt32: (status: Int, body: [UInt8])] = [:]
-    /// What nghttp2 finds wrong with us.
+    /// Our violations that nghttp2 has reported.
     var complaints: [String] = []
     var openNow = 0
     var mostOpen = 0
@@ -63,8 +63,8 @@ final class MemoryServer {
             return 0
         }
         nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks) { _, frame, code, data in
-            // It refuses what we could not know to be too much; beyond a limit that we have acknowledged it
-            // ends the connection.
+            // A refused stream is no violation, because we haven't acknowledged its limit yet. Above an
+            // acknowledged limit nghttp2 ends the connection.
             if code != NGHTTP2_ERR_REFUSED_STREAM.rawValue {
                 MemoryServer.from(data).complaints.append("frame of type \(frame!.pointee.hd.type): \(code)")
             }
@@ -106,7 +106,7 @@ final class MemoryServer {
         }
     }
 
-    // MARK: What it does
+    // MARK: Actions
 
     func settings(_ values: [(nghttp2_settings_id, UInt32)]) {
         let entries = values.map { nghttp2_settings_entry(settings_id: Int32($0.0.rawValue), value: $0.1) }
@@ -115,7 +115,7 @@ final class MemoryServer {
 
     func chance(_ of: Int) -> Bool { Int.random(in: 0..<of, using: &random) == 0 }
 
-    /// Answers some of the requests: whole ones, and now and then one whose content is still coming.
+    /// Answers some complete requests, and rarely one whose content is still arriving.
     func answerSome() {
         for stream in requests.keys.sorted() {
             guard let request = requests[stream], let tag = request.tag, answers[tag] == nil,
@@ -142,7 +142,7 @@ final class MemoryServer {
         let fields = [(":status", status), ("apns-id", "\(UInt32.random(in: 0..<9, using: &random))")]
         let copies = fields.map { (Array($0.0.utf8), Array($0.1.utf8)) }
         var pairs: [nghttp2_nv] = []
-        // nghttp2 copies names and values; the arrays live until then.
+        // The arrays live until nghttp2 has copied names and values.
         let pointers = copies.map { name, value in
             let bytes = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: name.count + value.count)
             _ = bytes.initialize(from: name + value)

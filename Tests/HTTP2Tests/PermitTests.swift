@@ -4,7 +4,7 @@ import Testing
 
 @testable import HTTP2
 
-/// Requests that were framed before the process was stopped for long leave neither then nor later.
+/// Tests that requests framed before the process was stopped never leave after the permit's end.
 @Suite struct PermitTests {
     private let fixture: TLSFixture
 
@@ -23,9 +23,9 @@ import Testing
         return (loop, log, listener)
     }
 
-    /// - Parameter requests: 400 of them fill several TLS records, which are gathered.
+    /// - Parameter requests: Number of requests; 400 fill several gathered TLS records.
     @Test(arguments: [1, 400] as [UInt32])
-    func nothingLeavesAfterThePermitsEnd(requests: UInt32) throws {
+    func requestsDoNotLeaveAfterThePermitEnds(requests: UInt32) throws {
         let (loop, log, listener) = try server()
         defer {
             loop.stop()
@@ -54,12 +54,12 @@ import Testing
         #expect(log.requests.count == 3)
         let ends = connection.read { $0.ends }
         #expect((3..<3 + requests).allSatisfy { ends[$0] == [0] })
-        // Records that were gathered and refused never left.
+        // Gathered records that were refused never left.
         #expect(connection.read { $0.notProcessed } == Set(3..<3 + requests))
     }
 
-    /// Content that waited for the server's window when the permit ended does not follow its header.
-    @Test func contentThatWaitedForWindowDoesNotLeave() throws {
+    /// The content waits for the server's window when the permit ends.
+    @Test func waitingContentDoesNotLeaveAfterThePermitEnds() throws {
         let hasHeader = BlockingFlag()
         let hasEnded = BlockingFlag()
         let server = try FaultServer { peer in
@@ -98,8 +98,8 @@ import Testing
         #expect(server.record.now.received.isEmpty)
     }
 
-    /// Without requests among it, what is written keeps the connection alive.
-    @Test func aConnectionWithoutRequestsStays() throws {
+    /// Frames other than requests are written without a permit.
+    @Test func connectionWithoutRequestsStaysOpenWithoutAPermit() throws {
         let (loop, log, listener) = try server()
         defer {
             loop.stop()

@@ -6,7 +6,8 @@ import Testing
 
 @testable import HTTP2
 
-/// A real pool and a server that fails: refuses connections, hangs up, answers with errors only, or not at all.
+/// Runs a real pool against a server that refuses connections, hangs up, answers with errors, or doesn't
+/// answer.
 @Suite(.serialized) struct PoolCircuitTests {
     private func client(
         _ server: MoodyServer, _ change: (inout ConnectionPool.Configuration) -> Void = { _ in }
@@ -33,7 +34,7 @@ import Testing
         circuits(client).count { if case .halfOpen = $0 { true } else { false } }
     }
 
-    /// Open, half open, open …, closed: in this order only.
+    /// Records an issue for each transition that a circuit must not make.
     private func expectLegal(_ circuits: [PoolCircuit]) {
         var before = PoolCircuit.closed
         for circuit in circuits {
@@ -46,7 +47,7 @@ import Testing
         }
     }
 
-    @Test func aServerThatRefusesOpensTheCircuitAndItClosesWhenItIsBack() throws {
+    @Test func refusedConnectionsOpenTheCircuitUntilTheServerReturns() throws {
         let port = try ReservedPort()
         let tls = try TLSFixture()
         let client = try PoolClient(port: port.number, context: .client(tls.clientOptions)) {
@@ -78,7 +79,7 @@ import Testing
         loop.join()
     }
 
-    @Test func errorsOnlyOpenTheCircuitAndSingleRequestsProbe() throws {
+    @Test func serverErrorsOpenTheCircuitAndSingleRequestsProbe() throws {
         let server = try MoodyServer(.errors)
         let client = try client(server)
         defer { client.stop() }
@@ -88,7 +89,7 @@ import Testing
         let (received, probed) = client.read {
             ($0.ends.count, $0.changes.count { if case .circuit(.halfOpen) = $0 { true } else { false } })
         }
-        // Twenty open it, at most all streams are in use by then, and each probe is one request.
+        // Twenty errors open the circuit, while at most twenty streams are in use. Each probe is one request.
         #expect(received >= 20)
         #expect(received <= 20 + 20 + probed)
         #expect(client.read { $0.pool.inFlight } <= 1)
@@ -99,22 +100,22 @@ import Testing
         #expect(client.snapshot.circuit == .closed)
         #expect(client.read { $0.ends.values.allSatisfy { $0.count == 1 } })
         expectLegal(circuits(client))
-        // The server answers, so its connections are good.
+        // Connections stay open because the server answers on them.
         #expect(server.fixture.log.opened == 2)
         #expect(server.fixture.log.closed.isEmpty)
     }
 
-    @Test func aServerThatHangsUpOpensTheCircuit() throws {
+    @Test func connectionsClosedByTheServerOpenTheCircuit() throws {
         let server = try MoodyServer(.hangsUp)
         let client = try client(server) { $0.connections = 1 }
         defer { client.stop() }
         client.send(0..<300)
         try eventually("probes") { probes(client) >= 3 }
-        // A probe fails with its connection or with its request, whichever the pool hears of first.
+        // The pool may see the end of the probe's connection or that of its request first.
         #expect(openings(client, .unreachable) >= 1)
         #expect(openings(client, .unreachable) + openings(client, .serverErrors) >= 3)
         let lost = client.read { $0.ends.count }
-        // Five connections with ten requests each, then one a probe.
+        // Five connections lose ten requests each, and each probe loses one.
         #expect(lost <= 50 + probes(client))
         server.mood.become(.well)
         try eventually("300 ends") { client.read { $0.ends.count } == 300 }
@@ -122,7 +123,7 @@ import Testing
         expectLegal(circuits(client))
     }
 
-    @Test func aProbeWithoutAnAnswerOpensTheCircuitAgain() throws {
+    @Test func expiredProbesKeepTheCircuitOpen() throws {
         let server = try MoodyServer(.errors)
         let client = try client(server) {
             $0.connections = 1
@@ -133,11 +134,11 @@ import Testing
         try eventually("the circuit opens") { openings(client, .serverErrors) >= 1 }
         server.mood.become(.silent)
         let before = openings(client, .serverErrors)
-        // One answer may have been under way still; the others can only be for want of one.
-        try eventually("it opens again and again") { openings(client, .serverErrors) >= before + 3 }
+        // A late error explains at most one of these openings; expired probes explain the others.
+        try eventually("the circuit opens three more times") { openings(client, .serverErrors) >= before + 3 }
         try eventually("probes expire") { client.read { $0.ends.values.count { $0 == [0] } } >= 3 }
-        try eventually("it is open or half open") { client.snapshot.circuit != .closed }
-        // What expired was one request at a time.
+        try eventually("the circuit is open or half open") { client.snapshot.circuit != .closed }
+        // Probes are single requests.
         #expect(client.read { $0.pool.inFlight } <= 1)
         server.mood.become(.well)
         try eventually("300 ends") { client.read { $0.ends.count } == 300 }
@@ -145,7 +146,7 @@ import Testing
         expectLegal(circuits(client))
     }
 
-    @Test func aStoppedPoolSaysSoAndOpensNothingUntilItsTimeHasCome() throws {
+    @Test func stoppedPoolReportsReasonAndOpensNothingUntilRetry() throws {
         let server = try MoodyServer(.well)
         let client = try client(server) { $0.connections = 1 }
         defer { client.stop() }
@@ -170,7 +171,7 @@ import Testing
         #expect(server.fixture.log.opened == 2)
     }
 
-    @Test func aStoppedPoolSendsNothingOnItsOpenConnections() throws {
+    @Test func stoppedPoolHoldsRequestsDespiteOpenConnections() throws {
         let server = try MoodyServer(.well)
         let client = try client(server) { $0.connections = 1 }
         defer { client.stop() }
@@ -190,9 +191,10 @@ import Testing
         #expect(server.fixture.log.opened == 1)
     }
 
-    /// The first request on each connection is refused for its provider token.
+    /// The owner replaces each connection at its first answer. Status 410 alone shows that the credential was
+    /// accepted.
     @Test(arguments: [(403, 1), (429, 1), (410, 0)] as [(UInt16, Int)])
-    func aConnectionThatIsReplacedUnusedIsAFailure(status: UInt16, failures: Int) throws {
+    func replacedConnectionIsAFailureUnlessCredentialWasAccepted(status: UInt16, failures: Int) throws {
         let server = try ServerFixture(respond: { request, connection in
             connection.respond(stream: request.stream, status: status)
         })
@@ -207,13 +209,13 @@ import Testing
         client.send(0..<1)
         try eventually("an answer") { client.read { $0.ends[0] } == [status] }
         #expect(client.read { $0.pool.machine.failures } == failures)
-        try eventually("it is closed") { server.log.closed.count == 1 }
-        if failures == 0 { try eventually("another one is open") { client.openConnections == 1 } }
+        try eventually("the connection is closed") { server.log.closed.count == 1 }
+        if failures == 0 { try eventually("another connection is open") { client.openConnections == 1 } }
         #expect(server.log.opened == 2 - failures)
         #expect(client.snapshot.circuit == .closed)
     }
 
-    @Test func theSnapshotCountsConnectionsThatAreGone() throws {
+    @Test func snapshotIncludesCountersOfClosedConnections() throws {
         let next = Atomic<Int>(0)
         let server = try ServerFixture(respond: { request, connection in
             switch next.add(1, ordering: .relaxed).newValue {
@@ -229,7 +231,7 @@ import Testing
         let client = try PoolClient(
             port: server.listener.port, context: .client(server.tls.clientOptions)
         ) {
-            // One at a time, so that the GOAWAY comes when nothing else is open.
+            // A single stream, so that nothing else is open when the GOAWAY arrives.
             $0.connection.session.maximumStreams = 1
         }
         defer { client.stop() }
@@ -258,7 +260,7 @@ import Testing
     }
 }
 
-/// What a server does at the moment; may be changed from any thread.
+/// Current behaviour of a server; any thread may change it.
 private final class Mood: Sendable {
     enum Value: Int {
         case well, errors, hangsUp, silent
@@ -292,7 +294,7 @@ private final class MoodyServer: Sendable {
     }
 }
 
-/// A port of 127.0.0.1 that refuses connections, and that nobody else gets, until it is freed.
+/// A reserved port of 127.0.0.1 that refuses connections until it is freed.
 private final class ReservedPort {
     let number: UInt16
     private var descriptor: Int32

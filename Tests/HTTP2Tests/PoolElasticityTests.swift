@@ -5,7 +5,7 @@ import Testing
 
 @testable import HTTP2
 
-/// A real pool on real connections: it grows, shrinks and rotates, and no request is lost or done twice by that.
+/// Tests a real pool that grows, shrinks and rotates without losing or repeating a request.
 @Suite(.serialized) struct PoolElasticityTests {
     private func client(
         _ server: ServerFixture, _ change: (inout ConnectionPool.Configuration) -> Void
@@ -13,7 +13,7 @@ import Testing
         try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions), change)
     }
 
-    /// Every request up to `count` has ended, once and well.
+    /// Waits until `count` requests have ended, and expects a single 200 for each.
     private func expectAllAnswered(_ client: PoolClient, _ count: Int) throws {
         try eventually("\(count) answers") { client.read { $0.ends.count } == count }
         #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
@@ -31,7 +31,7 @@ import Testing
         client.snapshot.connections.first { $0.state == .reserve }?.statistics.requests
     }
 
-    @Test func itGrowsUnderLoadToTheCapAndShrinksWhenIdle() throws {
+    @Test func poolGrowsUnderLoadAndShrinksWhenIdle() throws {
         let held = HeldRequests()
         let server = try ServerFixture(
             options: { $0.maximumConcurrentStreams = 10 }, respond: held.hold)
@@ -43,29 +43,29 @@ import Testing
         }
         defer { client.stop() }
         client.send(0..<300)
-        // Nothing is answered until it has all the connections that it may have, and those are full.
+        // The server answers nothing until the pool has its maximum of connections and all of them are full.
         try eventually("three full connections") { client.read { $0.pool.inFlight } == 30 }
-        try eventually("the server has them") { held.count(on: server.loop) == 30 }
+        try eventually("the server has the requests") { held.count(on: server.loop) == 30 }
         #expect(server.log.opened == 3)
         #expect(sizes(client) == [2, 3])
         held.answerAll(on: server.loop)
         try expectAllAnswered(client, 300)
-        #expect(server.log.opened == 3, "the cap holds")
+        #expect(server.log.opened == 3, "the maximum holds")
         #expect(client.read { $0.mostInFlight } == 30)
 
         try eventually("one connection is left") { server.log.closed.count == 2 }
-        try eventually("the pool knows") { client.snapshot.connections.count == 1 }
+        try eventually("the pool has one connection") { client.snapshot.connections.count == 1 }
         let changes = client.read { $0.changes }
         #expect(changes.contains(.shrank(to: 2)))
         #expect(changes.last == .shrank(to: 1))
         #expect(client.snapshot.targetConnections == 1)
-        // So many fit: none waits, so nothing grows.
+        // Ten requests fit into the connection, so the pool doesn't grow.
         client.send(300..<310)
         try expectAllAnswered(client, 310)
         #expect(server.log.opened == 3)
     }
 
-    @Test func aReserveIsUsedAgainBeforeAnythingOpens() throws {
+    @Test func reserveIsRecalledBeforeAConnectionOpens() throws {
         let held = HeldRequests()
         let server = try ServerFixture(
             options: { $0.maximumConcurrentStreams = 10 }, respond: held.hold)
@@ -73,19 +73,19 @@ import Testing
             $0.maximumConnections = 2
             $0.growthPatience = .milliseconds(10)
             $0.growthInterval = .zero
-            // A reserve has so long that this test is over before.
+            // Long enough to keep the reserve until the test ends.
             $0.idleTimeout = .seconds(4)
         }
         defer { client.stop() }
         client.send(0..<40)
         try eventually("two full connections") { client.read { $0.pool.inFlight } == 20 }
-        try eventually("the server has them") { held.count(on: server.loop) == 20 }
+        try eventually("the server has the requests") { held.count(on: server.loop) == 20 }
         held.answerAll(on: server.loop)
         try expectAllAnswered(client, 40)
-        try eventually("one is in reserve") {
+        try eventually("a connection is in reserve") {
             client.snapshot.connections.contains { $0.state == .reserve }
         }
-        // What the other one has room for goes there.
+        // The active connection takes all requests that it has room for.
         let before = reserveRequests(client)
         for number in UInt32(40)..<50 {
             client.send(number..<(number + 1))
@@ -95,16 +95,16 @@ import Testing
         held.holdAgain(on: server.loop)
         client.send(50..<90)
         try eventually("both are full") { client.read { $0.pool.inFlight } == 20 }
-        try eventually("it is recalled") {
+        try eventually("the reserve is recalled") {
             client.read { $0.changes }.contains { if case .recalled = $0 { true } else { false } }
         }
-        try eventually("the server has them") { held.count(on: server.loop) == 20 }
+        try eventually("the server has the requests") { held.count(on: server.loop) == 20 }
         held.answerAll(on: server.loop)
         try expectAllAnswered(client, 90)
         #expect(server.log.opened == 2)
     }
 
-    @Test func aTokenConnectionAtItsStartDoesNotMakeItGrow() throws {
+    @Test func unauthenticatedConnectionDoesNotGrowThePool() throws {
         let held = HeldRequests()
         let server = try ServerFixture(
             options: { $0.maximumConcurrentStreams = 500 }, respond: held.hold)
@@ -119,7 +119,7 @@ import Testing
         defer { client.stop() }
         client.send(0..<200)
         try eventually("the first request") { held.count(on: server.loop) == 1 }
-        // Full for several times the patience and the age that would do: the loop has passed so many ticks.
+        // Waits for several times the patience and the queue age that would otherwise grow the pool.
         try eventually("time passes") {
             client.read { $0.pool.scheduler.oldestAge(.immediate, now: $0.loop.now.nanoseconds) ?? 0 }
                 > 200_000_000
@@ -129,7 +129,7 @@ import Testing
         try expectAllAnswered(client, 200)
     }
 
-    @Test func rotationByAgeLosesNothing() throws {
+    @Test func ageRotationLosesNoRequest() throws {
         let server = try ServerFixture(options: { $0.maximumConcurrentStreams = 20 })
         let client = try client(server) {
             $0.connections = 2
@@ -142,8 +142,8 @@ import Testing
             client.send(sent..<(sent + 100))
             sent += 100
             try expectAllAnswered(client, Int(sent))
-            // With nothing to do it rotates as well.
-            if sent == 9000 { try eventually("it rotates") { rotations(client, .age) >= 6 } }
+            // The idle pool rotates as well.
+            if sent == 9000 { try eventually("connections rotate") { rotations(client, .age) >= 6 } }
         }
         #expect(rotations(client, .age) >= 6)
         #expect(server.log.opened >= 5)
@@ -151,7 +151,7 @@ import Testing
         #expect(server.log.requests.count == Int(sent))
     }
 
-    @Test func aConnectionIsReplacedBeforeItsStreamIDsEnd() throws {
+    @Test func connectionIsReplacedBeforeItsStreamIDsRunOut() throws {
         let server = try ServerFixture(options: { $0.maximumConcurrentStreams = 20 })
         let client = try client(server) {
             $0.idleTimeout = .milliseconds(80)
@@ -166,13 +166,13 @@ import Testing
             sent += 50
             try expectAllAnswered(client, Int(sent))
         }
-        try eventually("it rotates") { rotations(client, .streamIDs) >= 3 }
+        try eventually("connections rotate") { rotations(client, .streamIDs) >= 3 }
         try eventually("the old ones end") { server.log.closed.count >= 3 }
         #expect(client.read { $0.refusals } == 0)
         #expect(server.log.requests.count == Int(sent))
     }
 
-    @Test func streamIDsThatAreUsedUpCostNothingButTheConnection() throws {
+    @Test func exhaustedStreamIDsLoseNoRequest() throws {
         let server = try ServerFixture(options: { $0.maximumConcurrentStreams = 20 })
         let client = try client(server) {
             $0.connection.session.maximumStreams = 20
@@ -186,7 +186,7 @@ import Testing
         #expect(server.log.requests.count == 2000)
     }
 
-    @Test func aLostConnectionOfManyIsReplaced() throws {
+    @Test func connectionsEndedByGoAwayAreReplaced() throws {
         let next = Atomic<Int>(0)
         let server = try ServerFixture(
             options: { $0.maximumConcurrentStreams = 20 },
@@ -206,7 +206,7 @@ import Testing
         #expect(sizes(client) == [])
     }
 
-    /// The first stream of a connection of 20 streams that takes so many requests.
+    /// The first stream ID with which a connection of 20 streams takes `requestsLeft` requests.
     private static func id(requestsLeft: Int) -> UInt32 {
         var configuration = ClientSession.Configuration()
         configuration.maximumStreams = 20
@@ -215,8 +215,8 @@ import Testing
     }
 }
 
-/// Requests that a server keeps until it is told to answer; from then on it answers at once.
-// Sendable: the state is touched on the server's loop only.
+/// Requests that a server holds until `answerAll`. Later requests are answered at once.
+// Sendable because only the server's loop uses the state.
 final class HeldRequests: @unchecked Sendable {
     private var requests: [(stream: Int32, connection: ServerConnection)] = []
     private var holds = true

@@ -6,10 +6,10 @@ import Testing
 
 @testable import HTTP2
 
-/// One TLS connection after another, served by a script with blocking calls: for orders of frames and ends that a
-/// well-behaved server seldom shows.
+/// Serves TLS connections in turn by a blocking script, for orders of frames and ends that real servers seldom
+/// produce.
 final class ScriptedServer: @unchecked Sendable {
-    // Sendable: the script's thread alone uses the transport; the rest is constant.
+    // Sendable because only the script's thread uses the transport; the rest is constant.
     let tls: TLSFixture
     let port: UInt16
     private let listening: Int32
@@ -68,7 +68,7 @@ final class ScriptedServer: @unchecked Sendable {
                 payload: payload)
         }
 
-        /// The stream of the next request that has arrived whole.
+        /// The stream of the next complete request; nil at the connection's end.
         func nextRequest() -> UInt32? {
             while let frame = next() {
                 if frame.type <= 1, frame.flags & 1 != 0 { return frame.stream }
@@ -132,8 +132,8 @@ private func spawn(_ body: @escaping @Sendable () -> Void) {
 }
 
 @Suite(.serialized) struct PoolStallTests {
-    /// The window opens after all answers have come: nothing else happens on the connection then.
-    @Test func aWindowThatOpensLaterIsNoticed() throws {
+    /// The window opens after the last answer, when nothing else happens on the connection.
+    @Test func lateWindowUpdateSendsTheWaitingRequest() throws {
         let open = BlockingFlag()
         let server = try ScriptedServer { peer in
             for _ in 0..<13 {
@@ -149,7 +149,7 @@ private func spawn(_ body: @escaping @Sendable () -> Void) {
         client.send(0..<14)
         try eventually("the window is used up") { client.read { $0.ends.count } == 13 }
         open.set()
-        // Before the regular PING, whose answer would also be a reason to look.
+        // Ends before the regular PING, whose answer would also trigger sending.
         try eventually("the last request is sent", timeout: .seconds(30)) {
             client.read { $0.ends.count } == 14
         }
@@ -157,8 +157,8 @@ private func spawn(_ body: @escaping @Sendable () -> Void) {
         server.stop()
     }
 
-    /// The server answers and resets TCP while we write: the answer lies in the socket and must be read.
-    @Test func anAnswerBeforeAResetIsRead() throws {
+    /// The server answers and resets TCP before the client's next write. The answer lies in the socket.
+    @Test func answerBeforeATCPResetIsRead() throws {
         let first = BlockingFlag()
         let gone = BlockingFlag()
         let server = try ScriptedServer { peer in
@@ -177,8 +177,8 @@ private func spawn(_ body: @escaping @Sendable () -> Void) {
             $0.reconnectMaximum = .seconds(60)
         }
         client.send(0..<1)
-        try eventually("it is in flight") { client.read { $0.mostInFlight } == 1 }
-        // Holds the loop until the server is gone, so that its next act is a write.
+        try eventually("the request is in flight") { client.read { $0.mostInFlight } == 1 }
+        // Blocks the loop until the server has closed, so that the loop's next action is a write.
         client.send(1..<2) {
             first.set()
             gone.wait()

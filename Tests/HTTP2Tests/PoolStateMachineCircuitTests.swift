@@ -3,12 +3,12 @@ import Testing
 
 @testable import HTTP2
 
-/// The pool's circuit, and pools that are stopped or closing. One script each; times in milliseconds.
+/// Tests the pool's circuit, and stopped and closing pools, by one script each. Times are in milliseconds.
 @Suite struct PoolStateMachineCircuitTests: PoolStateMachineScript {
     private let ms: UInt64 = 1_000_000
     private let later: UInt64 = 100_000_000_000
 
-    /// With as many connections that have answered.
+    /// A machine with `open` connections, each of which has answered.
     private func machine(open: Int, _ change: (inout PoolLimits) -> Void) -> Machine {
         var machine = machine {
             $0.openInterval = 0
@@ -27,7 +27,7 @@ import Testing
         return machine
     }
 
-    @Test func failuresBackOffAndOpenTheCircuit() {
+    @Test func fiveOpeningFailuresBackOffAndOpenTheCircuit() {
         var machine = machine()
         var now: UInt64 = 0
         machine.maintain(now: now)
@@ -44,7 +44,7 @@ import Testing
         let until = machine.notBefore
         #expect(machine.circuit == .open(until: until, .unreachable))
         #expect(machine.take() == [.changed(.circuit(.open(until: until, .unreachable))), .reportAll])
-        // One probe, whose failure opens it again, and whose first answer closes it.
+        // A failed probe opens the circuit again. The next probe's first answer closes the circuit.
         now = max(until, now + 200 * ms)
         machine.tick(now: now, demand: .init(isWaiting: true), views: [])
         #expect(machine.circuit == .halfOpen(.unreachable))
@@ -62,7 +62,7 @@ import Testing
         #expect(machine.failures == 0)
     }
 
-    @Test func aHalfOpenCircuitOpensOneConnectionOnly() {
+    @Test func halfOpenCircuitOpensOneConnectionUntilItAnswers() {
         var machine = machine {
             $0.minimum = 3
             $0.openInterval = 0
@@ -80,25 +80,25 @@ import Testing
         #expect(machine.count(.opening) == 2)
     }
 
-    @Test func aSettingsProblemIsTriedSeldom() {
+    @Test func settingsFailureDelaysTheNextOpeningByFifteenSeconds() {
         var machine = machine()
         machine.maintain(now: 0)
         machine.ended(0, .settings, now: 0)
         #expect(machine.notBefore >= 15_000 * ms)
     }
 
-    @Test func serverErrorsOpenTheCircuit() {
+    @Test func consecutiveServerErrorsOpenTheCircuitAfterOneSecond() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.answered(0)
         machine.answers(good: 0, serverErrors: 99, now: 0)
         machine.answers(good: 500, serverErrors: 50, now: 500 * ms)
         machine.answers(good: 0, serverErrors: 50, now: 1400 * ms)
-        #expect(machine.circuit == .closed, "a hundred in a row, but in less than a second")
+        #expect(machine.circuit == .closed, "100 errors in a row within less than a second")
         machine.answers(good: 0, serverErrors: 1, now: 1500 * ms)
         let first = machine.isOpenUntil ?? 0
         #expect(machine.circuit == .open(until: first, .serverErrors))
-        // Answers to what was sent before do not close it.
+        // Answers to requests sent earlier don't close the circuit.
         machine.answers(good: 3, serverErrors: 0, now: 1501 * ms)
         #expect(machine.circuit != .closed)
         machine.tick(now: first, demand: .init(isWaiting: true), views: [view(0, 0)])
@@ -111,22 +111,21 @@ import Testing
         #expect(machine.circuit == .closed)
     }
 
-    /// A server that fails most requests, and not all.
+    /// The server fails some requests and answers the others.
     @Test(arguments: [(8, 10, true), (5, 10, true), (4, 10, false), (1, 100, false)])
-    func theShareOfErrorsOpensTheCircuit(_ errors: Int, _ all: Int, _ opens: Bool) {
+    func errorShareOfHalfOrMoreOpensTheCircuit(_ errors: Int, _ all: Int, _ opens: Bool) {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.answered(0)
         for read in 0..<1_000 where machine.circuit == .closed {
-            // The last of each read is good.
+            // The last answer of each read is good, so that no long run of errors occurs.
             machine.answers(good: all - errors, serverErrors: errors, last: 0, now: UInt64(read) * 10 * ms)
         }
         #expect((machine.circuit != .closed) == opens)
         if opens { #expect(machine.isOpenUntil! < 2_000 * ms) }
     }
 
-    /// Errors of long ago count no more.
-    @Test func theShareIsThatOfTheLastSeconds() {
+    @Test func errorShareCoversOnlyTheLastSeconds() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.answered(0)
@@ -143,8 +142,8 @@ import Testing
         #expect(machine.answerWindow.all == 121)
     }
 
-    /// A probe may have been lucky: after it only few requests are in flight at first.
-    @Test func aServerThatFailsMostRequestsGetsFew() {
+    /// A probe can succeed by luck, so that few requests may be in flight after it.
+    @Test func serverFailingMostRequestsReceivesFewRequests() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.answered(0)
@@ -170,12 +169,12 @@ import Testing
                 machine.answers(good: isGood ? 1 : 0, serverErrors: isGood ? 0 : 1, now: now)
             }
         }
-        // 26,000 of them in the second before the circuit opens.
+        // The second before the circuit opens accounts for 26,000 requests.
         #expect(requests < 28_000, "\(requests) in two minutes")
     }
 
-    /// Few pushes: the steps would take hours.
-    @Test func noRampLastsForLongerThanAMinute() {
+    /// With few requests, a ramp that counts answers would take hours.
+    @Test func streamRampEndsWithinAMinuteAtLowLoad() {
         var machine = machine {
             $0.circuitServerErrors = 1
             $0.circuitErrorTime = 0
@@ -187,7 +186,7 @@ import Testing
         machine.tick(now: now, demand: .init(), views: [view(0, 0)])
         machine.answers(good: 1, serverErrors: 0, now: now)
         #expect(machine.streamShare == 8)
-        // A failure every quarter of a minute is none of a bad window.
+        // A failure every 15 seconds doesn't open the circuit.
         for _ in 0..<3 {
             now += 15_000 * ms
             machine.answers(good: 0, serverErrors: 1, now: now)
@@ -201,8 +200,7 @@ import Testing
         #expect(machine.serverFailures == 0)
     }
 
-    /// The probe of a half open circuit is replaced: the next one may send.
-    @Test func anotherProbeIsTold() {
+    @Test func blockedProbeIsReplacedByTheNextConnection() {
         var machine = machine {
             $0.minimum = 2
             $0.openInterval = 0
@@ -223,14 +221,14 @@ import Testing
         #expect(machine.take().contains(.reportAll))
     }
 
-    @Test func aServerThatWorksAgainHasAllItsStreamsWithinSeconds() {
+    @Test func recoveredServerGetsAllStreamsBackWithinSeconds() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.answered(0)
         machine.answers(good: 0, serverErrors: 100, now: 0)
         machine.answers(good: 0, serverErrors: 100, now: 1_000 * ms)
         var now: UInt64 = 1_000 * ms
-        // A minute of probes that fail.
+        // Probes fail for a minute.
         while now < 60_000 * ms {
             now = machine.isOpenUntil!
             machine.tick(now: now, demand: .init(isWaiting: true), views: [view(0, 0)])
@@ -252,7 +250,7 @@ import Testing
         #expect(machine.serverFailures == 0)
     }
 
-    @Test func aStoppedPoolOpensNothing() {
+    @Test func stoppedPoolOpensNothingBeforeItsRetryTime() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.stop(until: 300_000 * ms)
@@ -265,7 +263,7 @@ import Testing
         #expect(machine.take() == [.reportAll, .open(0)])
     }
 
-    @Test func aClosingPoolOpensNothing() {
+    @Test func closingPoolReplacesNoConnection() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.close()
@@ -289,7 +287,7 @@ import Testing
         #expect(windows == [1, 2, 3, 4, 5, 6, 7])
     }
 
-    @Test func aProbeThatIsLostMakesWayForAnother() {
+    @Test func lostProbeIsReplacedByAnotherConnection() {
         var machine = machine(open: 2) {
             $0.minimum = 2
             $0.circuitServerErrors = 1
@@ -303,12 +301,12 @@ import Testing
         machine.ended(0, .failed, now: now)
         #expect(machine.take() == [.reportAll])
         #expect(machine.probe == 1)
-        // With the last one gone, one is opened.
+        // Without any connection left, the pool opens a new one.
         machine.ended(1, .failed, now: now)
         #expect(machine.take() == [.reportAll, .open(0)])
     }
 
-    @Test func aProbeWithoutAnAnswerIsAFailure() {
+    @Test func unansweredProbeOpensTheCircuitAgain() {
         var machine = machine(open: 1) {
             $0.circuitServerErrors = 1
             $0.circuitErrorTime = 0
@@ -325,7 +323,7 @@ import Testing
         #expect(machine.serverFailures == 2)
     }
 
-    @Test func aHalfOpenCircuitDoesNotKeepTheTimerBusy() {
+    @Test func halfOpenCircuitSchedulesOneTickASecond() {
         var machine = machine(open: 2) {
             $0.minimum = 3
             $0.circuitServerErrors = 1

@@ -2,14 +2,14 @@ import Testing
 
 @testable import HTTP2
 
-/// The pool's rules for failures: back-off, circuit, stop. One script each; times in milliseconds.
+/// Tests the pool's rules for back-off, circuit and stop, by one script each. Times are in milliseconds.
 @Suite struct PoolStateMachineFailureTests: PoolStateMachineScript {
     private let ms: UInt64 = 1_000_000
 
     // MARK: Back-off
 
-    /// One serves all the time; the other cannot be opened.
-    @Test func aConnectionThatServesDoesNotShortenTheBackOff() {
+    /// A connection serves all the time, while another can't be opened.
+    @Test func servingConnectionDoesNotShortenTheBackOff() {
         var machine = machine { $0.minimum = 2 }
         openAll(&machine, at: 0)
         machine.answered(0)
@@ -23,13 +23,14 @@ import Testing
             openings += 1
             machine.ended(number, .failed, now: now)
         }
-        // Eight to double up to 30 s, then one every 3 to 30 s; without back-off 1500.
+        // Eight attempts double the window up to 30 s, then 3 to 30 s pass between attempts. Without back-off
+        // there would be 1500.
         #expect(openings > 10 && openings < 60)
         #expect(machine.failures == openings)
         #expect(machine.circuit == .closed)
     }
 
-    @Test func oneThatWasOpenedSinceEndsTheBackOff() {
+    @Test func answerOnANewerConnectionEndsTheBackOff() {
         var machine = machine { $0.minimum = 2 }
         openAll(&machine, at: 0)
         machine.answered(0)
@@ -45,7 +46,7 @@ import Testing
         #expect(machine.notBefore == 0)
     }
 
-    @Test func theFirstAnswerOfAnOlderOneEndsTheBackOffOnce() {
+    @Test func olderConnectionsFirstAnswerEndsBackOffOnce() {
         var machine = machine { $0.minimum = 2 }
         openAll(&machine, at: 0)
         machine.maintain(now: 200 * ms)
@@ -60,8 +61,8 @@ import Testing
         #expect(machine.notBefore > 501 * ms)
     }
 
-    /// A certificate is mended by a person: only a connection that came about since shows that it was.
-    @Test func anOlderConnectionNeverEndsTheBackOffOfSettings() {
+    /// A person repairs a certificate, and only a newer connection shows the repair.
+    @Test func olderConnectionNeverEndsSettingsBackOff() {
         var machine = machine { $0.minimum = 2 }
         openAll(&machine, at: 0)
         machine.maintain(now: 200 * ms)
@@ -78,8 +79,8 @@ import Testing
         #expect(machine.notBefore == 0)
     }
 
-    /// A provider token that is refused: each fresh connection's first request is answered so.
-    @Test func connectionsThatAreReplacedUnusedBackOff() {
+    /// The server refuses the provider token of each new connection's first request.
+    @Test func connectionsReplacedBeforeAcceptanceBackOff() {
         var machine = machine()
         machine.maintain(now: 0)
         var now: UInt64 = 0
@@ -93,7 +94,7 @@ import Testing
                 machine.replaceNow(number, now: now)
                 let failures = machine.failures
                 machine.ended(number, openings % 2 == 0 ? .ours : .failed, now: now + 10 * ms)
-                #expect(machine.failures == failures, "its end is no second failure")
+                #expect(machine.failures == failures, "the end counts as no second failure")
             }
             now += 50 * ms
             machine.maintain(now: now)
@@ -101,7 +102,7 @@ import Testing
         #expect(openings > 10 && openings < 60)
         #expect(machine.failures == openings)
         #expect(machine.circuit == .closed, "the server answers")
-        // The token is good again.
+        // The server accepts the token again.
         var number = machine.takeOpening()
         while number == nil {
             now += 50 * ms
@@ -112,12 +113,12 @@ import Testing
         machine.answered(number!)
         #expect(machine.failures == 0)
         machine.replaceNow(number!, now: now + 1000 * ms)
-        #expect(machine.failures == 0, "it was of use")
+        #expect(machine.failures == 0, "the connection was accepted")
         #expect(machine.takeOpening() != nil)
     }
 
-    /// A network that goes away for a moment.
-    @Test func connectionsThatEndTogetherAreOneShortLife() {
+    /// The network fails for a moment.
+    @Test func connectionsThatEndTogetherCountAsOneShortLife() {
         var machine = machine {
             $0.minimum = 8
             $0.maximum = 8
@@ -130,7 +131,7 @@ import Testing
         #expect(machine.take().count { if case .open = $0 { true } else { false } } == 8)
     }
 
-    @Test func aConnectionThatServedManyIsNotShortLived() {
+    @Test func connectionThatServedManyRequestsIsNotShortLived() {
         var machine = machine()
         var now: UInt64 = 0
         for _ in 0..<20 {
@@ -144,7 +145,7 @@ import Testing
         }
     }
 
-    @Test func aRefusalEndsNoBackOff() {
+    @Test func refusedCredentialDoesNotEndTheBackOff() {
         var machine = machine()
         machine.maintain(now: 0)
         machine.ended(0, .failed, now: 0)
@@ -156,8 +157,8 @@ import Testing
         #expect(machine.failures == 0)
     }
 
-    /// It says no to the credential, and hangs up.
-    @Test func oneThatOnlyRefusesBeforeItEndsIsAFailure() {
+    /// The server refuses the credential and closes the connection.
+    @Test func connectionThatOnlyRefusesCountsAsFailure() {
         var machine = machine()
         var now: UInt64 = 0
         machine.maintain(now: now)
@@ -174,8 +175,8 @@ import Testing
 
     // MARK: Half open
 
-    /// An opening that was under way as the server's errors opened the circuit fails when it is half open.
-    @Test func aStaleOpeningDoesNotDecideForTheProbe() {
+    /// An opening that began before the circuit opened fails while the circuit is half open.
+    @Test func staleOpeningFailureDoesNotDecideTheProbe() {
         var machine = machine {
             $0.minimum = 2
             $0.circuitServerErrors = 1
@@ -197,7 +198,7 @@ import Testing
         #expect(machine.take().count { $0 == .changed(.circuit(.closed)) } == 0)
     }
 
-    @Test func theLastOpeningThatFailsKeepsTheFault() {
+    @Test func failedOpeningKeepsTheServerErrorFault() {
         var machine = machine {
             $0.circuitServerErrors = 1
             $0.circuitErrorTime = 0
@@ -216,7 +217,7 @@ import Testing
 
     // MARK: Stop
 
-    @Test func theEndOfAStopIsReported() {
+    @Test func endOfAStopIsReportedOnce() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.stop(until: 1000 * ms)

@@ -2,13 +2,14 @@ import Testing
 
 @testable import HTTP2
 
-/// The pool's rules where load, replacement and failure meet. Times in milliseconds.
+/// Tests the pool's rules for load combined with replacement and failure. Times are in milliseconds.
 @Suite struct PoolStateMachineLoadTests {
     typealias Machine = PoolStateMachine
 
     private let ms: UInt64 = 1_000_000
 
-    /// Connections 0..<open are active; of `reserves` the last ones are in reserve, with a target of all.
+    /// A machine with `open` connections, the last `reserves` of which are in reserve. All of them count for
+    /// the target.
     private func machine(
         open: Int, reserves: Int = 0, _ change: (inout PoolLimits) -> Void = { _ in }
     ) -> Machine {
@@ -36,7 +37,7 @@ import Testing
             )
         }
         for second in UInt64(1)..<60 where machine.count(.reserve) < reserves {
-            // A load that fits into as many as are to be left.
+            // A load that fits into the connections that should stay active.
             let peak = (open - reserves) * 50
             machine.tick(
                 now: now + second * 1000 * ms, demand: .init(peakInFlight: peak),
@@ -54,7 +55,7 @@ import Testing
 
     // MARK: Reserves
 
-    @Test func aReserveFillsThePlaceOfALostConnection() {
+    @Test func reserveReplacesALostConnection() {
         var machine = machine(open: 3, reserves: 1)
         let reserve = machine.numbers(.reserve)[0]
         let lost = machine.numbers(.active)[0]
@@ -64,7 +65,7 @@ import Testing
         #expect(machine.count(.active) == 2)
     }
 
-    @Test func aReserveFillsThePlaceOfOneThatTheServerEnds() {
+    @Test func reserveReplacesAConnectionAfterGoAway() {
         var machine = machine(open: 2, reserves: 1)
         let reserve = machine.numbers(.reserve)[0]
         let ending = machine.numbers(.active)[0]
@@ -75,14 +76,14 @@ import Testing
         #expect(machine.target == 1)
     }
 
-    @Test func aLostReserveIsNotReplaced() {
+    @Test func lostReserveIsNotReplaced() {
         var machine = machine(open: 2, reserves: 1)
         machine.ended(machine.numbers(.reserve)[0], .failed, now: later)
         #expect(machine.take() == [])
         #expect(machine.target == 1)
     }
 
-    @Test func aReserveThatIsTooOldEndsWithoutASuccessor() {
+    @Test func exhaustedReserveIsDrainedWithoutASuccessor() {
         var machine = machine(open: 2, reserves: 1) { $0.maximumAge = 200_000 * 1_000_000 }
         let reserve = machine.numbers(.reserve)[0]
         var exhausted = view(reserve, 0)
@@ -92,7 +93,7 @@ import Testing
         #expect(machine.target == 1)
     }
 
-    @Test func aReserveIsTheSuccessorOfOneThatIsReplaced() {
+    @Test func reserveBecomesTheSuccessorOfAReplacedConnection() {
         var machine = machine(open: 2, reserves: 1)
         let reserve = machine.numbers(.reserve)[0]
         let worn = machine.numbers(.active)[0]
@@ -104,7 +105,7 @@ import Testing
             ])
     }
 
-    @Test func aSuccessorIsNotReservedAsItIsRecalled() {
+    @Test func recalledSuccessorIsNotReservedInTheSameTick() {
         var machine = machine(open: 4, reserves: 1)
         let reserve = machine.numbers(.reserve)[0]
         let worn = machine.numbers(.active)[0]
@@ -114,7 +115,7 @@ import Testing
             view.isNearlyExhausted = number == worn
             return view
         }
-        // The window of one nanosecond is over after four looks, the last of which finds a load for one connection.
+        // The window of one nanosecond ends after four notes of a load for one connection.
         for look in UInt64(0)..<4 { machine.load.note(1, now: later + look) }
         machine.tick(now: later + 4, demand: .init(peakInFlight: 1), views: views)
         #expect(
@@ -126,14 +127,14 @@ import Testing
 
     // MARK: Replacement
 
-    @Test func theOldOneServesUntilThereAreEnoughWithoutIt() {
+    @Test func retiringConnectionServesUntilTargetIsMetWithoutIt() {
         var machine = machine(open: 2) {
             $0.minimum = 2
             $0.openInterval = 0
         }
         machine.replaceWhenSuccessorIsOpen(0, now: later)
         #expect(machine.take() == [.changed(.rotates(connection: 0, .doubt)), .open(2)])
-        // The other one is lost meanwhile: the next that opens takes its place.
+        // The other active connection is lost, and the first successor to open replaces that connection.
         machine.ended(1, .failed, now: later)
         #expect(machine.takeOpening() == 1)
         machine.opened(2, now: later)
@@ -142,9 +143,9 @@ import Testing
         #expect(machine.take() == [.report(1), .drain(0)])
     }
 
-    @Test func theOldOneGoesWithoutASuccessorWhenNoneIsNeeded() {
+    @Test func retiringConnectionDrainsWithoutSuccessorWhenThePoolShrinks() {
         var machine = machine(open: 2)
-        // No successor opens for a long time.
+        // The stop prevents a successor from opening.
         machine.stop(until: 10 * later)
         machine.replaceWhenSuccessorIsOpen(0, now: later)
         #expect(machine.take() == [.reportAll, .changed(.rotates(connection: 0, .doubt))])
@@ -156,11 +157,11 @@ import Testing
         #expect(machine.take() == [.changed(.shrank(to: 1)), .drain(0)])
     }
 
-    @Test func replacedOnesAreBeyondTheCapAndBounded() {
+    @Test func retiringConnectionsDoNotCountTowardsTheMaximum() {
         var machine = machine(open: 4)
         for number in UInt32(0)..<4 { machine.replaceWhenSuccessorIsOpen(number, now: later) }
         #expect(machine.count(.retiring) == 4)
-        #expect(machine.live == 4, "the successors, opening")
+        #expect(machine.live == 4, "four opening successors")
         #expect(machine.members.count == 10)
         while let number = machine.takeOpening() { machine.opened(number, now: later) }
         #expect(machine.count(.draining) == 4)
@@ -169,7 +170,7 @@ import Testing
 
     // MARK: Growth
 
-    @Test func blockedConnectionsMakeItGrowWhenRequestsGetOld() {
+    @Test func blockedConnectionsGrowThePoolWhenRequestsAge() {
         var machine = machine(open: 1)
         var blocked = view(0, 5)
         blocked.isBlocked = true
@@ -179,14 +180,14 @@ import Testing
         #expect(machine.take() == [.changed(.grew(to: 2, .queueAge)), .open(1)])
     }
 
-    @Test func oldRequestsAreNoReasonWhileThereIsRoom() {
+    @Test func oldRequestsDoNotGrowAPoolWithRoom() {
         var machine = machine(open: 2)
         machine.tick(
             now: later, demand: .init(isWaiting: true, age: 60_000 * ms), views: [view(0, 100), view(1, 10)])
         #expect(machine.take() == [])
     }
 
-    @Test func atTheCapNobodyNeedsToWatchWhatWaits() {
+    @Test func poolMayGrowUnlessFullyActiveOrStopped() {
         #expect(machine(open: 3).mayGrow)
         #expect(!machine(open: 4).mayGrow)
         #expect(machine(open: 4, reserves: 1).mayGrow)
@@ -195,8 +196,8 @@ import Testing
         #expect(!stopped.mayGrow)
     }
 
-    /// Load that is bound by the send window has few requests in flight, and needs every connection.
-    @Test func loadThatIsBoundByTheWindowRecallsAndThenGrows() {
+    /// Load limited by the send window has few requests in flight, but needs every connection.
+    @Test func fullWindowsRecallReserveThenGrowPool() {
         var machine = machine(open: 3, reserves: 1)
         let reserve = machine.numbers(.reserve)[0]
         var now = later
@@ -216,14 +217,14 @@ import Testing
             ])
     }
 
-    @Test func nothingIsReservedForATimeAfterItWasNeeded() {
+    @Test func nothingIsReservedWithinIdleTimeoutOfRecall() {
         var machine = machine(open: 2, reserves: 1)
         let reserve = machine.numbers(.reserve)[0]
         machine.tick(
             now: later, demand: .init(isWaiting: true, peakInFlight: 2), views: [view(0, 100), view(1, 100)])
         #expect(machine.take() == [.report(reserve), .changed(.recalled(connection: reserve))])
         let calm = PoolStateMachine.Demand(peakInFlight: 2)
-        // The peak of a hundred is forgotten, so that only the need is left as a reason.
+        // Clears the peak of a hundred, so that only the recent recall prevents a reserve.
         machine.load = LoadWindow(length: 1)
         for time in stride(from: UInt64(1000), to: 8000, by: 1000) {
             machine.tick(now: later + time * ms, demand: calm, views: [view(0, 1), view(1, 1)])
@@ -234,7 +235,7 @@ import Testing
     }
 
     @Test(arguments: [Stall.waiting, .window, .blocked])
-    func nothingIsReservedWhile(_ stall: Stall) {
+    func stalledLoadKeepsConnectionsFromReserve(_ stall: Stall) {
         var machine = machine(open: 2)
         var stalled = view(0, 1)
         stalled.isWindowFull = stall == .window
@@ -245,40 +246,40 @@ import Testing
                 views: [stalled, view(1, 1)])
         }
         #expect(machine.take() == [])
-        // And without that, at once.
+        // Without the stall a connection is reserved at once.
         machine.tick(
             now: later + 60_000 * ms, demand: .init(peakInFlight: 2), views: [view(0, 1), view(1, 1)])
         #expect(machine.take() == [.report(0), .changed(.reserved(connection: 0))])
     }
 
     enum Stall: String, CustomTestStringConvertible {
-        case waiting = "something waits", window = "a window is full", blocked = "one takes nothing"
+        case waiting = "requests wait", window = "a window is full", blocked = "a socket is blocked"
         var testDescription: String { rawValue }
     }
 
-    @Test func theLoadWindowForgetsAfterItsLength() {
+    @Test func loadWindowForgetsAPeakAfterItsLength() {
         var window = LoadWindow(length: 100)
         window.note(50, now: 0)
         window.note(7, now: 20)
         for now in stride(from: UInt64(25), to: 100, by: 25) {
             window.note(3, now: now)
-            #expect(window.peak == nil, "not before the whole time is over")
+            #expect(window.peak == nil, "no peak before the window is over")
         }
         window.note(3, now: 100)
         #expect(window.peak == 50)
         window.note(3, now: 125)
-        #expect(window.peak == 3, "the fifty were a whole length ago")
+        #expect(window.peak == 3, "the peak of 50 is older than the window")
         window.note(90, now: 130)
-        #expect(window.peak == 90, "at once")
+        #expect(window.peak == 90, "a higher peak counts at once")
     }
 
-    @Test func aConnectionThatCannotBeOpenedIsGivenUpWhenItIsNotNeeded() {
+    @Test func failingConnectionIsAbandonedWhenNoLongerNeeded() {
         var machine = machine(open: 1) { $0.reconnectInitial = 60_000_000_000 }
         machine.tick(now: later, demand: .init(isWaiting: true), views: [view(0, 100)])
         #expect(machine.take() == [.changed(.grew(to: 2, .connectionsFull)), .open(1)])
         machine.ended(1, .failed, now: later)
         var now = later
-        // Needed still: the next attempt has its time.
+        // The load still needs the connection, so the target stays.
         for _ in 0..<20 {
             now += 1000 * ms
             machine.tick(now: now, demand: .init(peakInFlight: 51), views: [view(0, 1)])

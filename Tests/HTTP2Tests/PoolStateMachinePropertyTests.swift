@@ -3,7 +3,7 @@ import Testing
 
 @testable import HTTP2
 
-/// What a test remembers of failures by itself: until when nothing may be opened, at least.
+/// The test's own record of failures: the earliest time at which the pool may open a connection.
 private struct FailureRecord {
     private struct Connection {
         var openedAt: UInt64
@@ -16,7 +16,7 @@ private struct FailureRecord {
     private var lastFailure: UInt64 = 0
     private var lastSettings: UInt64 = 0
     private var notBefore: UInt64 = 0
-    /// After a failure of settings, which only a connection that was opened since can end.
+    /// Earliest opening after a settings failure. Only the acceptance of a newer connection clears it.
     private var notBeforeForSettings: UInt64 = 0
 
     init(_ limits: PoolLimits) { self.limits = limits }
@@ -32,7 +32,7 @@ private struct FailureRecord {
         notBefore = max(notBefore, now + window / 10)
     }
 
-    /// - Parameter isCircuitOpen: Then nothing is opened anyway, and one that was under way counts for nothing more.
+    /// - Parameter isCircuitOpen: Whether the circuit is open, in which case a failed opening isn't counted.
     mutating func ended(
         _ number: UInt32, _ end: PoolStateMachine.End, wasOpening: Bool, isCircuitOpen: Bool, now: UInt64
     ) {
@@ -60,7 +60,7 @@ private struct FailureRecord {
     }
 }
 
-/// Random lives of a pool: whatever happens, the limits hold.
+/// Drives the pool's machine through random events and checks its limits after each.
 @Suite struct PoolStateMachinePropertyTests {
     private struct World {
         var machine: PoolStateMachine
@@ -70,9 +70,9 @@ private struct FailureRecord {
         var circuit = PoolCircuit.closed
         var lastGrowth: UInt64?
         var record: FailureRecord
-        /// As of the last report of all connections.
+        /// Whether the pool was stopped at the last report of all connections.
         var isStopped = false
-        /// Something waits or does not take requests: there is nothing to spare.
+        /// Whether a request waits or a connection is blocked, so that no connection can be spared.
         var isShort = false
         var problem: String?
 
@@ -84,16 +84,16 @@ private struct FailureRecord {
 
         private static func isLegal(_ old: PoolCircuit, _ new: PoolCircuit) -> Bool {
             switch (old, new) {
-            // A server that answered is not unreachable because an opening fails.
+            // A server that has answered doesn't count as unreachable after a failed opening.
             case (.halfOpen(.serverErrors), .open(_, .unreachable)): false
             case (.closed, .open), (.open, .halfOpen), (.halfOpen, .open), (.halfOpen, .closed): true
-            // One that was open all the time answers after all.
+            // A connection that stayed open can still answer.
             case (.open(_, .unreachable), .closed): true
             default: false
             }
         }
 
-        /// Carries the actions out and holds them against what they may be.
+        /// Carries out the machine's actions and checks each of them.
         mutating func take() {
             var reserved = 0
             var recalled = 0
@@ -103,7 +103,9 @@ private struct FailureRecord {
                     if machine.members[Int(number)].phase != .opening {
                         problem = "\(number) opens in a wrong phase"
                     }
-                    if let lastOpening, now < lastOpening + limits.openInterval { problem = "too soon" }
+                    if let lastOpening, now < lastOpening + limits.openInterval {
+                        problem = "opened too soon after another"
+                    }
                     if now < machine.notBefore { problem = "opened during back-off" }
                     if record.forbidsOpening(at: now) { problem = "opened soon after a failure" }
                     if let until = machine.stoppedUntil, now < until { problem = "opened while stopped" }
@@ -141,27 +143,29 @@ private struct FailureRecord {
                 problem = "reserved soon after it grew"
             }
             if isStopped != (machine.stoppedUntil != nil) {
-                problem = "a stop began or ended, and nobody was told"
+                problem = "a stop began or ended without a report"
             }
             isShort = false
             if machine.live > limits.maximum { problem = "\(machine.live) connections" }
             if machine.target < limits.minimum || machine.target > limits.maximum {
                 problem = "a target of \(machine.target)"
             }
-            if machine.circuit != circuit { problem = "the circuit changed and nobody was told" }
+            if machine.circuit != circuit { problem = "the circuit changed without a report" }
             if machine.count(.active) + machine.count(.opening) + machine.missing < limits.minimum {
                 problem = "\(machine.count(.active)) active, \(machine.missing) missing"
             }
             let serving = machine.count(.active) + machine.count(.reserve) + machine.count(.retiring)
-            if machine.count(.retiring) > 0, serving > machine.target { problem = "one serves too long" }
-            // Whatever happened: what is missing and may be opened is being opened.
-            if machine.mayOpen, machine.earliestOpening <= now { problem = "something is missing" }
+            if machine.count(.retiring) > 0, serving > machine.target {
+                problem = "a retiring connection serves too long"
+            }
+            // A missing connection is opened as soon as the limits allow it.
+            if machine.mayOpen, machine.earliestOpening <= now { problem = "a due opening is missing" }
             if machine.count(.retiring) > machine.members.count / 2 { problem = "too many are replaced" }
         }
     }
 
     @Test(arguments: UInt64(1)...40)
-    func theLimitsHold(seed: UInt64) {
+    func randomEventsNeverBreakThePoolsLimits(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         var limits = PoolLimits()
         limits.minimum = Int.random(in: 1...4, using: &random)
@@ -178,17 +182,17 @@ private struct FailureRecord {
         var world = World(limits, seed: seed)
         for step in 0..<4000 {
             world.now += UInt64.random(in: 0...40_000_000, using: &random)
-            // The timer, before whatever happens.
+            // The timer runs before each event.
             world.machine.maintain(now: world.now)
             world.take()
-            happen(to: &world, &random)
+            applyRandomEvent(to: &world, &random)
             world.take()
             if let problem = world.problem {
                 Issue.record("seed \(seed) step \(step): \(problem)")
                 return
             }
         }
-        // When all goes well again, there is a pool of the right size in the end.
+        // Without further faults the pool returns to its minimum size.
         for _ in 0..<2000 {
             world.now += 50_000_000
             for number in world.machine.numbers(.draining) { end(number, .ours, &world) }
@@ -223,7 +227,7 @@ private struct FailureRecord {
         world.machine.answered(number, isAccepted: isAccepted)
     }
 
-    private func happen(to world: inout World, _ random: inout SeededRandom) {
+    private func applyRandomEvent(to world: inout World, _ random: inout SeededRandom) {
         let numbers = world.machine.members.indices
         let number = UInt32(numbers.randomElement(using: &random)!)
         let now = world.now
@@ -242,7 +246,7 @@ private struct FailureRecord {
             }
             answer(number, isAccepted: Int.random(in: 0..<4, using: &random) > 0, &world)
             world.machine.maintain(now: now)
-            // What is asked for by now is asked for before the circuit may open.
+            // Openings that are due are taken before the circuit may open.
             world.take()
             world.machine.answers(
                 good: Int.random(in: 0...2, using: &random),
@@ -261,7 +265,7 @@ private struct FailureRecord {
         default:
             let open = world.machine.numbers(.active) + world.machine.numbers(.reserve)
             let isBusy = Bool.random(using: &random)
-            // Bound by something else than streams, for once.
+            // A stalled pool is limited by windows or sockets instead of streams.
             let isStalled = Int.random(in: 0..<3, using: &random) == 0
             let views = open.map { number in
                 PoolStateMachine.View(
@@ -291,6 +295,6 @@ private struct FailureRecord {
 }
 
 extension PoolStateMachine {
-    /// Connections that there should be, and are not yet.
+    /// Number of connections short of the target.
     fileprivate var missing: Int { max(0, target - live) }
 }

@@ -1,6 +1,6 @@
 @testable import HTTP2
 
-/// What the scripts of a pool's life share.
+/// Helpers that scripts of the pool's machine share.
 protocol PoolStateMachineScript {}
 
 extension PoolStateMachineScript {
@@ -18,7 +18,7 @@ extension PoolStateMachineScript {
         Machine.View(number: number, inFlight: inFlight, limit: limit)
     }
 
-    /// Opens what the machine asks for until it is content.
+    /// Opens connections until the machine asks for no more.
     func openAll(_ machine: inout Machine, at now: UInt64) {
         machine.maintain(now: now)
         while let number = machine.takeOpening() { machine.opened(number, now: now) }

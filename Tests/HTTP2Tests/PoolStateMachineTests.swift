@@ -2,11 +2,12 @@ import Testing
 
 @testable import HTTP2
 
-/// The pool's rules, one script each: events in, exact actions out. Times in milliseconds.
+/// Tests each of the pool's rules by a script of events and exact actions. Times are in milliseconds.
 @Suite struct PoolStateMachineTests {
     typealias Machine = PoolStateMachine
 
-    /// Small numbers: at least one connection, four at most, growth every 2 s after 100 ms, idle after 10 s.
+    /// A machine of one to four connections. Growth takes 100 ms, with 2 s in between; the idle timeout is 10
+    /// s.
     private func machine(_ change: (inout PoolLimits) -> Void = { _ in }) -> Machine {
         var limits = PoolLimits()
         limits.minimum = 1
@@ -22,14 +23,14 @@ import Testing
         Machine.View(number: number, inFlight: inFlight, limit: limit)
     }
 
-    /// Opens what the machine asks for until it is content.
+    /// Opens connections until the machine asks for no more.
     private func openAll(_ machine: inout Machine, at now: UInt64) {
         machine.maintain(now: now)
         while let number = machine.takeOpening() { machine.opened(number, now: now) }
         _ = machine.take()
     }
 
-    /// Full connections and requests that wait, from `start` on, until the machine asks for one more.
+    /// Reports full connections and waiting requests from `start` on, so that the machine grows by one.
     private func growOnce(_ machine: inout Machine, at start: UInt64) {
         let views = machine.numbers(.active).map { view($0, 100) }
         machine.tick(now: start, demand: .init(isWaiting: true, peakInFlight: 100), views: views)
@@ -39,7 +40,7 @@ import Testing
 
     // MARK: To the minimum
 
-    @Test func theMinimumOpensAtItsPace() {
+    @Test func minimumOpensOneConnectionPerInterval() {
         var machine = machine { $0.minimum = 3 }
         machine.maintain(now: 0)
         #expect(machine.take() == [.open(0)])
@@ -52,7 +53,7 @@ import Testing
         #expect(machine.take() == [.open(1), .open(2)])
     }
 
-    @Test func withoutAPaceTheMinimumOpensAtOnce() {
+    @Test func minimumOpensAtOnceWithoutAnInterval() {
         var machine = machine {
             $0.minimum = 3
             $0.openInterval = 0
@@ -61,7 +62,7 @@ import Testing
         #expect(machine.take() == [.open(0), .open(1), .open(2)])
     }
 
-    @Test func aLostConnectionIsReplacedAtOnce() {
+    @Test func lostConnectionIsReplacedAtOnce() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.answered(0)
@@ -71,7 +72,7 @@ import Testing
 
     // MARK: Growth
 
-    @Test func aFullPoolGrowsAfterAWhile() {
+    @Test func fullPoolGrowsAfterPatienceAndAtIntervals() {
         var machine = machine()
         openAll(&machine, at: 0)
         let full = Machine.Demand(isWaiting: true)
@@ -82,7 +83,7 @@ import Testing
         #expect(machine.take() == [.changed(.grew(to: 2, .connectionsFull)), .open(1)])
         machine.opened(1, now: 1200 * ms)
         _ = machine.take()
-        // The pace: not before 2 s have passed, however full.
+        // The next growth waits for 2 s, however full the connections are.
         for time in stride(from: UInt64(1200), to: 3100, by: 100) {
             machine.tick(now: time * ms, demand: full, views: [view(0, 100), view(1, 100)])
         }
@@ -91,7 +92,7 @@ import Testing
         #expect(machine.take() == [.changed(.grew(to: 3, .connectionsFull)), .open(2)])
     }
 
-    @Test func roomAnywhereStopsTheClock() {
+    @Test func roomOnAConnectionRestartsGrowthPatience() {
         var machine = machine()
         openAll(&machine, at: 0)
         let waiting = Machine.Demand(isWaiting: true)
@@ -100,12 +101,12 @@ import Testing
         machine.tick(now: 1120 * ms, demand: waiting, views: [view(0, 100)])
         machine.tick(now: 1219 * ms, demand: waiting, views: [view(0, 100)])
         #expect(machine.take() == [])
-        // Nothing waits: full connections alone are no reason.
+        // Full connections alone don't grow the pool.
         machine.tick(now: 1400 * ms, demand: .init(), views: [view(0, 100)])
         #expect(machine.take() == [])
     }
 
-    @Test func longWaitsMakeItGrowBeforePatienceEnds() {
+    @Test func oldRequestsGrowThePoolBeforePatienceEnds() {
         var machine = machine { $0.growthPatience = 10_000 * ms }
         openAll(&machine, at: 0)
         let old = Machine.Demand(isWaiting: true, age: 500 * ms)
@@ -113,7 +114,7 @@ import Testing
         #expect(machine.take() == [.changed(.grew(to: 2, .queueAge)), .open(1)])
     }
 
-    @Test func aWindowThatTakesNothingCountsAsFull() {
+    @Test func fullSendWindowCountsAsAFullConnection() {
         var machine = machine { $0.growthPatience = 0 }
         openAll(&machine, at: 0)
         var stuck = view(0, 3)
@@ -122,7 +123,7 @@ import Testing
         #expect(machine.take() == [.changed(.grew(to: 2, .connectionsFull)), .open(1)])
     }
 
-    @Test func aTokenConnectionAtItsStartIsNoReasonToGrow() {
+    @Test func unauthenticatedConnectionDoesNotGrowThePool() {
         var machine = machine()
         openAll(&machine, at: 0)
         var first = view(0, 1, limit: 1)
@@ -133,7 +134,7 @@ import Testing
         #expect(machine.take() == [])
     }
 
-    @Test func theCapHolds() {
+    @Test func growthStopsAtTheMaximum() {
         var machine = machine { $0.growthInterval = 0 }
         openAll(&machine, at: 0)
         for round in 0..<20 { growOnce(&machine, at: UInt64(1000 * round) * ms) }
@@ -143,14 +144,14 @@ import Testing
 
     // MARK: Shrinking
 
-    @Test func anIdleConnectionGoesIntoReserveAndCloses() {
+    @Test func idleConnectionIsReservedAndThenClosed() {
         var machine = machine()
         openAll(&machine, at: 0)
         growOnce(&machine, at: 1000 * ms)
         #expect(machine.count(.active) == 2)
         let calm = Machine.Demand(peakInFlight: 40)
         var now: UInt64 = 2000
-        // A whole window of calm has to pass first.
+        // Reserving waits for a whole window of low load.
         while now < 10_000 {
             machine.tick(now: now * ms, demand: calm, views: [view(0, 30), view(1, 10)])
             now += 1000
@@ -161,7 +162,7 @@ import Testing
             now += 1000
         }
         #expect(machine.take() == [.report(1), .changed(.reserved(connection: 1))])
-        // In use, it stays; idle for half of the time, it closes.
+        // A reserve in use stays. A reserve that is idle for half of the timeout closes.
         machine.tick(now: now * ms, demand: calm, views: [view(0, 30), view(1, 1)])
         machine.tick(now: (now + 1000) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
         machine.tick(now: (now + 5999) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
@@ -174,7 +175,7 @@ import Testing
         #expect(machine.count(.active) == 1)
     }
 
-    @Test func loadRecallsAReserveBeforeAnythingOpens() {
+    @Test func loadRecallsAReserveInsteadOfOpening() {
         var machine = machine()
         openAll(&machine, at: 0)
         growOnce(&machine, at: 1000 * ms)
@@ -190,12 +191,12 @@ import Testing
         #expect(machine.take() == [.report(1), .changed(.recalled(connection: 1))])
     }
 
-    @Test func aPeakKeepsConnections() {
+    @Test func repeatedPeaksKeepConnectionsFromReserve() {
         var machine = machine()
         openAll(&machine, at: 0)
         growOnce(&machine, at: 1000 * ms)
         for second in UInt64(2)..<60 {
-            // One burst of 60 in each window: more than half of one connection's streams.
+            // A burst of 60 in each window exceeds half of a connection's streams.
             machine.tick(
                 now: second * 1000 * ms, demand: .init(peakInFlight: second % 4 == 0 ? 60 : 1),
                 views: [view(0, 0), view(1, 0)])
@@ -205,7 +206,7 @@ import Testing
 
     // MARK: Replacing
 
-    @Test func rotationOpensTheSuccessorFirst() {
+    @Test func ageRotationOpensTheSuccessorFirst() {
         var machine = machine { $0.maximumAge = 100_000 * ms }
         openAll(&machine, at: 0)
         machine.tick(now: 89_000 * ms, demand: .init(), views: [view(0, 5)])
@@ -218,7 +219,7 @@ import Testing
         #expect(machine.take() == [])
     }
 
-    @Test func aSuccessorThatFailsIsTriedAgainWhileTheOldOneServes() {
+    @Test func failedSuccessorIsRetriedWhileTheOldConnectionServes() {
         var machine = machine { $0.maximumAge = 100_000 * ms }
         openAll(&machine, at: 0)
         machine.answered(0)
@@ -230,7 +231,7 @@ import Testing
         #expect(machine.takeOpening() == 1)
     }
 
-    @Test func streamIDsThatEndAreNoticed() {
+    @Test func nearlyExhaustedStreamIDsRotateTheConnection() {
         var machine = machine()
         openAll(&machine, at: 0)
         var old = view(0, 5)
@@ -239,7 +240,7 @@ import Testing
         #expect(machine.take() == [.changed(.rotates(connection: 0, .streamIDs)), .open(1)])
     }
 
-    @Test func aYoungConnectionIsNotReplacedForDoubt() {
+    @Test func youngConnectionIsNotReplacedForDoubt() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.replaceWhenSuccessorIsOpen(0, now: 29_999 * ms)
@@ -248,7 +249,7 @@ import Testing
         #expect(machine.take() == [.changed(.rotates(connection: 0, .doubt)), .open(1)])
     }
 
-    @Test func aSpoiltConnectionGoesAtOnce() {
+    @Test func replaceNowDrainsAndOpensASuccessorAtOnce() {
         var machine = machine()
         openAll(&machine, at: 0)
         machine.answered(0)
@@ -258,7 +259,7 @@ import Testing
         #expect(machine.take() == [])
     }
 
-    @Test func goAwayBringsASuccessor() {
+    @Test func goAwayOpensASuccessorAtOnce() {
         var machine = machine()
         openAll(&machine, at: 0)
         growOnce(&machine, at: 1000 * ms)
@@ -275,7 +276,7 @@ extension PoolStateMachine {
         return actions
     }
 
-    /// The first connection that is to be opened; the other actions stay.
+    /// Removes and returns the first connection to open; the other actions stay.
     mutating func takeOpening() -> UInt32? {
         for (index, action) in actions.enumerated() {
             if case .open(let number) = action {
@@ -286,7 +287,7 @@ extension PoolStateMachine {
         return nil
     }
 
-    /// Until when the circuit is open.
+    /// End of the circuit's open time, in nanoseconds; nil when the circuit isn't open.
     var isOpenUntil: UInt64? {
         if case .open(let until, _) = circuit { until } else { nil }
     }

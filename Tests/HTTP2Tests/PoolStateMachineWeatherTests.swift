@@ -3,7 +3,8 @@ import Testing
 
 @testable import HTTP2
 
-/// Random bad weather, held against naive models: lists of what has happened, looked through again at each step.
+/// Compares the pool's machine under random faults with naive models, which search all past events at each
+/// step.
 @Suite struct PoolStateMachineWeatherTests {
     private static let millisecond: UInt64 = 1_000_000
     private static let second: UInt64 = 1_000_000_000
@@ -17,9 +18,9 @@ import Testing
 
     // MARK: Churn
 
-    /// Connections are of use, and end soon: by GOAWAY, cut, or as an answer speaks against them.
+    /// Each connection answers, and soon ends by a GOAWAY, a cut or a replacement.
     @Test(arguments: UInt64(1)...40)
-    func connectionsThatEndSoonAreFew(seed: UInt64) {
+    func openingRateStaysBoundedWhenConnectionsEndSoon(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         let limits = limits(&random)
         var machine = PoolStateMachine(limits, seed: seed)
@@ -52,7 +53,7 @@ import Testing
             }
             for number in machine.numbers(.draining) { machine.ended(number, .ours, now: now) }
         }
-        // In each minute; those that open first come on top.
+        // Most openings within any minute. The first openings, `minimum` of them, aren't delayed.
         let most =
             openings.indices.map { first in
                 openings[first...].prefix { $0 < openings[first] + 60 * Self.second }.count
@@ -66,9 +67,9 @@ import Testing
 
     // MARK: No progress
 
-    /// Since when each connection has been of no use, and which of them the pool gave up for that.
+    /// Compares the pool's replacements with the time since which each connection has made no progress.
     @Test(arguments: UInt64(1)...40)
-    func aConnectionThatTakesNothingIsGivenUpInTime(seed: UInt64) {
+    func connectionWithoutProgressIsReplacedWithinItsTimeout(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         let limits = limits(&random)
         var machine = PoolStateMachine(limits, seed: seed)
@@ -110,7 +111,7 @@ import Testing
                     let since = uselessSince[number] ?? now
                     let isLast = machine.count(.active) + machine.count(.reserve) == 0
                     if now < since + limits.progressTimeout, !isLast {
-                        Issue.record("seed \(seed): \(number) is given up after \(now - since) ns")
+                        Issue.record("seed \(seed): \(number) is replaced after \(now - since) ns")
                     }
                 default: break
                 }
@@ -120,7 +121,7 @@ import Testing
                 isUseless[number] = nil
                 uselessSince[number] = nil
             }
-            // A connection is replaced before it was of no use for longer than it may be.
+            // A connection without progress is replaced within a second after its timeout.
             for number in machine.numbers(.active) {
                 guard let since = uselessSince[number], machine.isOpenUntil == nil else { continue }
                 #expect(now < since + limits.progressTimeout + Self.second, "seed \(seed): \(number)")
@@ -133,7 +134,7 @@ import Testing
     // MARK: Rates
 
     @Test(arguments: UInt64(1)...60)
-    func theCircuitOpensByRates(seed: UInt64) {
+    func circuitFollowsTheErrorRatesOfANaiveModel(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         let limits = limits(&random)
         var machine = PoolStateMachine(limits, seed: seed)
@@ -141,7 +142,7 @@ import Testing
         for case .open(let number) in machine.take() { machine.opened(number, now: 0) }
         machine.answered(0)
         _ = machine.take()
-        /// Answers by their time, and whether each was an error.
+        /// Time of each answer, and whether the answer was an error.
         var answers: [(time: UInt64, isError: Bool)] = []
         var share = 0.0
         var now: UInt64 = 0
@@ -175,16 +176,16 @@ import Testing
                 if let badSince, machine.ramp == nil {
                     #expect(
                         now < badSince + 2 * limits.circuitErrorTime,
-                        "seed \(seed) step \(step): it stays closed")
+                        "seed \(seed) step \(step): the circuit stays closed")
                 }
                 continue
             }
             let wasBad = [long, short].contains { window in
                 window.count >= 100 && window.count(where: \.isError) * 2 >= window.count
             }
-            #expect(wasBad || inRow >= 100, "seed \(seed) step \(step): it opens")
+            #expect(wasBad || inRow >= 100, "seed \(seed) step \(step): the circuit opens")
             #expect(until <= now + limits.probeMaximum)
-            // The server works again: all streams, and a new history.
+            // The server works again, and the model's history restarts.
             now = until
             machine.tick(now: now, demand: .init(), views: [])
             machine.answers(good: 1, serverErrors: 0, now: now)

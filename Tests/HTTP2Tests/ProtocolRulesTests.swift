@@ -2,10 +2,10 @@ import Testing
 
 @testable import HTTP2
 
-/// RFC 9113 §§3-6 and 8, rule by rule, as far as a client must look after it. Not checked, on purpose: a
-/// response's content-length against its content (§8.1.1; the client passes nothing on and keeps 4 KB), and
-/// how soon SETTINGS are acknowledged (§6.5.3; it may be an error, a dead connection shows by its PING). Frames on
-/// streams that are closed are dropped, and counted, without looking at how they were closed (§5.1).
+/// Tests a client's rules of RFC 9113 §§3-6 and 8, one by one. Two rules aren't checked on purpose. A
+/// response's content-length may differ from its content (§8.1.1), because the client keeps at most 4 KB. The
+/// server may delay its SETTINGS acknowledgement (§6.5.3), because a PING detects a dead connection. Frames on
+/// closed streams are dropped and counted, however the stream was closed (§5.1).
 @Suite struct ProtocolRulesTests {
     typealias Case = HostileServerTests.Case
 
@@ -25,7 +25,7 @@ import Testing
         Case("noise", Array("SSH-2.0-OpenSSH_9.2\r\n".utf8), .frameSizeError),
     ]
 
-    @Test(arguments: beginnings) func theFirstFrameIsSettings(_ beginning: Case) {
+    @Test(arguments: beginnings) func anyFirstFrameButSettingsEndsTheConnection(_ beginning: Case) {
         let harness = Harness()
         let error = harness.receive(beginning.bytes)
         #expect(error?.code == beginning.code, "\(error.map { "\($0)" } ?? "no error")")
@@ -33,7 +33,7 @@ import Testing
         #expect(harness.frames().last?.type == 7)
     }
 
-    @Test func anHTTP1AnswerIsNamed() {
+    @Test func http1AnswerIsNamedInTheError() {
         #expect(
             Harness().receive(Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8))?.message.contains("HTTP/1")
                 == true)
@@ -96,7 +96,7 @@ import Testing
         Case("§6.10: CONTINUATION on stream 0", Raw.frame(9, flags: 4), .protocolError),
     ]
 
-    @Test(arguments: connectionErrors) func theConnectionEnds(_ violation: Case) {
+    @Test(arguments: connectionErrors) func violationEndsTheConnectionWithItsErrorCode(_ violation: Case) {
         let harness = HostileServerTests.opened()
         let error = harness.receive(violation.bytes)
         #expect(error?.code == violation.code, "\(error.map { "\($0)" } ?? "no error")")
@@ -106,9 +106,9 @@ import Testing
         #expect(harness.log.filter { $0.hasPrefix("1:") }.count == 1)
     }
 
-    @Test func dataBeyondTheConnectionsWindowEndsIt() {
+    @Test func dataBeyondTheConnectionWindowEndsTheConnection() {
         let harness = HostileServerTests.opened()
-        // Frames of a closed stream count for the connection, and are given back: never an error.
+        // Frames of a closed stream use the connection's window, which the client replenishes.
         #expect(harness.receive(Raw.reset(1, 0)) == nil)
         for _ in 0..<50 { #expect(harness.receive(Raw.frame(0, stream: 1, Self.zeros(16_384))) == nil) }
         let granted = harness.frames().filter { $0.type == 8 }.map {
@@ -166,19 +166,19 @@ import Testing
         Case("§6.9.1: the stream's window over 2³¹-1", Raw.windowUpdate(1, 0x7fff_ffff), .flowControlError),
     ]
 
-    @Test(arguments: streamErrors) func oneStreamEnds(_ violation: Case) {
+    @Test(arguments: streamErrors) func streamViolationResetsOnlyItsStream(_ violation: Case) {
         let harness = HostileServerTests.opened(requests: 2)
         #expect(harness.receive(violation.bytes) == nil)
         let resets = harness.frames().filter { $0.type == 3 }
         #expect(resets.map(\.payload) == [Raw.word(violation.code.rawValue)])
         #expect(resets.map(\.stream) == [1])
         #expect(harness.log.last == "1: unknown \(violation.code)")
-        // What comes after is dropped, and the other stream is not concerned.
+        // Later frames of the stream are dropped; the other stream is unaffected.
         #expect(harness.receive(Raw.data(1, "late") + Raw.ok(3)) == nil)
         #expect(harness.log.last == "2: 200 ")
     }
 
-    // MARK: What must be accepted
+    // MARK: Frames that must be accepted
 
     static let harmless: [Case] = [
         Case("§4.1: the reserved bit", Raw.frame(6, flags: 0, stream: 1 << 31, zeros(8)), .noError),
@@ -198,7 +198,7 @@ import Testing
             Raw.frame(1, flags: 8, stream: 1, [3, 0, 0, 0]) + Raw.frame(9, stream: 1), .noError),
     ]
 
-    @Test(arguments: harmless) func itGoesOn(_ bytes: Case) {
+    @Test(arguments: harmless) func harmlessFramesKeepConnectionAndStreamOpen(_ bytes: Case) {
         let harness = HostileServerTests.opened()
         #expect(harness.receive(bytes.bytes) == nil)
         let end =
@@ -208,21 +208,21 @@ import Testing
         #expect(harness.log.last == "1: 200 ")
     }
 
-    @Test func aResponseBeforeTheEndOfItsRequestStands() {
-        // §8.1: whole, then RST_STREAM with NO_ERROR.
+    @Test func responseBeforeEndOfRequestIsAccepted() {
+        // §8.1: a complete response, then RST_STREAM with NO_ERROR.
         let harness = HostileServerTests.opened([(4, 3)])
         #expect(harness.receive(Raw.ok(1) + Raw.reset(1, 0)) == nil)
         #expect(harness.log.last == "1: 200 ")
         #expect(harness.frames().map(\.payload) == [Raw.word(8)])
     }
 
-    @Test func aResponseThatIsResetIsNone() {
+    @Test func resetDuringResponseEndsTheRequestUnknown() {
         let harness = HostileServerTests.opened()
         #expect(harness.receive(Raw.bad(1) + Raw.data(1, "{", end: false) + Raw.reset(1, 2)) == nil)
         #expect(harness.log.last == "1: unknown INTERNAL_ERROR")
     }
 
-    @Test func trailersLeaveTheContent() {
+    @Test func trailersKeepTheResponsesContent() {
         let harness = HostileServerTests.opened()
         #expect(
             harness.receive(

@@ -15,11 +15,11 @@ import Testing
 
     private func text(_ tunnel: ProxyTunnel) -> String { String(decoding: tunnel.unsent, as: UTF8.self) }
 
-    @Test func theRequest() throws {
+    @Test func connectRequestHasHostAndCredentials() throws {
         #expect(
             text(try tunnel())
                 == "CONNECT api.push.apple.com:443 HTTP/1.1\r\nHost: api.push.apple.com:443\r\n\r\n")
-        // The credentials of RFC 7617 §2.
+        // Example credentials of RFC 7617 §2.
         #expect(
             text(try tunnel(user: "Aladdin", password: "open sesame")).contains(
                 "\r\nProxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n\r\n"))
@@ -29,7 +29,7 @@ import Testing
         #expect(text(partly).hasPrefix("api.push"))
     }
 
-    @Test func base64() {
+    @Test func base64MatchesRFC4648Vectors() {
         // RFC 4648 §10.
         let vectors = [
             "": "", "f": "Zg==", "fo": "Zm8=", "foo": "Zm9v", "foob": "Zm9vYg==", "fooba": "Zm9vYmE=",
@@ -40,7 +40,7 @@ import Testing
         }
     }
 
-    @Test func whatCannotBeARequestIsRefused() {
+    @Test func invalidHostOrCredentialsAreRefusedWithoutShowingSecrets() {
         func error(_ body: () throws -> ProxyTunnel) -> ProxyError? {
             do {
                 _ = try body()
@@ -55,7 +55,7 @@ import Testing
         #expect(secret?.description.contains("secret") == false)
     }
 
-    @Test func theConfigurationShowsNoCredentials() {
+    @Test func proxyConfigurationPrintsNoCredentials() {
         let proxy = ProxyConfiguration(host: "proxy.test", port: 3128, user: "someone", password: "secret")
         var dumped = ""
         dump(proxy, to: &dumped)
@@ -81,7 +81,7 @@ import Testing
         return result
     }
 
-    @Test func answers() {
+    @Test func responseHeadIsParsedOrRejected() {
         let table: [(String, ProxyResponseParser.Result)] = [
             ("HTTP/1.1 200 OK\r\n\r\n", .complete(status: 200, rest: 0)),
             ("HTTP/1.0 200 Connection established\r\n\r\n", .complete(status: 200, rest: 0)),
@@ -111,8 +111,8 @@ import Testing
         }
     }
 
-    /// The same answer in pieces of every size; what lies behind it counts in the last piece alone.
-    @Test func splitReads() {
+    /// Bytes behind the head count only in the last piece.
+    @Test func responseSplitAtAnySizeParsesTheSame() {
         let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n"
         for piece in 1...text.utf8.count {
             #expect(parse(text, piece: piece) == .complete(status: 200, rest: 0))
@@ -121,7 +121,7 @@ import Testing
         #expect(parse("garbage and more of it", piece: 1) == .malformed)
     }
 
-    @Test func lengthIsBounded() {
+    @Test func responseHeadOverTheLimitIsTooLong() {
         let frame = "HTTP/1.1 200 OK\r\n\r\n".utf8.count + "A: \r\n".utf8.count
         let limit = ProxyResponseParser.maximumLength
         func answer(_ length: Int) -> String {
@@ -135,8 +135,8 @@ import Testing
         #expect(parse(interim) == .tooLong)
     }
 
-    /// Random bytes, and an answer with a byte changed: no crash, and once decided it stays so.
-    @Test func noise() {
+    /// Changes one byte of a good answer. A final result doesn't change with later bytes.
+    @Test func randomBytesParseTheSameWholeOrSplit() {
         let seed = UInt64.random(in: .min ... .max)
         var random = SeededRandom(seed: seed)
         let good = Array("HTTP/1.1 200 OK\r\nVia: x\r\n\r\n".utf8)
@@ -180,7 +180,7 @@ import Testing
         if case .proxy(let error) = reason { error } else { nil }
     }
 
-    @Test func requestsGoThroughTheTunnel() throws {
+    @Test func requestsAreAnsweredThroughTheTunnel() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.tunnel(authorization: nil))
         let client = try client(proxy, server)
@@ -196,8 +196,8 @@ import Testing
         proxy.stop()
     }
 
-    /// A whole pool, which resolves the proxy's name and not the server's.
-    @Test func aPoolGoesThroughTheProxy() throws {
+    /// The pool resolves the proxy's name, not the server's.
+    @Test func poolConnectsThroughAProxyWithCredentials() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.tunnel(authorization: "Basic dXNlcjpwYXNz"))
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {
@@ -213,7 +213,7 @@ import Testing
         proxy.stop()
     }
 
-    @Test func wrongCredentialsAreTold() throws {
+    @Test func missingOrWrongCredentialsReportAuthenticationRequired() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.tunnel(authorization: "Basic dXNlcjpwYXNz"))
         for password in [nil, "wrong-secret"] {
@@ -230,7 +230,7 @@ import Testing
         proxy.stop()
     }
 
-    @Test func aTargetOutOfReachIsTold() throws {
+    @Test func unreachableTargetIsReportedWithTheProxysStatus() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.tunnel(authorization: nil))
         let client = try client(proxy, server, port: freePort())
@@ -242,7 +242,7 @@ import Testing
         proxy.stop()
     }
 
-    @Test func badAnswersAreTold() throws {
+    @Test func badProxyAnswersAreReportedByKind() throws {
         let server = try ServerFixture()
         let table: [(TestProxy.Answer, ProxyError.Kind, ConnectionCloseReason.Kind)] = [
             (.close, .closed, .network),
@@ -262,9 +262,9 @@ import Testing
         }
     }
 
-    @Test func anAnswerInSingleBytesOpensTheTunnel() throws {
+    @Test func proxyAnswerInSingleBytesOpensTheTunnel() throws {
         let server = try ServerFixture()
-        // The tunnel leads nowhere: TLS is begun, and cut off.
+        // The proxy closes the tunnel, so that the TLS handshake is cut.
         let answer = "HTTP/1.1 200 OK\r\nVia: x\r\n\r\n".map { String($0) }
         let proxy = try TestProxy(.piecesAndClose(answer))
         let client = try client(proxy, server)
@@ -279,7 +279,7 @@ import Testing
         proxy.stop()
     }
 
-    @Test func aProxyThatNeverAnswersRunsIntoTheConnectTimeout() throws {
+    @Test func silentProxyEndsInTheConnectTimeout() throws {
         let server = try ServerFixture()
         let proxy = try TestProxy(.silence)
         let client = try client(proxy, server, connectTimeout: .seconds(1))
@@ -294,7 +294,7 @@ import Testing
         proxy.stop()
     }
 
-    @Test func aDeadProxyIsNamed() throws {
+    @Test func unreachableProxyIsNamedInTheError() throws {
         let server = try ServerFixture()
         let port = try freePort()
         let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {

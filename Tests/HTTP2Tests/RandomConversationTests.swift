@@ -4,8 +4,8 @@ import Testing
 
 @testable import HTTP2
 
-/// Our client's session against nghttp2's server session, in memory, with random requests, answers, settings and
-/// cuts of the byte streams.
+/// Tests our client's session against nghttp2's server session, in memory. Requests, answers, settings and the
+/// pieces of the byte streams are random.
 @Suite struct RandomConversationTests {
     final class Conversation {
         let server: MemoryServer
@@ -110,7 +110,9 @@ import Testing
         }
     }
 
-    @Test(arguments: 0..<60 as Range<UInt64>) func everyRequestEndsAsTheServerSays(seed: UInt64) throws {
+    @Test(arguments: 0..<60 as Range<UInt64>) func everyRequestEndsOnceWithTheServersAnswer(
+        seed: UInt64
+    ) throws {
         let talk = Conversation(seed: seed)
         let server = talk.server
         server.settings([(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, 20)])
@@ -121,7 +123,7 @@ import Testing
                 return
             }
         }
-        // In the end the server gives all that is asked for.
+        // Finally the server opens its windows and raises its stream limit.
         server.settings([
             (NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 65_535), (NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, 50),
         ])

@@ -5,9 +5,9 @@ import Testing
 
 @testable import HTTP2
 
-/// Answers that come faster than they are read.
+/// Tests answers that arrive faster than the client reads.
 @Suite(.serialized) struct ReadingTests {
-    /// Answers, each in a TLS record of its own, while the client's loop stands still.
+    /// A server that answers while the client's loop is blocked, with a TLS record per answer.
     private func server(_ count: Int, blocked: BlockingFlag, written: BlockingFlag) throws -> ScriptedServer {
         try ScriptedServer { peer in
             var streams: [UInt32] = []
@@ -19,8 +19,8 @@ import Testing
         }
     }
 
-    /// The process stood still for longer than the request timeout; the answers were there in time.
-    @Test func answersThatHaveComeAreNotLate() throws {
+    /// The loop is blocked for longer than the request timeout, but the answers arrive in time.
+    @Test func answersReceivedWhileBlockedAreNotExpired() throws {
         let blocked = BlockingFlag()
         let written = BlockingFlag()
         let server = try server(400, blocked: blocked, written: written)
@@ -34,19 +34,19 @@ import Testing
         client.send(400..<401) {
             blocked.set()
             written.wait()
-            // What the test is about: the loop does nothing for longer than the timeout.
+            // Blocks the loop for longer than the timeout.
             usleep(2_100_000)
         }
         try eventually("all have ended") { client.read { $0.ends.count } == 401 }
-        // The last one was sent late by the loop's own clock.
+        // Request 400 may be late by the loop's own clock.
         #expect(client.read { client in (0..<400).allSatisfy { client.ends[$0] == [200] } })
         #expect(!client.read { $0.happened.contains { $0.hasPrefix("closed") } })
         client.stop()
         server.stop()
     }
 
-    /// More records than a turn reads, again and again: each rest is read by one timer, not by more and more.
-    @Test func readingOnLeavesNoTimersBehind() throws {
+    /// Each turn leaves records unread, and a single timer reads the rest.
+    @Test func repeatedPartialReadsLeaveNoTimersBehind() throws {
         let blocked = BlockingFlag()
         let written = BlockingFlag()
         let server = try server(800, blocked: blocked, written: written)
@@ -59,7 +59,7 @@ import Testing
             written.wait()
         }
         try eventually("all have ended") { client.read { $0.ends.count } == 801 }
-        // The connection's and the pool's.
+        // Timers of the connection and the pool.
         #expect(client.read { $0.loop.timerCount } <= 3)
         client.stop()
         server.stop()

@@ -3,12 +3,12 @@ import Testing
 
 @testable import HTTP2
 
-/// Templates and the value writers against nghttp2's inflater, whatever the table is going through.
+/// Tests templates and value writers against nghttp2's inflater, while the table changes.
 @Suite struct RequestTemplateTests {
     private let support = HeaderBlockEncoderTests()
 
     @Test(arguments: UInt64(1)...8)
-    func requestsReadTheSameAtTheServer(seed: UInt64) {
+    func nghttp2DecodesRandomRequestsAsEncoded(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         let fields = StableFields()
         let authority = fields.add(name: ":authority", value: Array("api.push.apple.com".utf8))
@@ -20,7 +20,7 @@ import Testing
         var topicFields: [StableFields.ID] = []
         var templates: [StableFields.TemplateID] = []
         let makeTopic = { (random: inout SeededRandom) in
-            // Some do not fit into the table, some fill it up.
+            // Some topics don't fit into the table, and some fill the table.
             let length = Int.random(in: 1...(topics.count % 5 == 4 ? 900 : 60), using: &random)
             topics.append(
                 String(repeating: "t", count: length) + String(Int.random(in: 0..<9, using: &random)))
@@ -71,7 +71,7 @@ import Testing
         }
     }
 
-    @Test func aRepeatedRequestIsCopied() {
+    @Test func repeatedRequestIsEncodedFromIndexedFields() {
         let fields = StableFields()
         let topic = fields.add(name: "apns-topic", value: Array("com.example.app".utf8))
         let template = fields.addTemplate(
@@ -89,7 +89,7 @@ import Testing
         #expect(third.count == 1 + 2 + 19 + 1)
     }
 
-    @Test func tooLittleRoomIsSaid() {
+    @Test func overflowIsReportedWhenTheBufferIsTooSmall() {
         let fields = StableFields()
         let template = fields.addTemplate(
             leading: [.indexedStatic(3)], pathPrefix: "/3/device/", trailing: [])
@@ -102,13 +102,13 @@ import Testing
         #expect(overflowed)
     }
 
-    /// Hexadecimal as a rule, of odd lengths, and now and then not.
+    /// A device token of random length: mostly hexadecimal, at times with other characters.
     private static func device(_ random: inout SeededRandom) -> String {
         let length = Int.random(in: 0...200, using: &random)
         let digits = Array("0123456789abcdef".utf8)
         var bytes = (0..<length).map { _ in digits.randomElement(using: &random)! }
         if length > 0, Int.random(in: 0..<3, using: &random) == 0 {
-            // What lies just beside the digits' ranges must not be taken for one.
+            // Characters next to the digits' ranges must not pass for digits.
             for byte in [UInt8]("/:@GABF`g~zZ09af".utf8).shuffled(using: &random).prefix(4) {
                 bytes[Int.random(in: 0..<length, using: &random)] = byte
             }

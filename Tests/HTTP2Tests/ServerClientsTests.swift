@@ -3,10 +3,10 @@ import Testing
 
 @testable import HTTP2
 
-/// The server against clients that share no code with it.
+/// Tests the server against clients that share no code with the server.
 @Suite struct ServerClientsTests {
     @Test(.enabled(if: Executables.find("curl") != nil, "curl is not installed"))
-    func curl() throws {
+    func curlRequestIsAnsweredOverHTTP2() throws {
         let server = try ServerFixture()
         let result = try ChildProcess.run(
             "curl",
@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test(.enabled(if: Executables.find("nghttp") != nil, "nghttp is not installed"))
-    func nghttp() throws {
+    func nghttpRequestIsAnsweredWithoutReset() throws {
         let server = try ServerFixture()
         let body = try server.directory.write(#"{"aps":{}}"#, to: "body.json")
         let result = try ChildProcess.run(
@@ -49,7 +49,7 @@ import Testing
     @Test(
         .enabled(if: Executables.find("h2load") != nil, "h2load is not installed"),
         arguments: [(1, 1), (1, 200), (4, 50)])
-    func h2load(connections: Int, streams: Int) throws {
+    func h2loadRequestsAllSucceed(connections: Int, streams: Int) throws {
         let server = try ServerFixture(options: { $0.requestParts = [.headers] })
         let body = try server.directory.write(String(repeating: "x", count: 250), to: "body.json")
         let count = 4_000

@@ -6,7 +6,7 @@ import Testing
 
 @testable import HTTP2
 
-/// A server on a loop of its own, with its certificate in a directory for other programs.
+/// A server on its own event loop, with its certificate in a directory for other programs.
 final class ServerFixture: Sendable {
     let loop: EventLoop
     let listener: ServerListener
@@ -44,7 +44,7 @@ final class ServerFixture: Sendable {
         loop.join()
     }
 
-    /// A client of the frames of RFC 9113, for what well-behaved programs do not do.
+    /// A client of single frames (RFC 9113), for behaviour that other programs don't show.
     func connect(_ change: (inout ClientTLSOptions) -> Void = { _ in }) throws -> RawClient {
         var options = tls.clientOptions
         change(&options)
@@ -52,7 +52,7 @@ final class ServerFixture: Sendable {
     }
 }
 
-/// What a server's handlers saw, for tests on other threads.
+/// Records the events of a server's handlers, for tests on other threads.
 final class ServerLog: Sendable {
     struct Request: Sendable, Equatable {
         var method = ""

@@ -8,7 +8,7 @@ import Testing
 private typealias Frame = RawClient.Frame
 
 @Suite struct ServerLifecycleTests {
-    @Test func goAwayFinishesWhatIsOpen() throws {
+    @Test func goAwayFinishesOpenStreamsBeforeClosing() throws {
         let held = HeldStreams()
         let server = try ServerFixture(respond: { request, connection in held.hold(request, connection) })
         let client = try server.connect()
@@ -20,7 +20,7 @@ private typealias Frame = RawClient.Frame
         #expect(goAway.errorCode == 0)
         #expect(goAway.number(0) == 1)
         #expect(goAway.debugData == "{\"reason\":\"Shutdown\"}")
-        // A later stream is not processed; the open one is answered, then the connection ends.
+        // A later stream isn't processed. The open stream is answered, then the connection ends.
         try client.send(RawClient.request(3, body: "{}"))
         server.loop.execute { held.answerAll() }
         #expect(try client.next(Frame.headers)?.status == 200)
@@ -33,7 +33,7 @@ private typealias Frame = RawClient.Frame
         }
     }
 
-    @Test func drainingEndsAtItsDeadline() throws {
+    @Test func drainTimeoutClosesAConnectionWithOpenStreams() throws {
         let held = HeldStreams()
         let server = try ServerFixture(options: {
             $0.drainTimeout = .milliseconds(20)
@@ -46,7 +46,7 @@ private typealias Frame = RawClient.Frame
         #expect(try client.untilClosed() != nil)
     }
 
-    @Test func idleConnectionIsEnded() throws {
+    @Test func idleConnectionIsClosedWithItsDebugData() throws {
         let server = try ServerFixture(options: {
             $0.idleTimeout = .milliseconds(30)
             $0.idleDebugData = "{\"reason\":\"IdleTimeout\"}"
@@ -56,7 +56,7 @@ private typealias Frame = RawClient.Frame
         #expect(try client.untilClosed()?.debugData == "{\"reason\":\"IdleTimeout\"}")
     }
 
-    @Test func silentClientIsEndedInTheHandshake() throws {
+    @Test func silentClientIsClosedAtTheHandshakeTimeout() throws {
         let server = try ServerFixture(options: { $0.handshakeTimeout = .milliseconds(20) })
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(descriptor) }
@@ -71,7 +71,7 @@ private typealias Frame = RawClient.Frame
         }
     }
 
-    @Test func clientCloseIsReported() throws {
+    @Test func clientCloseIsReportedAsCleanOrCut() throws {
         let server = try ServerFixture()
         for clean in [true, false] {
             let before = server.log.closed.count
@@ -104,7 +104,7 @@ private typealias Frame = RawClient.Frame
         #expect(throws: (any Error).self) { try server.connect() }
     }
 
-    @Test func addressesAreChecked() throws {
+    @Test func invalidOrUsedListenAddressesAreRefused() throws {
         let loop = try EventLoop(name: "unused")
         let tls = try TLSContext.server(TLSFixture().serverOptions)
         func open(_ address: String, _ port: UInt16) throws -> ServerListener {
@@ -120,9 +120,9 @@ private typealias Frame = RawClient.Frame
     }
 }
 
-/// Requests that a test answers when it wants to. Used on the server's loop only, after creation.
+/// Requests that a server holds until the test answers them. Used on the server's loop only, after creation.
 final class HeldStreams: @unchecked Sendable {
-    // Sendable: `held` is only touched on the loop's thread, by the handler and by work given to `execute`.
+    // Sendable because only the loop's thread uses `held`: the handler and the work given to `execute`.
     private var held: [(stream: Int32, connection: ServerConnection)] = []
 
     func hold(_ request: ServerRequest, _ connection: ServerConnection) {

@@ -3,8 +3,8 @@ import Glibc
 
 @testable import HTTP2
 
-/// A blocking client that sends and receives single frames (RFC 9113 §4.1), written by hand so that it can break
-/// rules. Header blocks use literals without Huffman coding and without the table.
+/// A blocking client of single frames (RFC 9113 §4.1), written by hand so that it can break rules. Header
+/// blocks use literals without Huffman coding and without the table.
 final class RawClient {
     struct Frame: Equatable {
         var type: UInt8
@@ -183,7 +183,7 @@ final class RawClient {
         }
     }
 
-    /// The next frame of a type; others are passed over, SETTINGS are acknowledged.
+    /// The next frame of a type. Skips other frames and acknowledges SETTINGS.
     func next(_ type: UInt8, acknowledges: Bool = true) throws -> Frame? {
         while let frame = try next() {
             let isSettings = frame.type == Frame.settings && frame.flags & 1 == 0
@@ -193,7 +193,7 @@ final class RawClient {
         return nil
     }
 
-    /// Reads until the server closes; the last GOAWAY before that.
+    /// Reads until the server closes, and returns the last GOAWAY.
     func untilClosed() throws -> Frame? {
         var last: Frame?
         while let frame = try next() {

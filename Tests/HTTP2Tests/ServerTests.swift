@@ -8,7 +8,7 @@ import Testing
 private typealias Frame = RawClient.Frame
 
 @Suite struct ServerProtocolTests {
-    @Test func firstSettingsAreThoseOfTheOptions() throws {
+    @Test func firstSettingsFrameMatchesTheOptions() throws {
         let server = try ServerFixture()
         let client = try server.connect()
         try client.begin()
@@ -16,7 +16,7 @@ private typealias Frame = RawClient.Frame
         #expect(settings == [1: 4_096, 3: 1_000, 4: 65_535, 5: 16_384, 6: 8_000])
     }
 
-    @Test func requestArrivesWholeAndAnswerLeaves() throws {
+    @Test func requestAndAnswerArriveWithHeadersAndBody() throws {
         let server = try ServerFixture(respond: { request, connection in
             let value: StaticString = "abc"
             let body: StaticString = "{\"reason\":\"BadPath\"}"
@@ -55,7 +55,7 @@ private typealias Frame = RawClient.Frame
         #expect(server.log.requests.first?.body == "{\"aps\":{}}")
     }
 
-    @Test func interleavedRequestsKeepTheirParts() throws {
+    @Test func interleavedRequestsKeepTheirOwnBodies() throws {
         let server = try ServerFixture()
         let client = try server.connect()
         try client.begin()
@@ -71,7 +71,7 @@ private typealias Frame = RawClient.Frame
         #expect(server.log.requests.map(\.body) == ["3!", "5!", "1!"])
     }
 
-    @Test func longBodyIsCutOffAnsweredAndReset() throws {
+    @Test func oversizedBodyIsTruncatedAnsweredAndReset() throws {
         let server = try ServerFixture(options: {
             $0.maximumBodySize = 100
         }) { request, connection in
@@ -85,11 +85,11 @@ private typealias Frame = RawClient.Frame
         try client.send(RawClient.post(1, endsStream: false))
         try client.send(RawClient.frame(0, 0, 1, [UInt8](repeating: 32, count: 101)))
         #expect(try client.next(Frame.headers)?.status == 413)
-        // The end of the request never came: the server says that it wants no more of it.
+        // The request hasn't ended, so the server resets the stream with NO_ERROR.
         #expect(try client.next(Frame.reset)?.errorCode == 0)
         #expect(server.log.requests.first?.isCutOff == true)
         #expect(server.log.requests.first?.body.utf8.count == 100)
-        // The connection lives on.
+        // The connection stays open.
         try client.send(RawClient.request(3, body: "{}"))
         #expect(try client.next(Frame.headers) != nil)
         #expect(server.log.requests.count == 2)
@@ -103,7 +103,7 @@ private typealias Frame = RawClient.Frame
         try client.send(RawClient.request(1, headers: long, body: "{}"))
         #expect(try client.next(Frame.headers)?.status == 431)
         #expect(server.log.requests.isEmpty)
-        // Another connection, because the status of the second answer would only be an index.
+        // A new connection, because HPACK would encode the second answer's status as an index.
         client = try server.connect()
         try client.begin()
         let many = (0..<240).map { ("x-\($0)", "") }
@@ -114,7 +114,7 @@ private typealias Frame = RawClient.Frame
         #expect(server.log.requests.first?.headers.count == 150)
     }
 
-    @Test func pingIsAnswered() throws {
+    @Test func pingIsAnsweredWithItsPayload() throws {
         let server = try ServerFixture()
         let client = try server.connect()
         try client.begin()
@@ -155,7 +155,7 @@ private typealias Frame = RawClient.Frame
         }
         #expect(server.log.requests.count == 1)
         try client.send(RawClient.frame(Frame.settings, 1, 0, []))
-        // The limit is raised while the connection runs, and announced.
+        // Raising the limit on an open connection sends SETTINGS.
         server.loop.execute { held.all { $0.maximumConcurrentStreams = 1_000 } }
         #expect(try client.next(Frame.settings)?.settings[3] == 1_000)
         for stream: UInt32 in [7, 9] { try client.send(RawClient.request(stream, body: "{}")) }
@@ -201,7 +201,7 @@ private typealias Frame = RawClient.Frame
         }
     }
 
-    @Test func handlerMayResetAStream() throws {
+    @Test func handlersResetReachesTheClient() throws {
         let server = try ServerFixture(respond: { request, connection in
             connection.reset(stream: request.stream, errorCode: 7)
         })
@@ -214,7 +214,7 @@ private typealias Frame = RawClient.Frame
     }
 
     /// Random frames may end their connection, but never the server.
-    @Test func randomFramesHarmNobodyElse() throws {
+    @Test func randomFramesLeaveTheServerServingOthers() throws {
         var random = SeededRandom(seed: 20_240_601)
         let server = try ServerFixture()
         for _ in 0..<60 {
@@ -242,8 +242,8 @@ private typealias Frame = RawClient.Frame
         try eventually("all connections ended") { server.log.closed.count == 61 }
     }
 
-    /// A client that does not read stops the server from reading, and gets everything once it reads again.
-    @Test func unreadAnswersStopTheReading() throws {
+    /// The server stops reading while its output exceeds the limit, and resumes as the client reads.
+    @Test func outputLimitLosesNoAnswersOfASlowReader() throws {
         let body = [UInt8](repeating: 0x61, count: 4_000)
         let server = try ServerFixture(options: {
             $0.outputLimit = 32 * 1_024

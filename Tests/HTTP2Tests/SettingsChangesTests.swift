@@ -3,9 +3,9 @@ import Testing
 
 @testable import HTTP2
 
-/// A server that changes its mind: tables, windows, frame sizes and stream limits in flight.
+/// Tests SETTINGS that change tables, windows, frame sizes and stream limits on an open connection.
 @Suite struct SettingsChangesTests {
-    /// The header blocks of the frames, by an inflater that was told the server's table size on our ACK.
+    /// Decodes header blocks with nghttp2's inflater, at the table size that our ACK confirmed.
     final class Inflater {
         private var inflater: OpaquePointer?
         init() { nghttp2_hd_inflate_new(&inflater) }
@@ -38,7 +38,7 @@ import Testing
         harness.frames().last { $0.type == 1 }?.payload ?? []
     }
 
-    @Test func aTableThatShrinksAndGrowsIsAnnounced() {
+    @Test func tableSizeChangesAreAnnouncedInTheNextBlock() {
         let harness = HostileServerTests.opened(requests: 0)
         let inflater = Inflater()
         var tag: UInt32 = 10
@@ -55,7 +55,7 @@ import Testing
             let first = next()
             #expect(Array(first.prefix(updates.count)) == updates, "after \(sizes)")
             #expect(inflater.count(first) == 5, "after \(sizes)")
-            // No second announcement, and entries again where there is room.
+            // The second block announces nothing, and uses table entries where there is room.
             let second = next()
             #expect(second.first.map { $0 & 0xe0 != 0x20 } == true)
             #expect(inflater.count(second) == 5)
@@ -63,20 +63,20 @@ import Testing
         }
         let tableOfDefaultSize: [UInt8] = [0x3f, 0xe1, 0x1f]
         request(after: [], updates: []) { $0 < $1 }
-        // RFC 7541 §4.2: the smallest size in between counts, then the last.
+        // RFC 7541 §4.2: announces the smallest size in between, then the last.
         request(after: [0, 4096], updates: [0x20] + tableOfDefaultSize) { $0 < $1 }
         request(after: [0], updates: [0x20]) { $0 >= $1 - 1 }
         request(after: [.max], updates: [0x20] + tableOfDefaultSize) { $0 < $1 }
-        // No larger than our own limit: nothing changes.
+        // Sizes of our own limit or more change nothing.
         request(after: [65_536, 4096, 1 << 20], updates: []) { $0 == $1 }
         request(after: [100, 0, 50, 90], updates: [0x20, 0x3f, 59]) { $0 < $1 }
     }
 
-    @Test func windowsShrinkBelowNothing() {
+    @Test func negativeWindowHoldsContentUntilUpdated() {
         let harness = HostileServerTests.opened([(4, 100)], requests: 0)
         #expect(harness.submit(1, bytes: 150) == .submitted)
         #expect(harness.frames().map(\.payload.count).last == 100)
-        // -90, then -40, then nothing, then one byte.
+        // The window goes from -90 to -40, 0 and 1.
         #expect(harness.receive(Raw.settings([(4, 10)])) == nil)
         #expect(harness.receive(Raw.windowUpdate(1, 50)) == nil)
         #expect(harness.receive(Raw.windowUpdate(1, 40)) == nil)
@@ -89,15 +89,15 @@ import Testing
         #expect(rest.last?.flags == 1)
     }
 
-    /// As many values as a frame has room for; the streams are gone through once.
-    @Test func aFrameFullOfWindowSizesCostsOnePass() {
+    /// As many values as a frame has room for.
+    @Test func windowSizesOfAFullFrameCostOnePass() {
         let harness = HostileServerTests.opened(requests: 99)
         let before = harness.session.windowPasses
         let values = (0..<2729).map { (UInt16(4), UInt32($0 % 2 == 0 ? 0 : 1_000_000)) }
         #expect(harness.receive(Raw.settings(values + [(4, 7)])) == nil)
         #expect(harness.session.windowPasses == before + 1)
         _ = harness.frames()
-        // The last value is in force: for open streams less what they sent, for new ones as it is.
+        // The last value applies: to new streams in full, to open streams less their sent bytes.
         #expect(harness.submit(200, bytes: 20) == .submitted)
         #expect(harness.frames().map(\.payload.count).last == 7)
         #expect(harness.session.brokenInvariant() == nil)
@@ -106,12 +106,12 @@ import Testing
         #expect(harness.session.windowPasses == before + 1)
     }
 
-    /// RFC 9113 §6.5.3, §6.9.2: values take effect in their order, so each of them may overflow a window.
-    @Test func aWindowThatOverflowsInBetweenIsAnError() {
+    /// RFC 9113 §6.5.3, §6.9.2: values apply in order, so each value may overflow a window.
+    @Test func intermediateWindowOverflowEndsTheConnection() {
         for settings: [(UInt16, UInt32)] in [
             [(4, 0x7fff_ffff), (4, 100)],
             [(4, 5), (4, 0x7fff_ffff), (4, 65_535)],
-            // The first fault counts.
+            // The first error counts.
             [(4, 0x7fff_ffff), (5, 1)],
             [(4, 0x7fff_ffff), (2, 1)],
         ] {
@@ -121,13 +121,13 @@ import Testing
         }
         let harness = HostileServerTests.opened()
         #expect(harness.receive(Raw.windowUpdate(1, 100)) == nil)
-        // The overflow comes after the fault.
+        // The overflow follows another error.
         #expect(harness.receive(Raw.settings([(5, 1), (4, 0x7fff_ffff)]))?.code == .protocolError)
         let other = HostileServerTests.opened()
         #expect(other.receive(Raw.settings([(4, 0x8000_0000), (4, 100)]))?.code == .flowControlError)
     }
 
-    @Test func theConnectionsWindowIsSharedInOrder() {
+    @Test func connectionWindowServesStreamsInOrder() {
         let harness = HostileServerTests.opened(requests: 0)
         #expect(harness.submit(1, bytes: 65_535) == .submitted)
         #expect(harness.submit(2, bytes: 70_000) == .submitted)
@@ -135,14 +135,14 @@ import Testing
         #expect(harness.frames().filter { $0.type == 0 }.map(\.payload.count).reduce(0, +) == 65_535)
         #expect(harness.receive(Raw.windowUpdate(0, 65_535)) == nil)
         #expect(harness.frames().allSatisfy { $0.stream == 3 })
-        // Now it is the stream's own window that is empty.
+        // The stream's own window is now empty.
         #expect(harness.receive(Raw.windowUpdate(0, 65_535)) == nil)
         #expect(harness.frames().isEmpty)
         #expect(harness.receive(Raw.windowUpdate(3, 65_535)) == nil)
         #expect(harness.frames().map(\.payload.count) == [70_000 - 65_535])
     }
 
-    @Test func framesKeepToTheServersSize() {
+    @Test func dataFramesKeepToTheServersMaximumSize() {
         let harness = HostileServerTests.opened([(5, 20_000)], requests: 0)
         #expect(harness.submit(1, bytes: 45_000) == .submitted)
         #expect(harness.frames().map(\.payload.count).dropFirst() == [20_000, 20_000, 5000])
@@ -152,7 +152,7 @@ import Testing
         #expect(harness.frames().map(\.payload.count).dropFirst() == [16_384, 3616])
     }
 
-    @Test func theStreamLimitGoesDownToNothingAndUpAgain() {
+    @Test func streamLimitOfZeroBlocksRequestsUntilRaised() {
         let harness = HostileServerTests.opened([(3, 5)], requests: 5)
         for limit in [2, 0, 1, 0] as [UInt32] {
             #expect(harness.receive(Raw.settings([(3, limit)])) == nil)
@@ -167,13 +167,13 @@ import Testing
         #expect(harness.submit(9) == .submitted)
     }
 
-    @Test func aSecondGoAwayOnlyLowersTheLastStream() {
+    @Test func laterGoAwayOnlyLowersTheLastStream() {
         let harness = HostileServerTests.opened(requests: 4)
         #expect(harness.receive(Raw.goAway(0x7fff_ffff, 0)) == nil)
         #expect(harness.session.openStreams == 4)
         #expect(harness.receive(Raw.goAway(5, 0)) == nil)
         #expect(harness.session.openStreams == 3)
-        // It rises, against RFC 9113 §6.8: what was declared unprocessed stays so.
+        // The last stream rises, against RFC 9113 §6.8. Streams declared unprocessed stay unprocessed.
         #expect(harness.receive(Raw.goAway(7, 0)) == nil)
         #expect(harness.receive(Raw.ok(7) + Raw.ok(1)) == nil)
         #expect(harness.receive(Raw.goAway(3, 2)) == nil)

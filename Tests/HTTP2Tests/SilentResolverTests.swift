@@ -5,9 +5,9 @@ import Testing
 
 @testable import HTTP2
 
-/// Pools whose resolver hangs, as with a name server that is gone.
+/// Tests pools whose resolver hangs, as when a name server is gone.
 @Suite struct SilentResolverTests {
-    /// Answers with one address, while it is not told to hang.
+    /// A resolver that answers with one address, and can hang for `localhost`.
     private final class Names: Sendable {
         private let hanging: Mutex<BlockingFlag?>
         private let asked = Mutex<[String: Int]>([:])
@@ -40,7 +40,7 @@ import Testing
         AddressResolver { host, _ in names.lookUp(host) }
     }
 
-    /// Each connection serves one request, so that the next needs another.
+    /// A server whose connections serve one request each, so that each request needs a new connection.
     private func server() throws -> FaultServer {
         try FaultServer { peer in
             peer.limit(1)
@@ -52,7 +52,7 @@ import Testing
         client.read { $0.happened }.filter { $0.hasPrefix("resolver") }
     }
 
-    @Test func whatWorkedLastIsTriedAndTheSilenceNamedOnce() throws {
+    @Test func hangingResolverFallsBackToKnownAddress() throws {
         let server = try server()
         let names = Names(port: server.port)
         let resolver = resolver(names)
@@ -79,14 +79,14 @@ import Testing
         #expect(resolver.running <= LookupPlan.threadsPerName)
         names.answer()
         client.send(8..<11)
-        try eventually("3 more") { client.read { $0.ends.count } == 11 }
-        try eventually("it is said that the resolver answers") { changes(client).count == 2 }
+        try eventually("3 more answers") { client.read { $0.ends.count } == 11 }
+        try eventually("the resolver's answer is reported") { changes(client).count == 2 }
         #expect(changes(client).last?.contains("answers") == true)
         #expect(client.read { $0.ends.values.allSatisfy { $0 == [200] } })
     }
 
-    /// Without an address there is nothing to try but again; threads stay few, and others open meanwhile.
-    @Test func aNameThatHangsKeepsNobodyElseFromOpening() throws {
+    /// Without a known address the pool can only retry the look-up.
+    @Test func hangingNameDoesNotDelayOtherNames() throws {
         let server = try server()
         let names = Names(port: server.port, hangs: true)
         let resolver = resolver(names)
@@ -111,15 +111,14 @@ import Testing
         ) { $0.host = "fine.example.com" }
         defer { fine.stop() }
         fine.send(0..<2)
-        try eventually("the other's 2 answers") { fine.read { $0.ends.count } == 2 }
-        // It goes on by itself when the resolver does.
+        try eventually("2 answers of the other pool") { fine.read { $0.ends.count } == 2 }
+        // The pool connects once the resolver answers.
         names.answer()
         stuck.send(0..<2)
         try eventually("2 answers") { stuck.read { $0.ends.count } == 2 }
     }
 
-    /// An answer that came too late for one opening serves the next.
-    @Test func aSlowResolverIsEnough() throws {
+    @Test func lateResolverAnswerServesTheNextOpening() throws {
         let server = try server()
         let names = Names(port: server.port, hangs: true)
         let resolver = resolver(names)
@@ -136,9 +135,9 @@ import Testing
             server.stop()
         }
         try eventually("an opening has failed") { client.snapshot.counters.lookupsFailed >= 1 }
-        try eventually("nobody waits") { resolver.waiting == 0 }
+        try eventually("no opening waits for the look-up") { resolver.waiting == 0 }
         names.answer()
-        try eventually("it has answered nobody") { resolver.running == 0 }
+        try eventually("the look-up has ended") { resolver.running == 0 }
         let asked = names.count("localhost")
         try eventually("the answer is used") { changes(client).count == 2 }
         #expect(names.count("localhost") >= asked)

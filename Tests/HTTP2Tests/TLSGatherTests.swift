@@ -3,14 +3,14 @@ import Testing
 
 @testable import HTTP2
 
-/// A client whose records are sent together.
+/// Tests a transport that gathers records and sends them together.
 @Suite struct TLSGatherTests {
     let fixture: TLSFixture
 
     init() throws { fixture = try TLSFixture() }
 
     @Test(arguments: [TLSVersion.tls12, .tls13])
-    func recordsWaitForTheFlush(version: TLSVersion) throws {
+    func gatheredRecordsWaitForTheFlush(version: TLSVersion) throws {
         let pair = try fixture.pair(gathersOutput: true, client: { $0.maximumVersion = version })
         try #require(pair.handshake().isDone)
         for byte in UInt8(1)...3 {
@@ -32,24 +32,23 @@ import Testing
             received += bytes
         }
         #expect(received == (1...3).flatMap { [UInt8](repeating: $0, count: 1000) })
-        // What was gathered goes out before the farewell.
+        // Closing sends gathered records before close_notify.
         _ = pair.client.writeBytes([9])
         pair.client.close()
         #expect(pair.server.readBytes().bytes == [9])
         #expect({ if case .closed(clean: true) = pair.server.readBytes().result { true } else { false } }())
     }
 
-    /// At the end of a connection it is told which bytes the system never had: all of those that the peer gets are
-    /// among the others, and none is called unsent of whose record a byte has left.
+    /// The backlog counts bytes that the system never received. A byte that the peer receives never counts.
     @Test(arguments: [TLSVersion.tls12, .tls13], [1, 100, 5000, 16_384, 40_000])
-    func whatNeverLeftIsKnown(version: TLSVersion, size: Int) throws {
+    func closeReportsBytesThatNeverLeft(version: TLSVersion, size: Int) throws {
         let pair = try fixture.pair(
             socketBuffer: 4_096, gathersOutput: true, client: { $0.maximumVersion = version })
         try #require(pair.handshake().isDone)
         let chunk = [UInt8](repeating: 7, count: size)
         var taken = 0
         var isStuck = false
-        // Nobody reads: the socket is full in the end, then the buffer, then OpenSSL's own.
+        // The peer doesn't read, so the socket fills, then the buffer, then OpenSSL's own.
         for turn in 0..<10_000 where !isStuck {
             pair.client.willWrite(turn % 3 == 0 ? 100_000 : size)
             switch pair.client.writeBytes(chunk) {
@@ -70,13 +69,13 @@ import Testing
         }
         #expect(backlog.untouched == 0 || backlog.begun == 0)
         #expect(received <= taken - backlog.untouched)
-        // Most of the records, a byte each, count as one.
+        // Records of one byte are mostly merged.
         if size > 1 { #expect(backlog.untouched + backlog.begun > 0) }
-        // It isn't too careful either: at most a record that was begun, and those that are counted as one.
+        // Only a begun record and merged records may count as sent without having been received.
         #expect(taken - backlog.untouched - received <= 16_384 + RecordLedger.capacity * size)
     }
 
-    @Test func whatWasRefusedNeverLeft() throws {
+    @Test func bytesGatheredPastTheDeadlineAreReportedUntouched() throws {
         let pair = try fixture.pair(gathersOutput: true)
         try #require(pair.handshake().isDone)
         pair.client.willWrite(100_000)
@@ -88,7 +87,7 @@ import Testing
         #expect(pair.client.close() == TLSBacklog(untouched: 3))
         #expect(pair.client.close() == TLSBacklog())
         #expect(pair.server.readBytes().bytes == [1, 2, 3])
-        // Without a deadline the farewell takes along what was gathered.
+        // Without a deadline, closing sends the gathered bytes before close_notify.
         let other = try fixture.pair(gathersOutput: true)
         try #require(other.handshake().isDone)
         other.client.willWrite(100_000)
@@ -97,16 +96,16 @@ import Testing
         #expect(other.server.readBytes().bytes == [1, 2, 3])
     }
 
-    @Test func theLedgerForgetsOnTheSafeSide() {
+    @Test func fullLedgerMergesItsOldestRecords() {
         var ledger = RecordLedger()
         for record in 0..<UInt64(20) {
             ledger.begin(at: record * 100, bytes: 80)
-            // Going on with a record that was begun changes nothing.
+            // Continuing a begun record changes nothing.
             ledger.begin(at: record * 100 + 50, bytes: 90)
             ledger.gathered(80)
         }
         #expect(ledger.backlog(handedOver: 0) == TLSBacklog(untouched: 20 * 80))
-        // The first thirteen are one.
+        // The first thirteen records are merged.
         #expect(ledger.backlog(handedOver: 1) == TLSBacklog(untouched: 7 * 80))
         #expect(ledger.backlog(handedOver: 1300) == TLSBacklog(untouched: 7 * 80))
         #expect(ledger.backlog(handedOver: 1301) == TLSBacklog(untouched: 6 * 80))
@@ -119,10 +118,10 @@ import Testing
         #expect(ledger.backlog(handedOver: 2001) == TLSBacklog())
     }
 
-    /// A megabyte through a socket buffer of a few kilobytes: writes and flushes stop half-way, and every byte arrives
-    /// once and in order; also when now and then little is announced, which goes past the buffer.
+    /// A megabyte through a socket buffer of 4 KB, so that writes and flushes stop midway. With `announces`,
+    /// small writes bypass the buffer at times.
     @Test(arguments: [TLSVersion.tls12, .tls13], [false, true])
-    func smallSocketBuffers(version: TLSVersion, announces: Bool) throws {
+    func partialWritesAndFlushesDeliverEveryByteInOrder(version: TLSVersion, announces: Bool) throws {
         let pair = try fixture.pair(
             socketBuffer: 4_096, gathersOutput: true, client: { $0.maximumVersion = version })
         try #require(pair.handshake().isDone)
@@ -140,7 +139,7 @@ import Testing
                 switch pair.client.writeBytes(Array(sent[offset..<(stops.write > 0 ? sent.count : end)])) {
                 case .bytes(let count): offset += count
                 case .wantWrite: stops.write += 1
-                case .wantRead: Issue.record("a write does not wait for input here")
+                case .wantRead: Issue.record("a write waited for input")
                 case .failed(let error): throw error
                 }
             }
@@ -148,7 +147,7 @@ import Testing
                 switch pair.client.flushOutput() {
                 case .done: break
                 case .wantWrite: stops.flush += 1
-                case .wantRead: Issue.record("a flush does not wait for input")
+                case .wantRead: Issue.record("a flush waited for input")
                 case .failed(let error): throw error
                 }
             }
@@ -158,8 +157,8 @@ import Testing
         #expect(stops.write > 10 && stops.flush > 10)
     }
 
-    /// What fits into one record is sent at once; what was gathered before goes first.
-    @Test func littleGoesPastTheBuffer() throws {
+    /// A write that fits into one record is sent at once, but after gathered records.
+    @Test func smallWriteBypassesTheBufferInOrder() throws {
         let pair = try fixture.pair(gathersOutput: true)
         try #require(pair.handshake().isDone)
         pair.client.willWrite(1)
@@ -180,14 +179,14 @@ import Testing
         #expect({ if case .closed(clean: true) = pair.server.readBytes().result { true } else { false } }())
     }
 
-    @Test func aClosedPeerIsNoticed() throws {
+    @Test func flushToClosedPeerFailsAndBreaksTransport() throws {
         let pair = try fixture.pair(gathersOutput: true)
         try #require(pair.handshake().isDone)
         shutdown(pair.server.fileDescriptor, Int32(SHUT_RDWR))
         pair.server.close()
         #expect({ if case .bytes(3) = pair.client.writeBytes([1, 2, 3]) { true } else { false } }())
         guard case .failed(let error) = pair.client.flushOutput() else {
-            Issue.record("the flush went unnoticed")
+            Issue.record("flushing to a closed peer succeeded")
             return
         }
         #expect(error.kind == .connectionLost)
@@ -197,7 +196,7 @@ import Testing
         }
     }
 
-    @Test func withoutGatheringAFlushHasNothingToDo() throws {
+    @Test func flushWithoutGatheringSucceedsWithNothingToSend() throws {
         let pair = try fixture.pair()
         try #require(pair.handshake().isDone)
         _ = pair.client.writeBytes([1])

@@ -54,7 +54,7 @@ struct TLSPair {
                 switch server.handshake() {
                 case .done: serverDone = true
                 case .failed(let error):
-                    // The client then learns why from the alert, if its side was not the first to fail.
+                    // The alert carries the reason to the client, unless the client failed first.
                     if case .failed(let reason) = client.handshake() { return .clientFailed(reason) }
                     return .serverFailed(error)
                 case .wantRead, .wantWrite: break

@@ -20,12 +20,12 @@ import Testing
     }
 
     @Test(arguments: ["localhost", "127.0.0.1", "::1", "push.example.com"])
-    func namesOfTheCertificateAreAccepted(name: String) throws {
+    func handshakeAcceptsNamesInTheCertificate(name: String) throws {
         #expect(try fixture.pair(name: name).handshake().isDone)
     }
 
     @Test(arguments: ["api.push.apple.com", "127.0.0.2", "::2", "a.b.example.com", "example.com"])
-    func otherNamesAreRefused(name: String) throws {
+    func handshakeRefusesNamesNotInTheCertificate(name: String) throws {
         let error = try #require(try fixture.pair(name: name).handshake().clientError)
         #expect(error.kind == .hostnameMismatch)
         #expect(error.description.contains(name))
@@ -39,12 +39,12 @@ import Testing
         #expect(error.hint.contains("CA file"))
     }
 
-    @Test func systemRootsDoNotTrustUs() throws {
+    @Test func systemRootsRefuseThePrivateAuthority() throws {
         let pair = try fixture.pair(client: { $0.trust = .system })
         #expect(pair.handshake().clientError?.kind == .unknownAuthority)
     }
 
-    @Test func datesAreChecked() throws {
+    @Test func expiredAndFutureCertificatesAreRefused() throws {
         let table: [(CertificateValidity, TLSError.Kind)] = [
             (.expired, .certificateExpired), (.future, .certificateNotYetValid),
         ]
@@ -65,14 +65,14 @@ import Testing
         #expect(pair.handshake().isDone)
     }
 
-    @Test func serverWithoutOurProtocolIsRefused() throws {
-        // The server refuses by itself…
+    @Test func handshakeRequiresACommonApplicationProtocol() throws {
+        // The server refuses a client that doesn't offer the server's protocol.
         var pair = try fixture.pair(server: { $0.applicationProtocols = ["http/1.1"] })
         #expect(pair.handshake().clientError?.kind == .protocolRefused)
-        // …one that ignores ALPN is refused by the client…
+        // The client refuses a server that ignores ALPN.
         pair = try fixture.pair(server: { $0.applicationProtocols = [] })
         #expect(pair.handshake().clientError?.kind == .protocolRefused)
-        // …and a client that makes no demand is served.
+        // A client that offers no protocol is refused, unless it requires none.
         pair = try fixture.pair(
             client: { $0.applicationProtocols = [] }, server: { $0.applicationProtocols = ["h2"] })
         let result = pair.handshake()
@@ -85,13 +85,13 @@ import Testing
         #expect(pair.server.negotiatedProtocol == nil)
     }
 
-    @Test func versionsWithoutOverlapFail() throws {
+    @Test func handshakeFailsWithoutACommonVersion() throws {
         let pair = try fixture.pair(
             client: { $0.minimumVersion = .tls13 }, server: { $0.maximumVersion = .tls12 })
         #expect(pair.handshake().clientError?.kind == .noCommonParameters)
     }
 
-    @Test func peerThatSpeaksPlainTextIsNamed() throws {
+    @Test func plainTextPeerIsReportedAsNotTLS() throws {
         var descriptors: [Int32] = [-1, -1]
         try #require(
             socketpair(
@@ -110,7 +110,7 @@ import Testing
         #expect(error.kind == .notTLS)
     }
 
-    @Test func endInsideTheHandshakeIsALostConnection() throws {
+    @Test func closeDuringHandshakeIsReportedAsConnectionLost() throws {
         var descriptors: [Int32] = [-1, -1]
         try #require(
             socketpair(
@@ -121,7 +121,7 @@ import Testing
         _ = client.handshake()
         close(descriptors[1])
         guard case .failed(let error) = client.handshake() else {
-            Issue.record("the end went unnoticed")
+            Issue.record("the closed connection went unnoticed")
             return
         }
         #expect(error.kind == .connectionLost)
@@ -135,7 +135,7 @@ import Testing
     init() throws { fixture = try TLSFixture() }
 
     @Test(arguments: [TLSVersion.tls12, .tls13])
-    func pushCertificateIsSeenByTheServer(version: TLSVersion) throws {
+    func serverReadsIdentityAndTopicsOfPushCertificate(version: TLSVersion) throws {
         let identity = try fixture.authority.issueClient(
             commonName: "Apple Push Services: com.example.app", userID: "com.example.app",
             topics: ["com.example.app", "com.example.app.voip"])
@@ -153,20 +153,20 @@ import Testing
         #expect(seen.topics == ["com.example.app", "com.example.app.voip"])
     }
 
-    @Test func requestedCertificateMayBeAbsent() throws {
+    @Test func handshakeSucceedsWithoutARequestedCertificate() throws {
         let authority = PEMSource.text(fixture.authority.certificatePEM)
         let pair = try fixture.pair(server: { $0.clientCertificates = .request(authority) })
         #expect(pair.handshake().isDone)
         #expect(pair.server.peerCertificate == nil)
     }
 
-    @Test func requiredCertificateMayNotBeAbsent() throws {
+    @Test func handshakeFailsWithoutARequiredCertificate() throws {
         let authority = PEMSource.text(fixture.authority.certificatePEM)
         let pair = try fixture.pair(server: { $0.clientCertificates = .require(authority) })
         #expect(pair.refusalSeenByClient()?.kind == .certificateRefused)
     }
 
-    @Test func expiredAndForeignCertificatesAreRefused() throws {
+    @Test func expiredAndForeignClientCertificatesAreRefused() throws {
         let authority = PEMSource.text(fixture.authority.certificatePEM)
         let expired = try fixture.authority.issueClient(commonName: "old", validity: .expired)
         let foreign = try CertificateAuthority(commonName: "Another CA").issueClient(commonName: "foreign")
@@ -181,8 +181,8 @@ import Testing
 }
 
 extension TLSPair {
-    /// In TLS 1.3 the client's handshake is over before the server judges its certificate: the refusal arrives as
-    /// an alert on the first read.
+    /// In TLS 1.3 the client's handshake ends before the server checks the client's certificate. The refusal
+    /// arrives as an alert on the first read.
     fileprivate func refusalSeenByClient() -> TLSError? {
         switch handshake() {
         case .clientFailed(let error): return error
@@ -200,7 +200,7 @@ extension TLSPair {
     init() throws { fixture = try TLSFixture() }
 
     @Test(arguments: [TLSVersion.tls12, .tls13])
-    func cleanCloseIsToldFromACutStream(version: TLSVersion) throws {
+    func readDistinguishesCleanCloseFromCut(version: TLSVersion) throws {
         let clean = try fixture.pair(client: { $0.maximumVersion = version })
         try #require(clean.handshake().isDone)
         clean.server.close()
@@ -212,7 +212,7 @@ extension TLSPair {
         #expect({ if case .closed(clean: false) = cut.client.readBytes().result { true } else { false } }())
     }
 
-    @Test func writingToAClosedPeerFailsWithoutASignal() throws {
+    @Test func writeToAClosedPeerFailsWithoutSIGPIPE() throws {
         let pair = try fixture.pair()
         try #require(pair.handshake().isDone)
         shutdown(pair.server.fileDescriptor, Int32(SHUT_RDWR))
@@ -223,16 +223,16 @@ extension TLSPair {
             result = pair.client.writeBytes([1, 2, 3])
         }
         guard case .failed(let error) = result else {
-            Issue.record("the write went unnoticed")
+            Issue.record("writing to a closed peer succeeded")
             return
         }
         #expect(error.kind == .connectionLost)
     }
 
-    /// A megabyte through a socket buffer of a few kilobytes: writes stop in the middle of records, the buffer moves
-    /// between the attempts, and every byte arrives once and in order.
+    /// A megabyte through a socket buffer of 4 KB: writes stop within records, and each retry uses another
+    /// buffer.
     @Test(arguments: [TLSVersion.tls12, .tls13])
-    func partialWritesOverSmallSocketBuffers(version: TLSVersion) throws {
+    func partialWritesDeliverEveryByteInOrder(version: TLSVersion) throws {
         let pair = try fixture.pair(socketBuffer: 4_096, client: { $0.maximumVersion = version })
         try #require(pair.handshake().isDone)
         let sent = (0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 9) }
@@ -244,13 +244,13 @@ extension TLSPair {
             turns += 1
             try #require(turns < 100_000)
             if offset < sent.count {
-                // A fresh array each time: the bytes lie elsewhere when the write is repeated.
+                // A new array each time, so that a retry finds the bytes at another address.
                 switch pair.client.writeBytes(Array(sent[offset..<min(offset + 40_000, sent.count)])) {
                 case .bytes(let count):
                     #expect(count <= 16_384)
                     offset += count
                 case .wantWrite: stops += 1
-                case .wantRead: Issue.record("a write does not wait for input here")
+                case .wantRead: Issue.record("a write waited for input")
                 case .failed(let error): throw error
                 }
             }
@@ -268,8 +268,8 @@ extension TLSPair {
         }
     }
 
-    /// Reading ahead leaves records inside OpenSSL, of which the socket knows nothing.
-    @Test func bufferedInputIsAnnounced() throws {
+    /// Reading ahead leaves records inside OpenSSL, which polling the socket doesn't show.
+    @Test func inputBufferedInsideOpenSSLIsReported() throws {
         let pair = try fixture.pair()
         try #require(pair.handshake().isDone)
         for _ in 0..<3 { _ = pair.client.writeBytes([UInt8](repeating: 7, count: 1_000)) }
@@ -295,7 +295,7 @@ extension TLSPair {
 }
 
 @Suite struct TLSConfigurationTests {
-    @Test func badMaterialIsNamed() throws {
+    @Test func unusableTLSMaterialIsNamedInTheError() throws {
         let authority = try CertificateAuthority()
         let one = try authority.issueServer(names: ["localhost"])
         let other = try authority.issueServer(names: ["localhost"])
@@ -304,7 +304,7 @@ extension TLSPair {
         #expect(error { try TLSContext.client(client) }?.description.contains("/nonexistent/ca.pem") == true)
         client.trust = .authorities(.text("no certificate at all"))
         #expect(error { try TLSContext.client(client) }?.kind == .configuration)
-        client.trust = .authorities(.text(authority.certificatePEM.replacingTail()))
+        client.trust = .authorities(.text(authority.certificatePEM.firstHalf()))
         #expect(error { try TLSContext.client(client) }?.kind == .configuration)
 
         let swapped = TLSIdentity(
@@ -326,7 +326,7 @@ extension TLSPair {
         #expect(error { try TLSContext.server(versions) }?.kind == .configuration)
     }
 
-    @Test func authorityCanBeTakenUpAgain() throws {
+    @Test func authorityIssuesCertificatesAfterReloadFromPEM() throws {
         let authority = try CertificateAuthority()
         let again = try CertificateAuthority(
             certificatePEM: authority.certificatePEM, privateKeyPEM: authority.privateKeyPEM)
@@ -352,6 +352,6 @@ extension TLSPair {
 }
 
 extension String {
-    /// A PEM text whose second half is missing.
-    fileprivate func replacingTail() -> String { String(prefix(count / 2)) }
+    /// The text without its second half.
+    fileprivate func firstHalf() -> String { String(prefix(count / 2)) }
 }

@@ -5,20 +5,20 @@ import Synchronization
 
 @testable import HTTP2
 
-/// A small HTTP proxy with blocking sockets and a thread per direction. Its answers can be scripted, and what it
-/// carries can be held back, which makes it a network that stalls.
+/// A small HTTP proxy with blocking sockets and a thread per direction. Its answers can be scripted. It can
+/// stop forwarding, like a network that stalls.
 final class TestProxy: Sendable {
     enum Answer: Sendable {
-        /// Opens the tunnel, if the request carries this authorization (nil: none is wanted).
+        /// Opens the tunnel if the request carries this authorization; nil requires none.
         case tunnel(authorization: String?)
-        /// These pieces, one write each; then it waits for the client's end.
+        /// Writes these pieces one by one, then waits for the client to close.
         case pieces([String])
-        /// These pieces; once the client has said something in reply, it closes.
+        /// Writes these pieces, and closes after the client's first byte in reply.
         case piecesAndClose([String])
-        /// Header lines without an end.
+        /// Writes header lines without an end.
         case flood
         case silence
-        /// Closes after having read the request.
+        /// Closes after reading the request.
         case close
     }
 
@@ -50,7 +50,7 @@ final class TestProxy: Sendable {
         }
     }
 
-    /// Nothing more is carried, in either direction, until ``resume()``.
+    /// Stops forwarding in both directions until ``resume()``.
     func pause() { hold.withLock { $0 = BlockingFlag() } }
 
     func resume() {
@@ -109,14 +109,14 @@ final class TestProxy: Sendable {
         }
         let back = BlockingFlag()
         inThread { [self] in
-            carry(from: server, to: client)
+            forward(from: server, to: client)
             back.set()
         }
-        carry(from: client, to: server)
+        forward(from: client, to: server)
         back.wait()
     }
 
-    private func carry(from source: Int32, to target: Int32) {
+    private func forward(from source: Int32, to target: Int32) {
         var bytes = [UInt8](repeating: 0, count: 65_536)
         while true {
             let count = recv(source, &bytes, bytes.count, 0)
@@ -168,8 +168,8 @@ private final class ThreadWork: Sendable {
     init(_ body: @escaping @Sendable () -> Void) { self.body = body }
 }
 
-/// Waits for the next connection; negative once the socket is shut down. Programs that other tests start meanwhile must
-/// not inherit it: they would keep it open when this end closes it.
+/// Waits for the next connection and returns its descriptor; negative once the socket is shut down. Programs
+/// that other tests start don't inherit the descriptor, which they would keep open.
 func acceptConnection(_ listening: Int32) -> Int32 {
     accept4(listening, nil, nil, Int32(SOCK_CLOEXEC.rawValue))
 }

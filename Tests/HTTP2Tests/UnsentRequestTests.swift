@@ -2,16 +2,16 @@ import Testing
 
 @testable import HTTP2
 
-/// Requests whose last byte never left the output: the server can't have acted on them.
+/// Tests requests whose last byte never left the output. The server can't have acted on them.
 @Suite struct UnsentRequestTests {
-    @Test func whatLiesInTheOutputWasNotProcessed() {
+    @Test func requestsStillInTheOutputAreNotProcessed() {
         let harness = HostileServerTests.opened(requests: 0)
         var ends: [Int] = []
         for tag in 1...4 as ClosedRange<UInt32> {
             #expect(harness.submit(tag) == .submitted)
             ends.append(harness.session.output.count)
         }
-        // The second request lacks its last byte, after two that left in two steps.
+        // Two steps send the first request, and the second except for its last byte.
         harness.session.output.consume(ends[0] - 3)
         harness.session.output.consume(ends[1] - 1 - (ends[0] - 3))
         harness.session.abandonStreams()
@@ -23,8 +23,8 @@ import Testing
             ])
     }
 
-    /// Positions outlive the buffer's own, which begin anew when it is empty and when it grows.
-    @Test func positionsGoOnWhenTheBufferBeginsAnew() {
+    /// Positions stay valid when the buffer restarts empty and when the buffer grows.
+    @Test func requestPositionsSurviveBufferResets() {
         let harness = HostileServerTests.opened(requests: 0)
         #expect(harness.submit(1) == .submitted)
         harness.session.output.consume(harness.session.output.count)
@@ -42,14 +42,14 @@ import Testing
             ])
     }
 
-    /// The request's end waits for the server's window, and so has not left.
-    @Test func contentThatWaitsForWindowWasNotProcessed() {
+    /// The request's end waits for the server's window and hasn't left.
+    @Test func requestsWaitingForWindowAreNotProcessed() {
         let harness = HostileServerTests.opened([(4, 10)], requests: 0)
         for tag in 1...3 as ClosedRange<UInt32> {
             #expect(harness.submit(tag, bytes: 20, deadline: UInt64(tag)) == .submitted)
         }
         _ = harness.frames()
-        // A late one, of a connection that goes on; one whose end leaves at last; and one that is cut off.
+        // The first request expires, the second sends its end, and the third is cut off.
         #expect(harness.session.expire(now: 1).all == 1)
         #expect(harness.receive(Raw.windowUpdate(3, 10)) == nil)
         _ = harness.frames()
@@ -62,8 +62,8 @@ import Testing
             ])
     }
 
-    /// A server that begins to answer has acted, whatever it lacks.
-    @Test func anAnswerThatBeganMakesItUnknown() {
+    /// A server that begins its answer has acted, even on an incomplete request.
+    @Test func begunAnswerMakesAnIncompleteRequestUnknown() {
         let harness = HostileServerTests.opened([(4, 10)], requests: 0)
         #expect(harness.submit(1, bytes: 20) == .submitted)
         _ = harness.frames()

@@ -3,13 +3,13 @@ import Kafka
 import SluiceModel
 import TestSupport
 
-/// The Kafka that a test works against: `sluice kafka` as a process of its own, or the brokers that
-/// `SLUICE_TEST_BOOTSTRAP_SERVERS` names. Topics and groups have names of their own, so that tests do not meet.
+/// The Kafka of a test: `sluice kafka` as a separate process, or the brokers that
+/// `SLUICE_TEST_BOOTSTRAP_SERVERS` names. Topics and groups have unique names, so that tests don't interfere.
 public final class TestKafka {
     public let bootstrapServers: String
     public let suffix: String
     private let cluster: ChildProcess?
-    /// The embedded cluster of a test that has failures of its own; nil for all others.
+    /// The embedded cluster of a test that makes Kafka fail; nil for other tests.
     public let embedded: EmbeddedCluster?
     private let topics: [String]
 
@@ -17,16 +17,16 @@ public final class TestKafka {
         ProcessInfo.processInfo.environment["SLUICE_TEST_BOOTSTRAP_SERVERS"]
     }
 
-    /// A program that does something to broker N of 1 to 3 of ``realBrokers``: `kill N`, `startone N`, `pause N`, `resume N`;
-    /// nil: they are left alone.
+    /// A program that controls broker N of ``realBrokers``: `kill N`, `startone N`, `pause N` or `resume N`, N
+    /// from 1 to 3. Nil when tests must not control the brokers.
     public static var brokerCommand: String? {
         realBrokers == nil ? nil : ProcessInfo.processInfo.environment["SLUICE_TEST_BROKER_COMMAND"]
     }
 
     /// - Parameters:
-    ///   - topics: base names with their partitions; ``topic(_:)`` gives the real names. `changelog` is compacted, where
-    ///     the cluster can.
-    ///   - isOwn: never the brokers of the environment: for a test that does something to Kafka itself.
+    ///   - topics: Base names with their partitions; ``topic(_:)`` gives the real names. `changelog` is compacted where
+    ///     the cluster supports compaction.
+    ///   - isOwn: Whether to start a cluster in any case, for a test that suspends or changes Kafka itself.
     public init(_ topics: [(name: String, partitions: Int)], isOwn: Bool = false) throws {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
         self.suffix = suffix
@@ -55,7 +55,7 @@ public final class TestKafka {
         self.cluster = cluster
     }
 
-    /// An embedded cluster in this process, which can be made to fail. Never the brokers of the environment.
+    /// Starts an embedded cluster in this process, which can be made to fail, whatever the environment names.
     public init(embedding topics: [(name: String, partitions: Int)]) throws {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
         self.suffix = suffix
@@ -78,7 +78,7 @@ public final class TestKafka {
     /// The group of the test's workers.
     public var group: String { "workers-\(suffix)" }
 
-    /// From now on Kafka takes what is sent to it and answers nothing. Only where it is the test's own.
+    /// Suspends the test's own Kafka, which then accepts data and answers nothing.
     public func suspend() {
         precondition(cluster != nil, "other tests need these brokers")
         cluster?.suspend()
@@ -125,7 +125,7 @@ public final class TestKafka {
         return try bytes.withUnsafeBytes { try body($0) }
     }
 
-    /// What a group has committed for a topic: the sum of the offsets.
+    /// Sum of the offsets that a group has committed for a topic.
     public func committed(group: String, topic: String, partitions: Int) throws -> Int64 {
         var properties = clientProperties
         properties["group.id"] = group
@@ -179,7 +179,7 @@ public struct ReadRecord: Sendable {
     }
 }
 
-/// Reads a topic from its beginning, as records come.
+/// Reads a topic from its beginning, as records arrive.
 public final class TopicReader {
     private let consumer: KafkaConsumer
     private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1000)
@@ -187,8 +187,8 @@ public final class TopicReader {
 
     public init(_ kafka: TestKafka, _ topic: String, partitions: Int) throws {
         consumer = try KafkaConsumer(properties: kafka.clientProperties, topics: []) { _ in }
-        // Not `.beginning`: where it has to be asked for, of a broker that doesn't know of the new topic yet, librdkafka 2.0.2
-        // may not come to its end in `rd_kafka_destroy` (its issue 3470).
+        // Offset 0 instead of `.beginning`. After asking a broker that doesn't know the topic yet, librdkafka
+        // 2.0.2 may hang in `rd_kafka_destroy` (its issue 3470).
         try consumer.assign(
             (0..<Int32(partitions)).map {
                 TopicPartitionOffset(topic: kafka.topic(topic), partition: $0, start: .offset(0))
@@ -200,7 +200,7 @@ public final class TopicReader {
         buffer.deallocate()
     }
 
-    /// Takes what has come into ``records``.
+    /// Appends arrived records to ``records``.
     public func poll() {
         let count = consumer.poll(into: buffer, timeoutMilliseconds: 20)
         for index in 0..<count {

@@ -5,7 +5,7 @@ import Testing
 @Suite("Repository: comments")
 struct CommentTests {
     @Test("no comment begins with What, Who, One, Those or Of")
-    func openings() throws {
+    func noCommentBeginsWithABannedWord() throws {
         let files = FileManager.default.enumerator(
             at: Repository.root.appending(path: "Sources"), includingPropertiesForKeys: nil)
         var checked = 0

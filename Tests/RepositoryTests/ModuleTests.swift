@@ -61,7 +61,7 @@ struct ModuleTests {
         }
     }
 
-    @Test("a file imports what its target depends on, and each dependency is imported")
+    @Test("each module imports exactly the dependencies of its target")
     func importsMatchPackage() throws {
         let targets = try Self.targets()
         let system: Set = ["Glibc", "Foundation", "Synchronization", "Dispatch"]
@@ -79,9 +79,9 @@ struct ModuleTests {
             guard !imported.isEmpty else { continue }
             #expect(
                 imported.subtracting(system).subtracting(dependencies) == [],
-                "\(module) imports what Package.swift doesn't name")
+                "\(module) imports more than Package.swift names")
             #expect(
-                dependencies.subtracting(imported) == [], "Package.swift names what \(module) doesn't import")
+                dependencies.subtracting(imported) == [], "Package.swift names more than \(module) imports")
         }
     }
 }

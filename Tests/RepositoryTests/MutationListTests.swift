@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Each mistake of the mutation list still names a text of the sources.
+/// Checks that each mutation of the list still matches a text of the sources.
 @Suite("Repository: mutation list")
 struct MutationListTests {
     private struct Mutation: Decodable {
@@ -12,7 +12,7 @@ struct MutationListTests {
     }
 
     @Test("each mutation's text occurs once in its file")
-    func textsOccurOnce() throws {
+    func mutationTextOccursOnceInItsFile() throws {
         let list = try Data(contentsOf: Repository.root.appending(path: "Tests/Simulation/mutations.json"))
         let mutations = try JSONDecoder().decode([Mutation].self, from: list)
         #expect(mutations.count >= 150)

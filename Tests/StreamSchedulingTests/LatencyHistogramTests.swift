@@ -6,19 +6,19 @@ import Testing
 @Suite struct LatencyHistogramTests {
     private static let percents: [Double] = [0, 0.1, 1, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100]
 
-    @Test func anEmptyOneIsZero() {
+    @Test func emptyHistogramReportsZero() {
         let histogram = LatencyHistogram()
         #expect(histogram.count == 0)
         #expect(histogram.max == 0)
         #expect(histogram.percentile(50) == 0)
     }
 
-    @Test func memoryIsFixed() {
+    @Test func histogramTakesAtMost16KB() {
         #expect(LatencyHistogram.memoryBytes <= 16_384)
     }
 
     /// Every power of two and its neighbours, over the whole range and beyond.
-    @Test func singleValuesAreWithinTheError() {
+    @Test func singleValueIsReportedWithinThreePercent() {
         for bit in UInt64(0)..<64 {
             let power: UInt64 = 1 << bit
             for value in [power, power &- 1, power &+ 1, power | power >> 1] {
@@ -46,7 +46,7 @@ import Testing
             let histogram = LatencyHistogram()
             var values: [UInt64] = []
             for _ in 0..<Int.random(in: 1...3000, using: &random) {
-                // Spread over all magnitudes, over one, or over few values.
+                // Values spread over all magnitudes, over a narrow range, or over few values.
                 let top: UInt64 = 1 << UInt64.random(in: 10...41, using: &random)
                 let value: UInt64 =
                     switch round % 3 {
@@ -80,7 +80,7 @@ import Testing
         #expect(found == found.sorted(), "seed \(seed)")
     }
 
-    @Test func mergingIsRecordingAll() {
+    @Test func mergedHistogramsEqualRecordingAllValues() {
         let seed = UInt64.random(in: .min ... .max)
         var random = SeededRandom(seed: seed)
         let parts = (0..<4).map { _ in LatencyHistogram() }

@@ -8,13 +8,13 @@ struct SchedulerModel {
         var inFlight = 0
         var free = 0
         var window = 0
-        /// Number of its streams that are for priority 10 alone.
+        /// Number of streams that are kept for priority 10.
         var kept = 0
         var state = StreamScheduler.ConnectionState.suspended
 
         func fits(_ bytes: Int) -> Bool { free > 0 && window > 0 && window >= bytes }
 
-        /// Likewise, the kept streams left alone unless the notification is urgent.
+        /// Whether `bytes` fit; only urgent notifications use kept streams.
         func takes(_ bytes: Int, isUrgent: Bool) -> Bool {
             fits(bytes) && (isUrgent || state == .reserve || window < 5120 || free > kept)
         }
@@ -28,13 +28,13 @@ struct SchedulerModel {
         var inFlight = 0
         var isPaused = false
         var isPaced = false
-        /// Nanoseconds per token; rates are chosen so that it is a whole number.
+        /// Nanoseconds per token; a whole number for the rates that tests use.
         var interval: UInt64 { UInt64(1e9 / (limits.ratePerSecond ?? 1)) }
-        /// When the bucket is full.
+        /// Time at which the bucket is full, in nanoseconds.
         var full: UInt64 = 0
 
         var isCapped: Bool { inFlight >= limits.maximumInFlight ?? .max }
-        var mayGo: Bool { !isPaused && !isPaced && !isCapped }
+        var isEligible: Bool { !isPaused && !isPaced && !isCapped }
         var waits: Bool { queues.contains { !$0.isEmpty } }
         var tokenAt: UInt64 {
             let spare = UInt64(limits.burst - 1) * interval
@@ -46,9 +46,9 @@ struct SchedulerModel {
     var connections: [Connection]
     let floor: Int
     var credits = [0, 0]
-    /// Apps of each class that may go, the one whose turn it is first.
+    /// Eligible apps of each class; the app whose turn it is comes first.
     var rings: [[Int]] = [[], [], []]
-    /// Bytes that the first app of each ring may still send; 0 before its turn begins.
+    /// Notifications that the first app of each ring may still send; 0 before its turn begins.
     var deficits = [0, 0, 0]
     var bytes: [UInt32: Int] = [:]
     var since: [UInt32: UInt64] = [:]
@@ -73,10 +73,10 @@ struct SchedulerModel {
         }
     }
 
-    /// Brings the rings in line with who may go; those who come back go behind the others.
+    /// Updates the rings to the eligible apps; returning apps are appended.
     private mutating func settle(_ app: Int) {
         for level in 0..<3 {
-            let belongs = apps[app].mayGo && !apps[app].queues[level].isEmpty
+            let belongs = apps[app].isEligible && !apps[app].queues[level].isEmpty
             let place = rings[level].firstIndex(of: app)
             if belongs, place == nil { rings[level].append(app) }
             if !belongs, let place {
@@ -135,7 +135,7 @@ struct SchedulerModel {
         return true
     }
 
-    /// Rates don't change once they are set, in this model.
+    /// A rate can't be changed once it is set, in this model.
     mutating func setLimits(_ app: Int, _ limits: AppLimits, _ now: UInt64) {
         let had = apps[app].limits.ratePerSecond
         apps[app].limits = limits
@@ -160,7 +160,7 @@ struct SchedulerModel {
             settle(app)
         }
         guard rings.contains(where: { !$0.isEmpty }) else {
-            return assignment == nil ? nil : "assigned although nothing may go"
+            return assignment == nil ? nil : "assigned although nothing is eligible"
         }
         var next = credits
         var level = 0
@@ -228,7 +228,7 @@ struct SchedulerModel {
         }
         let isReadyUsed = connections.contains { $0.state == .ready && $0.takes(size, isUrgent: isUrgent) }
         return isReadyUsed && chosen.state == .reserve
-            ? "connection \(number) is in reserve, and a ready one has room" : nil
+            ? "connection \(number) is in reserve, and a ready connection has room" : nil
     }
 
     private static func earn(_ credit: inout Int, _ floor: Int) -> Bool {

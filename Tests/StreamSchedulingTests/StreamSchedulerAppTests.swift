@@ -3,7 +3,7 @@ import Testing
 
 @testable import StreamScheduling
 
-/// Shares and limits of apps. Slots are numbered `app * 100 + index`.
+/// Tests shares and limits of apps. Slots are numbered `app * 100 + index`.
 @Suite struct StreamSchedulerAppTests {
     private static let second: UInt64 = 1_000_000_000
 
@@ -41,31 +41,31 @@ import Testing
         #expect(drain(&scheduler).map(\.slot) == [300, 100, 200, 301, 101, 201, 302, 102, 202])
     }
 
-    @Test func weightsAreLengthsOfTurns() {
+    @Test func weightsSetTheLengthOfTurns() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 1, .init(weight: 3), now: 0)
         scheduler.setLimits(app: 2, .init(weight: 2), now: 0)
         for app in UInt32(0)...2 { fill(&scheduler, app: app, 0..<12) }
         #expect(appsOf(drain(&scheduler, limit: 12)) == [0, 1, 1, 1, 2, 2, 0, 1, 1, 1, 2, 2])
-        // A smaller weight ends a turn that has gone on for as long; a larger one counts from the next turn.
+        // A smaller weight can end the current turn; a larger weight counts from the next turn.
         #expect(appsOf(drain(&scheduler, limit: 2)) == [0, 1])
         scheduler.setLimits(app: 1, .init(weight: 1), now: 0)
         scheduler.setLimits(app: 2, .init(weight: 1000), now: 0)
         #expect(appsOf(drain(&scheduler, limit: 6)) == [1, 2, 2, 2, 2, 2])
     }
 
-    @Test func anAppThatComesBackHasNoMoreThanOthers() {
+    @Test func returningAppDoesNotKeepItsUnusedTurn() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(weight: 5), now: 0)
         fill(&scheduler, app: 0, 0..<2)
         fill(&scheduler, app: 1, 0..<9)
-        // Its turn ends with its last notification; the rest of the turn isn't kept.
+        // The app's turn ends with its last notification; the rest of the turn is lost.
         #expect(appsOf(drain(&scheduler, limit: 3)) == [0, 0, 1])
         fill(&scheduler, app: 0, 10..<20)
         #expect(appsOf(drain(&scheduler, limit: 8)) == [1, 0, 0, 0, 0, 0, 1, 0])
     }
 
-    @Test func atFrontIsBeforeTheAppsOwnOnly() {
+    @Test func enqueueAtFrontOvertakesOnlyTheSameApp() {
         var scheduler = scheduler()
         fill(&scheduler, app: 0, 0..<2)
         fill(&scheduler, app: 1, 0..<2)
@@ -73,7 +73,7 @@ import Testing
         #expect(drain(&scheduler).map(\.slot) == [0, 150, 1, 100, 101])
     }
 
-    @Test func classesHaveTurnsOfTheirOwn() {
+    @Test func eachPriorityClassHasItsOwnTurns() {
         var scheduler = scheduler()
         fill(&scheduler, app: 0, 0..<2, .immediate)
         fill(&scheduler, app: 0, 10..<13, .powerAware)
@@ -84,7 +84,7 @@ import Testing
 
     // MARK: Concurrency
 
-    @Test func aCapParksUntilOneHasEnded() {
+    @Test func cappedAppIsParkedUntilANotificationEnds() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(maximumInFlight: 2), now: 0)
         fill(&scheduler, app: 0, 0..<5)
@@ -97,13 +97,13 @@ import Testing
         #expect(!eligible)
         scheduler.ended(slot: 0, now: 5)
         #expect(drain(&scheduler).map(\.slot) == [2])
-        // A withdrawn one gives its place back as well.
+        // A withdrawn notification frees its place as well.
         scheduler.withdrawn(slot: 2, now: 5)
         scheduler.enqueue(slot: 2, app: 0, priority: .immediate, bytes: 1, now: 5, atFront: true)
         #expect(drain(&scheduler).map(\.slot) == [2])
         scheduler.setLimits(app: 0, .init(maximumInFlight: 4), now: 0)
         #expect(drain(&scheduler).map(\.slot) == [3, 4])
-        // Below what is in flight: nothing until enough have ended.
+        // A cap below the number in flight blocks until enough notifications have ended.
         scheduler.setLimits(app: 0, .init(maximumInFlight: 1), now: 0)
         for slot in [1, 2, 3] as [UInt32] {
             scheduler.ended(slot: slot, now: 5)
@@ -119,7 +119,7 @@ import Testing
 
     // MARK: Pace
 
-    @Test func aRateLetsTheBurstGoAndThenItsShare() {
+    @Test func rateAllowsTheBurstAndThenOnePerInterval() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(ratePerSecond: 10, burst: 3), now: 0)
         fill(&scheduler, app: 0, 0..<20)
@@ -129,22 +129,22 @@ import Testing
         #expect(blocked == BlockedApps(paced: 1))
         #expect(drain(&scheduler, now: 99_999_999) == [])
         #expect(drain(&scheduler, now: 100_000_000).map(\.slot) == [3])
-        // The clock stands still: nothing more.
+        // The clock stands still, so no token is added.
         #expect(drain(&scheduler, now: 100_000_000) == [])
-        // Two and a half intervals later there are two, and the half isn't lost.
+        // Two and a half intervals add two tokens; the half interval is kept.
         #expect(drain(&scheduler, now: 350_000_000).count == 2)
         let next = scheduler.nextWake
         #expect(next == 400_000_000)
-        // Far ahead: the burst, no more.
+        // A clock far ahead allows only the burst.
         #expect(drain(&scheduler, now: .max / 2).count == 3)
-        // Back again: waits, and does no harm.
+        // A clock set back only delays.
         #expect(drain(&scheduler, now: 10 * Self.second) == [])
         #expect(drain(&scheduler, now: .max - 1).count == 3)
         let problem = scheduler.checkInvariants()
         #expect(problem == nil)
     }
 
-    @Test func aPacedAppHoldsNobodyUp() {
+    @Test func pacedAppDoesNotDelayOtherApps() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(ratePerSecond: 1), now: 0)
         fill(&scheduler, app: 0, 0..<5)
@@ -155,7 +155,7 @@ import Testing
         #expect(none == nil && all == 7)
     }
 
-    @Test func aWithdrawnNotificationGivesItsTokenBack() {
+    @Test func withdrawnNotificationReturnsItsToken() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(ratePerSecond: 1), now: 0)
         fill(&scheduler, app: 0, 0..<3)
@@ -167,7 +167,7 @@ import Testing
         #expect(problem == nil)
     }
 
-    @Test func tokensGivenBackBringTheWakeForward() {
+    @Test func returnedTokenMovesTheNextWakeForward() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(ratePerSecond: 1, burst: 5), now: 0)
         fill(&scheduler, app: 0, 0..<10)
@@ -180,7 +180,7 @@ import Testing
         #expect(drain(&scheduler, now: 4 * Self.second).map(\.slot) == [5])
     }
 
-    @Test func anAppThatSpentATokenAgainWakesAfterThoseBeforeIt() {
+    @Test func appThatSpentAReturnedTokenWakesInOrder() {
         var scheduler = scheduler()
         for app in UInt32(0)..<2 { scheduler.setLimits(app: app, .init(ratePerSecond: 1), now: 0) }
         fill(&scheduler, app: 0, 0..<3)
@@ -192,16 +192,16 @@ import Testing
         #expect(drain(&scheduler, now: 2 * Self.second).map(\.slot) == [101, 2])
     }
 
-    @Test func aRateChangedKeepsWhatWasSpent() {
+    @Test func changedRateKeepsSpentTokens() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(ratePerSecond: 1, burst: 5), now: 0)
         fill(&scheduler, app: 0, 0..<50)
         #expect(drain(&scheduler, now: 0).count == 5)
-        // Nothing is left of the burst, so the first comes after a tenth of a second.
+        // The burst is spent, so the first notification follows after 100 ms.
         scheduler.setLimits(app: 0, .init(ratePerSecond: 10, burst: 5), now: 0)
         #expect(drain(&scheduler, now: 99_999_999) == [])
         #expect(drain(&scheduler, now: 100_000_000).count == 1)
-        // A smaller burst: first what is spent beyond it comes back.
+        // With a smaller burst, tokens spent beyond it are refilled first.
         scheduler.setLimits(app: 0, .init(ratePerSecond: 10, burst: 2), now: 100_000_000)
         let wake = scheduler.nextWake
         #expect(wake == 500_000_000)
@@ -212,7 +212,7 @@ import Testing
         #expect(blocked == BlockedApps())
     }
 
-    @Test func wakesComeInTheirOrder() {
+    @Test func pacedAppsWakeInOrderOfTheirTokens() {
         var scheduler = scheduler()
         for (app, rate) in [(0, 1.0), (1, 4.0), (2, 2.0)] {
             scheduler.setLimits(app: UInt32(app), .init(ratePerSecond: rate), now: 0)
@@ -224,7 +224,7 @@ import Testing
 
     // MARK: Pause
 
-    @Test func aPausedAppWaits() {
+    @Test func pausedAppWaitsUntilResumed() {
         var scheduler = scheduler()
         fill(&scheduler, app: 0, 0..<2)
         scheduler.setPaused(app: 0, true)
@@ -245,7 +245,7 @@ import Testing
         #expect(problem == nil)
     }
 
-    @Test func everyReasonMustHaveGone() {
+    @Test func appIsParkedUntilEveryReasonEnds() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(ratePerSecond: 1, maximumInFlight: 1), now: 0)
         fill(&scheduler, app: 0, 0..<3)
@@ -288,7 +288,7 @@ import Testing
         #expect(unknown == (false, false, 0, 0))
     }
 
-    @Test func agesByApp() {
+    @Test func agesAreReportedByAppAndClass() {
         var scheduler = scheduler()
         fill(&scheduler, app: 0, 0..<1, now: 500)
         fill(&scheduler, app: 1, 0..<1, now: 100)
@@ -300,8 +300,8 @@ import Testing
         #expect(byApp == [500, 900, nil])
     }
 
-    /// Tables grow with the apps that are used, and keep what they hold.
-    @Test func manyApps() {
+    /// Tables grow with the used apps and keep their contents.
+    @Test func thousandsOfPacedAppsKeepTheirOrder() {
         let apps: UInt32 = 5000
         var scheduler = StreamScheduler(
             .init(connections: 1, apps: Int(apps), floorPerMille: 0),

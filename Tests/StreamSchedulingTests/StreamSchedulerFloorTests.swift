@@ -3,12 +3,12 @@ import Testing
 
 @testable import StreamScheduling
 
-/// The share of lower classes beside an endless backlog of priority 10, with production's settings.
+/// Tests the lower classes' shares beside an endless backlog of priority 10, with production settings.
 @Suite struct StreamSchedulerFloorTests {
     struct Load: CustomTestStringConvertible {
         var connections: Int
         var limit: Int
-        /// Streams of one connection that are freed at a time.
+        /// Number of streams of a connection that are freed at a time.
         var freed: Int
 
         var testDescription: String {
@@ -33,8 +33,8 @@ import Testing
         #expect(abs(shares[2] - 0.05 * 0.05) <= 0.001, "\(shares)")
     }
 
-    /// Priority 5 alone beside priority 10, and beside a class 1 that has nothing.
-    @Test func eachLowerClassAloneGetsTheFloor() {
+    /// Either priority 5 or priority 1 has nothing waiting.
+    @Test func singleLowerClassGetsTheWholeFloor() {
         for absent in [1, 2] {
             var endless = Endless(Load(connections: 2, limit: 1000, freed: 20), absent: absent)
             let shares = endless.shares(of: 100_000)
@@ -42,15 +42,14 @@ import Testing
         }
     }
 
-    /// Without anything urgent, lower classes leave the kept streams alone.
-    @Test func keptStreamsAreLeftAloneWhenNothingUrgentWaits() {
+    @Test func lowerClassesLeaveKeptStreamsFreeWithoutUrgentLoad() {
         var endless = Endless(Load(connections: 2, limit: 1000, freed: 20), absent: 0)
         let shares = endless.shares(of: 10_000)
         #expect(abs(shares[1] - 0.95) <= 0.005, "\(shares)")
         #expect(endless.inFlight == [975, 975])
     }
 
-    /// All classes always wait; what is in flight is answered in order.
+    /// A load in which all classes always wait; notifications in flight are answered in order.
     private struct Endless: ~Copyable {
         private static let perClass: UInt32 = 4
         private let load: Load
@@ -78,7 +77,7 @@ import Testing
 
         var inFlight: [Int] { flying.indices.map { flying[$0].count - answered[$0] } }
 
-        /// The classes' shares of so many assignments, counted once all streams were taken.
+        /// The classes' shares of `total` assignments, counted once all streams are in use.
         mutating func shares(of total: Int) -> [Double] {
             turn()
             counts = [0, 0, 0]

@@ -3,7 +3,7 @@ import Testing
 
 @testable import StreamScheduling
 
-/// Which connection a notification goes to.
+/// Tests on which connection a notification is placed.
 @Suite struct StreamSchedulerPlacementTests {
     private func scheduler(_ connections: Int, run: Int, waiting: UInt32, bytes: Int = 1) -> StreamScheduler {
         var scheduler = StreamScheduler(
@@ -29,8 +29,8 @@ import Testing
 
     // MARK: Streams for the urgent
 
-    /// A campaign that fills all streams leaves those that are kept for priority 10.
-    @Test func someStreamsAreKeptForTheUrgent() {
+    /// A campaign of lower priority leaves the streams that are kept for priority 10.
+    @Test func lowerPriorityLeavesKeptStreamsToUrgentNotifications() {
         var scheduler = StreamScheduler(
             .init(connections: 2, placementRun: 4, urgentPerMille: 50),
             notifications: NotificationTable(capacity: 1000))
@@ -49,8 +49,8 @@ import Testing
         #expect(inFlight == [100, 100])
     }
 
-    /// Streams that are kept for the urgent are the floor's too, while something urgent waits.
-    @Test func theFloorUsesKeptStreams() {
+    /// While urgent notifications wait, the floor's turns may use kept streams.
+    @Test func floorTurnsUseKeptStreamsWhileUrgentOnesWait() {
         var scheduler = StreamScheduler(
             .init(connections: 1, floorPerMille: 500, placementRun: 4, urgentPerMille: 100),
             notifications: NotificationTable(capacity: 1000))
@@ -63,8 +63,8 @@ import Testing
         #expect(slots == [10, 0, 11, 1, 12, 2, 13, 3, 14, 4])
     }
 
-    /// The floor's turn of a body that finds no window does not hold up what is urgent and smaller, and isn't lost.
-    @Test func aTurnWithoutRoomIsOwed() {
+    /// A floor turn whose body finds no window doesn't delay smaller urgent notifications. The turn isn't lost.
+    @Test func floorTurnWithoutWindowIsMadeUpLater() {
         var scheduler = StreamScheduler(
             .init(connections: 1, floorPerMille: 250, placementRun: 4),
             notifications: NotificationTable(capacity: 1000))
@@ -77,12 +77,11 @@ import Testing
         }
         #expect(drain(&scheduler, limit: 8).map(\.slot) == Array(20..<28))
         report(&scheduler, 0, inFlight: 8)
-        // A quarter of twelve turns.
+        // The floor gets a quarter of twelve turns.
         #expect(drain(&scheduler, limit: 4).map(\.slot) == [0, 1, 28, 2])
     }
 
-    /// It waits in its successor's class.
-    @Test func aPushIsReplacedByOneOfAnotherPriority() {
+    @Test func replacedNotificationWaitsInTheNewPriority() {
         var scheduler = StreamScheduler(
             .init(connections: 1, floorPerMille: 0, placementRun: 4),
             notifications: NotificationTable(capacity: 1000))
@@ -100,8 +99,8 @@ import Testing
         #expect(problem == nil)
     }
 
-    /// A single stream, with which a token connection begins, is open to every priority.
-    @Test func aSingleStreamIsNotKept() {
+    /// A token connection begins with a single stream.
+    @Test func singleStreamIsOpenToEveryPriority() {
         var scheduler = StreamScheduler(
             .init(connections: 1, urgentPerMille: 500), notifications: NotificationTable(capacity: 10))
         report(&scheduler, 0, free: 1)
@@ -111,7 +110,7 @@ import Testing
 
     // MARK: Runs
 
-    @Test func aRunStaysOnOneConnection() {
+    @Test func placementRunStaysOnOneConnection() {
         var scheduler = scheduler(3, run: 4, waiting: 100)
         for connection in UInt32(0)..<3 { report(&scheduler, connection) }
         #expect(
@@ -120,7 +119,7 @@ import Testing
         let inFlight = (UInt32(0)..<3).map { scheduler.inFlight($0) }
         #expect(placeable == 3)
         #expect(inFlight == [6, 4, 4])
-        // The run goes on after answers on another connection, and ends when the owner says so.
+        // The run continues after answers on another connection, and ends with `endRun`.
         report(&scheduler, 1, inFlight: 3)
         #expect(connectionsOf(drain(&scheduler, limit: 1)) == [0])
         scheduler.endRun()
@@ -130,12 +129,12 @@ import Testing
         #expect(problem == nil)
     }
 
-    @Test func aRunEndsWithTheRoom() {
+    @Test func placementRunEndsWhenTheConnectionIsFull() {
         var scheduler = scheduler(3, run: 8, waiting: 100, bytes: 1000)
         report(&scheduler, 0, free: 3)
         report(&scheduler, 1, window: 7119)
         report(&scheduler, 2, inFlight: 50)
-        // Streams are used up; the window is, down to the largest body; the third has both.
+        // Connection 0 runs out of streams, connection 1 of window for the largest body. Connection 2 has both.
         #expect(connectionsOf(drain(&scheduler, limit: 8)) == [0, 0, 0, 1, 1, 2, 2, 2])
         report(&scheduler, 2, inFlight: 53, .draining)
         #expect(connectionsOf(drain(&scheduler, limit: 1)) == [1])
@@ -148,7 +147,7 @@ import Testing
         #expect(problem == nil)
     }
 
-    @Test func aRunEndsWhenOthersHaveMuchLess() {
+    @Test func placementRunEndsWhenAnotherConnectionHasMuchLess() {
         var scheduler = scheduler(2, run: 4, waiting: 100)
         report(&scheduler, 0, inFlight: 20)
         report(&scheduler, 1, inFlight: 21)
@@ -162,14 +161,14 @@ import Testing
 
     // MARK: Reserve
 
-    @Test func reserveIsForWhatReadyOnesDoNotTake() {
+    @Test func reserveTakesOnlyWhatReadyConnectionsCannot() {
         var scheduler = scheduler(4, run: 2, waiting: 100)
         report(&scheduler, 0, inFlight: 90, free: 2)
         report(&scheduler, 1, inFlight: 91, free: 1)
         report(&scheduler, 2, free: 3, .reserve)
         report(&scheduler, 3, free: 100, .reserve)
         #expect(connectionsOf(drain(&scheduler, limit: 7)) == [0, 0, 1, 2, 2, 2, 3])
-        // A ready one has room again.
+        // A ready connection has room again.
         report(&scheduler, 1, inFlight: 91, free: 1)
         #expect(connectionsOf(drain(&scheduler, limit: 2)) == [1, 3])
         report(&scheduler, 3, inFlight: 2, free: 98, .ready)
@@ -179,7 +178,7 @@ import Testing
         #expect(problem == nil)
     }
 
-    @Test func aReserveWithLittleWindowTakesWhatFits() {
+    @Test func reserveWithLittleWindowTakesFittingNotifications() {
         var scheduler = scheduler(2, run: 2, waiting: 10, bytes: 2000)
         report(&scheduler, 0, window: 1999, .ready)
         report(&scheduler, 1, window: 4100, .reserve)
@@ -188,11 +187,11 @@ import Testing
 
     // MARK: Little window
 
-    /// However many connections are in the way whose window is too small, the one that fits is found.
+    /// The windows of 299 connections are too small.
     @Test(arguments: [1, 79, 80, 81, 2000, 5039, 5040, 5041, 5119, 5120])
-    func theOneThatFitsIsFound(bytes: Int) {
+    func connectionWithEnoughWindowIsFoundAmongMany(bytes: Int) {
         var scheduler = scheduler(300, run: 16, waiting: 1, bytes: bytes)
-        // None in the same step of 80 bytes but the one that fits.
+        // Only the fitting connection is in its step of 80 bytes.
         let step = (bytes - 1) / 80
         for connection in UInt32(0)..<300 {
             report(&scheduler, connection, window: min(Int(connection) * 80 / 4, step * 80))
@@ -204,11 +203,11 @@ import Testing
         #expect(problem == nil)
     }
 
-    @Test func thoseWithTooLittleAreNotLookedAtForEver() {
+    @Test func searchAmongTooSmallWindowsIsSpreadOverCalls() {
         var scheduler = scheduler(40, run: 16, waiting: 1, bytes: 2000)
         for connection in UInt32(0)..<39 { report(&scheduler, connection, window: 1990) }
         report(&scheduler, 39, window: 2000)
-        // All in one step: some tries a decision, and each looks at others.
+        // All connections are in one step. Each call tries some connections, and later calls try others.
         let found = (0..<3).map { _ in connectionsOf(drain(&scheduler)) }
         #expect(found.flatMap(\.self) == [39])
     }

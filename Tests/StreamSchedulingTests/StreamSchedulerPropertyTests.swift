@@ -3,11 +3,11 @@ import Testing
 
 @testable import StreamScheduling
 
-/// The scheduler against a model, and what must hold whatever happens.
+/// Compares the scheduler with a model, and checks its guarantees under random calls.
 @Suite struct StreamSchedulerPropertyTests {
-    /// Without runs, every assignment is the model's.
+    /// Without placement runs, each assignment equals the model's.
     @Test(arguments: UInt64(1)...32)
-    func agreesWithTheModel(seed: UInt64) {
+    func randomCallsAgreeWithTheModel(seed: UInt64) {
         var run = Comparison(seed: seed)
         for step in 0..<2500 {
             if let problem = run.step() {
@@ -17,10 +17,9 @@ import Testing
         }
     }
 
-    /// With every class and app saturated, each class gets its floor, and each app its weight's share of each class
-    /// to within one turn.
+    /// Each class gets its floor. Each app gets its weight's share of each class, to within one turn.
     @Test(arguments: UInt64(1)...12)
-    func sharesAreExact(seed: UInt64) {
+    func saturatedClassesAndAppsGetTheirExactShares(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         let floor = Int.random(in: 10...500, using: &random)
         let apps = Int.random(in: 1...6, using: &random)
@@ -31,7 +30,7 @@ import Testing
         for (app, weight) in weights.enumerated() {
             scheduler.setLimits(app: UInt32(app), .init(weight: weight), now: 0)
         }
-        // Two for each app and class, so that no queue runs dry.
+        // Two notifications for each app and class, so that no queue runs dry.
         let classOf = { (slot: UInt32) in Priority.allCases[Int(slot % 3)] }
         let appOf = { (slot: UInt32) in slot / 6 }
         for slot in 0..<UInt32(apps * 6) {
@@ -67,10 +66,10 @@ import Testing
         }
     }
 
-    /// Under random arrivals, limits and answers, caps and rates hold in every window. Each assigned notification was
-    /// allowed. No notification that may leave waits longer than its apps' and class's turns.
+    /// Caps and rates hold in every window. Each assigned notification was allowed. No eligible notification
+    /// waits longer than its app's and class's turns.
     @Test(arguments: UInt64(1)...12)
-    func limitsHoldAndNobodyStarves(seed: UInt64) {
+    func randomTrafficKeepsLimitsAndStarvesNoNotification(seed: UInt64) {
         var traffic = Traffic(seed: seed)
         for step in 0..<1000 {
             if let problem = traffic.step() {
@@ -108,7 +107,7 @@ private struct Comparison: ~Copyable {
                 urgentPerMille: urgentPerMille),
             notifications: NotificationTable(capacity: Int(slots)))
         model = SchedulerModel(apps: apps, connections: connections, floor: floor)
-        // Their intervals are whole nanoseconds, so that the model is exact.
+        // These rates have intervals of whole nanoseconds, so that the model is exact.
         let choices: [Double?] = [nil, 5e8, 1e8, 2.5e7]
         var rates: [Double?] = []
         for _ in 0..<apps { rates.append(choices[Int.random(in: 0..<choices.count, using: &random)]) }
@@ -132,7 +131,7 @@ private struct Comparison: ~Copyable {
             }
         case 5: if scheduler.remove(slot: slot) != model.remove(slot) { return "remove(\(slot)) differs" }
         case 6, 7, 8:
-            // Mostly one that is assigned.
+            // Mostly an assigned slot.
             let one = model.assigned.keys.sorted().randomElement(using: &random) ?? slot
             let (age, expected) = (scheduler.ended(slot: one, now: now), model.ended(one, now))
             if age != expected { return "ended(\(one)) answered \(age), not \(expected)" }
@@ -160,7 +159,7 @@ private struct Comparison: ~Copyable {
             burst: Int.random(in: 1...4, using: &random),
             maximumInFlight: Bool.random(using: &random) ? Int.random(in: 1...8, using: &random) : nil)
         var kept = limits
-        // The burst of a rate that has begun stays, as what is spent beyond a smaller one is cut off.
+        // The burst of an existing rate stays, because a smaller burst would cut off spent tokens.
         if rates[app] != nil, model.apps[app].limits.ratePerSecond != nil {
             kept.burst = model.apps[app].limits.burst
         }
@@ -202,7 +201,7 @@ private struct Comparison: ~Copyable {
             capped: waiting.count { $0.isCapped }, paced: waiting.count { $0.isPaced },
             paused: waiting.count { $0.isPaused })
         if scheduler.blockedApps != blocked { return "blocked \(scheduler.blockedApps), model \(blocked)" }
-        // Nobody sleeps through the moment at which it may go.
+        // The next wake isn't later than the first due token.
         let due = waiting.filter(\.isPaced).map(\.tokenAt).min()
         if let due, scheduler.nextWake ?? .max > due {
             return "wakes at \(String(describing: scheduler.nextWake)), not \(due)"
@@ -237,9 +236,9 @@ private struct Traffic: ~Copyable {
     var now: UInt64 = 0
     var assigned: [(slot: UInt32, connection: Int)] = []
     var inFlight: [Int]
-    /// When each app's notifications were assigned.
+    /// Assignment times of each app's notifications, in nanoseconds.
     var times: [[UInt64]]
-    /// Assignments that went by while a notification waited whose app could have sent, by slot.
+    /// Number of assignments during which a waiting slot's app could have sent, by slot.
     var passedBy: [UInt32: Int] = [:]
     let bound: Int
 
@@ -266,7 +265,8 @@ private struct Traffic: ~Copyable {
         for (app, limits) in limits.enumerated() { scheduler.setLimits(app: UInt32(app), limits, now: 0) }
         inFlight = Array(repeating: 0, count: connections)
         times = Array(repeating: [], count: apps)
-        // Behind all of its own app, each of which waits for a round of all; the lowest class has the least turns.
+        // A notification waits behind all others of its app, each of which waits for a round of all apps. The
+        // lowest class has the fewest turns.
         let round = limits.reduce(0) { $0 + $1.weight } + 1
         bound = (Self.perApp + 1) * round * (1000 * 1000 / (floor * floor) + 2)
     }
@@ -293,19 +293,19 @@ private struct Traffic: ~Copyable {
         }
         let before = assigned.count
         while let next = scheduler.nextAssignment(now: now) {
-            if let problem = took(next) { return problem }
+            if let problem = recordAssignment(next) { return problem }
         }
-        if let problem = pass(by: assigned.count - before) { return problem }
-        // Work-conserving: nothing that may go waits while there is room.
+        if let problem = checkWaits(after: assigned.count - before) { return problem }
+        // Work-conserving: no eligible notification waits while there is room.
         if inFlight.contains(where: { $0 < 20 }) && scheduler.hasEligible
             && scheduler.placeableConnections > 0
         {
-            return "something may go, and there is room"
+            return "an eligible notification waits although there is room"
         }
         return scheduler.checkInvariants()
     }
 
-    private mutating func took(_ next: StreamScheduler.Assignment) -> String? {
+    private mutating func recordAssignment(_ next: StreamScheduler.Assignment) -> String? {
         let app = appOf(next.slot)
         times[app].append(now)
         assigned.append((next.slot, Int(next.connection)))
@@ -319,8 +319,9 @@ private struct Traffic: ~Copyable {
         return nil
     }
 
-    /// So many were assigned: has anyone waited too long whom no limit holds back?
-    private mutating func pass(by count: Int) -> String? {
+    /// Returns a problem when a notification without limits has waited for too many of the `count` new
+    /// assignments.
+    private mutating func checkWaits(after count: Int) -> String? {
         let free = limits.indices.filter {
             limits[$0].ratePerSecond == nil && limits[$0].maximumInFlight == nil
         }
@@ -342,7 +343,7 @@ private struct Traffic: ~Copyable {
             windowFree: 1 << 20, state: .ready)
     }
 
-    /// Ends all that is left, and looks at the pace of every app over every window.
+    /// Ends all remaining notifications, and checks each app's rate over every window.
     mutating func finish() -> String? {
         var rounds = 0
         while scheduler.waiting > 0 {
@@ -353,7 +354,7 @@ private struct Traffic: ~Copyable {
             assigned = []
             for connection in 0..<connections { report(connection) }
             while let next = scheduler.nextAssignment(now: now) {
-                if let problem = took(next) { return problem }
+                if let problem = recordAssignment(next) { return problem }
             }
             if assigned.isEmpty {
                 guard let wake = scheduler.nextWake, wake > now else {

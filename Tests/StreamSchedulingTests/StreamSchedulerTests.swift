@@ -19,7 +19,7 @@ import Testing
         #expect(drain(&scheduler).map(\.slot) == [7, 5, 3, 9])
     }
 
-    @Test func strictBetweenClassesWithoutAFloor() {
+    @Test func higherClassesComeFirstWithoutAFloor() {
         var scheduler = scheduler(floor: 0)
         for slot in UInt32(0)..<30 {
             let priority: Priority = slot % 3 == 0 ? .lowPower : slot % 3 == 1 ? .powerAware : .immediate
@@ -45,11 +45,11 @@ import Testing
         #expect(slots.count == 200)
         #expect(slots.filter { $0 < 300 }.count == 190)
         #expect(slots.filter { (300..<600).contains($0) }.count == 10)
-        // Evenly: every twentieth, so that no urgent one waits for a burst.
+        // Floor turns are spread evenly, so that no urgent notification waits for a burst.
         #expect(slots.indices.filter { slots[$0] >= 300 } == Array(stride(from: 19, to: 200, by: 20)))
     }
 
-    @Test func turnsWithoutAConnectionAreNotLost() {
+    @Test func attemptsWithoutAConnectionUseNoTurn() {
         var scheduler = scheduler(floor: 500)
         scheduler.enqueue(slot: 0, app: 0, priority: .immediate, bytes: 1, now: 0)
         scheduler.enqueue(slot: 1, app: 0, priority: .powerAware, bytes: 1, now: 0)
@@ -58,7 +58,7 @@ import Testing
         #expect(drain(&scheduler).map(\.slot) == [0])
     }
 
-    @Test func leastInFlightFirstAndEqualsTakeTurns() {
+    @Test func leastLoadedConnectionIsChosenAndEqualsTakeTurns() {
         var scheduler = scheduler()
         scheduler.connectionChanged(0, inFlight: 2, streamsFree: 10, windowFree: 1 << 20, state: .ready)
         scheduler.connectionChanged(1, inFlight: 0, streamsFree: 10, windowFree: 1 << 20, state: .ready)
@@ -69,7 +69,7 @@ import Testing
         #expect(drain(&scheduler).map(\.connection) == [1, 2, 1, 0, 2, 1])
     }
 
-    @Test func streamCreditAndStateAreObeyed() {
+    @Test func assignmentsKeepToFreeStreamsAndConnectionState() {
         var scheduler = scheduler()
         for slot in UInt32(0)..<20 {
             scheduler.enqueue(slot: slot, app: 0, priority: .immediate, bytes: 1, now: 0)
@@ -92,14 +92,14 @@ import Testing
         #expect(placeable == 0)
     }
 
-    @Test func sendWindowIsObeyed() {
+    @Test func assignmentsKeepToTheSendWindow() {
         var scheduler = scheduler()
         scheduler.connectionChanged(0, inFlight: 0, streamsFree: 1000, windowFree: 65_535, state: .ready)
         for slot in UInt32(0)..<20 {
             scheduler.enqueue(slot: slot, app: 0, priority: .immediate, bytes: 4096, now: 0)
         }
         #expect(drain(&scheduler).count == 15)
-        // 4,095 bytes are left: too few for the next, and nothing overtakes it.
+        // The remaining 4,095 bytes are too few for the next notification, and no other overtakes it.
         scheduler.enqueue(slot: 100, app: 0, priority: .powerAware, bytes: 10, now: 0)
         #expect(drain(&scheduler) == [])
         scheduler.connectionChanged(0, inFlight: 15, streamsFree: 985, windowFree: 4096, state: .ready)
@@ -108,7 +108,7 @@ import Testing
         #expect(drain(&scheduler) == [])
     }
 
-    @Test func agesAndDepths() {
+    @Test func agesAndDepthsFollowTheQueue() {
         var scheduler = scheduler()
         scheduler.enqueue(slot: 1, app: 0, priority: .powerAware, bytes: 1, now: 1000)
         scheduler.enqueue(slot: 2, app: 0, priority: .powerAware, bytes: 1, now: 5000)
@@ -125,7 +125,7 @@ import Testing
         #expect(young == 1000)
     }
 
-    @Test func misuseIsAnswered() {
+    @Test func invalidCallsAreRefused() {
         var scheduler = scheduler(connections: 2)
         let foreign = scheduler.enqueue(slot: 1000, app: 0, priority: .immediate, bytes: 1, now: 0)
         let large = scheduler.enqueue(slot: 1, app: 0, priority: .immediate, bytes: 5121, now: 0)
@@ -145,7 +145,7 @@ import Testing
         #expect(!whileAssigned && !removed && isAssigned)
     }
 
-    @Test func anEndedNotificationTellsItsAge() {
+    @Test func endedNotificationReturnsItsAgeOnce() {
         var scheduler = scheduler()
         scheduler.connectionChanged(0, inFlight: 0, streamsFree: 2, windowFree: 65_535, state: .ready)
         scheduler.enqueue(slot: 4, app: 0, priority: .immediate, bytes: 1, now: 1000)
@@ -156,8 +156,8 @@ import Testing
         #expect(age == 3000 && again == 0 && free)
     }
 
-    /// A loop's schedulers share the table, and a slot is one's at a time.
-    @Test func schedulersOfOneTable() {
+    /// The schedulers of a loop share a table.
+    @Test func slotBelongsToOneSchedulerOfASharedTable() {
         let table = NotificationTable(capacity: 10)
         var one = StreamScheduler(.init(connections: 1), notifications: table)
         do {
@@ -174,7 +174,7 @@ import Testing
             #expect(!ended)
             other.enqueue(slot: 4, app: 0, priority: .immediate, bytes: 1, now: 0)
         }
-        // The other is gone, and with it its claims.
+        // The other scheduler's end releases its slots.
         for slot in UInt32(3)...4 {
             let free = one.enqueue(slot: slot, app: 0, priority: .immediate, bytes: 1, now: 0)
             #expect(free)
@@ -182,7 +182,7 @@ import Testing
     }
 }
 
-/// Takes assignments until there is none.
+/// Takes assignments until there are none, at most `limit`.
 func drain(
     _ scheduler: inout StreamScheduler, now: UInt64 = 0, limit: Int = .max
 ) -> [StreamScheduler.Assignment] {

@@ -3,9 +3,9 @@ import Testing
 @testable import StreamScheduling
 
 @Suite struct TokenBucketTests {
-    /// Taken as early as it allows: after any number of tokens the time is exact, and the rate is never exceeded.
+    /// Takes each token as early as the bucket allows.
     @Test(arguments: [0.001, 0.3, 1, 3, 7, 333.333, 1e6 / 7, 3e8])
-    func nothingDrifts(rate: Double) {
+    func tokenTimesNeverDriftFromTheRate(rate: Double) {
         var bucket = TokenBucket(ratePerSecond: rate, burst: 5)
         var now: UInt64 = 1_000_000
         let tokens = 50_000
@@ -19,8 +19,8 @@ import Testing
         #expect(nanoseconds <= expected * (1 + 1e-9) + 2)
     }
 
-    /// Looked at in steps that don't divide the interval, it loses nothing.
-    @Test func unevenStepsLoseNothing() {
+    /// The steps don't divide the interval.
+    @Test func unevenStepsLoseNoTokens() {
         var bucket = TokenBucket(ratePerSecond: 1000, burst: 10)
         var taken = 0
         for now in stride(from: UInt64(0), through: 10_000_000_000, by: 777_777) {
@@ -32,7 +32,7 @@ import Testing
         #expect(taken == 10_000 + 9 || taken == 10_000 + 10)
     }
 
-    @Test func givenBackTokensAreNoMoreThanTheBurst() {
+    @Test func returnedTokensStayWithinTheBurst() {
         var bucket = TokenBucket(ratePerSecond: 1, burst: 2)
         for _ in 0..<10 { bucket.refund() }
         bucket.spend(now: 0)
@@ -42,7 +42,7 @@ import Testing
         #expect(bucket.availableAt == 0)
     }
 
-    @Test func extremesAreHandled() {
+    @Test func extremeRatesAndTimesDoNotOverflow() {
         var slow = TokenBucket(ratePerSecond: 1e-6, burst: 1_000_000_000)
         slow.spend(now: .max)
         slow.change(ratePerSecond: 1e-6, burst: 1, now: .max)
@@ -57,7 +57,7 @@ import Testing
 
 @Suite struct WakeHeapTests {
     @Test(arguments: UInt64(1)...8)
-    func agreesWithASortedArray(seed: UInt64) {
+    func randomCallsAgreeWithASortedArray(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         var heap = WakeHeap()
         var model: [WakeHeap.Entry] = []

@@ -1,9 +1,9 @@
 import Foundation
 
-/// A process started by a test: its output is captured, and it never outlives the test.
+/// A process that a test starts. Its output is captured, and the process never outlives the test.
 ///
-/// Output goes to files, so that a child that writes much never waits for a reader. The other end of
-/// its standard input is held by the test alone; a child that watches it notices even a crashed test.
+/// Output is written to files, so that a child with much output never waits for a reader. The test alone holds
+/// the other end of standard input. A child that watches its input notices even a crashed test.
 public final class ChildProcess {
     /// How a process ended.
     public enum Exit: Equatable, Sendable, CustomStringConvertible {
@@ -35,8 +35,8 @@ public final class ChildProcess {
         name = URL(filePath: executable).lastPathComponent
         directory = try TemporaryDirectory("process")
         var ends: [Int32] = [0, 0]
-        // A pair of sockets and not a pipe: it is close-on-exec from the beginning, so that no other child
-        // of this process inherits an end and keeps it open.
+        // A socket pair instead of a pipe, because its ends are close-on-exec from the beginning. No other
+        // child of this process inherits an end.
         let type = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
         guard socketpair(AF_UNIX, type, 0, &ends) == 0 else { throw ChildProcess.error() }
         defer { close(ends[0]) }
@@ -90,11 +90,10 @@ public final class ChildProcess {
 
     public var standardOutput: String { directory.read("stdout") ?? "" }
     public var standardError: String { directory.read("stderr") ?? "" }
-    /// Where standard error goes, for those who follow it.
+    /// Path of the file with standard error, for readers that follow the file.
     public var standardErrorFile: String { directory.file("stderr") }
 
-    /// Writes to the child's standard input; small texts only, more than the socket's buffer
-    /// blocks until the child has read.
+    /// Writes to the child's standard input. Text beyond the socket's buffer blocks until the child reads.
     public func write(_ text: String) {
         var rest = Array(text.utf8)
         while !rest.isEmpty {
@@ -124,7 +123,7 @@ public final class ChildProcess {
 
     public var isRunning: Bool { exitIfEnded() == nil }
 
-    /// Waits for the end. Throws `TimedOut`, with the end of the output, when it doesn't come.
+    /// Waits for the process to end. Throws `TimedOut`, with the last output, after `timeout`.
     @discardableResult
     public func wait(timeout: Duration = .seconds(120)) throws -> Exit {
         do {
@@ -134,7 +133,7 @@ public final class ChildProcess {
         }
     }
 
-    /// Waits until the child has written what is looked for, or fails at once when it ends before.
+    /// Waits until the child has written `text`. Throws `Ended` at once when the child ends before.
     public func waitForOutput(_ text: String, timeout: Duration = .seconds(120)) throws {
         try eventually("\(name) wrote `\(text)`", timeout: timeout) {
             if standardOutput.contains(text) || standardError.contains(text) { return true }
@@ -143,7 +142,7 @@ public final class ChildProcess {
         }
     }
 
-    /// Waits for a condition that this running child should bring about.
+    /// Waits for a condition. Throws `Ended` when the child ends before.
     public func waits(
         for what: String, timeout: Duration = .seconds(120), _ condition: () throws -> Bool
     ) throws {
@@ -158,7 +157,8 @@ public final class ChildProcess {
         if exitIfEnded() == nil { kill(identifier, signal) }
     }
 
-    /// SIGSTOP, then waits until none of the child's threads runs any more: those on other cores go on for a moment.
+    /// Sends SIGSTOP and waits until all threads have stopped, because threads on other cores run on for a
+    /// moment.
     public func suspend() {
         signal(SIGSTOP)
         var information = siginfo_t()
@@ -166,14 +166,14 @@ public final class ChildProcess {
         {}
     }
 
-    /// SIGTERM, then waits.
+    /// Sends SIGTERM and waits for the end.
     @discardableResult
     public func stop(timeout: Duration = .seconds(120)) throws -> Exit {
         signal(SIGTERM)
         return try wait(timeout: timeout)
     }
 
-    /// Thrown when a process ended that should have gone on.
+    /// A process ended that should have kept running.
     public struct Ended: Error, CustomStringConvertible {
         public var name: String
         public var exit: Exit
@@ -186,7 +186,7 @@ public final class ChildProcess {
         "stdout: …\(standardOutput.suffix(2_000))\nstderr: …\(standardError.suffix(4_000))"
     }
 
-    /// Runs a program to its end with nothing on standard input.
+    /// Runs a program to its end, with `input` on standard input.
     public static func run(
         _ executable: String, _ arguments: [String] = [], input: String = "",
         environment: [String: String] = [:], timeout: Duration = .seconds(120)
@@ -209,7 +209,7 @@ public final class ChildProcess {
     }
 }
 
-/// Where programs are.
+/// Paths of programs.
 public enum Executables {
     /// The `sluice` that was built together with the running tests.
     public static var sluice: String {
@@ -231,7 +231,7 @@ public enum Executables {
         throw POSIXError(.ENOENT)
     }
 
-    /// The path of a program in `PATH`, or nil: tests that need it say so and skip.
+    /// The path of a program in `PATH`; nil when the program isn't installed.
     public static func find(_ name: String) -> String? {
         (ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin").split(separator: ":")
             .map { "\($0)/\(name)" }

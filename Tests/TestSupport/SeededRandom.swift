@@ -1,4 +1,4 @@
-/// A random generator that gives the same numbers for the same seed on every machine (SplitMix64).
+/// A random generator that returns the same numbers for the same seed on every machine (SplitMix64).
 public struct SeededRandom: RandomNumberGenerator, Sendable {
     private var state: UInt64
 
@@ -14,7 +14,7 @@ public struct SeededRandom: RandomNumberGenerator, Sendable {
         return mixed ^ (mixed >> 31)
     }
 
-    /// So many random bytes as lowercase hexadecimal: 32 make a device token.
+    /// Random bytes as lowercase hexadecimal; 32 bytes make a device token.
     public mutating func hexadecimal(bytes: Int) -> String {
         let digits = Array("0123456789abcdef".utf8)
         var text: [UInt8] = []

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A directory of its own that is removed with everything in it when the last reference goes.
+/// A new directory, removed with its contents at the end of the last reference.
 public final class TemporaryDirectory: Sendable {
     public let path: String
 
@@ -28,13 +28,13 @@ public final class TemporaryDirectory: Sendable {
         return path
     }
 
-    /// The text of a file, or nil while it isn't there.
+    /// The text of a file; nil when the file can't be read.
     public func read(_ name: String) -> String? {
         try? String(contentsOfFile: file(name), encoding: .utf8)
     }
 }
 
-/// Where this package's sources are, for tests that look at files of the repository.
+/// Access to the package's sources, for tests that read files of the repository.
 public enum Repository {
     public static let root: String = {
         // Tests/TestSupport/TemporaryDirectory.swift

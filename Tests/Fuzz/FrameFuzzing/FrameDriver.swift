@@ -1,23 +1,23 @@
 import HTTP2
 
-/// Runs one input: a short program of what the client's owner does and what its server sends. The first byte
-/// sets the session up; then each operation is one byte with its arguments (``Operation``). After every one
-/// of them the client's output, events and inner state are checked.
+/// Runs an input: a short program of the client owner's calls and the server's bytes. The first byte sets up
+/// the session. Each operation follows as a byte with its arguments (``Operation``). The client's output,
+/// events and state are checked after each operation.
 public final class FrameDriver {
     /// The low four bits of an operation's byte; the upper four are its `modifier`.
     enum Operation: UInt8 {
-        /// A request; the modifier chooses the content's size.
+        /// Submits a request; the modifier chooses the content's size.
         case submit
-        /// Time goes on, by the byte that follows.
+        /// Advances the clock by the next byte.
         case expire
         case ping
-        /// The socket takes output, as much as the modifier says.
+        /// The socket takes as much output as the modifier chooses.
         case consume
-        /// The provider token changes.
+        /// Replaces the provider token.
         case replaceToken
-        /// Bytes of no known shape: a count, then they.
+        /// Arbitrary bytes after their count.
         case raw
-        /// A frame of the type given by the next byte; the others have their type in the operation.
+        /// A frame of the type in the next byte. The other frame operations imply their type.
         case other
         case abandon
         case data, headers, reset, settings, pingFrame, goAway, windowUpdate, continuation
@@ -27,13 +27,13 @@ public final class FrameDriver {
         0, 1, 10, 250, 1000, 4096, 5000, 16_384, 16_385, 40_000, 65_535, 65_536, 70_000,
     ]
     static let streamLimits = [1, 3, 8, 100]
-    /// What one input may make the server send.
+    /// Most bytes that the server sends for an input.
     static let maximumDelivery = 256 * 1024
-    /// Together they are longer than the header table.
+    /// Topics that together exceed the header table.
     static let topicNames = ["com.example.app"] + [1700, 1900, 900].map { String(repeating: "t", count: $0) }
-    /// A request's content is a piece of it.
+    /// Source of each request's content.
     static let pattern = (0..<70_256).map { UInt8(truncatingIfNeeded: $0 &* 7 &+ $0 >> 8) }
-    /// Deadlines are so much later than their submission.
+    /// Time from a request's submission to its deadline.
     static let patience: UInt64 = 64
 
     struct Request {
@@ -63,17 +63,17 @@ public final class FrameDriver {
     var failure: HTTP2ConnectionError?
     var wasAbandoned = false
     var goAwayEvents = 0
-    /// What the server sent and the session has not used yet.
+    /// Bytes from the server that the session hasn't used yet.
     var wire: [UInt8] = []
     var delivered = 0
     /// Bytes at the front of the output that the audit has seen.
     var audited = 0
-    /// Bytes that the socket took.
+    /// Number of bytes that the socket took.
     var consumed = 0
-    /// The socket took some of the output and not all.
+    /// Whether the socket took only a part of the output.
     var isPartlyConsumed = false
 
-    /// Runs an input. Returns what is wrong with the client, or nil.
+    /// Runs an input. Returns the client's first violation, or nil.
     public static func run(_ input: UnsafeRawBufferPointer) -> Violation? {
         guard let setup = input.first else { return nil }
         let driver = FrameDriver(setup, UnsafeRawBufferPointer(rebasing: input[1...]))
@@ -147,7 +147,7 @@ public final class FrameDriver {
             fields.replace(token, value: Array("bearer \(tokenVersion)".utf8))
         case .raw: try deliver(Array(next(Int(next()))), hold: modifier & 1 != 0)
         case .abandon:
-            // Rarely, as nothing follows.
+            // Abandons rarely, because no operation follows.
             if modifier == 15 { try abandon() }
         case .other: try frame(next(), modifier)
         case .data: try frame(0, modifier)
@@ -161,13 +161,13 @@ public final class FrameDriver {
         }
     }
 
-    /// A frame of the server's: flags, stream, a count and so many bytes of payload. Of the modifier, 1 holds
-    /// it back until more comes, 2 has it filled to its whole length by repetition, 4 and 8 repeat it.
+    /// Sends a frame: flags, stream, and a payload after its count. Modifier bit 1 holds the frame back, and
+    /// bit 2 extends the payload by repetition. Bits 4 and 8 repeat the frame.
     private func frame(_ type: UInt8, _ modifier: Int) throws(Violation) {
         let flags = next()
         let choice = next()
         let pattern = next(Int(next()))
-        // The last streams by their distance, others by number.
+        // Recent streams are given by their distance from the last stream, others by number.
         let stream =
             choice < 64
             ? UInt32(choice)
@@ -267,9 +267,9 @@ public final class FrameDriver {
         }
     }
 
-    /// The first `visible` bytes of the wire have come.
+    /// Passes the first `visible` bytes of the wire to the session.
     private func receive(_ visible: inout Int) throws(Violation) {
-        // A buffer of its own, as long as it must be and no longer, so that the sanitizer sees what reads beyond.
+        // A buffer of the exact size, so that the sanitizer detects reads beyond its end.
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: visible, alignment: 1)
         defer { buffer.deallocate() }
         wire.withUnsafeBytes { buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[..<visible])) }
@@ -367,13 +367,13 @@ public final class FrameDriver {
         open -= 1
     }
 
-    /// The end of the request has left.
+    /// Whether the end of the request has left.
     private func hasLeft(_ stream: UInt32) -> Bool {
         audit.streams[stream]?.end.map { $0 <= consumed } ?? false
     }
 
-    /// The end of the request has not left, and no answer has begun. After an error the model has read on, and the
-    /// session not.
+    /// Whether the end of the request hasn't left and no answer has begun. After an error the model has read
+    /// more than the session.
     private func isUnsent(_ stream: UInt32) -> Bool {
         !hasLeft(stream) && (server.answers[stream]?.status ?? 0) == 0
     }
@@ -389,7 +389,9 @@ public final class FrameDriver {
             guard audit.unacknowledged.isEmpty else { throw Violation("SETTINGS without their ACK") }
             guard audit.answeredPings == server.pings else { throw Violation("a PING without its answer") }
             guard goAwayEvents == server.goAways else { throw Violation("a GOAWAY was not reported") }
-            guard !server.isCompressionBroken else { throw Violation("it takes what nghttp2 does not") }
+            guard !server.isCompressionBroken else {
+                throw Violation("a header block that nghttp2 refuses was taken")
+            }
             for request in requests where !request.hasEnded {
                 guard server.answers[request.stream]?.hasEnded != true, server.resets[request.stream] == nil
                 else {
@@ -401,7 +403,7 @@ public final class FrameDriver {
         guard requests.allSatisfy(\.hasEnded) else { throw Violation("a request did not end") }
     }
 
-    /// An error is the end: the same input once more changes nothing.
+    /// Checks that the same input has no effect after an error.
     private func staysFailed(_ failure: HTTP2ConnectionError) throws(Violation) {
         guard wire.withUnsafeBytes({ feed($0).error }) == failure else {
             throw Violation("input is taken after an error")

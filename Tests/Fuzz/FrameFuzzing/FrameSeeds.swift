@@ -1,4 +1,4 @@
-/// Conversations with a server that does what servers do, in ``FrameDriver``'s notation: where the fuzzer begins.
+/// The fuzzer's initial inputs: conversations with a well-behaved server, in ``FrameDriver``'s notation.
 public enum FrameSeeds {
     public struct Seed: Sendable {
         public var name: String
@@ -43,7 +43,8 @@ public enum FrameSeeds {
             + frame(.data, flags: 1, stream: stream, Array("{\"reason\":\"\(reason)\"}".utf8))
     }
 
-    /// The first byte: whether it waits for the credential, the limit's number, how input is cut.
+    /// A seed. Its first byte has the wait for the credential, the index of the stream limit, and the chunk
+    /// size.
     private static func seed(
         _ name: String, waits: Bool = false, limit: UInt8 = 2, chunk: UInt8 = 0, _ operations: [UInt8]...
     ) -> Seed {

@@ -2,7 +2,7 @@ import CNghttp2
 import Glibc
 import HTTP2
 
-/// What is wrong with the client, in words.
+/// A violation by the client, as text.
 public struct Violation: Error, CustomStringConvertible {
     public var description: String
 
@@ -11,17 +11,17 @@ public struct Violation: Error, CustomStringConvertible {
     }
 }
 
-/// Reads what the client writes as a server would, with code that shares nothing with the client's: frames by
-/// RFC 9113, header blocks by nghttp2's inflater, and the limits and windows that the server granted.
+/// Reads the client's output as a server would, with code that shares nothing with the client's. Checks frames
+/// by RFC 9113, header blocks by nghttp2's inflater, and the server's limits and windows.
 final class OutputAudit {
     struct Stream {
         var tag: UInt32
         var window: Int64
         var contentSent = 0
-        /// We have ended it, by END_STREAM or by a reset.
+        /// Whether the client has ended the stream, by END_STREAM or a reset.
         var isEnded = false
         var isReset = false
-        /// Bytes of output up to its END_STREAM; nil while that has not come.
+        /// Bytes of output up to the stream's END_STREAM; nil before END_STREAM.
         var end: Int?
     }
 
@@ -34,10 +34,10 @@ final class OutputAudit {
     private(set) var answeredPings = 0
     /// Bytes of answers since the queue was last empty.
     var answers = 0
-    /// SETTINGS that the client got and has not acknowledged.
+    /// SETTINGS that the client hasn't acknowledged.
     private(set) var unacknowledged: [[(name: UInt16, value: UInt32)]] = []
 
-    /// Bytes of output up to the end of the frame that is looked at.
+    /// Bytes of output up to the end of the current frame.
     private var position = 0
     private var sawPreface = false
     private var maximumFrame = 16_384
@@ -52,7 +52,7 @@ final class OutputAudit {
         nghttp2_hd_inflate_del(inflater)
     }
 
-    // MARK: What the server sent
+    // MARK: Frames of the server
 
     func granted(settings: [(name: UInt16, value: UInt32)]) {
         unacknowledged.append(settings)
@@ -66,9 +66,9 @@ final class OutputAudit {
         }
     }
 
-    // MARK: What the client wrote
+    // MARK: Output of the client
 
-    /// Takes whole frames. `content` gives a request's bytes, `fields` what its header block must hold.
+    /// Checks whole frames. `content` returns a request's bytes, `fields` its expected header fields.
     func take(
         _ bytes: UnsafeRawBufferPointer, content: (UInt32) -> UnsafeRawBufferPointer,
         fields: (UInt32) -> [String]
@@ -182,7 +182,7 @@ final class OutputAudit {
             tag: tag, window: initialWindow, isEnded: isEnded, end: isEnded ? position : nil)
     }
 
-    /// The client has acknowledged: from here on it keeps to them.
+    /// Applies SETTINGS that the client has acknowledged and must now keep.
     private func apply(_ settings: [(name: UInt16, value: UInt32)]) {
         for (name, value) in settings {
             switch name {
@@ -201,7 +201,7 @@ final class OutputAudit {
     }
 }
 
-/// Byte by byte would take most of the fuzzer's time.
+/// Compares memory at once, because comparing single bytes would take most of the fuzzer's time.
 func areEqual(_ bytes: UnsafeRawBufferPointer, _ expected: some Collection<UInt8>) -> Bool {
     guard bytes.count == expected.count else { return false }
     guard let base = bytes.baseAddress, !bytes.isEmpty else { return true }
@@ -209,13 +209,13 @@ func areEqual(_ bytes: UnsafeRawBufferPointer, _ expected: some Collection<UInt8
         ?? bytes.elementsEqual(expected)
 }
 
-/// A header block by nghttp2's inflater, as `name: value`; nil when it does not decode.
+/// Fields of a header block by nghttp2's inflater, as `name: value`; nil when the block doesn't decode.
 func decode(_ inflater: OpaquePointer?, _ block: UnsafeRawBufferPointer) -> [String]? {
     var list: [String] = []
     var input = Array(block)
     var offset = 0
     let end = input.count
-    // So that there is an address for an empty block too.
+    // Gives an empty block an address too.
     input.append(0)
     return input.withUnsafeMutableBufferPointer { input in
         while true {

@@ -1,7 +1,7 @@
 import CNghttp2
 
-/// Follows what the server sends, frame by frame, and knows from that what each stream's answer is. Header
-/// blocks are decoded with nghttp2's inflater.
+/// Follows the server's frames and derives each stream's answer from them. Decodes header blocks with nghttp2's
+/// inflater.
 final class ServerModel {
     struct Answer: Equatable {
         var status = 0
@@ -15,7 +15,7 @@ final class ServerModel {
     private(set) var goAways = 0
     private(set) var resets: [UInt32: UInt32] = [:]
     private(set) var pings = 0
-    /// A header block that nghttp2 does not take either.
+    /// Whether the server sent a header block that nghttp2 refuses too.
     private(set) var isCompressionBroken = false
 
     private let audit: OutputAudit
@@ -31,7 +31,7 @@ final class ServerModel {
         nghttp2_hd_inflate_del(inflater)
     }
 
-    /// Takes the whole frames at the beginning of `bytes`; returns what they take.
+    /// Reads the whole frames at the beginning of `bytes`, and returns their length in bytes.
     func take(_ bytes: UnsafeRawBufferPointer) -> Int {
         var offset = 0
         while bytes.count - offset >= 9 {

@@ -1,7 +1,7 @@
 import FrameFuzzing
 import Glibc
 
-// What libFuzzer, whose `main` this program has, calls.
+// Functions that libFuzzer, whose `main` this program has, calls.
 
 /// `--seeds DIRECTORY` writes the first corpus instead of fuzzing.
 @_cdecl("LLVMFuzzerInitialize")
