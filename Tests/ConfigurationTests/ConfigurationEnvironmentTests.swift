@@ -5,8 +5,8 @@ import Testing
 
 @Suite("Configuration: environment")
 struct ConfigurationEnvironmentTests {
-    @Test("variables win over the file and reach every level")
-    func overrides() throws {
+    @Test("environment variables override the file at every level")
+    func variablesOverrideTheFileAtEveryLevel() throws {
         let configuration = try Configuration.parse(
             validConfiguration + "\nlog: {level: debug}", name: "f",
             environment: [
@@ -35,7 +35,7 @@ struct ConfigurationEnvironmentTests {
     }
 
     @Test("a configuration can come from the environment alone")
-    func withoutFile() throws {
+    func configurationMayComeFromTheEnvironmentAlone() throws {
         let configuration = try Configuration.parse(
             "", name: "environment",
             environment: [
@@ -53,7 +53,7 @@ struct ConfigurationEnvironmentTests {
     }
 
     @Test(
-        "a variable that names no setting is a mistake that names it",
+        "an invalid variable is reported by its name",
         arguments: [
             ("SLUICE_KAFKA__BOOTSTRAPSERVERS", "", "did you mean `SLUICE_KAFKA__BOOTSTRAP_SERVERS`?"),
             ("SLUICE_LOG_LEVEL", "", "did you mean `SLUICE_LOG__LEVEL`?"),
@@ -65,7 +65,7 @@ struct ConfigurationEnvironmentTests {
             ("SLUICE_LOG__LEVEL__DEEP", "a", "must be a single value"),
             ("SLUICE_APNS_PORT", "443", "did you mean `SLUICE_APNS__PORT`?"),
         ])
-    func unknown(variable: String, value: String, says: String) throws {
+    func invalidVariableIsReportedByName(variable: String, value: String, says: String) throws {
         let error = try #require(throws: ConfigurationError.self) {
             try Configuration.parse(validConfiguration, name: "f", environment: [variable: value])
         }
@@ -74,8 +74,8 @@ struct ConfigurationEnvironmentTests {
         #expect(error.description.contains(says), "\(error)")
     }
 
-    @Test("what Kubernetes sets for a Service named sluice is left alone")
-    func kubernetes() throws {
+    @Test("variables that Kubernetes sets for a Service named sluice are ignored")
+    func kubernetesServiceVariablesAreIgnored() throws {
         _ = try Configuration.parse(
             validConfiguration, name: "f",
             environment: [
@@ -87,8 +87,8 @@ struct ConfigurationEnvironmentTests {
             ])
     }
 
-    @Test("files that the configuration names must be there")
-    func files() throws {
+    @Test("files that the configuration names must exist")
+    func configuredFilesMustExist() throws {
         let directory = try TemporaryDirectory("configuration")
         let path = try directory.write(validConfiguration, to: "sluice.yaml")
         let error = try #require(throws: ConfigurationError.self) {

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Configuration
 
-/// A document that is right; tests replace parts of it.
+/// A valid document. Tests replace parts of it.
 let validConfiguration = """
     kafka:
       bootstrap-servers: localhost:9092
@@ -118,7 +118,7 @@ private let mistakes: [Mistake] = [
     Mistake(
         "localhost:9092", "localhost:9092\n  consumer-properties:\n    enable.auto.commit: true",
         key: "kafka.consumer-properties.enable.auto.commit", line: 4, says: "behind terminal outcomes"),
-    // Between settings.
+    // Conflicts between settings.
     Mistake(
         "credential: team", "credential: taem", key: "apps[0].credential", line: 14,
         says: "did you mean `team`?"),
@@ -149,7 +149,7 @@ private let mistakes: [Mistake] = [
 @Suite("Configuration: mistakes")
 struct ConfigurationErrorTests {
     @Test("each mistake names its key and line", arguments: mistakes)
-    private func mistake(_ mistake: Mistake) throws {
+    private func mistakeNamesItsKeyAndLine(_ mistake: Mistake) throws {
         let text = validConfiguration.replacing(mistake.replace, with: mistake.with, maxReplacements: 1)
         try #require(text != validConfiguration)
         let error = try #require(throws: ConfigurationError.self) {
@@ -167,8 +167,8 @@ struct ConfigurationErrorTests {
         }
     }
 
-    @Test("all mistakes come at once, in the order of the document")
-    func allAtOnce() throws {
+    @Test("all mistakes are reported at once, in the order of the document")
+    func allMistakesAreReportedInDocumentOrder() throws {
         let text = """
             kafka:
               bootstrap-servers: localhost:9092
@@ -191,8 +191,8 @@ struct ConfigurationErrorTests {
         #expect(error.description.hasPrefix("f:3:3: kafka.group: there is no such setting in `kafka`"))
     }
 
-    @Test("an empty document lacks what is required")
-    func empty() throws {
+    @Test("an empty document lacks the required settings")
+    func emptyDocumentLacksRequiredSettings() throws {
         for text in ["", "# nothing\n", "{}", "~"] {
             let error = try #require(throws: ConfigurationError.self) {
                 try Configuration.parse(text, name: "f")
@@ -201,8 +201,8 @@ struct ConfigurationErrorTests {
         }
     }
 
-    @Test("a named file that isn't there is a mistake of its key")
-    func missingFiles() throws {
+    @Test("a configuration file that does not exist is reported")
+    func missingConfigurationFileIsReported() throws {
         let error = try #require(throws: ConfigurationError.self) {
             try Configuration.load(path: "/nonexistent/sluice.yaml", environment: [:])
         }
@@ -210,7 +210,7 @@ struct ConfigurationErrorTests {
     }
 
     @Test("two apps can't share a certificate")
-    func sharedCertificate() throws {
+    func appsCannotShareACertificate() throws {
         let text = """
             kafka: {bootstrap-servers: "a:1"}
             credentials:
@@ -226,8 +226,8 @@ struct ConfigurationErrorTests {
         #expect(error.description.contains("`a` and `b` share the certificate `c`"))
     }
 
-    @Test("aliases within aliases are a mistake, and take neither time nor memory")
-    func aliasesWithinAliases() throws {
+    @Test("nested aliases are refused before they are expanded")
+    func nestedAliasesAreRefused() throws {
         var text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
         for level in 1...20 {
             let alias = "*a\(level - 1)"

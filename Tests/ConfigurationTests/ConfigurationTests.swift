@@ -6,8 +6,8 @@ import Testing
 
 @Suite("Configuration")
 struct ConfigurationTests {
-    @Test("the least configuration has the documented defaults")
-    func defaults() throws {
+    @Test("a minimal configuration has the documented defaults")
+    func minimalConfigurationHasDocumentedDefaults() throws {
         let configuration = try Configuration.parse(validConfiguration, name: "f", directory: "/etc/sluice")
         let key = Configuration.Credential(
             name: "team",
@@ -22,8 +22,8 @@ struct ConfigurationTests {
         #expect(configuration.credential(of: configuration.apps[0]) == key)
     }
 
-    @Test("every setting arrives, from YAML and from the same in JSON")
-    func everything() throws {
+    @Test("every setting is read from YAML and from equal JSON")
+    func everySettingIsReadFromYAMLAndJSON() throws {
         let yaml = """
             kafka:
               bootstrap-servers: [a:1, "[::1]:2", SSL://c:3]
@@ -142,28 +142,28 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "durations",
+        "durations parse and format",
         arguments: [
             ("0", 0), ("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h30m", 5_400_000),
             ("30d", 2_592_000_000),
         ])
-    func durations(text: String, milliseconds: Int) {
+    func durationsParseAndFormat(text: String, milliseconds: Int) {
         #expect(DurationText.parse(text) == .milliseconds(milliseconds))
         #expect(DurationText.format(.milliseconds(milliseconds)) == text)
     }
 
     @Test(
-        "what is no duration",
+        "invalid durations are refused",
         arguments: [
             "", "5", "s", "5 s", "-5s", "1.5s", "5S", "30s1m", "1s1s", "5sec", "99999999999999999999s",
             "9223372036854775807d",
         ])
-    func noDurations(text: String) {
+    func invalidDurationsAreRefused(text: String) {
         #expect(DurationText.parse(text) == nil)
     }
 
-    @Test("sizes")
-    func sizes() {
+    @Test("sizes parse and format")
+    func sizesParseAndFormat() {
         #expect(SizeText.parse("65536") == 65_536)
         #expect(SizeText.parse("64KiB") == 65_536)
         #expect(SizeText.parse("1GiB") == 1 << 30)
@@ -174,8 +174,8 @@ struct ConfigurationTests {
         #expect(SizeText.format(1_000) == "1000")
     }
 
-    @Test("edit distance")
-    func editDistance() {
+    @Test("the edit distance counts single edits")
+    func editDistanceCountsEdits() {
         #expect(Suggestion.editDistance("", "abc") == 3)
         #expect(Suggestion.editDistance("kafka", "kafak") == 1)
         #expect(Suggestion.editDistance("kitten", "sitting") == 3)
@@ -186,7 +186,7 @@ struct ConfigurationTests {
 @Suite("Configuration: example and reference")
 struct ConfigurationExampleTests {
     @Test("the example parses and its values are the defaults")
-    func exampleParses() throws {
+    func exampleParsesToTheDefaults() throws {
         let text = try Repository.read("Deploy/sluice.example.yaml")
         let example = try Configuration.parse(text, name: "sluice.example.yaml")
         #expect(example.delivery == Configuration.Delivery())
@@ -202,7 +202,7 @@ struct ConfigurationExampleTests {
     }
 
     @Test("the example mentions every setting")
-    func exampleIsComplete() throws {
+    func exampleMentionsEverySetting() throws {
         let text = try Repository.read("Deploy/sluice.example.yaml")
         let settings = Configuration.reference()
         #expect(settings.count > 30)
@@ -213,7 +213,7 @@ struct ConfigurationExampleTests {
     }
 
     @Test("the reference names each setting once, with its variable")
-    func reference() throws {
+    func referenceNamesEachSettingOnce() throws {
         let settings = Configuration.reference()
         #expect(Set(settings.map(\.key)).count == settings.count)
         func variable(_ key: String) -> String? { settings.first { $0.key == key }?.environmentVariable }
@@ -223,8 +223,8 @@ struct ConfigurationExampleTests {
         #expect(variable("credentials.<name>.key-file") == "SLUICE_CREDENTIALS__<NAME>__KEY_FILE")
     }
 
-    @Test("the admin endpoint is at an address of this machine, or nowhere")
-    func adminAddress() throws {
+    @Test("the admin endpoint listens on an address of this machine, or is off")
+    func adminAddressIsLocalOrOff() throws {
         func listen(_ text: String) throws -> ListenAddress? {
             try Configuration.parse(
                 validConfiguration + "\nadmin: {listen: \(text)}", name: "f", directory: "/etc/sluice"
@@ -243,7 +243,7 @@ struct ConfigurationExampleTests {
     }
 
     @Test("allowed hosts are names, addresses, patterns, or any")
-    func allowedHosts() throws {
+    func allowedHostsAreValidated() throws {
         func hosts(_ text: String) throws -> [String] {
             try Configuration.parse(
                 validConfiguration + "\nadmin: {allowed-hosts: [\(text)]}", name: "f",

@@ -4,14 +4,14 @@ import Testing
 
 @testable import Configuration
 
-/// Files with secrets that others than their owner have rights to are named.
+/// Files with secrets that other users can access are reported.
 @Suite struct ExposedFilesTests {
     @Test(arguments: [
         (mode_t(0o600), false), (0o400, false), (0o100700, false), (0o640, true), (0o604, true),
         (0o610, true),
         (0o644, true),
     ])
-    func rightsOfOthers(_ mode: mode_t, isExposed: Bool) throws {
+    func accessByOthersIsReported(_ mode: mode_t, isExposed: Bool) throws {
         let text = Configuration.exposure(of: "/k.p8", setting: "credentials.a.key-file", mode: mode)
         #expect((text != nil) == isExposed)
         guard let text else { return }
@@ -20,7 +20,7 @@ import Testing
             text.contains("/k.p8 (mode 0\(String(mode, radix: 8)))") && text.contains("`chmod 600 /k.p8`"))
     }
 
-    @Test func allFilesWithSecretsAreLookedAt() throws {
+    @Test func everyFileWithSecretsIsChecked() throws {
         let directory = try TemporaryDirectory("keys")
         for name in ["token.p8", "client.key", "client.pem", "password", "good.p8"] {
             try directory.write("hidden", to: name)

@@ -4,12 +4,12 @@ import Testing
 @testable import DeliveryCore
 
 @Suite struct CommitMetadataTests {
-    @Test func nothingFinishedIsTheEmptyText() {
+    @Test func noCompletedOffsetsEncodeAsEmptyText() {
         #expect(CommitMetadata.encode(watermark: 7, completed: []) == "")
         #expect(CommitMetadata.decode("", committedOffset: 7) == .init(completed: .none, problem: nil))
     }
 
-    @Test func longRunsBecomeRunsAndScatterBecomesABitmap() {
+    @Test func longRunsEncodeAsRunsAndScatteredOffsetsAsBitmap() {
         let runs = CommitMetadata.encode(watermark: 1000, completed: [1001..<500_000, 500_001..<900_000])
         #expect(runs.hasPrefix("sluice1r:"))
         #expect(runs.utf8.count < 40)
@@ -27,12 +27,12 @@ import Testing
         }
     }
 
-    @Test func textIsPrintable() {
+    @Test func encodedTextIsPrintable() {
         let text = CommitMetadata.encode(watermark: 1, completed: [3..<9, 12..<4000])
         #expect(text.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F })
     }
 
-    @Test func whatDoesNotFitIsLeftOutFromTheTop() {
+    @Test func offsetsBeyondTheSizeLimitAreDroppedFromTheTop() {
         var generator = SeededGenerator(seed: 7)
         var ranges: [Range<Int64>] = []
         var position: Int64 = 1
@@ -61,17 +61,17 @@ import Testing
         ("sluice1r:AAAAAAAA", .corrupted),
         ("\u{0}\u{1}\u{2}", .foreign),
     ])
-    func garbageReadsAsEmptyWithAReason(text: String, problem: CommitMetadata.Problem) {
+    func invalidTextDecodesAsEmptyWithReason(text: String, problem: CommitMetadata.Problem) {
         #expect(CommitMetadata.decode(text, committedOffset: 0) == .init(completed: .none, problem: problem))
     }
 
-    @Test func textOfAnotherOffsetIsSetAside() {
+    @Test func metadataOfAnotherOffsetIsIgnored() {
         let text = CommitMetadata.encode(watermark: 500, completed: [501..<510])
         #expect(CommitMetadata.decode(text, committedOffset: 499).problem == .otherOffset)
         #expect(CommitMetadata.decode(text, committedOffset: -1).problem == .otherOffset)
     }
 
-    @Test func sealedNonsenseIsMalformed() {
+    @Test func validChecksumWithInvalidContentIsMalformed() {
         // Right checksum, wrong content: a number cut off, one above 64 bits, and a run past the last offset.
         let bodies: [[UInt8]] = [
             [0, 0x80], [0, 1], [0] + Array(repeating: 0xFF, count: 9) + [0x02, 1],
@@ -86,7 +86,7 @@ import Testing
     }
 
     @Test(arguments: UInt64(1)...60)
-    func roundTrip(seed: UInt64) {
+    func metadataRoundTripsWithinTheSizeLimit(seed: UInt64) {
         var generator = SeededGenerator(seed: seed)
         let watermark = Int64.random(in: 0...1 << 50, using: &generator)
         let longest = Int64.random(in: 1...300, using: &generator)
@@ -103,16 +103,16 @@ import Testing
         let decoded = CommitMetadata.decode(text, committedOffset: watermark)
         #expect(text.utf8.count <= limit)
         #expect(decoded.problem == nil)
-        // Never a record that isn't finished, and none missing below the highest that was kept.
+        // Never contains an unfinished offset, and misses none below the highest kept offset.
         let past = decoded.completed.ranges.last?.upperBound ?? watermark
         let expected = CompletedOffsets(all.ranges.map { $0.clamped(to: watermark..<past) })
         #expect(decoded.completed == expected)
         if limit == 4096, ranges.count < 200 { #expect(decoded.completed == all) }
     }
 
-    /// A changed letter may never make a record look finished.
+    /// A changed byte must never make a record look finished.
     @Test(arguments: UInt64(1)...30)
-    func damageIsNoticed(seed: UInt64) {
+    func damagedTextIsRejected(seed: UInt64) {
         var generator = SeededGenerator(seed: seed)
         let ranges = every(7, from: 101, length: 3, count: 40)
         let text = Array(CommitMetadata.encode(watermark: 100, completed: ranges).utf8)
@@ -133,7 +133,7 @@ import Testing
         }
     }
 
-    @Test func completedOffsetsJoinRanges() {
+    @Test func adjacentAndOverlappingRangesAreMerged() {
         let set = CompletedOffsets([10..<12, 3..<5, 5..<7, 11..<20, 30..<30])
         #expect(set.ranges == [3..<7, 10..<20])
         #expect(set.count == 14)
@@ -148,9 +148,9 @@ import Testing
         }
     }
 
-    /// A committed offset is never negative; whatever a broker says, nothing overflows.
+    /// A committed offset is never negative. No value of a broker overflows.
     @Test(arguments: [Int64.min, -1])
-    func aNegativeOffsetIsNobodys(_ offset: Int64) {
+    func negativeCommittedOffsetIsRejected(_ offset: Int64) {
         var body: [UInt8] = []
         var rest = UInt64(bitPattern: offset)
         while rest >= 0x80 {

@@ -2,14 +2,14 @@ import DeliveryCore
 import StreamScheduling
 import Testing
 
-/// The rules as they are told, looked up in all that has happened.
+/// The rules as documented, evaluated over the entire history.
 private struct NaiveRemovalOrder {
     struct Step {
         var device: UInt64
         var offset: Int64
         var isRemoval: Bool
         var acknowledged: Int
-        /// Asked for or completed, and written or completed; the moments.
+        /// Moment of the request or completion (`asked`), and of the removal or completion (`done`); nil: not yet.
         var asked: Int?
         var done: Int?
     }
@@ -22,7 +22,7 @@ private struct NaiveRemovalOrder {
 
     func isBusy(_ device: UInt64) -> Bool { steps.contains { $0.device == device && $0.done == nil } }
 
-    /// From when on a commit must be issued for the removal; nil: it isn't its turn, or it was asked for.
+    /// Moment after which a commit must be issued for the removal. Nil: the removal isn't next, or was requested.
     func turn(_ index: Int) -> Int? {
         guard steps[index].isRemoval, steps[index].asked == nil else { return nil }
         var turn = steps[index].acknowledged
@@ -47,7 +47,7 @@ private struct NaiveRemovalOrder {
         }
     }
 
-    /// Does all that is due, the earliest of each device first.
+    /// Performs everything that is due, each device's earliest step first.
     mutating func act() -> [UInt64: [DeferredDeletes.Action]] {
         var actions: [UInt64: [DeferredDeletes.Action]] = [:]
         while let index = steps.indices.first(where: isDue) {
@@ -67,7 +67,7 @@ private struct NaiveRemovalOrder {
 struct DeferredDeletesPropertyTests {
     /// Acknowledgements, lost, late and successful commits, and removals happen at random. Each action occurs at the
     /// very moment at which the rules allow it, and in the end all is done.
-    @Test(arguments: Array(UInt64(1)...24)) func itFollowsTheRules(seed: UInt64) {
+    @Test(arguments: Array(UInt64(1)...24)) func randomHistoriesFollowTheRemovalRules(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         var order = DeferredDeletes()
         var naive = NaiveRemovalOrder()
@@ -94,7 +94,7 @@ struct DeferredDeletesPropertyTests {
             naive.steps[place].done = naive.moment
             if !order.removed(device: device, offset: offset) { differs = true }
         }
-        /// All that follows from the last step, device by device.
+        /// Compares all actions that follow from the last step, device by device.
         func compare() {
             var actions: [UInt64: [DeferredDeletes.Action]] = [:]
             while let action = order.nextAction() {
@@ -143,7 +143,7 @@ struct DeferredDeletesPropertyTests {
                 guard let index = underWay.randomElement(using: &random) else { continue }
                 settle(index, isTaken: Int.random(in: 0..<4, using: &random) > 0)
             default:
-                // Only the first of each device, and devices in any order.
+                // Only each device's first removal, and devices in any order.
                 let firsts = asked.indices.filter { index in
                     !asked[..<index].contains { $0.device == asked[index].device }
                 }
@@ -152,7 +152,7 @@ struct DeferredDeletesPropertyTests {
             }
             compare()
             guard !differs else {
-                Issue.record("seed \(seed), step \(step): it differs from the rules")
+                Issue.record("seed \(seed), step \(step): the order differs from the rules")
                 return
             }
         }

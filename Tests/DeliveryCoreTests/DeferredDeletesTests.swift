@@ -20,7 +20,7 @@ struct DeferredDeletesTests {
 
     private func commit(_ order: inout DeferredDeletes) { order.commitTaken(order.commitIssued()) }
 
-    @Test func withoutStoredPushesOffsetsAreCompleteAtOnce() {
+    @Test func offsetsWithoutStoredPushesCompleteAtOnce() {
         var order = DeferredDeletes()
         for offset in Int64(0)..<5 {
             let isComplete = plain(1, offset, &order)
@@ -34,12 +34,12 @@ struct DeferredDeletesTests {
         #expect(actions(&order).isEmpty)
     }
 
-    @Test func aRemovalWaitsForACommitIssuedAfterItsAcknowledgement() {
+    @Test func removalWaitsForCommitIssuedAfterItsAcknowledgement() {
         var order = DeferredDeletes()
         let early = order.commitIssued()
         let isComplete = stored(1, 10, &order)
         #expect(!isComplete)
-        #expect(order.needsCommit == true, "the one under way was issued before")
+        #expect(order.needsCommit == true, "the commit under way was issued earlier")
         order.commitTaken(early)
         #expect(actions(&order).isEmpty)
         #expect(order.needsCommit == true)
@@ -48,7 +48,7 @@ struct DeferredDeletesTests {
         order.commitFailed(lost)
         #expect(order.needsCommit == true)
         let isAwaited = order.removed(device: 1, offset: 10)
-        #expect(!isAwaited, "it wasn't asked for")
+        #expect(!isAwaited, "its removal wasn't requested")
         commit(&order)
         #expect(actions(&order) == [.remove(device: 1, offset: 10)])
         #expect(order.needsCommit == false)
@@ -63,7 +63,7 @@ struct DeferredDeletesTests {
 
     /// Offsets behind a removal wait for it, but offsets of other devices don't. Later removals wait for a commit that
     /// covers these offsets.
-    @Test func aChainGoesOnFromRemovalToRemoval() {
+    @Test func laterOffsetsOfDeviceWaitForEarlierRemovals() {
         var order = DeferredDeletes()
         _ = stored(1, 10, &order)
         let waits = !plain(1, 11, &order) && !plain(1, 12, &order)
@@ -75,7 +75,7 @@ struct DeferredDeletesTests {
         #expect(order.completions == 3)
         commit(&order)
         #expect(actions(&order) == [.remove(device: 1, offset: 10)])
-        #expect(order.needsCommit == false, "what is behind the offsets can't go yet")
+        #expect(order.needsCommit == false, "removals behind the offsets must wait")
         let early = order.commitIssued()
         order.removed(device: 1, offset: 10)
         #expect(actions(&order) == [.complete(11), .complete(12)])
@@ -89,14 +89,14 @@ struct DeferredDeletesTests {
         #expect(order.isEmpty == true)
     }
 
-    @Test func oneCommitIsEnoughForAllThatComeNext() {
+    @Test func oneCommitReleasesAllWaitingRemovals() {
         var order = DeferredDeletes()
         for offset in Int64(0)..<300 { _ = stored(UInt64(offset / 3), offset, &order) }
         commit(&order)
         #expect(
             actions(&order) == (0..<300).map { .remove(device: UInt64($0 / 3), offset: $0) })
         let isNext = order.removed(device: 0, offset: 1)
-        #expect(!isNext, "those of a device go in their order")
+        #expect(!isNext, "a device's removals keep their order")
         for offset in Int64(0)..<300 {
             let isAwaited = order.removed(device: UInt64(offset / 3), offset: offset)
             #expect(isAwaited)
@@ -104,8 +104,9 @@ struct DeferredDeletesTests {
         #expect(order.isEmpty == true)
     }
 
-    /// It ends while the store is taking it: its offset is its outcome's, and the store has to forget it all the same.
-    @Test func aPushThatIsBeingStoredCompletesItsOffsetFirst() {
+    /// The push ends while the store writes it. Its outcome completes the offset, and the store must still remove
+    /// the item.
+    @Test func pushEndedWhileBeingStoredCompletesOffsetBeforeRemoval() {
         var order = DeferredDeletes()
         let isComplete = order.acknowledged(device: 1, offset: 10, isStored: true, completes: true)
         #expect(isComplete)
@@ -119,7 +120,7 @@ struct DeferredDeletesTests {
         #expect(actions(&order) == [.remove(device: 1, offset: 11)])
     }
 
-    @Test func aPartitionThatGoesLeavesNothing() {
+    @Test func removeAllDiscardsPendingRemovalsAndCompletions() {
         var order = DeferredDeletes()
         _ = stored(1, 10, &order)
         _ = plain(1, 11, &order)

@@ -5,7 +5,7 @@ import Testing
 @testable import DeliveryCore
 
 struct DeliveryCircuitTests {
-    /// Three pushes of topic 0 and one of topic 1, after the first got a configuration answer.
+    /// Three pushes of topic 0 and one of topic 1, after a configuration answer for the first.
     private func stopped(_ adjust: (inout DeliveryLimits) -> Void = { _ in }) -> DeliveryHarness {
         var harness = DeliveryHarness(adjust)
         for name in ["a", "b", "c"] { harness.push(name, device: name) }
@@ -22,14 +22,14 @@ struct DeliveryCircuitTests {
         harness.others.count { if case .recovered = $0 { true } else { false } }
     }
 
-    /// Lets all go that may, and answers none.
+    /// Begins every push that may be sent, and answers none.
     private func beginAll(_ harness: inout DeliveryHarness) -> [UInt32] {
         var slots: [UInt32] = []
         while !harness.queue.isEmpty { if let slot = harness.begin() { slots.append(slot) } }
         return slots
     }
 
-    @Test func theTopicsPushesArePutAsideUncounted() {
+    @Test func topicRefusalOpensCircuitWithoutCountingFailures() {
         var harness = stopped()
         let other = beginAll(&harness)
         #expect(other.map { harness.names[$0] } == ["other"])
@@ -42,11 +42,11 @@ struct DeliveryCircuitTests {
         #expect(harness.others.contains(.alert(topic: 0, slot: slot, .refusal)))
         #expect(harness.machine.info(slot).progress.failures == 0)
         #expect(harness.ended.isEmpty)
-        #expect(harness.machine.milestones.stored == 4, "nobody knows for how long")
+        #expect(harness.machine.milestones.stored == 4, "the wait has no known end")
     }
 
-    /// A GOAWAY that blames the topic of what it leaves unprocessed.
-    @Test func aConnectionThatEndsForItsTopicStopsThatTopicAlone() {
+    /// The connection's GOAWAY blames the topic of its unprocessed pushes.
+    @Test func connectionClosedForTopicOpensOnlyThatTopicsCircuit() {
         var harness = DeliveryHarness()
         for name in ["a", "b", "c"] { harness.push(name, device: name) }
         harness.push("once", device: "e") { $0.isOnce = true }
@@ -67,7 +67,7 @@ struct DeliveryCircuitTests {
         #expect(harness.ended.isEmpty)
     }
 
-    @Test func oneAlertHoweverManyAreInFlight() {
+    @Test func manyRefusalsInFlightRaiseOneAlert() {
         var harness = DeliveryHarness()
         for index in 0..<8 { harness.push("\(index)", device: "\(index)") }
         let slots = beginAll(&harness)
@@ -76,11 +76,11 @@ struct DeliveryCircuitTests {
         #expect(harness.machine.milestones[.topicCircuitOpen] == 8)
     }
 
-    @Test func aProbeTellsWhetherTheTopicIsMended() {
+    @Test func acceptedProbeClosesTheTopicCircuit() {
         var harness = stopped()
         let flying = beginAll(&harness)
         harness.accept(flying[0])
-        #expect(harness.machine.milestones[.topicCircuitOpen] == 3, "another topic's answer says nothing")
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 3, "another topic's answer proves nothing")
         harness.pass(milliseconds: 60_000)
         #expect(harness.waiting.count == 1)
         #expect(harness.machine.milestones[.topicCircuitOpen] == 2)
@@ -93,7 +93,7 @@ struct DeliveryCircuitTests {
         #expect(harness.state("e") == .waiting)
     }
 
-    @Test func aProbeThatIsRefusedStopsItForLonger() {
+    @Test func refusedProbesLengthenThePauseUpToTheCap() {
         var harness = stopped { limits in
             limits.retry.configuration = try! ExponentialBackoff(
                 baseMilliseconds: 1000, capMilliseconds: 60_000, multiplier: 2)
@@ -114,10 +114,10 @@ struct DeliveryCircuitTests {
         #expect(recoveries(harness) == 0)
         #expect(pauses[0] <= 11)
         #expect(pauses.max()! > 300, "the pauses grow")
-        #expect(pauses.max()! <= 602, "to their cap")
+        #expect(pauses.max()! <= 602, "up to their cap")
         harness.pass(milliseconds: 60_000)
         harness.accept(harness.begin()!)
-        // After it was well, it begins anew, and somebody is told again.
+        // After a recovery the pauses and alerts start over.
         harness.answer(harness.begin()!, .topicDisallowed)
         #expect(alerts(harness) == 2)
         harness.pass(milliseconds: 1000)
@@ -125,12 +125,12 @@ struct DeliveryCircuitTests {
     }
 
     /// Ends of a probe that reveal nothing about its topic.
-    enum Nothing: CaseIterable, Sendable {
+    enum InconclusiveEnd: CaseIterable, Sendable {
         case cancelled, expired, held, serverTrouble, lost, replacedByAnotherTopic, departed
     }
 
-    @Test(arguments: Nothing.allCases)
-    func aProbeThatComesToNothingIsFollowedByAnother(_ nothing: Nothing) {
+    @Test(arguments: InconclusiveEnd.allCases)
+    func inconclusiveProbeIsFollowedByAnother(_ kind: InconclusiveEnd) {
         var harness = DeliveryHarness()
         let end = harness.now.wallMilliseconds + 100_000
         harness.push("a", device: "a")
@@ -147,7 +147,7 @@ struct DeliveryCircuitTests {
         harness.pass(milliseconds: 60_000)
         #expect(harness.waiting == ["probe"])
         let device = DeliveryHarness.device("p")
-        switch nothing {
+        switch kind {
         case .cancelled:
             _ = harness.machine.cancel(
                 device, .notificationKey(DeliveryHarness.key("probe")), at: harness.now)
@@ -160,7 +160,7 @@ struct DeliveryCircuitTests {
         case .lost:
             let slot = harness.begin()!
             harness.fail(slot, processed: true)
-            #expect(harness.waiting == ["probe"], "it goes once more, as the probe")
+            #expect(harness.waiting == ["probe"], "it is sent again as the probe")
             harness.fail(harness.begin()!, processed: true)
             harness.fail(harness.begin()!, processed: true)
         case .replacedByAnotherTopic:
@@ -176,7 +176,7 @@ struct DeliveryCircuitTests {
         #expect(harness.machine.nextWake(after: harness.now)! > harness.now.monotonicNanoseconds)
     }
 
-    @Test func onlyAnAnswerAboutThePushMeansThatTheTopicIsWell() {
+    @Test func onlyAnswersAboutThePushCloseTheCircuit() {
         for (reason, isWell) in [
             (Reason.unregistered, true), (.payloadTooLarge, true), (.tooManyRequests, true),
             (.internalServerError, false), (.serviceUnavailable, false), (.shutdown, false),
@@ -190,7 +190,7 @@ struct DeliveryCircuitTests {
         }
     }
 
-    @Test func parkedPushesCanBeCancelledAndReplaced() {
+    @Test func pushesBehindOpenCircuitCanBeCancelledAndReplaced() {
         var harness = DeliveryHarness()
         harness.push("a", collapse: "x")
         harness.push("b", device: "e")

@@ -4,7 +4,7 @@ import Testing
 @testable import DeliveryCore
 
 struct DeliveryControlTests {
-    @Test func aCancelWithdrawsWhatIsPending() {
+    @Test func cancelWithdrawsPendingPushes() {
         var harness = DeliveryHarness()
         harness.push("waiting", collapse: "x")
         harness.push("scheduled", collapse: "x") {
@@ -28,7 +28,7 @@ struct DeliveryControlTests {
         #expect(harness.machine.count == 0)
     }
 
-    @Test func aCancelIsTooLateInFlightButEndsFurtherAttempts() {
+    @Test func cancelInFlightIsTooLateButPreventsRetries() {
         var harness = DeliveryHarness()
         harness.push("a", collapse: "x")
         let slot = harness.begin()!
@@ -40,7 +40,7 @@ struct DeliveryControlTests {
         #expect(harness.ended == ["a cancelled"])
     }
 
-    @Test func heldPushesReturnUrgentFirstAndPaced() {
+    @Test func heldPushesReturnUrgentFirstAtLimitedRate() {
         var harness = DeliveryHarness {
             $0.returnsPerSecond = 10
             $0.returnBurst = 2
@@ -62,13 +62,13 @@ struct DeliveryControlTests {
         #expect(harness.waiting.count == 3)
         harness.pass(milliseconds: 2)
         #expect(harness.waiting.last == "low")
-        // News that is older than what is known changes nothing.
+        // An older report changes nothing.
         #expect(harness.machine.offline(device, occurred: .at(1), partition: 0, at: harness.now) == 0)
         #expect(harness.waiting.count == 4)
     }
 
     /// A known offline presence is worth more than an online presence.
-    @Test func whoIsOnlineIsForgottenFirst() {
+    @Test func onlinePresencesAreEvictedBeforeOfflineOnes() {
         var harness = DeliveryHarness { $0.knownDevices = 2 }
         let names = ["a", "b", "c", "d"]
         for (index, name) in names.enumerated() {
@@ -88,7 +88,7 @@ struct DeliveryControlTests {
         #expect(harness.waiting == ["a", "b"])
     }
 
-    @Test func offlineTakesWaitingPushesBack() {
+    @Test func offlineReportHoldsWaitingPushes() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.delivery = .holdWhileOffline }
         harness.push("b")
@@ -100,7 +100,7 @@ struct DeliveryControlTests {
         #expect(harness.state("a") == .held)
     }
 
-    @Test func aReceiptConfirmsAlsoInFlight() {
+    @Test func receiptConfirmsPushEvenWhileInFlight() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.delivery = .confirm }
         harness.push("b") { $0.delivery = .confirm }
@@ -120,7 +120,7 @@ struct DeliveryControlTests {
         #expect(harness.ended == ["a confirmed", "b confirmed"])
     }
 
-    /// "new" has come back from the store, accepted, while "old" is in flight once more, and has its receipt.
+    /// "new" was accepted and restored from the store. Its receipt arrives while "old" is in flight again.
     private func confirmedBehind() -> DeliveryHarness {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         harness.push("old", collapse: "x")
@@ -147,7 +147,7 @@ struct DeliveryControlTests {
         return harness
     }
 
-    @Test func aReceiptOfAPushBehindAnOlderOneEndsItAfterThatOne() {
+    @Test func confirmedPushEndsAfterTheOlderPushInFlight() {
         var harness = confirmedBehind()
         harness.fail(0, processed: false)
         #expect(harness.ended == ["old superseded by new", "new confirmed"])
@@ -158,7 +158,7 @@ struct DeliveryControlTests {
         #expect(left == [0, 0])
     }
 
-    @Test func aReceiptIsNotForgottenWithThePartition() {
+    @Test func confirmedPushStaysConfirmedWhenPartitionIsAbandoned() {
         var harness = confirmedBehind()
         harness.machine.abandon(partition: 0, at: harness.now)
         harness.drain()
@@ -167,7 +167,7 @@ struct DeliveryControlTests {
         #expect(harness.ended == ["new confirmed", "old dropped"])
     }
 
-    @Test func withoutReceiptThePushIsKeptAndSentAgain() {
+    @Test func pushWithoutReceiptIsHeldAndSentAgain() {
         var harness = DeliveryHarness()
         harness.push("a") {
             $0.delivery = .confirm
@@ -178,15 +178,15 @@ struct DeliveryControlTests {
         #expect(harness.state("a") == .held)
         harness.push("b") { $0.delivery = .holdWhileOffline }
         #expect(harness.state("b") == .held)
-        // With no word of the device it goes after a minute all the same.
+        // Without a report of the device, the push is sent again after a minute.
         harness.pass(milliseconds: 61_000)
         harness.pass(milliseconds: 61_000)
         #expect(harness.waiting.contains("a"))
     }
 
-    /// A receipt is missed a little before the events are read that would have explained it.
+    /// A receipt may time out shortly before the events that explain it are read.
     @Test(arguments: [true, false])
-    func aReportOfBeforeCountsMoreThanWhatIsPresumed(isOffline: Bool) {
+    func earlierReportOverridesPresumedOffline(isOffline: Bool) {
         var harness = DeliveryHarness()
         let device = DeliveryHarness.device("d")
         harness.push("a") {
@@ -201,7 +201,7 @@ struct DeliveryControlTests {
             _ = harness.machine.offline(
                 device, occurred: .at(before), partition: 0, at: harness.now)
             harness.drain()
-            // It is known now, and no more to be tried.
+            // The device is known to be offline, so no further attempt follows.
             for _ in 0..<5 { harness.pass(milliseconds: 61_000) }
             #expect(harness.state("a") == .held)
             harness.push("b") { $0.delivery = .holdWhileOffline }
@@ -236,8 +236,8 @@ struct DeliveryControlTests {
                 .cancelled == 1)
     }
 
-    /// APNs accepts it for the old token after the change: the device has the new one, and maybe soon another.
-    @Test func anUnconfirmedPushFollowsTheTokenThatChangedWhileItWasInFlight() {
+    /// APNs accepts the push for the old token after the change. The device may soon change its token again.
+    @Test func unconfirmedPushFollowsTokenChangedWhileInFlight() {
         var harness = DeliveryHarness()
         let (second, third) = (DeliveryHarness.device("e"), DeliveryHarness.device("f"))
         harness.push("a") { $0.delivery = .confirm }
@@ -260,7 +260,7 @@ struct DeliveryControlTests {
         #expect(harness.ended == ["a cancelled"])
     }
 
-    @Test func aPushInFlightMovesWhenTheOldTokenIsGone() {
+    @Test func unregisteredPushInFlightMovesToTheNewToken() {
         var harness = DeliveryHarness()
         harness.push("a")
         let slot = harness.begin()!
@@ -276,7 +276,7 @@ struct DeliveryControlTests {
         #expect(harness.ended == ["a accepted"])
     }
 
-    @Test func anUnregisteredTokenEndsWhatIsPendingButForWhatWasRegisteredSince() {
+    @Test func unregisteredTokenRejectsPendingPushesExceptNewlyRegistered() {
         var harness = DeliveryHarness()
         harness.push("answered", collapse: "x")
         harness.push("pending")

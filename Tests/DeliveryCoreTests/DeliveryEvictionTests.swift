@@ -4,11 +4,11 @@ import Testing
 
 @testable import DeliveryCore
 
-/// Items of a durable store leave memory, and are restored as they were.
+/// Items of a durable store leave memory and are restored unchanged.
 struct DeliveryEvictionTests {
     private let hour: Int64 = 3_600_000
 
-    /// A harness whose device "d" is offline and has these pushes held, stored.
+    /// A harness whose device "d" is offline and holds these pushes, which are stored.
     private func held(
         _ names: [String] = ["a"], _ adjust: (inout DeliveryLimits) -> Void = { _ in }
     )
@@ -24,7 +24,7 @@ struct DeliveryEvictionTests {
         return harness
     }
 
-    /// Presences that the store was asked to keep, as they are by now.
+    /// Current values of the presences that the store was asked to keep.
     private func keptPresences(_ harness: borrowing DeliveryHarness) -> [KnownPresence] {
         var kept: [KnownPresence] = []
         for case .keepPresence(let number) in harness.others {
@@ -33,7 +33,7 @@ struct DeliveryEvictionTests {
         return kept
     }
 
-    /// Takes a push back from the store, as it was kept last.
+    /// Restores a push from the store with its last stored progress.
     @discardableResult
     private func restore(
         _ name: String, _ harness: inout DeliveryHarness, offset: Int64, delivery: DeliveryMode = .accept,
@@ -52,14 +52,14 @@ struct DeliveryEvictionTests {
         return admission
     }
 
-    /// After a token change a device's items can be in another partition than what is known of the device.
-    @Test func anItemThatComesBeforeItsDevicesPresenceHeedsIt() {
+    /// After a token change, a device's items and its presence can be in different partitions.
+    @Test func itemRestoredBeforeItsDevicesPresenceIsHeld() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         let device = DeliveryHarness.device("d")
         var progress = ItemProgress()
         (progress.isStored, progress.isOffsetDone, progress.attempts) = (true, true, 1)
         progress.expiryMilliseconds = harness.now.wallMilliseconds + hour
-        // It was held without news of its device, and is to be tried again.
+        // Held without a report of its device, and due for another attempt.
         (progress.wait, progress.wakeMilliseconds) = (.held, harness.now.wallMilliseconds - 1)
         let facts = harness.facts("a") { $0.delivery = .confirm }
         harness.note(harness.machine.restore(facts, progress, at: harness.now), "a")
@@ -73,9 +73,9 @@ struct DeliveryEvictionTests {
         #expect(harness.state("a") == .held)
     }
 
-    @Test func whatIsStoredLeavesWithinASecond() {
+    @Test func storedPushesAreEvictedWithinASecond() {
         var harness = held(["a", "b"])
-        #expect(harness.state("a") == .held, "while there is room, it stays for a moment")
+        #expect(harness.state("a") == .held, "it stays for a moment while there is room")
         harness.pass(milliseconds: 1000)
         #expect(Set(harness.ended) == ["a evicted", "b evicted"])
         #expect(harness.machine.count == 0)
@@ -83,17 +83,17 @@ struct DeliveryEvictionTests {
         #expect(harness.machine.milestones.isBalanced)
     }
 
-    @Test func whatIsStoredLeavesAtOnceWhenRoomIsScarce() {
+    @Test func storedPushesAreEvictedAtOnceWhenRoomIsScarce() {
         let harness = held(["a", "b"]) { $0.capacity = 3 }
         #expect(Set(harness.ended) == ["a evicted", "b evicted"])
     }
 
-    @Test func whatIsNotDurableStays() {
+    @Test func pushesNotYetDurableStayInMemory() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         harness.offline()
         harness.push("a") { $0.delivery = .holdWhileOffline }
         harness.pass(milliseconds: 5000)
-        #expect(harness.state("a") == .held, "the store hasn't said so yet")
+        #expect(harness.state("a") == .held, "the store hasn't confirmed the write")
         let (slot, version) = harness.stores[0]
         harness.machine.storeFailed(slot, version: version)
         harness.pass(milliseconds: 5000)
@@ -103,7 +103,7 @@ struct DeliveryEvictionTests {
         #expect(harness.ended == ["a evicted"])
     }
 
-    @Test func aDeviceLeavesAsAWhole() {
+    @Test func deviceIsEvictedOnlyWithAllItsPushes() {
         var harness = held()
         harness.push("flies")
         let slot = harness.begin()!
@@ -114,7 +114,7 @@ struct DeliveryEvictionTests {
         #expect(harness.ended == ["flies accepted", "a evicted"])
     }
 
-    @Test func whatIsDueSoonStays() {
+    @Test func pushesDueSoonStayInMemory() {
         var harness = DeliveryHarness {
             $0.storeIsDurable = true
             $0.storeAfterMilliseconds = 5_000
@@ -128,7 +128,7 @@ struct DeliveryEvictionTests {
         #expect(harness.waiting == ["soon"])
     }
 
-    @Test func itGoesOnWaitingAsItDid() {
+    @Test func restoredHeldPushWaitsUntilDeviceIsOnline() {
         var harness = held()
         harness.pass(milliseconds: 1000)
         let asked = harness.stores.count
@@ -136,14 +136,14 @@ struct DeliveryEvictionTests {
         #expect(harness.state("a") == .held)
         harness.pass(milliseconds: 1000)
         #expect(harness.ended == ["a evicted", "a evicted"])
-        #expect(harness.stores.count == asked, "the store had it as it was")
+        #expect(harness.stores.count == asked, "the stored version is current")
         restore("a", &harness, offset: 0, delivery: .holdWhileOffline)
         harness.online()
         harness.pass(milliseconds: 1)
         #expect(harness.waiting == ["a"])
     }
 
-    @Test func aRetryWaitsForItsMoment() {
+    @Test func restoredRetryKeepsItsWakeTime() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         harness.push("a")
         harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
@@ -155,14 +155,14 @@ struct DeliveryEvictionTests {
         #expect(kept.dueMilliseconds == kept.wakeMilliseconds)
         harness.pass(milliseconds: 40_000)
         restore("a", &harness, offset: 0)
-        #expect(harness.state("a") == .retrying, "its device was heard of")
+        #expect(harness.state("a") == .retrying, "the retry isn't due yet")
         harness.pass(milliseconds: kept.wakeMilliseconds - harness.now.wallMilliseconds - 1)
         #expect(harness.state("a") == .retrying)
         harness.pass(milliseconds: 1)
         #expect(harness.waiting == ["a"])
     }
 
-    @Test func aReceiptIsAwaitedForTheRestOfItsTime() {
+    @Test func restoredPushAwaitsReceiptForRemainingTimeout() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         harness.push("a") {
             $0.delivery = .confirm
@@ -179,37 +179,37 @@ struct DeliveryEvictionTests {
         #expect(harness.state("a") == .confirming)
         harness.pass(milliseconds: 1_001)
         #expect(harness.state("a") == .held)
-        // A device that is only presumed to be offline gets another attempt, and its item comes back for it.
+        // A device presumed offline gets another attempt, and its item is restored for that.
         harness.allStored()
         let kept = harness.stored["a"]!
         #expect(kept.wait == .held && kept.wakeMilliseconds > harness.now.wallMilliseconds)
         #expect(kept.dueMilliseconds == kept.wakeMilliseconds)
-        // A pause comes first, in case the device is back at once.
+        // Eviction waits, in case the device returns at once.
         harness.pass(milliseconds: 20_000)
         #expect(harness.ended == ["a evicted", "a evicted"])
         harness.pass(milliseconds: kept.wakeMilliseconds - harness.now.wallMilliseconds)
         restore("a", &harness, offset: 0, delivery: .confirm)
         #expect(harness.waiting == ["a"])
-        #expect(harness.begin() != nil, "although its device counts as offline")
+        #expect(harness.begin() != nil, "sent although its device counts as offline")
     }
 
-    @Test func whatHasChangedIsStoredAgain() {
+    @Test func changedPushIsStoredAgainBeforeEviction() {
         var harness = held()
         harness.online()
         harness.pass(milliseconds: 1)
         let slot = harness.begin()!
         #expect(harness.stores.count == 1)
         harness.answer(slot, .serviceUnavailable, retryAfter: 60_000)
-        #expect(harness.stores.count == 2, "an attempt more, and another moment")
+        #expect(harness.stores.count == 2, "attempts and wake time have changed")
         #expect(harness.stored["a"]!.attempts == 1)
         harness.pass(milliseconds: 2000)
-        #expect(harness.state("a") == .retrying, "what the store has isn't up to date")
+        #expect(harness.state("a") == .retrying, "the stored version is outdated")
         harness.allStored()
         harness.pass(milliseconds: 1000)
         #expect(harness.ended == ["a evicted"])
     }
 
-    @Test func anItemThatIsHereAlreadyComesOnce() {
+    @Test func restoreOfItemInMemoryReportsRepeated() {
         var harness = held()
         let admission = restore("a", &harness, offset: 0, delivery: .holdWhileOffline)
         #expect(admission == .repeated(0, isDurable: true))
@@ -217,7 +217,7 @@ struct DeliveryEvictionTests {
         #expect(harness.machine.milestones.isBalanced)
     }
 
-    @Test func whatHasExpiredInTheStoreEnds() {
+    @Test func itemExpiredInTheStoreEndsOnRestore() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         harness.offline()
         harness.push("a") {
@@ -231,8 +231,8 @@ struct DeliveryEvictionTests {
         #expect(restore("a", &harness, offset: 0, delivery: .holdWhileOffline) == .expired)
     }
 
-    /// However long its topic is stopped: one write, and no visit before it expires.
-    @Test func aParkedItemIsWrittenOnce() {
+    /// However long the circuit is open: one write, and no visit before the item expires.
+    @Test func itemBehindOpenCircuitIsStoredOnce() {
         var harness = DeliveryHarness {
             $0.storeIsDurable = true
             $0.retry.configuration = try! ExponentialBackoff(
@@ -247,17 +247,17 @@ struct DeliveryEvictionTests {
         let kept = harness.stored["a"]!
         #expect(kept.wait == .suspended && kept.wakeMilliseconds == 0)
         #expect(kept.dueMilliseconds == kept.expiryMilliseconds)
-        // It is brought back while the topic is stopped, as a worker does that takes a partition over.
+        // Restored while the circuit is open, as when a worker takes the partition over.
         for round in 1...3 {
             restore("a", &harness, offset: 0)
             #expect(harness.state("a") == .topicCircuitOpen)
             harness.pass(milliseconds: 1000)
             #expect(harness.ended.count == 1 + round)
         }
-        #expect(harness.stores.count == 1, "the store has it as it is")
+        #expect(harness.stores.count == 1, "the stored version is current")
     }
 
-    @Test func aProbeComesFromTheStoreAndAllFollow() {
+    @Test func probeRestoredFromStoreResumesTheTopic() {
         var harness = DeliveryHarness {
             $0.storeIsDurable = true
             $0.retry.configuration = try! ExponentialBackoff(
@@ -272,13 +272,13 @@ struct DeliveryEvictionTests {
         }
         #expect(wanted(harness) == 0)
         let wake = harness.machine.nextWake(after: harness.now)
-        #expect(wake != nil, "nothing is in memory, and the circuit has to be looked at")
+        #expect(wake != nil, "the circuit needs a wake although memory is empty")
         harness.pass(milliseconds: 900_000)
         #expect(wanted(harness) == 1)
         harness.pass(milliseconds: 1)
-        #expect(wanted(harness) == 1, "not all the time")
+        #expect(wanted(harness) == 1, "the request isn't repeated at once")
         harness.pass(milliseconds: 900_000)
-        #expect(wanted(harness) == 2, "the store may have had none then")
+        #expect(wanted(harness) == 2, "the store may have had no item then")
         restore("a", &harness, offset: 0)
         #expect(harness.waiting == ["a"], "the topic's probe")
         #expect(!harness.others.contains(.resumed(topic: 0)))
@@ -287,8 +287,8 @@ struct DeliveryEvictionTests {
         #expect(harness.others.contains(.resumed(topic: 0)))
     }
 
-    /// Which wait the store has of an item decides what brings it back.
-    @Test func anItemThatIsParkedNoMoreIsWrittenAnew() {
+    /// The stored wait of an item decides when the item is restored.
+    @Test func itemHeldAfterCircuitClosesIsStoredAgain() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         harness.push("a") { $0.delivery = .holdWhileOffline }
         harness.answer(harness.begin()!, .topicDisallowed)
@@ -301,12 +301,12 @@ struct DeliveryEvictionTests {
         let kept = harness.stored["a"]!
         #expect(harness.state("a") == .held)
         #expect(kept.wait == .held && kept.dueMilliseconds == kept.expiryMilliseconds)
-        #expect(harness.stores.count == 3, "the last is of the hold: \(harness.stored)")
+        #expect(harness.stores.count == 3, "the last write is of the hold: \(harness.stored)")
     }
 
     // MARK: Presence
 
-    @Test func ofSeveralPresencesTheNewestCounts() {
+    @Test func newestPresenceWins() {
         for newestFirst in [true, false] {
             var harness = DeliveryHarness { $0.storeIsDurable = true }
             let device = DeliveryHarness.device("d")
@@ -323,7 +323,7 @@ struct DeliveryEvictionTests {
             _ = harness.machine.restore(known[1], at: harness.now)
             harness.pass(milliseconds: 1000)
             #expect(harness.waiting == ["a"])
-            // Older than what is known.
+            // Older than the known presence.
             _ = harness.machine.offline(
                 device, occurred: .at(learned - 1500), partition: 0, at: harness.now)
             harness.drain()
@@ -331,8 +331,8 @@ struct DeliveryEvictionTests {
         }
     }
 
-    /// Services that report by seconds have reports of one moment.
-    @Test(arguments: [true, false]) func ofReportsOfOneMomentTheLastRecordCounts(isNewestFirst: Bool) {
+    /// Services that report in seconds produce reports of the same moment.
+    @Test(arguments: [true, false]) func laterRecordWinsAmongReportsOfOneMoment(isNewestFirst: Bool) {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         let device = DeliveryHarness.device("d")
         let moment = harness.now.wallMilliseconds
@@ -346,7 +346,7 @@ struct DeliveryEvictionTests {
         for known in known { _ = harness.machine.restore(known, at: harness.now) }
         harness.push("a") { $0.delivery = .holdWhileOffline }
         #expect(harness.state("a") == .held)
-        // The former record is read once more.
+        // The earlier record is read again.
         _ = harness.machine.receipt(
             device, notificationKey: 1, occurred: .at(moment, offset: 326), partition: 1, at: harness.now)
         harness.drain()
@@ -357,7 +357,7 @@ struct DeliveryEvictionTests {
         #expect(harness.waiting == ["a"])
     }
 
-    @Test func aPresenceThatHasExpiredHasNoEffect() {
+    @Test func expiredPresenceIsIgnored() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         let device = DeliveryHarness.device("d")
         var known = KnownPresence(
@@ -372,8 +372,8 @@ struct DeliveryEvictionTests {
         #expect(counts)
     }
 
-    /// The clock of the service that reports may be ahead, and devices that are presumed offline report nothing.
-    @Test func aPresenceExpiresByTheWorkersClock() {
+    /// The reporting service's clock may be ahead. Devices presumed offline report nothing.
+    @Test func presenceExpiresByTheWorkersClock() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         let device = DeliveryHarness.device("d")
         let now = harness.now.wallMilliseconds
@@ -389,7 +389,7 @@ struct DeliveryEvictionTests {
         #expect(later == expiry + 7000)
     }
 
-    @Test func presencesAreKept() {
+    @Test func presenceIsStoredAndRestored() {
         let harness = held()
         let kept = keptPresences(harness)
         let device = DeliveryHarness.device("d")
@@ -406,17 +406,17 @@ struct DeliveryEvictionTests {
         other.drain()
         let knowsIt = other.machine.knowsPresence(of: device)
         #expect(knowsIt)
-        #expect(other.others.isEmpty, "the store has it")
+        #expect(other.others.isEmpty, "the store has the presence")
         other.push("b") { $0.delivery = .holdWhileOffline }
         #expect(other.state("b") == .held)
         other.online()
         _ = other.machine.restore(expected, at: other.now)
         other.pass(milliseconds: 1)
-        #expect(other.waiting == ["b"], "what is known by now is newer")
+        #expect(other.waiting == ["b"], "the known presence is newer")
     }
 
-    /// Whoever takes the partition over loads such items, because no further report brings them.
-    @Test func aDeviceWhoseHeldItemsAreOnTheirWayOutIsAwaited() {
+    /// The next owner of the partition loads such items, because no further report does.
+    @Test func onlineDeviceWithHeldItemsIsStoredAsAwaited() {
         var harness = held()
         harness.online()
         harness.pass(milliseconds: 1)
@@ -429,7 +429,7 @@ struct DeliveryEvictionTests {
 
     // MARK: Events that come again
 
-    @Test func anEventHasNoEffectOnWhatCameAfterIt() {
+    @Test func replayedEventLeavesLaterRecordsAlone() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         harness.push("a") { $0.offset = 100 }
         let device = DeliveryHarness.device("d")
@@ -453,18 +453,20 @@ struct DeliveryEvictionTests {
 
     // MARK: Many at once
 
-    @Test func aMassReturnWaitsInTheStore() {
-        var harness = held((0..<60).map { "\($0)" }) {
+    @Test func massReturnKeepsLaterItemsInTheStore() {
+        let (items, burst, perSecond, secondsAhead, sent) = (60, 1, 1, 10, 12)
+        let returning = burst + secondsAhead * perSecond
+        var harness = held((0..<items).map { "\($0)" }) {
             $0.capacity = 256
-            $0.returnsPerSecond = 1
-            $0.returnBurst = 1
+            $0.returnsPerSecond = perSecond
+            $0.returnBurst = burst
         }
         harness.online()
-        #expect(harness.machine.milestones[.returning] == 11, "what goes out within ten seconds")
-        #expect(harness.machine.milestones.pending == 60)
+        #expect(harness.machine.milestones[.returning] == returning, "returns within ten seconds")
+        #expect(harness.machine.milestones.pending == items)
         harness.allStored()
         var order: [String] = []
-        for _ in 0..<12 {
+        for _ in 0..<sent {
             harness.pass(milliseconds: 1000)
             for _ in harness.queue.indices {
                 let name = harness.waiting[0]
@@ -472,11 +474,12 @@ struct DeliveryEvictionTests {
                 order.append(name)
             }
         }
-        #expect(order == (0..<12).map { "\($0)" }, "one each second, in their order")
-        #expect(harness.machine.milestones[.returning] == 11 && harness.machine.milestones[.held] == 37)
+        #expect(order == (0..<sent).map { "\($0)" }, "one each second, in order")
+        #expect(harness.machine.milestones[.returning] == returning)
+        #expect(harness.machine.milestones[.held] == items - sent - returning)
     }
 
-    @Test func whatFindsReturnsFullLeavesMemoryAndAwaitsItsTurn() {
+    @Test func itemsBeyondTheReturnLimitAreSentInTurn() {
         var harness = held((0..<6).map { "\($0)" }) {
             $0.returnsPerSecond = 1
             $0.returnBurst = 1
@@ -491,10 +494,10 @@ struct DeliveryEvictionTests {
             harness.pass(milliseconds: 1000)
             while !harness.queue.isEmpty, let slot = harness.begin() { harness.accept(slot) }
         }
-        #expect(harness.machine.milestones.pending == 0, "those in memory have their turn there")
+        #expect(harness.machine.milestones.pending == 0, "items in memory take their turns there")
     }
 
-    @Test func itemsOfADeviceThatIsOnlineComeBackAtTheirRate() {
+    @Test func restoredItemsOfOnlineDeviceRespectTheReturnLimit() {
         var harness = held((0..<5).map { "\($0)" }) {
             $0.returnsPerSecond = 1
             $0.returnBurst = 1
@@ -516,7 +519,7 @@ struct DeliveryEvictionTests {
         #expect(harness.machine.milestones[.returning] == 2)
     }
 
-    @Test func aDeviceThatFindsReturnsFullAwaitsItsTurn() {
+    @Test func deviceBeyondTheReturnLimitIsEvictedAndAwaitsTurn() {
         var harness = held((0..<6).map { "\($0)" }) {
             $0.returnsPerSecond = 1
             $0.returnBurst = 1
@@ -533,10 +536,10 @@ struct DeliveryEvictionTests {
         harness.pass(milliseconds: 1000)
         #expect(harness.others.contains(.awaitsTurn(slot)))
         #expect(harness.ended == ["b evicted"])
-        #expect(harness.machine.milestones[.returning] == 2, "those of the first device")
+        #expect(harness.machine.milestones[.returning] == 2, "items of the first device")
     }
 
-    @Test func whatExpiresBeforeItsTurnGoesOutAtOnce() {
+    @Test func itemExpiringBeforeItsTurnIsSentAtOnce() {
         var harness = held(["a"]) {
             $0.returnsPerSecond = 1
             $0.returnBurst = 1
@@ -567,14 +570,14 @@ struct DeliveryEvictionTests {
 
     // MARK: More than one wait
 
-    @Test func itKeepsItsBackOffBehindAnother() {
+    @Test func blockedItemKeepsItsRetryDelay() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         harness.push("a", collapse: "c") { $0.offset = 7 }
         harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
         harness.allStored()
         harness.pass(milliseconds: 1000)
         #expect(harness.ended == ["a evicted"])
-        // After a restart, an older record of its identity comes first.
+        // After a restart, an older record of the same identity is read first.
         harness.push("older", collapse: "c") { $0.offset = 3 }
         let slot = harness.begin()!
         restore("a", &harness, offset: 7, collapse: "c")
@@ -584,7 +587,7 @@ struct DeliveryEvictionTests {
         #expect(harness.waiting == [])
     }
 
-    @Test func whatTakesAnothersWaitIsKeptOnceMore() {
+    @Test func itemTakingOverARetryDelayIsStoredAgain() {
         var harness = DeliveryHarness {
             $0.storeIsDurable = true
             $0.retry.retryAfterLimitMilliseconds = 3_600_000
@@ -607,7 +610,7 @@ struct DeliveryEvictionTests {
         #expect(kept.wait == .retrying && kept.wakeMilliseconds > harness.now.wallMilliseconds + 190_000)
     }
 
-    @Test func whatWasPresumedIsNoReasonToSendWhenTheDeviceIsOffline() {
+    @Test func deviceReportedOfflineGetsNoPresumedOfflineRetry() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         harness.push("a") {
             $0.delivery = .confirm

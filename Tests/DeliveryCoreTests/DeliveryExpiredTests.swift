@@ -3,25 +3,25 @@ import Testing
 
 @testable import DeliveryCore
 
-/// The newest wins, also when it has expired.
+/// The newest push wins, even when it has expired.
 struct DeliveryExpiredTests {
-    /// Comes when it has expired.
+    /// Has expired on arrival.
     private static func late(_ facts: inout PushFacts) {
         facts.expirationMilliseconds = facts.createdMilliseconds
     }
 
-    /// Could only be sent when it has expired.
+    /// Expires at its delivery time.
     private static func never(_ facts: inout PushFacts) {
         facts.deliverAtMilliseconds = facts.createdMilliseconds + 60_000
         facts.expirationMilliseconds = facts.deliverAtMilliseconds
     }
 
-    /// What an older push can wait for.
+    /// Conditions that an older push can wait for.
     enum Wait: CaseIterable {
         case turn, successor, schedule, retry, device, receipt, others, topic, connection
     }
 
-    /// A harness in which "old" waits for something.
+    /// A harness in which "old" waits for the condition.
     private func waiting(_ wait: Wait) -> DeliveryHarness {
         var harness = DeliveryHarness { $0.inFlightPerDevice = 1 }
         switch wait {
@@ -53,7 +53,7 @@ struct DeliveryExpiredTests {
     }
 
     @Test(arguments: Wait.allCases)
-    func anExpiredPushEndsTheOlderOneThatWaits(_ wait: Wait) {
+    func expiredPushSupersedesOlderWaitingPush(_ wait: Wait) {
         for adjust in [Self.late, Self.never] {
             var harness = waiting(wait)
             let state = harness.state("old")
@@ -67,7 +67,7 @@ struct DeliveryExpiredTests {
         }
     }
 
-    @Test func whereNothingIsOlderItEndsAlone() {
+    @Test func expiredPushWithoutOlderPushEndsAlone() {
         var harness = DeliveryHarness()
         harness.push("other", collapse: "y")
         let flying = harness.begin()!
@@ -79,7 +79,7 @@ struct DeliveryExpiredTests {
         #expect(harness.waiting == ["other", "another"])
     }
 
-    @Test func anOlderOneEndsAsSupersededAlsoWhenItHasExpired() {
+    @Test func olderExpiredPushEndsAsSuperseded() {
         var harness = DeliveryHarness()
         harness.push("new", collapse: "x") { $0.offset = 9 }
         harness.push("old", collapse: "x") {
@@ -110,7 +110,7 @@ struct DeliveryExpiredTests {
         }
     }
 
-    @Test func anExpiredPushLetsTheAttemptBeforeItEndAndTakesTheNextOnesAway() {
+    @Test func expiredPushPreventsRetriesOfOlderPushInFlight() {
         ends(["old accepted"]) { $0.accept($1) }
         ends(["old superseded by new"]) { $0.fail($1, processed: false) }
         ends(["old superseded by new"]) { $0.fail($1, processed: true) }
@@ -125,7 +125,7 @@ struct DeliveryExpiredTests {
         }
     }
 
-    @Test func soDoesOneThatExpiresBehindIt() {
+    @Test func pushExpiringWhileBlockedPreventsRetriesOfOlder() {
         var harness = DeliveryHarness()
         harness.push("old", collapse: "x")
         let slot = harness.begin()!
@@ -138,7 +138,7 @@ struct DeliveryExpiredTests {
         #expect(harness.queue.isEmpty)
     }
 
-    @Test func anExpiredPushGivesWayToANewerOne() {
+    @Test func expiredBlockedPushIsSupersededByNewer() {
         var harness = DeliveryHarness()
         harness.push("1", collapse: "x")
         let slot = harness.begin()!
@@ -151,7 +151,7 @@ struct DeliveryExpiredTests {
         #expect(harness.waiting == ["5"])
     }
 
-    @Test func aFullDeviceKeepsNoExpiredPushFromTakingAttemptsAway() {
+    @Test func expiredPushPreventsRetriesEvenAtDeviceLimit() {
         var harness = DeliveryHarness { $0.pendingPerDevice = 1 }
         harness.push("old", collapse: "x")
         let slot = harness.begin()!
@@ -175,9 +175,9 @@ struct DeliveryExpiredTests {
         return progress
     }
 
-    /// The newer one was accepted, and the worker killed before Kafka and the store knew.
+    /// The newer push was accepted, and the worker was killed before Kafka and the store knew.
     @Test(arguments: ItemProgress.Wait.allCases)
-    func whatComesFromTheStoreIsNotSentAfterANewerRecordThatHasExpired(_ wait: ItemProgress.Wait) {
+    func expiredNewerRecordSupersedesRestoredPush(_ wait: ItemProgress.Wait) {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         let old = harness.facts("old", collapse: "x") { $0.offset = 5 }
         var progress = kept(wait)
@@ -192,7 +192,7 @@ struct DeliveryExpiredTests {
     }
 
     @Test(arguments: ItemProgress.Wait.allCases)
-    func norAfterOneFromTheStore(_ wait: ItemProgress.Wait) {
+    func expiredRestoredPushSupersedesOlderPush(_ wait: ItemProgress.Wait) {
         for isBlocked in [false, true] {
             var harness = DeliveryHarness { $0.storeIsDurable = true }
             harness.offline()
@@ -210,7 +210,7 @@ struct DeliveryExpiredTests {
         }
     }
 
-    @Test func anExpiredPushOfAnotherShardEndsTheOlderOne() {
+    @Test func expiredImportedPushSupersedesOlderPush() {
         var harness = DeliveryHarness()
         harness.push("old", collapse: "x")
         let new = harness.facts("new", collapse: "x") { $0.offset = 8 }
@@ -220,7 +220,7 @@ struct DeliveryExpiredTests {
         #expect(harness.machine.count == 0)
     }
 
-    @Test func aPushForASingleAttemptComesFromTheStoreAfterThatAttemptAndExpires() {
+    @Test func restoredSingleAttemptPushExpiresAfterItsAttempt() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         let facts = harness.facts("a") {
             $0.isOnce = true

@@ -3,7 +3,7 @@ import Testing
 
 @testable import DeliveryCore
 
-/// A machine with a clock that is set by hand, and a list where the stream scheduler would be.
+/// A machine with a manual clock, and a list in place of the stream scheduler.
 struct DeliveryHarness: ~Copyable {
     var machine: DeliveryMachine
     var now = DeliveryTime(wallMilliseconds: 1_700_000_000_000, monotonicNanoseconds: 1_000_000_000)
@@ -11,7 +11,7 @@ struct DeliveryHarness: ~Copyable {
     var queue: [UInt32] = []
     /// Name of the push in each slot.
     var names: [UInt32: String] = [:]
-    /// Ends: name, kind, cause, name of the successor.
+    /// Ends: name, kind, cause, and name of the successor.
     var ended: [String] = []
     var others: [DeliveryAction] = []
     /// The progress that the store was last asked to keep, by the push's name.
@@ -96,7 +96,7 @@ struct DeliveryHarness: ~Copyable {
         #expect(machine.checkInvariants() == nil)
     }
 
-    /// Begins what is first in the queue; its slot, or nil when it may not go.
+    /// Begins the first push in the queue. Returns its slot, or nil when it must not be sent.
     @discardableResult
     mutating func begin() -> UInt32? {
         let slot = queue.removeFirst()
@@ -151,13 +151,13 @@ struct DeliveryHarness: ~Copyable {
         others.compactMap { if case .store(let slot, let version) = $0 { (slot, version) } else { nil } }
     }
 
-    /// The store has all that it was asked to take.
+    /// The store confirms every request.
     mutating func allStored() {
         for (slot, version) in stores { machine.stored(slot, version: version, at: now) }
         drain()
     }
 
-    /// Lets time pass, and does what it brings.
+    /// Lets time pass, and carries out the actions that follow.
     mutating func pass(milliseconds: Int64) {
         now.wallMilliseconds += milliseconds
         now.monotonicNanoseconds += UInt64(milliseconds) * 1_000_000

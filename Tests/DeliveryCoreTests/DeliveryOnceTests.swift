@@ -3,7 +3,7 @@ import Testing
 
 @testable import DeliveryCore
 
-/// Pushes with expiration 0: one attempt, at whatever time.
+/// Pushes with expiration 0: one attempt, at any time.
 @Suite struct DeliveryOnceTests {
     private func sent(
         _ harness: inout DeliveryHarness, _ adjust: (inout PushFacts) -> Void = { _ in }
@@ -15,7 +15,7 @@ import Testing
         return harness.begin()!
     }
 
-    @Test func noLimitUntilItWasSent() {
+    @Test func timeLimitStartsWithTheFirstSend() {
         var harness = DeliveryHarness { $0.retry.onceMilliseconds = 30_000 }
         harness.push("a") { $0.isOnce = true }
         harness.pass(milliseconds: 24 * 3_600_000)
@@ -29,7 +29,7 @@ import Testing
         #expect(harness.ended == ["a expired"])
     }
 
-    @Test func notProcessedIsNoAttempt() {
+    @Test func unprocessedPushIsSentAgain() {
         var harness = DeliveryHarness()
         var slot = sent(&harness)
         for _ in 0..<3 {
@@ -41,12 +41,12 @@ import Testing
         #expect(harness.ended == ["a accepted"])
     }
 
-    /// Answers that are worth another attempt else.
+    /// Answers that other pushes are retried after.
     @Test(arguments: [
         Reason.tooManyRequests, .internalServerError, .serviceUnavailable, .shutdown, .idleTimeout,
         .expiredProviderToken, .tooManyProviderTokenUpdates,
     ])
-    func anAnswerEndsIt(_ reason: Reason) {
+    func retriableAnswerEndsTheOnlyAttempt(_ reason: Reason) {
         var harness = DeliveryHarness()
         let slot = sent(&harness)
         harness.answer(slot, reason)
@@ -56,7 +56,7 @@ import Testing
         #expect(harness.ended.count == 1)
     }
 
-    @Test func aFinalAnswerIsARejection() {
+    @Test func finalAnswerRejectsThePush() {
         var harness = DeliveryHarness()
         let slot = sent(&harness)
         harness.answer(slot, .badDeviceToken)
@@ -64,7 +64,7 @@ import Testing
     }
 
     @Test(arguments: [DuplicatePolicy.allow, .avoid], [0, 30_000])
-    func aLostAnswerEndsIt(_ duplicates: DuplicatePolicy, _ milliseconds: Int64) {
+    func lostAnswerEndsThePush(_ duplicates: DuplicatePolicy, _ milliseconds: Int64) {
         var harness = DeliveryHarness { $0.retry.onceMilliseconds = 30_000 }
         let slot = sent(&harness) { $0.duplicates = duplicates }
         harness.pass(milliseconds: milliseconds)
@@ -72,7 +72,7 @@ import Testing
         #expect(harness.ended == ["a undeliverable answerLost"])
     }
 
-    @Test func anAnswerThatStopsTheTopicEndsItAndTheOthersWait() {
+    @Test func topicFaultEndsThePushAndOpensTheCircuit() {
         var harness = DeliveryHarness()
         let slot = sent(&harness)
         harness.push("b") { $0.isOnce = true }
@@ -80,7 +80,7 @@ import Testing
         #expect(harness.ended == ["a undeliverable attemptsExhausted"])
         #expect(harness.begin() == nil)
         #expect(harness.state("b") == .topicCircuitOpen)
-        // The next probe ends as well, the one after it finds the topic in order.
+        // The next probe ends as well. The probe after that is accepted.
         harness.push("c")
         harness.pass(milliseconds: 60_000)
         harness.answer(harness.begin()!, .invalidProviderToken)
@@ -90,7 +90,7 @@ import Testing
         #expect(harness.ended.last == "c accepted")
     }
 
-    @Test func theEndOfItsTokenIsFinalAlsoWithANewToken() {
+    @Test func unregisteredTokenRejectsThePushDespiteNewToken() {
         var harness = DeliveryHarness()
         let slot = sent(&harness)
         harness.change("d", to: "e")
@@ -98,7 +98,7 @@ import Testing
         #expect(harness.ended == ["a rejected"])
     }
 
-    @Test func aPartitionThatEndsDoesNotGetItBack() {
+    @Test func lostAnswerAfterAbandonedPartitionEndsThePush() {
         var harness = DeliveryHarness()
         let slot = sent(&harness)
         harness.machine.abandon(partition: 0, at: harness.now)
@@ -118,7 +118,7 @@ import Testing
         #expect(harness.state("a") == .confirming)
     }
 
-    @Test func itsReceiptIsAwaitedForAsLongAsItsJobSays() {
+    @Test func receiptIsAwaitedForTheJobsTimeout() {
         var harness = DeliveryHarness { $0.retry.onceMilliseconds = 30_000 }
         confirming(&harness)
         harness.pass(milliseconds: 59_000)
@@ -127,7 +127,7 @@ import Testing
         #expect(harness.ended == ["a confirmed"])
     }
 
-    @Test func withoutAReceiptItExpires() {
+    @Test func pushWithoutReceiptExpires() {
         var harness = DeliveryHarness()
         confirming(&harness)
         harness.pass(milliseconds: 60_001)
@@ -136,7 +136,7 @@ import Testing
         #expect(harness.state("b") == .held, "its device counts as offline")
     }
 
-    @Test func newsOfItsDeviceSendsNothing() {
+    @Test func presenceReportsDoNotResendThePush() {
         var harness = DeliveryHarness()
         confirming(&harness)
         harness.offline()
@@ -147,14 +147,14 @@ import Testing
         #expect(harness.ended == ["a confirmed"])
     }
 
-    @Test func aNewTokenEndsTheWaitForItsReceipt() {
+    @Test func tokenChangeExpiresPushAwaitingReceipt() {
         var harness = DeliveryHarness()
         confirming(&harness)
         harness.change("d", to: "e")
         #expect(harness.ended == ["a expired"])
     }
 
-    @Test func acceptedForATokenThatHasGoneItExpires() {
+    @Test func pushAcceptedForReplacedTokenExpires() {
         var harness = DeliveryHarness()
         let slot = sent(&harness) { $0.delivery = .confirm }
         harness.change("d", to: "e")
@@ -166,12 +166,12 @@ import Testing
 
     /// An earlier version kept such pushes for another attempt.
     @Test(arguments: [ItemProgress.Wait.none, .retrying, .held])
-    func afterItsAttemptItDoesNotComeBackToBeSent(_ wait: ItemProgress.Wait) {
+    func restoredPushExpiresAfterItsAttempt(_ wait: ItemProgress.Wait) {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         var progress = ItemProgress()
         progress.attempts = 1
         progress.failures = 1
-        // The clock has been set back since.
+        // The clock was set back meanwhile.
         progress.firstSentMilliseconds = harness.now.wallMilliseconds + 60_000
         progress.expiryMilliseconds = harness.now.wallMilliseconds + 86_400_000
         progress.wait = wait

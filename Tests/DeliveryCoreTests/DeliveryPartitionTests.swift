@@ -4,7 +4,7 @@ import Testing
 @testable import DeliveryCore
 
 struct DeliveryPartitionTests {
-    @Test func aPartitionThatGoesTakesWhatIsNotInFlight() {
+    @Test func abandonedPartitionDropsPushesNotInFlight() {
         var harness = DeliveryHarness { $0.inFlightPerDevice = 2 }
         _ = harness.machine.offline(
             DeliveryHarness.device("off"), occurred: .at(1), partition: 0, at: harness.now)
@@ -36,8 +36,8 @@ struct DeliveryPartitionTests {
         #expect(harness.state("blocked 2") == .blocked)
     }
 
-    /// What becomes of a push in flight whose partition has gone.
-    @Test func whatIsInFlightEndsOrIsGivenBack() {
+    /// Each answer to a push in flight whose partition was abandoned, with the push's end.
+    @Test func pushInFlightOfAbandonedPartitionEndsOrIsDropped() {
         typealias Answer = (inout DeliveryHarness, UInt32) -> Void
         let cases: [(String, Answer)] = [
             ("a accepted", { $0.accept($1) }),
@@ -63,7 +63,7 @@ struct DeliveryPartitionTests {
         }
     }
 
-    @Test func anUnconfirmedPushIsGivenBackWithItsPartition() {
+    @Test func abandonedPartitionDropsUnconfirmedPushes() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.delivery = .confirm }
         harness.push("b") { $0.delivery = .confirm }
@@ -75,7 +75,7 @@ struct DeliveryPartitionTests {
         #expect(harness.ended == ["a dropped", "b dropped"])
     }
 
-    @Test func recordsOfAGonePartitionAreGivenBackUntilItBeginsAgain() {
+    @Test func recordsOfAbandonedPartitionAreDroppedUntilItBegins() {
         var harness = DeliveryHarness()
         harness.push("other", collapse: "x") { $0.partition = 2 }
         harness.machine.abandon(partition: 1, at: harness.now)
@@ -89,8 +89,8 @@ struct DeliveryPartitionTests {
         #expect(harness.waiting == ["b"])
     }
 
-    /// The other worker finds out what became of its record; the peer may be that very record, come back.
-    @Test func aSuccessorOfAnotherPartitionGoesOn() {
+    /// The successor may be the same record, read again by this worker.
+    @Test func successorOfAnotherPartitionSurvivesTheAbandonment() {
         var harness = DeliveryHarness()
         harness.push("a", collapse: "x") { $0.partition = 1 }
         let slot = harness.begin()!
@@ -102,7 +102,7 @@ struct DeliveryPartitionTests {
         #expect(harness.waiting == ["b"])
     }
 
-    @Test func drainingGivesEverythingBack() {
+    @Test func drainingDropsWaitingAndLaterPushes() {
         var harness = DeliveryHarness()
         for index in 0..<10 { harness.push("\(index)") { $0.partition = UInt16(index) } }
         let slots = [harness.begin()!, harness.begin()!]
@@ -118,7 +118,7 @@ struct DeliveryPartitionTests {
 
     // MARK: From the store
 
-    @Test func aRestoredPushGoesOnWhereItWas() {
+    @Test func restoredPushKeepsItsProgress() {
         var harness = DeliveryHarness { $0.retry.maximumAttempts = 3 }
         var progress = ItemProgress()
         progress.attempts = 7
@@ -136,7 +136,7 @@ struct DeliveryPartitionTests {
         #expect(harness.machine.milestones.received == 0)
     }
 
-    @Test func aRestoredPushKeepsItsExpiration() {
+    @Test func restoredPushKeepsItsExpiration() {
         var harness = DeliveryHarness { $0.maximumExpirationMilliseconds = 1000 }
         var progress = ItemProgress()
         progress.expiryMilliseconds = harness.now.wallMilliseconds + 5000
@@ -148,7 +148,7 @@ struct DeliveryPartitionTests {
         #expect(harness.waiting == ["a"])
     }
 
-    @Test func aRestoredPushThatWasAcceptedWaitsForItsReceipt() {
+    @Test func restoredAcceptedPushAwaitsItsReceipt() {
         var harness = DeliveryHarness()
         var progress = ItemProgress()
         progress.attempts = 1
@@ -165,7 +165,7 @@ struct DeliveryPartitionTests {
         #expect(harness.ended == ["a confirmed"])
     }
 
-    @Test func deviceLimitsAreForRecordsNotForWhatTheStoreHas() {
+    @Test func deviceLimitsApplyToRecordsNotRestoredItems() {
         var harness = DeliveryHarness { $0.pendingPerDevice = 2 }
         for index in 0..<5 {
             let facts = harness.facts("\(index)") { $0.offset = Int64(index) }
@@ -178,7 +178,7 @@ struct DeliveryPartitionTests {
 
     // MARK: Between shards
 
-    @Test func aMovedDeviceTakesItsPushesToAnotherShard() {
+    @Test func movedDevicesPushesDepartToAnotherShard() {
         var here = DeliveryHarness()
         var there = DeliveryHarness()
         let new = DeliveryHarness.device("new")
@@ -211,7 +211,7 @@ struct DeliveryPartitionTests {
         #expect(there.state("a") == .scheduled)
         there.pass(milliseconds: 1000)
         #expect(there.waiting == ["a"])
-        // What was in flight follows when it is tried again.
+        // The push in flight departs when it is retried.
         here.fail(flying, processed: true)
         carry("flying")
         #expect(there.waiting == ["a", "flying"])
@@ -222,7 +222,7 @@ struct DeliveryPartitionTests {
         #expect(here.machine.milestones.isBalanced && there.machine.milestones.isBalanced)
     }
 
-    @Test func anAdoptedPushGivesWayToANewerOneAndTakesAnOldersPlace() {
+    @Test func importedPushYieldsToNewerAndReplacesOlder() {
         var harness = DeliveryHarness()
         let old = harness.facts("old", collapse: "x") {
             $0.partition = 1
@@ -240,7 +240,7 @@ struct DeliveryPartitionTests {
         #expect(harness.waiting == ["newer"])
     }
 
-    @Test func anAdoptedPushOfAGonePartitionIsGivenBack() {
+    @Test func importedPushOfAbandonedPartitionIsDropped() {
         var harness = DeliveryHarness()
         harness.machine.abandon(partition: 4, at: harness.now)
         let facts = harness.facts("a") { $0.partition = 4 }
@@ -248,8 +248,8 @@ struct DeliveryPartitionTests {
         #expect(harness.ended == ["a dropped"])
     }
 
-    /// Answers of the store to older versions of the item must not count for the new one.
-    @Test func anItemIsAdoptedThatTheStoreHasAndIsWrittenWithALaterVersion() {
+    /// The store's answers to older versions of the item must not count for the new version.
+    @Test func importedStoredItemIsWrittenWithLaterVersion() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         let later = harness.now.wallMilliseconds + 3_600_000
         let facts = harness.facts("a") { $0.deliverAtMilliseconds = later }

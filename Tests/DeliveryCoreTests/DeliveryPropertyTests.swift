@@ -4,10 +4,10 @@ import Testing
 
 @testable import DeliveryCore
 
-/// Random lives of a machine: whatever comes in whatever order, it stays sound, and each push ends once.
+/// Random events in any order: the machine stays consistent, and each push ends once.
 struct DeliveryPropertyTests {
     @Test(arguments: 0..<150)
-    func aRandomLifeIsSound(_ seed: Int) {
+    func randomEventsKeepTheMachineConsistent(_ seed: Int) {
         var life = RandomLife(seed: UInt64(seed))
         for step in 0..<400 {
             life.step()
@@ -21,23 +21,23 @@ struct DeliveryPropertyTests {
     }
 }
 
-/// A machine, an owner that does what it says, and a model that knows what may not happen.
+/// A machine, an owner that carries out its actions, and a model that knows what must not happen.
 private struct RandomLife: ~Copyable {
     struct Push {
         var facts: PushFacts
         var expiry: Int64
-        /// It was assigned and not answered.
+        /// Sent and not answered.
         var isFlying = false
-        /// In the scheduler, had it one.
+        /// Queued in the scheduler.
         var isQueued = false
-        /// Where it goes when it is tried again.
+        /// Device for the next attempt after a token change; nil: unchanged.
         var newDevice: DeviceKey?
     }
 
     private var machine: DeliveryMachine
     private var generator: SeededGenerator
     private var now = DeliveryTime(wallMilliseconds: 1_700_000_000_000, monotonicNanoseconds: 7_000_000_000)
-    /// The wall clock's latest moment so far: it is set back at times.
+    /// Latest moment of the wall clock so far, because the clock is set back at times.
     private var latest: Int64 = 0
     private var queue: [UInt32] = []
     private var flying: [UInt32] = []
@@ -92,10 +92,10 @@ private struct RandomLife: ~Copyable {
         drain()
         if let unsound = machine.checkInvariants() { fail(unsound) }
         if handedIn != ended + pushes.count {
-            fail("\(handedIn) came, \(ended) ended, \(pushes.count) are left")
+            fail("\(handedIn) arrived, \(ended) ended, \(pushes.count) are left")
         }
         let queued = pushes.count { $0.value.isQueued }
-        if queued != machine.milestones[.waiting] || queued != queue.count { fail("the scheduler's queue") }
+        if queued != machine.milestones[.waiting] || queued != queue.count { fail("the queue differs") }
     }
 
     private mutating func facts() -> PushFacts {
@@ -155,15 +155,15 @@ private struct RandomLife: ~Copyable {
             }
             pushes[slot] = Push(
                 facts: facts, expiry: expiry, isQueued: push.isQueued, newDevice: push.newDevice)
-            // The device is the old one's, where that has moved meanwhile.
+            // The device stays the replaced push's, which may have moved meanwhile.
             pushes[slot]!.facts.device = push.facts.device
         case .obsolete(let slot), .repeated(let slot, _): if pushes[slot] == nil { fail("no slot \(slot)") }
         case .deviceFull: break
         case .expired:
             if expiry > now.wallMilliseconds, facts.deliverAtMilliseconds < expiry {
-                fail("it hasn't expired")
+                fail("an unexpired push is refused as expired")
             }
-        case .full: if pushes.count < Self.capacity { fail("there is room") }
+        case .full: if pushes.count < Self.capacity { fail("a push is refused although there is room") }
         }
     }
 
@@ -178,7 +178,7 @@ private struct RandomLife: ~Copyable {
         for other in flying where pushes[other]!.facts.device == push.facts.device {
             let (one, another) = (push.facts, pushes[other]!.facts)
             if one.collapseKey != 0, one.collapseKey == another.collapseKey, one.topic == another.topic {
-                fail("two of one identity are in flight")
+                fail("two pushes of one identity are in flight")
             }
         }
         if chance(5) {
@@ -222,13 +222,13 @@ private struct RandomLife: ~Copyable {
         }
         if chance(10) { now.wallMilliseconds += Int64(below(20_000)) - 10_000 }
         latest = max(latest, now.wallMilliseconds)
-        // An item's end can leave work for the next call, but the work ends within as many calls as there are slots.
+        // An item's end can leave work for the next call. The work ends within as many calls as slots.
         for _ in 0..<Self.capacity {
             machine.advance(to: now)
             drain()
             guard let wake = machine.nextWake(after: now), wake <= now.monotonicNanoseconds else { return }
         }
-        fail("it wants to be woken again and again")
+        fail("the machine requests wakes without end")
     }
 
     private mutating func event() {
@@ -303,7 +303,7 @@ private struct RandomLife: ~Copyable {
                 release(slot)
             case .drop(let slot):
                 if let push = pushes[slot], !gone.contains(push.facts.partition) {
-                    fail("slot \(slot) is given back, and its partition is here")
+                    fail("slot \(slot) is dropped although its partition is assigned")
                 }
                 release(slot)
             case .depart(let slot):
@@ -313,21 +313,21 @@ private struct RandomLife: ~Copyable {
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
                 if !offsetsDone.insert([Int64(partition), offset]).inserted { fail("offset done twice") }
             case .store(let slot, let version):
-                if pushes[slot] == nil { fail("slot \(slot) is stored, and gone") }
+                if pushes[slot] == nil { fail("slot \(slot) is stored after its release") }
                 stores.append((slot, version))
                 if chance(80) { _ = machine.progressToStore(slot, at: now) }
             case .evict(let slot):
                 let progress = machine.info(slot).progress
                 if !machine.limits.storeIsDurable || !progress.isOffsetDone || !progress.isStored {
-                    fail("slot \(slot) leaves for a store that doesn't have it")
+                    fail("slot \(slot) is evicted, but isn't stored")
                 }
                 release(slot)
             case .awaitsTurn(let slot):
-                if pushes[slot] == nil { fail("slot \(slot) awaits its turn, and is free") }
+                if pushes[slot] == nil { fail("slot \(slot) awaits its turn after its release") }
             case .keepPresence(let number):
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
                 if !machine.knowsPresence(of: machine.presence(number, at: now).device) {
-                    fail("no presence")
+                    fail("an unknown presence is stored")
                 }
             case .noteMove(let slot):
                 if pushes[slot] == nil { fail("slot \(slot) moves, and is gone") }
@@ -348,14 +348,14 @@ private struct RandomLife: ~Copyable {
 
     private mutating func release(_ slot: UInt32) {
         guard let push = pushes.removeValue(forKey: slot) else { return fail("slot \(slot) has ended twice") }
-        if push.isFlying || push.isQueued { fail("slot \(slot) ends where it is") }
+        if push.isFlying || push.isQueued { fail("slot \(slot) ends while queued or in flight") }
         machine.release(slot)
         ended += 1
     }
 
     // MARK: The end
 
-    /// Answers what is in flight and lets the rest go, or expire.
+    /// Answers the pushes in flight, and lets the others be sent or expire.
     mutating func end() {
         for _ in 0..<5000 where problem == nil && machine.count > 0 {
             while !flying.isEmpty {
@@ -374,7 +374,7 @@ private struct RandomLife: ~Copyable {
                 drain()
             }
             if let wake = machine.nextWake(after: now) {
-                // A day more, so that waits for a device that never comes back are over some time.
+                // Adds an hour, so that waits for a device that never returns end.
                 let passed = wake - now.monotonicNanoseconds + 3_600_000_000_000
                 now.monotonicNanoseconds += passed
                 now.wallMilliseconds += Int64(passed / 1_000_000)
@@ -383,8 +383,8 @@ private struct RandomLife: ~Copyable {
             }
             if let unsound = machine.checkInvariants() { fail(unsound) }
         }
-        if machine.count > 0 { fail("\(machine.count) pushes neither go nor end") }
-        if handedIn != ended { fail("\(handedIn) came, \(ended) ended") }
-        if !machine.milestones.isBalanced { fail("milestones") }
+        if machine.count > 0 { fail("\(machine.count) pushes are neither sent nor ended") }
+        if handedIn != ended { fail("\(handedIn) arrived, \(ended) ended") }
+        if !machine.milestones.isBalanced { fail("the milestones are unbalanced") }
     }
 }

@@ -4,7 +4,7 @@ import Testing
 @testable import DeliveryCore
 
 struct DeliveryRetryTests {
-    /// After one answer: where the push is, and whether the attempt counts towards the maximum.
+    /// Result of one answer: the end or state of the push, and whether the attempt counts towards the maximum.
     struct Case: Sendable, CustomTestStringConvertible {
         var reason: Reason
         var end: String?
@@ -27,7 +27,7 @@ struct DeliveryRetryTests {
         Case(reason: .topicDisallowed, state: .topicCircuitOpen),
         Case(reason: .invalidProviderToken, state: .topicCircuitOpen),
     ])
-    func anAnswerDecides(_ expected: Case) {
+    func answerDecidesTheEndOrTheNextState(_ expected: Case) {
         var harness = DeliveryHarness()
         harness.push("a")
         let slot = harness.begin()!
@@ -39,7 +39,7 @@ struct DeliveryRetryTests {
         #expect(harness.machine.info(slot).progress.attempts == 1)
     }
 
-    @Test func everyReasonHasAnEndOrAPlace() {
+    @Test func everyReasonEndsOrKeepsThePush() {
         for reason in Reason.allCases where reason.class != .accepted {
             var harness = DeliveryHarness()
             harness.push("a")
@@ -51,7 +51,7 @@ struct DeliveryRetryTests {
         }
     }
 
-    @Test func attemptsAreUsedUp() {
+    @Test func pushEndsWhenAttemptsAreExhausted() {
         var harness = DeliveryHarness { $0.retry.maximumAttempts = 3 }
         harness.push("a")
         for attempt in 1...3 {
@@ -64,7 +64,7 @@ struct DeliveryRetryTests {
         #expect(harness.machine.milestones.retried == 2)
     }
 
-    @Test func whatDoesNotCountUsesNothingUp() {
+    @Test func uncountedFailuresDoNotExhaustAttempts() {
         var harness = DeliveryHarness {
             $0.retry.maximumAttempts = 2
             $0.retry.refusalsAtOnce = 3
@@ -83,14 +83,14 @@ struct DeliveryRetryTests {
         #expect(harness.ended == ["a undeliverable attemptsExhausted"])
     }
 
-    @Test func aRetryGoesBeforeOthers() {
+    @Test func immediateRetryPrecedesWaitingPushes() {
         var harness = DeliveryHarness()
         for name in ["a", "b", "c"] { harness.push(name) }
         harness.fail(harness.begin()!, processed: false)
         #expect(harness.waiting == ["a", "b", "c"])
     }
 
-    @Test func aRetryThatWouldComeTooLateIsNone() {
+    @Test func pushWhoseRetryWouldBeTooLateExpires() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.expirationMilliseconds = $0.createdMilliseconds + 10_000 }
         harness.answer(harness.begin()!, .internalServerError, retryAfter: 10_000)
@@ -99,7 +99,7 @@ struct DeliveryRetryTests {
 
     // MARK: Connection and token
 
-    @Test func aSecondConnectionThatIsNoGoodIsWaitedFor() {
+    @Test func retriesBeyondTheImmediateAttemptsWait() {
         var harness = DeliveryHarness { $0.retry.attemptsAtOnce = 2 }
         harness.push("a")
         harness.answer(harness.begin()!, .expiredProviderToken)
@@ -109,7 +109,7 @@ struct DeliveryRetryTests {
         #expect(harness.state("a") == .retrying)
     }
 
-    @Test func withoutAnotherConnectionEvenTheFirstRepetitionWaits() {
+    @Test func firstRetryWaitsWithoutAnotherConnection() {
         var harness = DeliveryHarness()
         harness.push("a")
         let slot = harness.begin()!
@@ -143,7 +143,7 @@ struct DeliveryRetryTests {
         #expect(harness.machine.milestones.stored == 0)
     }
 
-    @Test func anAcceptedPushEndsTheHold() {
+    @Test func acceptedPushEndsTheDeviceHold() {
         var harness = DeliveryHarness()
         harness.push("a")
         harness.push("b")
@@ -156,7 +156,7 @@ struct DeliveryRetryTests {
 
     // MARK: No answer
 
-    @Test func aLostAnswerIsRepeatedUnlessDuplicatesAreToBeAvoided() {
+    @Test func lostAnswerIsRetriedUnlessDuplicatesAreAvoided() {
         var harness = DeliveryHarness()
         harness.push("allowed")
         harness.push("avoided") { $0.duplicates = .avoid }
@@ -167,7 +167,7 @@ struct DeliveryRetryTests {
         #expect(harness.machine.info(slots[0]).progress.failures == 1)
     }
 
-    @Test func whatWasNotProcessedIsNoAttempt() {
+    @Test func unprocessedPushCountsNoAttempt() {
         var harness = DeliveryHarness { $0.retry.refusalsAtOnce = 3 }
         harness.push("a") { $0.duplicates = .avoid }
         for _ in 0..<3 {
@@ -177,7 +177,7 @@ struct DeliveryRetryTests {
             #expect(harness.machine.info(slot).progress.attempts == 0)
         }
         harness.fail(harness.begin()!, processed: false)
-        #expect(harness.state("a") == .retrying, "a server that refuses everything isn't hammered")
+        #expect(harness.state("a") == .retrying, "repeated refusals back off")
         harness.pass(milliseconds: 2000)
         harness.accept(harness.begin()!)
         #expect(harness.ended == ["a accepted"])
@@ -185,7 +185,7 @@ struct DeliveryRetryTests {
 
     // MARK: Not sent
 
-    @Test func whatTheConnectionDidNotTakeHasNotBegun() {
+    @Test func unsentPushCountsNoAttempt() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.isOnce = true }
         harness.push("b")
@@ -199,10 +199,10 @@ struct DeliveryRetryTests {
         #expect(harness.machine.milestones.sent == 0)
         #expect(harness.machine.milestones.retried == 0)
         harness.pass(milliseconds: 60_000)
-        #expect(harness.waiting == ["a", "b"], "the time of a push that is sent once has not begun")
+        #expect(harness.waiting == ["a", "b"], "the time limit of the single attempt hasn't begun")
     }
 
-    @Test func whatWasNotSentToADeviceThatIsPresumedOfflineGoesAllTheSame() {
+    @Test func unsentPushToPresumedOfflineDeviceIsSentAgain() {
         var harness = DeliveryHarness()
         harness.push("a") {
             $0.delivery = .confirm

@@ -8,7 +8,7 @@ struct DeliveryStoreTests {
         harness.others.compactMap { if case .offsetDone(_, let offset) = $0 { offset } else { nil } }
     }
 
-    /// A harness with one push, "a", that is scheduled for long and was handed to the store.
+    /// A harness with one push, "a", that is scheduled in an hour and was handed to the store.
     private func stored(_ name: String = "a", durable: Bool = true) -> DeliveryHarness {
         var harness = DeliveryHarness { $0.storeIsDurable = durable }
         harness.push(name, collapse: "x") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 3_600_000 }
@@ -33,7 +33,7 @@ struct DeliveryStoreTests {
         harness.push("later") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 30_001 }
         #expect(harness.stores.count == 1, "more than 30 seconds")
         harness.push("held", device: "off") { $0.delivery = .holdWhileOffline }
-        #expect(harness.stores.count == 2, "nobody knows when a device comes back")
+        #expect(harness.stores.count == 2, "the device's return is unknown")
         harness.push("asked for patience", device: "e")
         harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 31_000)
         #expect(harness.stores.count == 3)
@@ -51,7 +51,7 @@ struct DeliveryStoreTests {
         #expect(versions == versions.sorted() && Set(versions).count == 5, "versions grow")
     }
 
-    @Test func whatHoldsTheWatermarkIsStoredAtOnceWhenItMustGo() {
+    @Test func reliefStoresPushesThatHoldTheWatermark() {
         var harness = DeliveryHarness {
             $0.storeAfterMilliseconds = 30_000
             $0.storeIsDurable = true
@@ -80,10 +80,10 @@ struct DeliveryStoreTests {
         #expect(harness.stores.count == 2, "the store has them")
         harness.accept(flying)
         harness.pass(milliseconds: 10_000)
-        #expect(harness.waiting.contains("soon"), "its time has come as if nothing had happened")
+        #expect(harness.waiting.contains("soon"), "it is sent at its time, as without the relief")
     }
 
-    @Test func withoutADurableStoreNothingIsRelieved() {
+    @Test func reliefWithoutDurableStoreStoresNothing() {
         var harness = DeliveryHarness { $0.storeAfterMilliseconds = 30_000 }
         harness.push("soon") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 10_000 }
         harness.machine.relieve(partition: 0, below: 100, at: harness.now)
@@ -91,7 +91,7 @@ struct DeliveryStoreTests {
         #expect(harness.stores.isEmpty)
     }
 
-    @Test func whatIsDurableCompletesItsOffsetOnce() {
+    @Test func durablePushCompletesItsOffsetOnce() {
         var harness = stored()
         let (slot, version) = harness.stores[0]
         #expect(harness.machine.info(slot).progress.isStored)
@@ -108,7 +108,7 @@ struct DeliveryStoreTests {
         #expect(offsetsDone(harness).count == 1)
     }
 
-    @Test func aStoreThatIsNotDurableCompletesNothing() {
+    @Test func nonDurableStoreCompletesNoOffset() {
         var harness = stored(durable: false)
         let (slot, version) = harness.stores[0]
         harness.machine.stored(slot, version: version, at: harness.now)
@@ -117,7 +117,7 @@ struct DeliveryStoreTests {
         #expect(!harness.machine.info(slot).progress.isOffsetDone)
     }
 
-    @Test func aFailedStoreIsAskedAgainWithinASecond() {
+    @Test func failedStoreRequestIsRepeatedWithinASecond() {
         var harness = stored()
         let (slot, version) = harness.stores[0]
         harness.machine.storeFailed(slot, version: version)
@@ -127,7 +127,7 @@ struct DeliveryStoreTests {
         #expect(harness.stores.count == 2)
         let again = harness.stores[1]
         #expect(again.slot == slot && again.version > version)
-        // The first comes through after all: what the store holds is the second's to say.
+        // The first request succeeds after all, but only the second confirms the stored version.
         harness.machine.stored(slot, version: version, at: harness.now)
         harness.drain()
         #expect(offsetsDone(harness).isEmpty)
@@ -139,7 +139,7 @@ struct DeliveryStoreTests {
         #expect(harness.stores.count == 2, "a late failure of an old version changes nothing")
     }
 
-    @Test func aReplacedPushSaysThatTheStoreHasIt() {
+    @Test func replacedPushReportsThatItIsStored() {
         var harness = stored()
         let (slot, version) = harness.stores[0]
         let facts = harness.facts("b", collapse: "x") {
@@ -148,27 +148,27 @@ struct DeliveryStoreTests {
         }
         let admission = harness.machine.admit(facts, at: harness.now)
         guard case .replaced(slot, let old) = admission else {
-            Issue.record("it takes the older one's place: \(admission)")
+            Issue.record("the older push isn't replaced: \(admission)")
             return
         }
         harness.note(admission, "b")
         #expect(old.progress.isStored && old.progress.storeVersion == version && !old.progress.isOffsetDone)
-        #expect(harness.stores.count == 2, "the newer one has to be stored as well")
+        #expect(harness.stores.count == 2, "the newer push has to be stored as well")
         harness.machine.stored(slot, version: version, at: harness.now)
         harness.drain()
-        #expect(offsetsDone(harness).isEmpty, "it was the older one")
+        #expect(offsetsDone(harness).isEmpty, "the older version was stored")
         harness.machine.stored(slot, version: harness.stores[1].version, at: harness.now)
         harness.drain()
         #expect(offsetsDone(harness) == [50])
     }
 
-    @Test func whatEndsWhileItIsStoredIsLeftAlone() {
+    @Test func lateStoreAnswersForEndedPushAreIgnored() {
         var harness = stored()
         let (slot, version) = harness.stores[0]
         let result = harness.machine.cancel(
             DeliveryHarness.device("d"), .notificationKey(DeliveryHarness.key("a")), at: harness.now)
         #expect(result == CancelResult(cancelled: 1))
-        // Ended, not yet released: the owner learns from its progress that the store has it.
+        // Ended but not released: its progress shows the owner that the store has it.
         #expect(harness.machine.info(slot).progress.isStored)
         harness.machine.stored(slot, version: version, at: harness.now)
         harness.machine.storeFailed(slot, version: version)
@@ -183,7 +183,7 @@ struct DeliveryStoreTests {
         #expect(harness.stores.count == 1)
     }
 
-    @Test func versionsGoOnAfterARestart() {
+    @Test func storeVersionsContinueAfterRestart() {
         var harness = DeliveryHarness { $0.storeIsDurable = true }
         var progress = ItemProgress()
         progress.isStored = true
@@ -196,8 +196,8 @@ struct DeliveryStoreTests {
             Issue.record("\(admission)")
             return
         }
-        #expect(harness.stores.isEmpty, "the store has it as it is")
-        // Should the store lose it, what is written then must be the newer one.
+        #expect(harness.stores.isEmpty, "the stored version is current")
+        // If the store loses the item, the next write must have a newer version.
         harness.machine.storeFailed(slot, version: 1000)
         harness.pass(milliseconds: 1000)
         #expect(harness.stores.map(\.version) == [1001])

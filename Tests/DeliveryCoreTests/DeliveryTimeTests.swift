@@ -4,14 +4,14 @@ import Testing
 @testable import DeliveryCore
 
 struct DeliveryTimeTests {
-    /// States in which a push waits for something, by what brings it there.
+    /// States in which a push waits.
     static let waits: [ItemState] = [
         .waiting, .blocked, .deviceLimited, .coalescing, .retrying, .scheduled, .held, .returning,
         .confirming,
         .topicCircuitOpen,
     ]
 
-    /// A harness with one push, "it", in a state, that expires 60 seconds after the harness began.
+    /// A harness with one push, "it", in a state. The push expires 60 seconds after the harness began.
     private func harness(with state: ItemState) -> DeliveryHarness {
         var harness = DeliveryHarness {
             $0.inFlightPerDevice = 1
@@ -26,7 +26,7 @@ struct DeliveryTimeTests {
         }
         if state == .held || state == .returning {
             _ = harness.machine.offline(device, occurred: .at(1), partition: 0, at: harness.now)
-            // Earlier pushes use up the returns of the next minutes.
+            // Earlier pushes use up the returns of the next minute.
             for index in 0..<(state == .returning ? 62 : 0) {
                 harness.push("\(index)") { $0.delivery = .holdWhileOffline }
             }
@@ -53,12 +53,12 @@ struct DeliveryTimeTests {
         return harness
     }
 
-    /// A blocked one ends with what is in flight before it.
+    /// A blocked push ends with the push in flight before it.
     @Test(arguments: waits.filter { $0 != .blocked })
-    func expiresWhereverItWaits(_ state: ItemState) {
+    func waitingPushExpiresInEveryState(_ state: ItemState) {
         var harness = harness(with: state)
         #expect(harness.state("it") == state)
-        // The wall clock is set forward: no timer knows of it.
+        // The wall clock is set forward, which no timer notices.
         harness.now.wallMilliseconds += 58_998
         harness.pass(milliseconds: 1001)
         #expect(!harness.ended.contains("it expired"), "a millisecond is left")
@@ -68,7 +68,7 @@ struct DeliveryTimeTests {
         #expect(harness.state("it") == nil)
     }
 
-    @Test func theSweepComesToEachItemOnceASecond() {
+    @Test func sweepVisitsEachItemOnceASecond() {
         var harness = DeliveryHarness()
         harness.pass(milliseconds: 5000)
         for index in 0..<60 {
@@ -78,13 +78,15 @@ struct DeliveryTimeTests {
         }
         harness.now.wallMilliseconds += 1000
         for _ in 0..<50 { harness.pass(milliseconds: 10) }
-        #expect((25...35).contains(harness.ended.count), "a part of them at a time: \(harness.ended.count)")
+        #expect(
+            (25...35).contains(harness.ended.count), "half a second visits about half: \(harness.ended.count)"
+        )
         for _ in 0..<52 { harness.pass(milliseconds: 10) }
         #expect(harness.ended.count == 60)
         #expect(harness.queue.isEmpty)
     }
 
-    @Test func nothingBeginsAtItsExpiration() {
+    @Test func pushDoesNotBeginAtItsExpiration() {
         for late in [Int64(-1), 0] {
             var harness = DeliveryHarness()
             harness.push("a") { $0.expirationMilliseconds = $0.createdMilliseconds + 500 }
@@ -96,7 +98,7 @@ struct DeliveryTimeTests {
 
     // MARK: deliver-at
 
-    @Test func aScheduledPushWaitsForItsMoment() {
+    @Test func scheduledPushWaitsForItsDeliveryTime() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 10_000 }
         #expect(harness.state("a") == .scheduled)
@@ -106,7 +108,7 @@ struct DeliveryTimeTests {
         #expect(harness.waiting == ["a"])
     }
 
-    @Test func aScheduleFollowsTheWallClock() {
+    @Test func scheduleFollowsTheWallClock() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 3_600_000 }
         harness.push("b") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 7_200_000 }
@@ -124,7 +126,7 @@ struct DeliveryTimeTests {
 
     // MARK: The longest life
 
-    @Test func noExpirationIsFurtherThanTheMaximum() {
+    @Test func expirationIsCappedAtTheMaximum() {
         var harness = DeliveryHarness { $0.maximumExpirationMilliseconds = 100_000 }
         let end = harness.now.wallMilliseconds + 100_000
         harness.push("without")
@@ -141,7 +143,7 @@ struct DeliveryTimeTests {
         #expect(harness.queue.isEmpty)
     }
 
-    @Test func withoutAnExpirationAPushLivesForADefaultTimeFromWhenItMayGo() {
+    @Test func pushWithoutExpirationGetsTheDefaultLifetime() {
         var harness = DeliveryHarness {
             $0.maximumExpirationMilliseconds = 500_000
             $0.defaultLifeMilliseconds = 100_000
@@ -164,8 +166,8 @@ struct DeliveryTimeTests {
             ])
     }
 
-    /// As many attempts as there is time for.
-    @Test func aServerInTroubleTakesNoPushsLife() {
+    /// The push has as many attempts as time permits.
+    @Test func serverErrorsNeverEndAPushBeforeExpiration() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.expirationMilliseconds = $0.createdMilliseconds + 7 * 86_400_000 }
         var attempts = 0
@@ -181,19 +183,19 @@ struct DeliveryTimeTests {
             }
         }
         #expect(harness.ended == ["a expired"])
-        #expect(attempts > 7 * 24 * 4, "a quarter of an hour between them at most")
+        #expect(attempts > 7 * 24 * 4, "at most a quarter of an hour between attempts")
         #expect(attempts < 7 * 24 * 16)
     }
 
     // MARK: Waking
 
-    @Test func nothingWaitsNothingWakes() {
+    @Test func noWakeIsScheduledWhenNothingWaits() {
         var harness = DeliveryHarness()
         #expect(harness.machine.nextWake(after: harness.now) == nil)
         harness.push("a")
         #expect(harness.machine.nextWake(after: harness.now) != nil)
         let slot = harness.begin()!
-        #expect(harness.machine.nextWake(after: harness.now) == nil, "what is in flight is the connection's")
+        #expect(harness.machine.nextWake(after: harness.now) == nil, "a push in flight needs no wake")
         harness.accept(slot)
         #expect(harness.machine.nextWake(after: harness.now) == nil)
     }
@@ -201,7 +203,6 @@ struct DeliveryTimeTests {
     @Test(arguments: waits.filter { $0 != .blocked })
     func eachWakeIsLaterThanTheLast(_ state: ItemState) {
         var harness = harness(with: state)
-        // Earlier pushes in flight don't matter here.
         var wakes = 0
         while let wake = harness.machine.nextWake(after: harness.now) {
             #expect(wakes == 0 || wake > harness.now.monotonicNanoseconds, "after wake \(wakes)")
@@ -214,7 +215,7 @@ struct DeliveryTimeTests {
             if harness.state("it") == nil || (harness.state("it") == .waiting && state != .waiting) { break }
             wakes += 1
             guard wakes < 2000 else {
-                Issue.record("it neither goes nor ends")
+                Issue.record("the push is neither sent nor ended")
                 return
             }
         }

@@ -6,7 +6,7 @@ import Testing
 @Suite struct DeviceBackoffTests {
     private static let second: UInt64 = 1_000_000_000
 
-    @Test func aRefusalHoldsTheDeviceAndNoOther() {
+    @Test func refusalHoldsOnlyItsDevice() {
         var backoff = DeviceBackoff(.init(capacity: 8))
         var random = SeededGenerator(seed: 1)
         let before = backoff.heldUntil(device: 5, now: 0)
@@ -19,7 +19,7 @@ import Testing
         #expect(after == nil)
     }
 
-    /// Windows double from the base to the cap: the longest of many waits shows them.
+    /// The longest of many waits shows that windows double from the base to the cap.
     @Test func windowsGrowToTheCap() {
         var random = SeededGenerator(seed: 2)
         var longest = [UInt64](repeating: 0, count: 6)
@@ -38,7 +38,7 @@ import Testing
         }
     }
 
-    @Test func retryAfterComesFirstWithinItsLimit() {
+    @Test func retryAfterIsTheLowerBoundUpToItsLimit() {
         var backoff = DeviceBackoff(.init(capacity: 8, retryAfterLimit: 60 * Self.second))
         var random = SeededGenerator(seed: 3)
         let asked = backoff.refused(device: 1, now: 0, retryAfter: 30 * Self.second, using: &random)
@@ -49,7 +49,7 @@ import Testing
         #expect(late == .max)
     }
 
-    @Test func refusalsOfWhatWasSentBeforeAreNoMoreInTheRow() {
+    @Test func refusalsDuringAHoldDoNotGrowTheWindow() {
         var backoff = DeviceBackoff(.init(capacity: 8, cap: 1 << 60))
         var random = SeededGenerator(seed: 4)
         var until: UInt64 = 0
@@ -62,7 +62,7 @@ import Testing
         #expect(count == 1)
     }
 
-    @Test func anAcceptedNotificationBeginsAnew() {
+    @Test func acceptedNotificationResetsTheBackoff() {
         var backoff = DeviceBackoff(.init(capacity: 8))
         var random = SeededGenerator(seed: 5)
         var now: UInt64 = 0
@@ -76,12 +76,12 @@ import Testing
         #expect(until <= now + Self.second)
     }
 
-    @Test func rememberedForAsLongAgainAndThenForgotten() {
+    @Test func endedBackoffsAreForgotten() {
         var backoff = DeviceBackoff(.init(capacity: 8, cap: 2 * Self.second, retryAfterLimit: 0))
         var random = SeededGenerator(seed: 6)
         for device in UInt64(0)..<8 { _ = backoff.refused(device: device, now: 0, using: &random) }
         let full = backoff.count
-        // A device that isn't in it: the look-up alone lets the hours pass.
+        // A look-up of an unknown device alone removes ended entries.
         let other = backoff.heldUntil(device: 99, now: 3 * Self.second)
         let (empty, evicted) = (backoff.count, backoff.evictions)
         #expect(full == 8 && other == nil && empty == 0 && evicted == 0)
@@ -89,7 +89,7 @@ import Testing
         #expect(problem == nil)
     }
 
-    @Test func aFullTableForgetsTheSoonestToEnd() {
+    @Test func fullTableEvictsTheBackoffEndingSoonest() {
         var backoff = DeviceBackoff(.init(capacity: 3))
         var random = SeededGenerator(seed: 7)
         for (device, seconds) in [(1, 300), (2, 100), (3, 200)] as [(UInt64, UInt64)] {
@@ -102,8 +102,8 @@ import Testing
         #expect(count == 3 && evictions == 1)
     }
 
-    /// A back-off that ends a whole turn of the wheel away is just before the hand, and is the last all the same.
-    @Test func theLatestIsNotTheSoonest() {
+    /// A back-off ending a whole turn of the wheel later lies just before the hand, and is still evicted last.
+    @Test func backoffAWholeWheelTurnAwayIsEvictedLast() {
         var backoff = DeviceBackoff(.init(capacity: 2, cap: Self.second))
         var random = SeededGenerator(seed: 8)
         let now = 10 * Self.second
@@ -117,9 +117,9 @@ import Testing
         #expect(count == 1)
     }
 
-    /// Against a dictionary, with hashes that collide in the index, and clocks that stand, jump and go back.
+    /// Compares with a dictionary. Hashes collide in the index, and clocks stand still, jump and go back.
     @Test(arguments: UInt64(1)...16)
-    func agreesWithADictionary(seed: UInt64) {
+    func randomOperationsMatchADictionary(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         let capacity = Int.random(in: 1...64, using: &random)
         let configuration = DeviceBackoff.Configuration(
@@ -156,7 +156,7 @@ import Testing
                 model[device] = nil
             default: break
             }
-            // Whoever was evicted isn't held any more; nobody else may be missing.
+            // Evicted devices aren't held any more. No other device may be missing.
             let held = model.filter { $0.value > now }
             var missing = 0
             for (device, until) in held where backoff.heldUntil(device: device, now: now) != until {

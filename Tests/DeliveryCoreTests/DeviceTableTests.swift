@@ -5,8 +5,8 @@ import Testing
 @testable import DeliveryCore
 
 struct DeviceTableTests {
-    /// As full as it may be, for long, with keys of which many begin their search at one place.
-    @Test(arguments: [UInt64(1), 2, 3]) func whatIsThereIsFoundAndNothingElse(seed: UInt64) {
+    /// Keeps the table full for long. Many keys start their search at the same place.
+    @Test(arguments: [UInt64(1), 2, 3]) func onlyInsertedDevicesAreFound(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         let capacity = 100
         var table = DeviceTable(capacity: capacity)
@@ -40,7 +40,7 @@ struct DeviceTableTests {
                 return
             }
         }
-        // The keys that went idle last may still be there.
+        // Recently idle keys may still be there.
         let left = table.count - keys.count
         #expect(left <= 16)
     }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import DeliveryCore
 
-/// Devices that are back while many others are: their items stay in the store until it is their turn.
+/// Devices that return while many others do: their items stay in the store until it is their turn.
 @Suite struct DeviceTurnTests {
     /// A shard whose store has one held item of each device, in partition 0.
     private final class Bed {
@@ -55,7 +55,7 @@ import Testing
             drain()
         }
 
-        /// Presences that the store was asked to keep.
+        /// Returns the presences that the store was asked to keep.
         @discardableResult
         func drain() -> [KnownPresence] {
             var kept: [KnownPresence] = []
@@ -67,8 +67,8 @@ import Testing
             return kept
         }
 
-        /// Asks for loads.
-        func ask() -> [ResidencyAction] {
+        /// Asks for loads, and returns the actions that follow.
+        func requestLoads() -> [ResidencyAction] {
             _ = residency.askForLoads(at: now.monotonicNanoseconds, delivery)
             while let action = residency.nextAction(delivery) { asked.append(action) }
             defer { asked = [] }
@@ -77,7 +77,7 @@ import Testing
 
         func next() -> ResidencyAction? { residency.nextAction(delivery) }
 
-        /// The store has answered all that was asked for. Returns how many items came.
+        /// The store answers every load. Returns the number of restored items.
         func load(presence: Presence? = .offline) -> Int {
             var items = 0
             for load in residency.takeRequests().loads {
@@ -119,22 +119,23 @@ import Testing
         var returning: Int { delivery.milestones[.returning] }
     }
 
-    /// Brings the first device's item to memory, on its way out.
+    /// Restores the first device's item, which then waits for its return.
     private func deviceLimited(devices: Int) -> Bed {
         let bed = Bed(devices: devices)
         let first = bed.report(0)
-        #expect(bed.ask() == [.load(bed.device(0), 0, withItems: true)])
+        #expect(bed.requestLoads() == [.load(bed.device(0), 0, withItems: true)])
         #expect(bed.load() == 1)
-        #expect(bed.ask() == [.proceed(first)])
+        #expect(bed.requestLoads() == [.proceed(first)])
         bed.online(0)
         #expect(bed.returning == 1)
         return bed
     }
 
-    @Test func itemsOfADeviceThatIsBackStayInTheStoreWhileOthersReturn() {
+    @Test func returningDevicesItemsStayStoredUntilItsTurn() {
         let bed = deviceLimited(devices: 2)
         let report = bed.report(1)
-        #expect(bed.ask() == [.load(bed.device(1), 0, withItems: false)], "its presence alone")
+        #expect(
+            bed.requestLoads() == [.load(bed.device(1), 0, withItems: false)], "only its presence is loaded")
         #expect(bed.load() == 0)
         #expect(bed.next() == .proceed(report))
         _ = bed.delivery.online(
@@ -142,103 +143,106 @@ import Testing
             partition: 0,
             at: bed.now)
         let kept = bed.drain()
-        #expect(kept.count == 1 && kept.allSatisfy { $0.isAwaited }, "a take-over brings the items")
-        #expect(bed.ask().isEmpty, "it isn't its turn")
+        #expect(kept.count == 1 && kept.allSatisfy { $0.isAwaited }, "the next owner loads the items")
+        #expect(bed.requestLoads().isEmpty, "another device's turn")
         #expect(bed.awaitingTurn == 1)
         #expect(bed.isIdle)
 
-        // The first one has gone out.
+        // The first item was sent.
         bed.now.monotonicNanoseconds += 2_000_000_000
         bed.delivery.advance(to: bed.now)
         bed.drain()
         #expect(bed.returning == 0)
-        #expect(bed.ask() == [.load(bed.device(1), 0, withItems: true)])
+        #expect(bed.requestLoads() == [.load(bed.device(1), 0, withItems: true)])
         #expect(bed.load(presence: nil) == 1)
-        _ = bed.ask()
-        #expect(bed.returning == 1, "at its rate")
+        _ = bed.requestLoads()
+        #expect(bed.returning == 1, "at the return rate")
         #expect(bed.awaitingTurn == 0 && bed.isIdle)
     }
 
-    @Test func whatComesAfterTheReportBringsTheItems() {
+    @Test func pushAfterTheReportLoadsTheItems() {
         let bed = deviceLimited(devices: 2)
         let report = bed.report(1)
-        #expect(bed.ask() == [.load(bed.device(1), 0, withItems: false)])
+        #expect(bed.requestLoads() == [.load(bed.device(1), 0, withItems: false)])
         let push = bed.report(1, isReturn: false, isPush: true)
         #expect(bed.load() == 0)
-        #expect(bed.ask() == [.proceed(report)])
-        #expect(bed.ask() == [.load(bed.device(1), 0, withItems: true)])
+        #expect(bed.requestLoads() == [.proceed(report)])
+        #expect(bed.requestLoads() == [.load(bed.device(1), 0, withItems: true)])
         #expect(bed.load() == 1)
-        #expect(bed.ask() == [.proceed(push)])
+        #expect(bed.requestLoads() == [.proceed(push)])
     }
 
-    @Test func aReportThatAPushWaitsWithBringsTheItems() {
+    @Test func pushWaitingWithTheReportLoadsTheItems() {
         let bed = deviceLimited(devices: 2)
         let report = bed.report(1)
         let push = bed.report(1, isReturn: false, isPush: true)
-        #expect(bed.ask() == [.load(bed.device(1), 0, withItems: true)])
+        #expect(bed.requestLoads() == [.load(bed.device(1), 0, withItems: true)])
         #expect(bed.load() == 1)
-        #expect(bed.ask() == [.proceed(report), .proceed(push)])
+        #expect(bed.requestLoads() == [.proceed(report), .proceed(push)])
     }
 
-    @Test func aReportPutsOffNoItemThatIsDue() {
+    @Test func reportDoesNotDelayDueItems() {
         let bed = deviceLimited(devices: 3)
         bed.residency.due(bed.device(1), 0)
         let report = bed.report(1)
-        #expect(bed.ask() == [.load(bed.device(1), 0, withItems: true)])
+        #expect(bed.requestLoads() == [.load(bed.device(1), 0, withItems: true)])
         #expect(bed.load() == 1)
-        #expect(bed.ask() == [.proceed(report)])
+        #expect(bed.requestLoads() == [.proceed(report)])
 
         let other = bed.report(2)
-        #expect(bed.ask() == [.load(bed.device(2), 0, withItems: false)])
+        #expect(bed.requestLoads() == [.load(bed.device(2), 0, withItems: false)])
         bed.residency.due(bed.device(2), 0)
         #expect(bed.load() == 0)
-        #expect(bed.ask() == [.load(bed.device(2), 0, withItems: true)], "due since the load was asked for")
+        #expect(
+            bed.requestLoads() == [.load(bed.device(2), 0, withItems: true)],
+            "became due after the load was requested"
+        )
         #expect(bed.load() == 1)
-        #expect(bed.ask() == [.proceed(other)])
+        #expect(bed.requestLoads() == [.proceed(other)])
     }
 
-    @Test func aDeviceWithoutItemsIsNotPutOff() {
+    @Test func deviceWithoutItemsAwaitsNoTurn() {
         let bed = deviceLimited(devices: 1)
         let report = bed.report(5)
-        #expect(bed.ask() == [.load(bed.device(5), 0, withItems: true)])
+        #expect(bed.requestLoads() == [.load(bed.device(5), 0, withItems: true)])
         _ = bed.load(presence: nil)
-        #expect(bed.ask() == [.proceed(report)])
+        #expect(bed.requestLoads() == [.proceed(report)])
         #expect(bed.awaitingTurn == 0)
     }
 
-    @Test func aPresenceIsLoadedWithoutRoomForItems() {
+    @Test func presenceLoadsWithoutRoomForItems() {
         let bed = Bed(devices: 4, returns: 1, restored: 1)
         let first = bed.report(0)
-        #expect(bed.ask() == [.load(bed.device(0), 0, withItems: true)])
+        #expect(bed.requestLoads() == [.load(bed.device(0), 0, withItems: true)])
         #expect(bed.load() == 1)
-        #expect(bed.ask() == [.proceed(first)])
+        #expect(bed.requestLoads() == [.proceed(first)])
         bed.online(0)
         _ = bed.report(1)
-        #expect(bed.ask() == [.load(bed.device(1), 0, withItems: false)])
+        #expect(bed.requestLoads() == [.load(bed.device(1), 0, withItems: false)])
         _ = bed.report(2, isReturn: false, isPush: true)
-        #expect(bed.ask().isEmpty, "there is no room")
+        #expect(bed.requestLoads().isEmpty, "there is no room")
     }
 
-    @Test func itemsOfAnotherPartitionAreBroughtAtOnce() {
+    @Test func itemsOfAnotherPartitionLoadAtOnce() {
         let bed = deviceLimited(devices: 2)
         bed.residency.found(bed.device(1), offset: 5, 1)
         _ = bed.report(1)
-        let asked = bed.ask()
-        #expect(asked.count == 2, "nobody would find the presence with those of the other partition")
+        let asked = bed.requestLoads()
+        #expect(asked.count == 2, "the other partition's items have no presence beside them")
         #expect(asked.contains(.load(bed.device(1), 1, withItems: true)))
     }
 
-    @Test func aReportThatIsOlderThanWhatIsKnownAwaitsNoTurn() {
+    @Test func outdatedReportAwaitsNoTurn() {
         let bed = deviceLimited(devices: 2)
         _ = bed.report(1)
-        _ = bed.ask()
+        _ = bed.requestLoads()
         #expect(bed.load() == 0)
         // The report has no effect: the device stays offline.
-        _ = bed.ask()
+        _ = bed.requestLoads()
         #expect(bed.awaitingTurn == 0)
     }
 
-    @Test func aDeviceStandsInTheLineOnceAndLeavesItWithItsPartition() {
+    @Test func deviceQueuesOncePerPartitionAndLeavesWithIt() {
         let bed = Bed(devices: 3)
         for _ in 0..<3 { bed.residency.awaited(bed.device(1), 0) }
         bed.residency.awaited(bed.device(2), 0)
@@ -248,10 +252,12 @@ import Testing
         #expect(bed.awaitingTurn == 1)
     }
 
-    @Test func devicesHaveTheirTurnsInTheOrderInWhichTheyWereBack() {
+    @Test func devicesTakeTurnsInReturnOrder() {
         let bed = Bed(devices: 4, returns: 2)
         for number in [2, 0, 3, 1] { bed.residency.awaited(bed.device(number), 0) }
         #expect(
-            bed.ask() == [.load(bed.device(2), 0, withItems: true), .load(bed.device(0), 0, withItems: true)])
+            bed.requestLoads() == [
+                .load(bed.device(2), 0, withItems: true), .load(bed.device(0), 0, withItems: true),
+            ])
     }
 }

@@ -3,7 +3,7 @@ import StreamScheduling
 import Testing
 
 @Suite struct DueQueueTests {
-    @Test func earliestFirstAndEqualOnesInOrder() {
+    @Test func earliestDuePopsFirstAndTiesKeepOrder() {
         var queue = DueQueue(capacity: 8)
         for (slot, due) in [(3, 50), (1, 20), (7, 20), (0, 90), (2, 20)] {
             queue.insert(UInt32(slot), due: UInt64(due))
@@ -17,7 +17,7 @@ import Testing
         #expect(empty)
     }
 
-    @Test func insertAgainMoves() {
+    @Test func reinsertedSlotMoves() {
         var queue = DueQueue(capacity: 3)
         queue.insert(0, due: 10)
         queue.insert(1, due: 20)
@@ -29,7 +29,7 @@ import Testing
         #expect(drain(&queue, now: 100) == [1, 0])
     }
 
-    @Test func foreignSlotsAreRefused() {
+    @Test func unknownSlotsAreRefused() {
         var queue = DueQueue(capacity: 2)
         let inserted = queue.insert(2, due: 1)
         let removed = queue.remove(1)
@@ -38,9 +38,9 @@ import Testing
         #expect(!inserted && !removed && !beyond && due == nil)
     }
 
-    /// Against a dictionary.
+    /// Compares with a dictionary.
     @Test(arguments: UInt64(1)...12)
-    func agreesWithTheModel(seed: UInt64) {
+    func randomOperationsMatchTheModel(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         let capacity = Int.random(in: 1...150, using: &random)
         let spread = UInt64.random(in: 1...2000, using: &random)

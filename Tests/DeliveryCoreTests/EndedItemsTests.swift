@@ -13,9 +13,9 @@ struct EndedItemsTests {
 
     private func key(_ number: UInt64) -> StoredKey { StoredKey(device: device(number), due: Int64(number)) }
 
-    /// Two logs of a partition have an item of one offset each, of different devices.
+    /// Each of a partition's logs has an item at the same offset, of different devices.
     @Test(arguments: [[1, 2, 3], [3, 1, 2], [2, 3, 1]] as [[UInt64]])
-    func itemsOfOneOffsetAreToldApart(order: [UInt64]) {
+    func itemsOfOneOffsetAreDistinguishedByDevice(order: [UInt64]) {
         var items = EndedItems()
         for number: UInt64 in 1...3 { items.insert(place, key(number), device(number)) }
         #expect(items.has(place))
@@ -25,7 +25,7 @@ struct EndedItemsTests {
             let found = items.remove(item(number))
             #expect(found == key(number))
             let again = items.remove(item(number))
-            #expect(again == nil, "its removal is asked for already")
+            #expect(again == nil, "its removal was requested already")
             let removed = items.removed(item(number))
             #expect(removed?.device == device(number))
             let twice = items.removed(item(number))
@@ -35,8 +35,8 @@ struct EndedItemsTests {
         #expect(items.isEmpty)
     }
 
-    /// Both logs have an item of one offset for one device: one key in the store, and two outcomes.
-    @Test func eachEndIsFollowedByARemoval() {
+    /// Both logs have an item of one device at one offset: one key in the store, and two outcomes.
+    @Test func repeatedEndsOfOneItemAreRemovedOneByOne() {
         var items = EndedItems()
         items.insert(place, key(1), device(1))
         items.insert(place, key(1), device(1))
@@ -53,7 +53,7 @@ struct EndedItemsTests {
         #expect(items.isEmpty)
     }
 
-    @Test func aPartitionThatGoesTakesItsItemsAlong() {
+    @Test func removingAPartitionRemovesItsEndedItems() {
         var items = EndedItems()
         let other = RecordPlace(partitionSlot: 2, offset: 5)
         items.insert(place, key(1), device(1))

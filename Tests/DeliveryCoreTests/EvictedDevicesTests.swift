@@ -10,16 +10,16 @@ struct EvictedDevicesTests {
         var partition: UInt16
     }
 
-    /// All that the set says of a device.
+    /// All partitions that the set has for the device.
     private func partitions(of device: DeviceKey, _ cold: borrowing EvictedDevices) -> [UInt16] {
         var found: [UInt16] = []
         cold.forEachPartition(of: device) { found.append($0) }
         return found.sorted()
     }
 
-    /// The table equals a set, over growth and decline: in one table and in several, with keys of either half poor.
-    /// Tables are small, so that many searches go past the end of a table.
-    @Test(arguments: Array(UInt64(1)...12)) func itIsASet(seed: UInt64) {
+    /// Compares with a set through growth and decline, in one table and in several. Keys vary in either half. Small
+    /// tables make many searches wrap around.
+    @Test(arguments: Array(UInt64(1)...12)) func randomOperationsMatchASet(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         var cold = EvictedDevices(segmentBits: Int(seed % 4))
         var entries: Set<Entry> = []
@@ -34,7 +34,7 @@ struct EvictedDevicesTests {
         for step in 0..<60_000 {
             let device = devices.randomElement(using: &random)!
             let entry = Entry(device: device, partition: .random(in: 0..<4, using: &random) * 21_845)
-            // It fills for a while, and empties.
+            // The set fills for a while, and then empties.
             let fills = step / 10_000 % 2 == 0
             switch Int.random(in: 0..<10_000, using: &random) {
             case 0:
@@ -74,11 +74,11 @@ struct EvictedDevicesTests {
         }
     }
 
-    /// Whatever happens to others, an entry is found where it is, also when it lies past the end of its table.
-    @Test(arguments: Array(UInt64(1)...20)) func searchesGoRoundTheEnd(seed: UInt64) {
+    /// An entry stays findable through other entries' removals, even past the end of its table.
+    @Test(arguments: Array(UInt64(1)...20)) func searchesWrapAroundTheTableEnd(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         var cold = EvictedDevices(segmentBits: 0)
-        // Two lines: when more than eight begin in the second, the rest is found in the first.
+        // Two lines: when more than eight entries begin in the second, the rest are in the first.
         for round in 0..<500 {
             let devices = (0..<11).map { _ in DeviceKey(high: random.next(), low: random.next()) }
             for device in devices { cold.insert(device, 7) }
@@ -92,8 +92,8 @@ struct EvictedDevicesTests {
         }
     }
 
-    /// A device may have items of many partitions, as far as the numbers go.
-    @Test func aDeviceHasManyPartitions() {
+    /// A device may have items in many partitions, of any number.
+    @Test func deviceMayHaveItemsInManyPartitions() {
         var cold = EvictedDevices()
         let device = DeviceKey(high: 0, low: 0)
         for partition in [UInt16.max, 0, 300, 5] {
@@ -113,8 +113,8 @@ struct EvictedDevicesTests {
         #expect(cold.isEmpty == true)
     }
 
-    /// While a scan goes on any device may have items of its partition; a partition that goes ends its scan.
-    @Test func aScanMakesAllDevicesCold() {
+    /// During a scan any device may have items of its partition. Removing the partition ends its scan.
+    @Test func runningScanCountsEveryDeviceAsEvicted() {
         var cold = EvictedDevices()
         let (known, other) = (DeviceKey(high: 1, low: 2), DeviceKey(high: 3, low: 4))
         cold.beginScan(9)
@@ -139,7 +139,7 @@ struct EvictedDevicesTests {
 
     /// Memory stays below 170 MB for ten million devices, to scale, at every moment. The limit includes a growing
     /// segment beside the segment that it replaces. Removed entries use no memory.
-    @Test func memoryIsBounded() {
+    @Test func memoryPerDeviceIsBounded() {
         var random = SeededGenerator(seed: 3)
         var cold = EvictedDevices(segmentBits: 6)
         var devices: [DeviceKey] = []
@@ -157,7 +157,7 @@ struct EvictedDevicesTests {
         #expect(missing == 0)
         let bytes = cold.bytes
         for (index, device) in devices.enumerated() { cold.insert(device, UInt16(index % 500)) }
-        #expect(cold.bytes == bytes, "what is there already makes nothing grow")
+        #expect(cold.bytes == bytes, "inserting known entries doesn't grow the table")
         let strangers = (0..<100_000).filter { _ in
             cold.contains(DeviceKey(high: random.next(), low: random.next()))
         }

@@ -15,18 +15,18 @@ struct ExpiryScheduleTests {
 
     private func device(_ number: UInt64) -> DeviceKey { DeviceKey(high: number, low: number << 32) }
 
-    @Test func eachPartitionIsLookedThroughInPartsAndOnceADay() throws {
+    @Test func eachPartitionIsScannedInPartsOnceADay() throws {
         var schedule = ExpirySchedule(shards: 2, interval: Self.day)
         var now: UInt64 = 5
         schedule.addPartition(3, at: now)
         let early = schedule.next(at: time(now))
-        #expect(early == nil, "workers that begin have other things to do")
+        #expect(early == nil, "the first scan waits after the start")
         now += Self.day / 144
         let first = schedule.next(at: time(now))
         let look = try #require(first)
         #expect(look.slot == 3 && look.after == nil && look.through == time(now).wallMilliseconds)
         let second = schedule.next(at: time(now))
-        #expect(second == nil, "one look at a time")
+        #expect(second == nil, "one scan at a time")
 
         let parts = schedule.found(
             look, [device(1), device(2), device(3)], last: device(4), isEnd: false, at: now)
@@ -34,7 +34,7 @@ struct ExpiryScheduleTests {
         #expect(parts.map(\.devices) == [[device(2)], [device(1), device(3)]])
         now += Self.day / 1000
         let untaken = schedule.next(at: time(now))
-        #expect(untaken == nil, "shards have what was found")
+        #expect(untaken == nil, "the shards still have the found devices")
         schedule.consumed(3)
         schedule.consumed(3)
         let third = schedule.next(at: time(now))
@@ -48,7 +48,7 @@ struct ExpiryScheduleTests {
         #expect(next?.after == nil && next != nil)
     }
 
-    @Test func aStoreThatFailsIsAskedAgainALittleLater() throws {
+    @Test func failedScanIsRepeatedWithinAMinute() throws {
         var schedule = ExpirySchedule(shards: 1, interval: Self.day)
         schedule.addPartition(0, at: 0)
         let now = Self.day
@@ -62,7 +62,7 @@ struct ExpiryScheduleTests {
         #expect(again?.after == nil && again != nil)
     }
 
-    @Test func partitionsThatGoAreForgotten() throws {
+    @Test func endedPartitionsAreNoLongerScanned() throws {
         var schedule = ExpirySchedule(shards: 1, interval: Self.day)
         schedule.addPartition(0, at: 0)
         schedule.addPartition(1, at: 0)

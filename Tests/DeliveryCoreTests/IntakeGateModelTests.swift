@@ -2,10 +2,10 @@ import DeliveryCore
 import StreamScheduling
 import Testing
 
-/// The gate against lists of jobs that are counted anew at every step.
+/// Compares the gate with lists of jobs that are counted at every step.
 @Suite struct IntakeGateModelTests {
     @Test(arguments: UInt64(1)...40)
-    func agreesWithTheModel(seed: UInt64) {
+    func randomOperationsMatchTheModel(seed: UInt64) {
         let model = IntakeModel(seed: seed)
         for step in 0..<2000 {
             model.step()
@@ -18,8 +18,8 @@ import Testing
         if let problem = model.problem { Issue.record("seed \(seed), at the end: \(problem)") }
     }
 
-    /// The seeds must reach what they are meant to check.
-    @Test func theSeedsReachEveryKindOfPause() {
+    /// Proves that the seeds reach the states to check.
+    @Test func seedsReachEveryKindOfPause() {
         var limitPauses = 0
         var sharePauses = 0
         for seed in UInt64(1)...10 {
@@ -43,12 +43,12 @@ private final class IntakeModel {
     struct Partition {
         var jobs: [Job] = []
         var next: Int64 = 0
-        /// As told by the gate's actions.
+        /// State after the gate's actions.
         var isPaused = false
         var isEnding = false
         var isWindowFull = false
         var tookInTurn = false
-        /// Percentage of chances to finish that the partition uses; some partitions are stuck now and then.
+        /// Percentage of chances to finish that the partition uses. Some partitions are stuck at times.
         var speed = 50
     }
 
@@ -95,7 +95,7 @@ private final class IntakeModel {
         }
     }
 
-    /// All jobs finish: whatever was paused must go on.
+    /// All jobs finish, and every paused partition must resume.
     func finishAll() {
         for index in partitions.keys.sorted() {
             for job in partitions[index]!.jobs { gate.finish(index, offset: job.offset, bytes: job.bytes) }
@@ -106,7 +106,7 @@ private final class IntakeModel {
         for (index, partition) in partitions where !partition.isEnding && partition.isPaused {
             expect(partition.isWindowFull, "\(index) stays paused without any job")
         }
-        expect(gate.total == .init(), "something is left: \(gate.total)")
+        expect(gate.total == .init(), "jobs are left: \(gate.total)")
         expect(gate.room(atMost: batch, at: now) > 0, "no room without any job")
     }
 
@@ -168,7 +168,7 @@ private final class IntakeModel {
         let open = partitions.keys.sorted().filter { !partitions[$0]!.isPaused && !partitions[$0]!.isEnding }
         guard !open.isEmpty else { return }
         for _ in 0..<room {
-            // A single partition has most of the records, and another partition later.
+            // A single partition has most of the records, and later another.
             let index = open[now / 10_000 % 3 == 0 ? 0 : Int.random(in: 0..<open.count, using: &random)]
             let bytes = Int.random(in: 1...Self.largestJob, using: &random)
             let offset = partitions[index]!.next
@@ -225,7 +225,7 @@ private final class IntakeModel {
                 "all are paused before the one that holds so much")
             stalledSince = nil
         } else if due {
-            expect(reasons != before, "a stall without consequences")
+            expect(reasons != before, "a stall paused nothing")
             stalledSince = now
         }
         follow()
@@ -246,7 +246,7 @@ private final class IntakeModel {
 
     private func isOpen(_ index: Int) -> Bool { partitions[index]?.isEnding == false }
 
-    /// Bytes of jobs that were given back or belong to nobody are estimates of the gate's own.
+    /// For returned and orphaned jobs, the bytes are the gate's own estimates.
     private func load(_ index: Int) -> IntakeGate.Load {
         let partition = partitions[index]!
         return .init(
@@ -284,7 +284,7 @@ private final class IntakeModel {
         return isEnough(\.jobs, limits.jobs) && isEnough(\.bytes, limits.bytes)
     }
 
-    /// After a turn, everyone whose old jobs are over the share is paused, if others have work.
+    /// After a turn, each partition whose old jobs exceed the share is paused, if others have work.
     private func checkTurn() {
         for index in partitions.keys.sorted() where isOpen(index) && isOver(old(index)) && live > 1 {
             let others = partitions.filter { $0.key != index && !$0.value.isEnding }.values
@@ -295,7 +295,7 @@ private final class IntakeModel {
         for index in partitions.keys { partitions[index]!.tookInTurn = false }
     }
 
-    /// Does what the gate says, and checks all that holds at any time.
+    /// Carries out the gate's actions, and checks the invariants.
     private func follow() {
         while let action = gate.nextAction() {
             switch action {
@@ -329,7 +329,7 @@ private final class IntakeModel {
         }
         expect(gate.orphans.jobs == orphans, "orphans: \(gate.orphans.jobs), not \(orphans)")
         expect(gate.total == total, "total: \(gate.total), not \(total)")
-        // While all is paused nothing comes but what this model lets through: a record of a partition that isn't.
+        // While all are paused, only records of a partition that isn't paused arrive.
         expect(total.jobs <= limits.jobs, "\(total.jobs) jobs at a limit of \(limits.jobs)")
         expect(
             total.bytes < limits.bytes + batch * Self.largestJob,

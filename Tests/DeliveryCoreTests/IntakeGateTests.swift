@@ -27,7 +27,7 @@ import Testing
         return actions
     }
 
-    @Test func roomIsWhatTheLimitLeaves() {
+    @Test func roomIsTheLimitMinusHeldJobs() {
         var gate = gate()
         #expect(gate.room(atMost: 64, at: 0) == 64)
         take(&gate, 0, 0..<90)
@@ -35,15 +35,15 @@ import Testing
         take(&gate, 1, 0..<10)
         #expect(gate.room(atMost: 64, at: 0) == 0)
         finish(&gate, 1, 3..<4)
-        let goesOn = gate.settle(at: 0)
-        #expect(goesOn)
+        let resumes = gate.settle(at: 0)
+        #expect(resumes)
         #expect(gate.room(atMost: 64, at: 0) == 1)
         #expect(drain(&gate).isEmpty)
     }
 
     /// Released jobs are known by number only. If more were counted as old than are left, an empty partition could be
     /// paused for its share. Nothing would resume that partition.
-    @Test func releasedJobsLeaveNoOldOnesBehind() {
+    @Test func releasedJobsAreNotCountedAsOld() {
         var gate = gate(jobs: 10)
         var now: UInt64 = 0
         let turn = { (gate: inout IntakeGate) in
@@ -57,7 +57,7 @@ import Testing
             turn(&gate)
             take(&gate, 0, first + 5..<first + 10)
             turn(&gate)
-            // The younger ones, which the gate takes for the older ones.
+            // Releases the younger jobs, which the gate takes for the older ones.
             gate.release(0, jobs: 5)
             finish(&gate, 0, first..<first + 5)
             #expect(gate.load(0).jobs == 0)
@@ -69,7 +69,7 @@ import Testing
         }
     }
 
-    @Test func aStallAtTheLimitPausesAllAndHalfResumesThem() {
+    @Test func stallAtTheLimitPausesAllUntilHalfIsFree() {
         var gate = gate(share: 1)
         take(&gate, 0, 0..<80)
         take(&gate, 1, 0..<20)
@@ -83,12 +83,12 @@ import Testing
         let early = gate.settle(at: Self.second)
         #expect(!early)
         finish(&gate, 1, 0..<1)
-        let goesOn = gate.settle(at: Self.second)
-        #expect(goesOn)
+        let resumes = gate.settle(at: Self.second)
+        #expect(resumes)
         #expect(drain(&gate) == [.resume(0), .resume(1)])
     }
 
-    @Test func bytesAreALimitToo() {
+    @Test func byteLimitClosesTheRoom() {
         var gate = gate(bytes: 1000, share: 1)
         take(&gate, 0, 0..<3, bytes: 400)
         #expect(gate.room(atMost: 64, at: 0) == 0)
@@ -99,11 +99,11 @@ import Testing
         #expect(gate.room(atMost: 64, at: 2) == 0)
     }
 
-    @Test func whoHoldsItsJobsForLongIsPausedAloneWhileOthersWork() {
+    @Test func slowPartitionIsPausedAloneWhileOthersWork() {
         var gate = gate()
         take(&gate, 0, 0..<60)
         gate.advance(to: 2 * Self.second)
-        // Quick work is work too.
+        // Jobs that finish quickly count as work.
         take(&gate, 1, 0..<1)
         finish(&gate, 1, 0..<1)
         finish(&gate, 0, 0..<5)
@@ -117,7 +117,7 @@ import Testing
         #expect(drain(&gate) == [.resume(0)])
     }
 
-    @Test func whoMovesItsJobsQuicklyMayTakeAll() {
+    @Test func fastPartitionMayTakeAllRoom() {
         var gate = gate()
         take(&gate, 1, 0..<1)
         for round in Int64(0)..<20 {
@@ -128,14 +128,14 @@ import Testing
         #expect(drain(&gate).isEmpty)
     }
 
-    @Test func whoIsAloneWithWorkMayTakeAll() {
+    @Test func onlyBusyPartitionMayTakeAllRoom() {
         var gate = gate()
         take(&gate, 0, 0..<90)
         for time in UInt64(1)...20 { gate.advance(to: time * Self.second) }
         #expect(drain(&gate).isEmpty)
     }
 
-    @Test func oneThatHasTakenAllIsPausedAloneFirstAndLeavesWhatComesFreeToTheOthers() {
+    @Test func partitionHoldingAllRoomIsPausedBeforeTheOthers() {
         var gate = gate()
         take(&gate, 0, 0..<100)
         #expect(gate.room(atMost: 64, at: 0) == 0)
@@ -150,15 +150,15 @@ import Testing
         let early = gate.settle(at: Self.second)
         #expect(!early)
         finish(&gate, 0, 5..<6)
-        let goesOn = gate.settle(at: Self.second)
-        #expect(goesOn)
+        let resumes = gate.settle(at: Self.second)
+        #expect(resumes)
         #expect(drain(&gate) == [.resume(1)])
         #expect(gate.room(atMost: 64, at: Self.second) == 6)
         finish(&gate, 0, 6..<75)
         #expect(drain(&gate) == [.resume(0)])
     }
 
-    @Test func aFullWindowPausesItsPartitionAlone() {
+    @Test func fullWindowPausesItsPartitionAlone() {
         var gate = gate()
         gate.window(1, isFull: true, hasRoom: false)
         gate.window(1, isFull: true, hasRoom: false)
@@ -169,7 +169,7 @@ import Testing
         #expect(drain(&gate) == [.resume(1)])
     }
 
-    @Test func aPauseForTwoReasonsIsOnePause() {
+    @Test func partitionPausedForTwoReasonsIsPausedOnce() {
         var gate = gate(share: 1)
         gate.window(1, isFull: true, hasRoom: false)
         take(&gate, 0, 0..<100)
@@ -183,7 +183,7 @@ import Testing
         #expect(drain(&gate) == [.resume(0), .resume(1)])
     }
 
-    @Test func jobsOfAPartitionThatWentAwayTakeRoomUntilTheyFinish() {
+    @Test func orphanedJobsTakeRoomUntilTheyFinish() {
         var gate = gate(share: 1)
         take(&gate, 0, 0..<60)
         take(&gate, 1, 0..<40)
@@ -205,7 +205,7 @@ import Testing
         #expect(gate.total == gate.load(1))
     }
 
-    @Test func theLastPartitionHasNoShareToKeepTo() {
+    @Test func lastPartitionIsNotLimitedToItsShare() {
         var gate = gate()
         take(&gate, 0, 0..<60)
         take(&gate, 1, 0..<1)

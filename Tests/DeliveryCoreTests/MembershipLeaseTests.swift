@@ -7,7 +7,7 @@ struct MembershipLeaseTests {
     private static let second: UInt64 = 1_000_000_000
     private static let session = 10 * second
 
-    /// A lease whose owner ticks ten times a second, and does what it says.
+    /// A lease whose owner ticks ten times a second, and carries out its actions.
     private struct Owner {
         var lease: MembershipLease
         var now: UInt64
@@ -39,7 +39,7 @@ struct MembershipLeaseTests {
             }
         }
 
-        /// The process stands still, and goes on with a tick.
+        /// The process stands still, and resumes with a tick.
         mutating func stop(_ seconds: Double) {
             now += UInt64(seconds * 1e9)
             follow(lease.tick(at: now))
@@ -50,7 +50,7 @@ struct MembershipLeaseTests {
         mutating func shardsPass(_ number: UInt64) { follow(lease.shardsPassed(number, at: now)) }
     }
 
-    @Test func itLastsWhileTheProcessRuns() {
+    @Test func leaseLastsWhileTheProcessRuns() {
         var owner = Owner()
         for _ in 0..<600 {
             owner.run(0.1)
@@ -59,7 +59,7 @@ struct MembershipLeaseTests {
         #expect(owner.doubts == 0)
     }
 
-    @Test func aShortPauseIsNone() {
+    @Test func shortPauseKeepsTheLease() {
         var owner = Owner()
         owner.run(5)
         owner.stop(3)
@@ -68,27 +68,27 @@ struct MembershipLeaseTests {
         #expect(owner.maySend && owner.doubts == 0)
     }
 
-    @Test func nothingMayLeaveAfterALongOneBeforeTheGroupHasConfirmed() {
+    @Test func longPauseBlocksSendingUntilTheGroupConfirms() {
         var owner = Owner()
         owner.run(5)
         let before = owner.now
         owner.now += 23 * Self.second
-        #expect(!owner.maySend, "before anything has noticed")
+        #expect(!owner.maySend, "the permit expires before the next tick")
         owner.stop(0)
         #expect(!owner.maySend && owner.doubts == 1 && owner.lease.isDoubtful)
         owner.run(60)
-        #expect(!owner.maySend && owner.doubts == 1, "time alone doesn't help")
+        #expect(!owner.maySend && owner.doubts == 1, "time alone doesn't renew the permit")
         owner.confirm(requestedAt: before)
-        #expect(owner.asked.isEmpty, "that was on its way before the pause")
+        #expect(owner.asked.isEmpty, "requested before the pause")
         owner.confirm(requestedAt: owner.now)
-        #expect(owner.asked == [1] && !owner.maySend, "a shard may still have what is lost")
+        #expect(owner.asked == [1] && !owner.maySend, "a shard may still have records of lost partitions")
         owner.shardsPass(1)
         #expect(owner.maySend && !owner.lease.isDoubtful)
         owner.run(10)
         #expect(owner.maySend)
     }
 
-    @Test func aConfirmationOfBeforeThePauseDoesNotReachBeyondIt() {
+    @Test func confirmationRequestedBeforeAPauseDoesNotExtendTheLease() {
         var owner = Owner()
         owner.run(5)
         let requested = owner.now
@@ -97,7 +97,7 @@ struct MembershipLeaseTests {
         #expect(!owner.maySend)
     }
 
-    @Test func pausesInARowAddUp() {
+    @Test func consecutivePausesAddUp() {
         var owner = Owner()
         owner.run(5)
         owner.stop(3)
@@ -107,14 +107,16 @@ struct MembershipLeaseTests {
         #expect(!owner.maySend && owner.lease.isDoubtful)
     }
 
-    @Test func anotherPauseInTheDoubtBeginsItAnew() {
+    @Test func secondPauseDuringDoubtRestartsTheDoubt() {
         var owner = Owner()
         owner.stop(23)
         let requested = owner.now
         owner.confirm(requestedAt: requested)
         owner.stop(23)
         owner.shardsPass(1)
-        #expect(!owner.maySend && owner.lease.isDoubtful, "the confirmation was of before")
+        #expect(
+            !owner.maySend && owner.lease.isDoubtful, "the confirmation was requested before the second pause"
+        )
         owner.confirm(requestedAt: requested)
         #expect(owner.asked == [1])
         owner.confirm(requestedAt: owner.now)
@@ -124,7 +126,7 @@ struct MembershipLeaseTests {
         #expect(owner.maySend)
     }
 
-    @Test func shardsThatTakeTooLongDoNotCount() {
+    @Test func lateShardAnswersDoNotRenewTheLease() {
         var owner = Owner()
         owner.stop(23)
         owner.confirm(requestedAt: owner.now)
@@ -133,13 +135,13 @@ struct MembershipLeaseTests {
         #expect(!owner.maySend && owner.lease.isDoubtful && owner.doubts == 2)
     }
 
-    /// Nothing may leave later than a session after the last moment at which the group can have heard of this worker.
-    /// After a pause of more than a session, only a confirmation requested since the pause allows anything to leave.
+    /// Nothing may be sent later than a session after the group last heard of this worker. After a longer pause,
+    /// only a confirmation requested since the pause permits sending.
     @Test(arguments: UInt64(1)...50)
-    func itNeverOutlastsTheSession(seed: UInt64) {
+    func leaseNeverOutlastsTheSession(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         var owner = Owner()
-        /// The group hears of a process that runs for a second.
+        /// Last moment at which the group heard of the process, which must run for a second.
         var heard = owner.now
         var awake = owner.now
         var requests: [UInt64] = []
@@ -153,7 +155,7 @@ struct MembershipLeaseTests {
                 if Bool.random(using: &random) { owner.stop(0) }
             case 1: requests.append(owner.now)
             case 2:
-                // An answer comes as long as the group takes this for a member.
+                // An answer arrives only while the group counts this worker as a member.
                 if let request = requests.popLast(), !isLost || request < heard {
                     if !isLost { heard = max(heard, request) }
                     owner.confirm(requestedAt: request)
@@ -164,7 +166,7 @@ struct MembershipLeaseTests {
             if owner.now - heard > Self.session { isLost = true }
             if !isLost, owner.now - awake >= Self.second { heard = owner.now }
             if isLost, Int.random(in: 0..<50, using: &random) == 0 {
-                // It joins again; what was asked before then is answered no more.
+                // The worker joins again. Earlier requests stay unanswered.
                 isLost = false
                 heard = owner.now
                 awake = owner.now
@@ -172,7 +174,7 @@ struct MembershipLeaseTests {
             }
             if isLost, owner.maySend {
                 Issue.record(
-                    "seed \(seed), step \(step): it may send, and the group has given its partitions away")
+                    "seed \(seed), step \(step): it may send after the group reassigned its partitions")
                 return
             }
         }

@@ -2,9 +2,9 @@ import DeliveryCore
 import TestSupport
 import Testing
 
-/// Records that were complete before a restart and have their effect once more.
+/// Records that were complete before a restart and are applied again.
 @Suite struct OffsetHoldTests {
-    /// 10 to 12 are begun, of which 11 was complete before; 14 and 15 were, too, and are still to be read.
+    /// 10 to 12 are begun; 11 was complete before. 14 and 15 were complete, too, and are still to be read.
     private func tracker() -> OffsetTracker {
         var tracker = OffsetTracker(
             nextOffset: 10, completedAbove: CompletedOffsets([11..<12, 14..<16]))
@@ -20,7 +20,7 @@ import Testing
         return (commit.offset, decoded.completed.ranges)
     }
 
-    @Test func noCommitPassesAHeldRecordAndNoneRepeatsIt() {
+    @Test func commitStopsAtHeldRecordAndKeepsItsCompletion() {
         var tracker = tracker()
         tracker.retain(11)
         #expect(committed(tracker) == (10, [11..<12, 14..<16]))
@@ -30,7 +30,7 @@ import Testing
         #expect(committed(tracker) == (11, [11..<12, 14..<16]))
         #expect(tracker.completedInWindow == 1)
         _ = tracker.complete(12)
-        // All that was begun is finished.
+        // Every begun record is finished.
         #expect(committed(tracker) == (11, [11..<13, 14..<16]))
         let isReleased = tracker.release(11)
         #expect(isReleased)
@@ -38,7 +38,7 @@ import Testing
         #expect(tracker.completedInWindow == 0)
     }
 
-    @Test func whoReadsAHeldRecordAgainKnowsThatItIsComplete() {
+    @Test func nextOwnerReadsHeldRecordAsCompleted() {
         var first = tracker()
         first.retain(11)
         for offset in [10, 12] as [Int64] { _ = first.complete(offset) }
@@ -51,7 +51,7 @@ import Testing
         #expect(second.committable == 11)
     }
 
-    @Test func theFirstOfManyCounts() {
+    @Test func lowestHeldRecordLimitsTheCommit() {
         var tracker = OffsetTracker(nextOffset: 0, completedAbove: CompletedOffsets([0..<100]))
         for offset in Int64(0)..<100 {
             _ = tracker.track(offset)
@@ -72,10 +72,10 @@ import Testing
         #expect(tracker.committable == 99)
     }
 
-    @Test func whatIsNotHeldIsNotReleased() {
+    @Test func releaseOfRecordNotHeldIsRefused() {
         var tracker = tracker()
         tracker.retain(11)
-        // Not begun here.
+        // These were not begun here.
         tracker.retain(9)
         tracker.retain(13)
         let answers = [tracker.release(9), tracker.release(10), tracker.release(13)]

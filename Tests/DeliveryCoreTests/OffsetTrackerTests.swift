@@ -48,7 +48,7 @@ import Testing
         #expect(tracker.span == 1)
     }
 
-    @Test func misuseIsAnswered() {
+    @Test func invalidOffsetsAreReported() {
         var tracker = OffsetTracker(nextOffset: 10)
         _ = tracker.track(10)
         _ = tracker.track(12)
@@ -129,7 +129,7 @@ import Testing
         #expect(kept.problem == nil)
     }
 
-    @Test func skipMovesTheEndBehindTransactionMarkers() {
+    @Test func skipMovesTheEndPastTransactionMarkers() {
         var tracker = OffsetTracker(nextOffset: 0)
         _ = tracker.track(0)
         tracker.skip(to: 3)
@@ -142,9 +142,9 @@ import Testing
         #expect(tracker.watermark == 10)
     }
 
-    /// Against a dictionary, with every kind of call, also the wrong ones.
+    /// Compares with a set for every kind of call, including invalid calls.
     @Test(arguments: UInt64(1)...24)
-    func agreesWithTheModel(seed: UInt64) {
+    func randomOperationsMatchTheModel(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         let spanLimit = Int.random(in: 1...3000, using: &random)
         let start = Int64.random(in: 0...5_000_000_000, using: &random)
@@ -167,7 +167,7 @@ import Testing
                 }
                 let answer = tracker.track(offset)
                 if answer == .full {
-                    // Only refused when it can't fit into twice the limit.
+                    // A refusal is allowed only when the offset exceeds twice the limit.
                     guard offset - model.watermark + 1 > Int64(2 * spanLimit) - 64 else {
                         Issue.record("seed \(seed) step \(step): \(offset) refused with room left")
                         return

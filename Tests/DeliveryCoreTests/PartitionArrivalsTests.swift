@@ -10,9 +10,9 @@ struct PartitionArrivalsTests {
         question.partitions.map { FetchedOffset(partition: $0, offset: 9, logEnd: 20) }
     }
 
-    /// Kafka answers for no partition of a question while it can't for one of them.
+    /// Kafka answers none of a request's partitions while it can't answer one of them.
     @Test(arguments: [1, 2, 7, 64])
-    func aPartitionWithoutAnAnswerHoldsUpNoOther(count: Int) throws {
+    func unansweredPartitionDoesNotDelayOthers(count: Int) throws {
         var arrivals = PartitionArrivals(mode: .none)
         var now = Self.second
         arrivals.add((0..<Int32(count)).map { $0 }, at: now)
@@ -24,7 +24,7 @@ struct PartitionArrivalsTests {
             let question = try #require(nextQuestion, "\(read.count) of \(count) are read")
             questions += 1
             let found1 = arrivals.nextQuestion(at: now)
-            #expect(found1 == nil, "one question at a time")
+            #expect(found1 == nil, "one request at a time")
             if question.partitions.contains(stuck) {
                 let answer = arrivals.answered(question.ticket, nil, at: now)
                 #expect(answer == .failed(question.partitions))
@@ -38,7 +38,7 @@ struct PartitionArrivalsTests {
         #expect(questions <= 30)
         #expect(!read.contains(stuck))
         #expect(arrivals.partitions == [stuck])
-        // Alone, it is asked for less and less often.
+        // Fetched alone, the partition is requested less and less often.
         var asked = 0
         for _ in 0..<600 {
             if let question = arrivals.nextQuestion(at: now) {
@@ -58,7 +58,7 @@ struct PartitionArrivalsTests {
         #expect(arrivals.isEmpty)
     }
 
-    @Test func anAnswerForAnEarlierAssignmentIsVoid() throws {
+    @Test func answerForAnEarlierAssignmentIsIgnored() throws {
         var arrivals = PartitionArrivals(mode: .none)
         arrivals.add([0, 1, 2], at: 0)
         let nextQuestion = arrivals.nextQuestion(at: 0)
@@ -72,7 +72,7 @@ struct PartitionArrivalsTests {
         #expect(arrivals.partitions == [2])
         let found4 = arrivals.answered(question.ticket, Self.offsets(question), at: 0)
         #expect(found4 == .stale)
-        // An answer that can't be used is asked for once more.
+        // A discarded answer is requested again.
         let nextSecond = arrivals.nextQuestion(at: 0)
         let second = try #require(nextSecond)
         arrivals.forget(question.ticket)
@@ -83,7 +83,7 @@ struct PartitionArrivalsTests {
         #expect(found6?.partitions == [2])
     }
 
-    @Test func aPartitionIsRestoredBetweenTwoQuestions() throws {
+    @Test func partitionIsRestoredBetweenTheTwoOffsetFetches() throws {
         var arrivals = PartitionArrivals(mode: .changelog)
         arrivals.add([0, 1], at: 0)
         let found7 = arrivals.restores(at: 0) { _ in false }
@@ -93,14 +93,14 @@ struct PartitionArrivalsTests {
         let found8 = arrivals.answered(former.ticket, Self.offsets(former), at: 0)
         #expect(found8 == .settled)
         let found9 = arrivals.nextQuestion(at: 0)
-        #expect(found9 == nil, "not before the restore")
+        #expect(found9 == nil, "the offsets aren't fetched before the restore")
         let found10 = arrivals.restores(at: 0) { _ in false }
         #expect(found10 == ([0, 1], []))
         arrivals.restored(0, at: 0)
         let nextQuestion = arrivals.nextQuestion(at: 0)
         let question = try #require(nextQuestion)
         #expect(question.partitions == [0])
-        // A restore that fails is begun again after one, two, four and then each five seconds.
+        // A failed restore is repeated after one, two, four, and then every five seconds.
         var begun: [Int] = []
         for tenth in 0..<300
         where arrivals.restores(at: UInt64(tenth) * Self.second / 10) { _ in false }.again == [1] {
@@ -108,11 +108,11 @@ struct PartitionArrivalsTests {
         }
         #expect(begun == [10, 30, 70, 120, 170, 220, 270])
         let found11 = arrivals.restores(at: 100 * Self.second) { _ in true }
-        #expect(found11 == ([], []), "it is under way")
+        #expect(found11 == ([], []), "a restore is under way")
     }
 
-    /// Items beyond the end of a log are of an earlier log. Without the end, nobody can tell them apart.
-    @Test func withAStoreAPartitionWaitsForTheEndOfItsLog() throws {
+    /// Items beyond a log's end belong to an earlier log, and only the end distinguishes them.
+    @Test func partitionWithStoreWaitsForItsLogEnd() throws {
         var arrivals = PartitionArrivals(mode: .local)
         var now = Self.second
         arrivals.add([0, 1, 2], at: now)
@@ -129,12 +129,12 @@ struct PartitionArrivalsTests {
         #expect(read == .offsets(ends.filter { $0.partition != 1 }))
         #expect(arrivals.partitions == [1])
         let none = arrivals.nextQuestion(at: now)
-        #expect(none == nil, "a moment later")
+        #expect(none == nil, "the request is repeated later")
         now += 5 * Self.second
         let next = arrivals.nextQuestion(at: now)
         let again = try #require(next)
         #expect(again.partitions == [1])
-        // No end at all: a leader that is away has held up all others.
+        // Without any log end, a missing leader has delayed all others.
         let failed = arrivals.answered(again.ticket, [FetchedOffset(partition: 1, offset: 9)], at: now)
         #expect(failed == .failed([1]))
         var plain = PartitionArrivals(mode: .none)
@@ -146,7 +146,7 @@ struct PartitionArrivalsTests {
         #expect(here == .offsets([FetchedOffset(partition: 1, offset: 9)]))
     }
 
-    @Test func aQuestionIsOpenAndAnEarlierOneIsAnsweredAndTheOpenOneStays() throws {
+    @Test func lateAnswerDoesNotCloseTheOpenQuestion() throws {
         var arrivals = PartitionArrivals(mode: .none)
         arrivals.add([0], at: 0)
         let nextFirst = arrivals.nextQuestion(at: 0)
@@ -157,12 +157,12 @@ struct PartitionArrivalsTests {
         let late = arrivals.answered(first.ticket, Self.offsets(first), at: 0)
         #expect(late == .stale)
         let none = arrivals.nextQuestion(at: 0)
-        #expect(none == nil, "the second question is open")
+        #expect(none == nil, "the second request is open")
         let answer = arrivals.answered(second.ticket, Self.offsets(second), at: 0)
         #expect(answer == .offsets(Self.offsets(second)))
     }
 
-    @Test func aPartitionIsAskedForAloneAndFailsAndThePausesGrowToFiveSeconds() throws {
+    @Test func pausesBetweenFailedFetchesGrowToFiveSeconds() throws {
         var arrivals = PartitionArrivals(mode: .none)
         arrivals.add([3], at: 0)
         var asked: [Int] = []
@@ -175,7 +175,7 @@ struct PartitionArrivalsTests {
         #expect(asked == [0, 10, 30, 70, 120, 170])
     }
 
-    @Test func aPartitionAwaitsItsFormerOwnerAndAnOldRestoreEndsAndTheOwnerIsAwaitedStill() throws {
+    @Test func staleRestoreDoesNotSkipTheFormerOwner() throws {
         var arrivals = PartitionArrivals(mode: .changelog)
         arrivals.add([0], at: 0)
         arrivals.restored(0, at: 0)

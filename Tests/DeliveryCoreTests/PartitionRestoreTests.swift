@@ -5,8 +5,8 @@ import Testing
 @Suite struct PartitionRestoreTests {
     private typealias Attempt = PartitionRestore.Attempt
 
-    /// A partition that was taken away on its way here, and has come again.
-    @Test func aSecondAttemptRestoresAndTheFirstOneAnswersAndNothingFollows() {
+    /// A partition that was revoked during its restore, and was assigned again.
+    @Test func answersOfAnEarlierRestoreAttemptAreIgnored() {
         var restore = PartitionRestore(hasChangelog: true)
         let attempts = (UInt32(1)...2).map { Attempt(partition: 4, ticket: $0) }
         for attempt in attempts {
@@ -26,7 +26,7 @@ import Testing
         #expect(restore.takeActions() == [.loadMarkers(attempts[1])])
     }
 
-    @Test func aCopyIsOpenedAnewAndTheRestoreOfTheOldOneAnswersAndNothingFollows() {
+    @Test func restoreAnswerOfAReplacedCopyIsIgnored() {
         var restore = PartitionRestore(hasChangelog: true)
         let attempt = Attempt(partition: 4, ticket: 1)
         restore.prepare([4])

@@ -7,7 +7,7 @@ import Testing
         PartitionLifecycle(partition: partition, begin: nil, completed: .none)
     }
 
-    @Test func aSlotIsUsedAgainOnlyAfterAllOthers() {
+    @Test func slotIsReusedOnlyAfterAllOthers() {
         var partitions = PartitionSlots()
         let kept = partitions.insert(state(0))!
         var last: UInt16 = 0
@@ -20,18 +20,18 @@ import Testing
                 return
             }
             if round > 1, partitions.index(ofSlot: last) != (last == 0 ? kept : nil) {
-                Issue.record("round \(round): slot \(last) is somebody's")
+                Issue.record("round \(round): slot \(last) is still assigned")
             }
             last = slot
             partitions.remove(place)
         }
-        // The first is in use still, and the last marks records of the changelog.
+        // Slot 0 is still in use, and the last slot marks records of the changelog.
         let next = partitions.insert(state(1))!
         #expect(partitions[next].slot == 1)
         #expect(partitions[kept].slot == 0)
     }
 
-    @Test func partitionsAreFoundByNumberAndSlotWhileOthersComeAndGo() {
+    @Test func partitionsAreFoundByNumberAndSlotAfterRemovals() {
         var partitions = PartitionSlots()
         for number in Int32(0)..<40 { partitions.insert(state(number)) }
         for number in stride(from: Int32(0), to: 40, by: 2) {
@@ -54,13 +54,13 @@ import Testing
             partitions.numbers.sorted() == stride(from: 1, to: 40, by: 2) + [100])
     }
 
-    @Test func noPartitionHasANegativeNumber() {
+    @Test func negativeAndUnknownPartitionNumbersAreNotFound() {
         var partitions = PartitionSlots()
         partitions.insert(state(0))
         for number: Int32 in [-1, .min, 1, .max] { #expect(partitions.index(ofPartition: number) == nil) }
     }
 
-    @Test func noPartitionHasTheSlotThatMarksRecordsOfTheChangelog() {
+    @Test func changelogSlotIsNeverAssigned() {
         var partitions = PartitionSlots()
         var slots = Set<UInt16>()
         for _ in 0..<70_000 {

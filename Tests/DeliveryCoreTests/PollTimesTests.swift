@@ -3,7 +3,7 @@ import StreamScheduling
 import Testing
 
 @Suite struct PollTimesTests {
-    @Test func theHeadOfLineKeepsItsTime() {
+    @Test func oldestRecordKeepsItsPollTime() {
         var times = PollTimes(interval: 100)
         #expect(times.time(of: 0) == nil)
         times.polled(5, at: 1000, watermark: 5)
@@ -12,13 +12,13 @@ import Testing
         times.polled(8, at: 9000, watermark: 5)
         #expect(times.time(of: 4) == nil)
         #expect(times.time(of: 5) == 1000)
-        // Less than an interval after the mark: overstated.
+        // Less than an interval after the mark, so the age is overstated.
         #expect(times.time(of: 6) == 1000)
         #expect(times.time(of: 7) == 1100)
         #expect(times.time(of: 8) == 9000)
     }
 
-    @Test func aPartitionThatHasCaughtUpBeginsAnew() {
+    @Test func pollTimesRestartWhenThePartitionCatchesUp() {
         var times = PollTimes(interval: 100)
         times.polled(5, at: 1000, watermark: 5)
         times.polled(6, at: 1001, watermark: 6)
@@ -26,9 +26,9 @@ import Testing
         #expect(times.time(of: 5) == nil)
     }
 
-    /// Against the time of each record, with records that hold the watermark up for very different times.
+    /// Compares with the exact time of each record. Records hold the watermark for very different times.
     @Test(arguments: UInt64(1)...24)
-    func agreesWithTheModel(seed: UInt64) {
+    func randomPollsMatchTheModel(seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         let interval: UInt64 = 1000
         var times = PollTimes(interval: interval)
@@ -38,7 +38,7 @@ import Testing
         var next: Int64 = 0
         var greatestAge: UInt64 = 0
         for step in 0..<30_000 {
-            // Long quiet times and busy ones.
+            // Long quiet times alternate with busy ones.
             now += UInt64.random(in: 0..<(step % 5000 < 100 ? 100_000 : 700), using: &random)
             if polled.isEmpty { greatestAge = 0 }
             if Int.random(in: 0..<100, using: &random) < 55 {
@@ -47,7 +47,7 @@ import Testing
                 polled[next] = now
                 times.polled(next, at: now, watermark: tracker.watermark)
             } else if !polled.isEmpty {
-                // The oldest is finished seldom, but then with many that follow it.
+                // The oldest record finishes rarely, but then with many of its followers.
                 let many = Int.random(in: 0..<4000, using: &random) == 0
                 for _ in 0..<(many ? polled.count - Int.random(in: 0..<polled.count, using: &random) : 1) {
                     let oldest = tracker.watermark

@@ -3,11 +3,11 @@ import Testing
 
 @testable import DeliveryCore
 
-/// The pool of a single credential is down while others work.
+/// The pool of a single credential is down while the others work.
 struct PoolAvailabilityTests {
     private func harness() -> DeliveryHarness { DeliveryHarness { $0.storeIsDurable = true } }
 
-    @Test func aStalledLanesItemsGoToTheStore() {
+    @Test func itemsOfUnavailablePoolAreStored() {
         var harness = harness()
         harness.push("a") { $0.pool = 1 }
         harness.push("b", device: "e") { $0.topic = 1 }
@@ -32,8 +32,8 @@ struct PoolAvailabilityTests {
         #expect(harness.ended.contains("b accepted"))
     }
 
-    /// The last of two reasons to wait brings pushes back.
-    @Test func aTopicThatIsStoppedStaysParkedWhenItsLaneIsWell() {
+    /// A push with two reasons to wait resumes only after both have ended.
+    @Test func topicCircuitStaysOpenWhenItsPoolRecovers() {
         var harness = harness()
         harness.push("a") { $0.pool = 1 }
         harness.push("b", device: "e") { $0.pool = 1 }
@@ -47,7 +47,7 @@ struct PoolAvailabilityTests {
         #expect(harness.others.contains(.resumed(topic: 0)))
     }
 
-    @Test func whatIsHereGoesOnWhenTheLaneIsWell() {
+    @Test func waitingPushesResumeWhenTheirPoolRecovers() {
         var harness = harness()
         harness.machine.suspend(pool: 1, at: harness.now)
         for name in ["a", "b", "c"] { harness.push(name, collapse: name) { $0.pool = 1 } }
@@ -65,7 +65,7 @@ struct PoolAvailabilityTests {
         #expect(harness.waiting.count == 3)
     }
 
-    @Test func aFailedAttemptOnAStalledLaneWaitsInTheStore() {
+    @Test func failedAttemptOnUnavailablePoolWaits() {
         var harness = harness()
         harness.push("a") { $0.pool = 1 }
         let slot = harness.begin()!

@@ -1,6 +1,6 @@
 import DeliveryCore
 
-/// An owner of a ``ProduceOrder`` whose producer answers as the test says, and whose bytes are numbers.
+/// An owner of a ``ProduceOrder`` whose producer gives scripted answers, and whose bytes are numbers.
 final class ProduceHarness {
     var order: ProduceOrder
     /// Numbers of the records whose bytes are kept, in the order of their handles.
@@ -8,11 +8,11 @@ final class ProduceHarness {
         bytes.sorted { $0.key < $1.key }.map { (handle: $0.key, number: $0.value) }
     }
     private var bytes: [UInt32: Int] = [:]
-    /// Numbers of the records that the producer has taken, and whether they went without their values.
+    /// Numbers of the records that the producer took, and whether they were produced without their values.
     private(set) var taken: [(number: Int, omitsValue: Bool)] = []
     /// Actions other than `produce` and `forget`.
     private(set) var told: [ProduceAction] = []
-    /// Answers to the next records; then all are taken.
+    /// Answers to the next records. All later records are queued.
     var answers: [ProduceAnswer] = []
     var isPermitted = true
 

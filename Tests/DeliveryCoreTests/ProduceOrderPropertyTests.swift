@@ -3,7 +3,7 @@ import StreamScheduling
 import Testing
 
 @Suite struct ProduceOrderPropertyTests {
-    @Test func eachRecordIsCommittedOnceInOrderOrGoesWithItsPartition() {
+    @Test func eachRecordIsCommittedOnceInOrderOrDropped() {
         var (commits, aborts, records) = (0, 0, 0)
         for seed in UInt64(1)...200 {
             var world = ProduceWorld(seed: seed, shards: 1 + Int(seed % 3))
@@ -21,7 +21,7 @@ import Testing
         #expect(commits > 1_000 && aborts > 1_000, "\(commits) commits, \(aborts) aborts, \(records) records")
     }
 
-    @Test func withoutTransactionsEachRecordIsProducedOnceInOrderOrAbandoned() {
+    @Test func eachRecordIsProducedOnceInOrderWithoutTransactions() {
         for seed in UInt64(1)...100 {
             var draw = SeededGenerator(seed: seed)
             let harness = ProduceHarness(isTransactional: false)
@@ -33,7 +33,7 @@ import Testing
                 harness.answers = draw.next() % 4 == 0 ? [.queued, .queueFull] : []
                 switch draw.next() % 40 {
                 case 0:
-                    // Records wait that were written and aren't produced yet.
+                    // Written records that aren't produced yet.
                     let slot = UInt16(draw.next() % 3)
                     let left = expected[harness.numbers.count...].filter { partitions[$0] == slot }
                     let abandoned = harness.abandon(slot)

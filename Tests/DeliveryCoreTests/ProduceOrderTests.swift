@@ -2,7 +2,7 @@ import DeliveryCore
 import Testing
 
 @Suite struct ProduceOrderTests {
-    /// A harness in whose first transaction nothing was produced yet.
+    /// A harness in whose first transaction no record was produced yet.
     private func open() -> ProduceHarness {
         let harness = ProduceHarness(isTransactional: true)
         harness.thaw(1)
@@ -12,7 +12,7 @@ import Testing
 
     // MARK: Without transactions
 
-    @Test func aRecordIsProducedAsItIsWrittenAndNothingIsKept() {
+    @Test func recordsAreProducedOnWriteAndNotKept() {
         let harness = ProduceHarness(isTransactional: false)
         for number in 0..<5_000 { harness.write(number) }
         #expect(harness.numbers == Array(0..<5_000))
@@ -20,14 +20,14 @@ import Testing
         #expect(harness.waiting == 0 && harness.recordsHeld == 0)
     }
 
-    @Test func whatFindsNoRoomWaitsForTheTimerInOrder() {
+    @Test func recordsWaitInOrderWhileTheProducerIsFull() {
         let harness = ProduceHarness(isTransactional: false)
         harness.answers = [.queueFull, .queueFull]
         for number in 0..<3 { harness.write(number) }
         #expect(harness.takeTold() == [.armTimer], "one timer for all")
         #expect(harness.isBlocked && harness.waiting == 3)
         harness.timerDue()
-        #expect(harness.takeTold() == [.armTimer], "still full")
+        #expect(harness.takeTold() == [.armTimer], "the queue is still full")
         harness.timerDue()
         #expect(harness.numbers == [0, 1, 2])
         #expect(harness.takeTold() == [.resumed])
@@ -42,13 +42,13 @@ import Testing
         #expect(harness.numbers.isEmpty && harness.told.isEmpty)
         harness.isPermitted = true
         harness.write(1)
-        #expect(harness.numbers.isEmpty, "not before what waits")
+        #expect(harness.numbers.isEmpty, "not before the waiting record")
         harness.flush()
         #expect(harness.numbers == [0, 1])
         #expect(harness.kept.isEmpty)
     }
 
-    @Test func aLostPartitionsRecordsAreAbandoned() {
+    @Test func lostPartitionsRecordsAreAbandoned() {
         let harness = ProduceHarness(isTransactional: false)
         harness.answers = [.queueFull]
         harness.write(0, partition: 3)
@@ -62,7 +62,7 @@ import Testing
         #expect(harness.kept.isEmpty && harness.recordsHeld == 0)
     }
 
-    @Test func aRecordThatIsNeverTakenIsToldAndLeftOut() {
+    @Test func failedRecordIsReportedAndSkipped() {
         let harness = ProduceHarness(isTransactional: false)
         harness.answers = [.failed, .queued, .queueFull, .failed]
         for number in 0..<4 { harness.write(number) }
@@ -72,7 +72,7 @@ import Testing
         #expect(harness.kept.isEmpty && harness.waiting == 0)
     }
 
-    @Test func aTicketIsReleasedWhenAllBeforeItIsProduced() {
+    @Test func ticketIsReleasedWhenEarlierRecordsAreProduced() {
         let harness = ProduceHarness(isTransactional: false)
         harness.afterThis(1)
         #expect(harness.takeTold() == [.released(ticket: 1)])
@@ -88,7 +88,7 @@ import Testing
         #expect(harness.takeTold() == [.resumed, .released(ticket: 3)])
     }
 
-    @Test func freezeAndThawAreOfNoMeaningWithoutTransactions() {
+    @Test func freezeAndThawAreIgnoredWithoutTransactions() {
         let harness = ProduceHarness(isTransactional: false)
         harness.freeze(1)
         harness.thaw(1)
@@ -96,7 +96,7 @@ import Testing
         #expect(harness.numbers == [0] && harness.told.isEmpty)
     }
 
-    @Test func nothingIsProducedForAPartitionThatHasGoneWithoutTransactionsEither() {
+    @Test func endedPartitionsRecordsAreGivenBackWithoutTransactions() {
         let harness = ProduceHarness(isTransactional: false)
         harness.endPartition(0)
         harness.write(0)
@@ -106,7 +106,7 @@ import Testing
 
     // MARK: Tickets and the end
 
-    @Test func aTicketIsReleasedWithTheCommitOfWhatIsBeforeIt() {
+    @Test func ticketIsReleasedWhenEarlierRecordsAreCommitted() {
         let harness = open()
         harness.write(0)
         harness.afterThis(1)
@@ -128,7 +128,7 @@ import Testing
         #expect(harness.takeTold().contains(.released(ticket: 3)))
     }
 
-    @Test func theEndTellsWhatIsLeft() {
+    @Test func endReportsRemainingChangesAndTornTransaction() {
         let harness = open()
         harness.write(0)
         harness.answers = [.queueFull]
@@ -144,7 +144,7 @@ import Testing
         #expect(harness.numbers == [0] && harness.told.isEmpty)
     }
 
-    @Test func whatWaitsForTheNextTransactionTearsNone() {
+    @Test func recordsForTheNextTransactionDoNotTearTheCurrent() {
         let harness = open()
         harness.write(0)
         harness.freeze(1)
@@ -162,7 +162,7 @@ import Testing
         #expect(harness.numbers.isEmpty)
     }
 
-    @Test func anAnswerToNothingChangesNothing() {
+    @Test func unexpectedAnswersChangeNothing() {
         let harness = open()
         harness.write(0)
         let isKept = harness.order.answered(0, .queued)

@@ -2,7 +2,7 @@ import DeliveryCore
 import Testing
 
 @Suite struct ProduceOrderTransactionTests {
-    /// A harness in whose first transaction nothing was produced yet.
+    /// A harness in whose first transaction no record was produced yet.
     private func open() -> ProduceHarness {
         let harness = ProduceHarness(isTransactional: true)
         harness.thaw(1)
@@ -21,7 +21,7 @@ import Testing
         #expect(harness.retained == 1 && harness.waiting == 0)
     }
 
-    @Test func whatWasProducedIsKeptUntilTheCommit() {
+    @Test func producedRecordsAreKeptUntilTheCommit() {
         let harness = open()
         harness.write(0)
         harness.write(1)
@@ -39,7 +39,7 @@ import Testing
         #expect(harness.produced == 3)
     }
 
-    @Test func anAbortedTransactionIsRepeatedInOrderBeforeAnythingNewer() {
+    @Test func abortedTransactionIsRepeatedInOrderBeforeNewerRecords() {
         let harness = open()
         harness.write(0)
         harness.write(1, .deadLetter)
@@ -55,10 +55,10 @@ import Testing
         #expect(harness.takeNumbers() == [1, 2, 3, 4])
         harness.freeze(2, atOnce: true)
         harness.thaw(3, repeating: [0])
-        #expect(harness.takeNumbers() == [0, 1, 2, 3, 4], "once more")
+        #expect(harness.takeNumbers() == [0, 1, 2, 3, 4], "all are repeated once more")
     }
 
-    @Test func aFreezeWaitsForWhatWasWritten() {
+    @Test func freezeWaitsForWrittenRecords() {
         let harness = open()
         harness.answers = [.queueFull, .queueFull]
         harness.write(0)
@@ -72,16 +72,16 @@ import Testing
         #expect(harness.writesForNext)
         harness.timerDue()
         #expect(
-            harness.numbers == [0, 1], "what is written later doesn't hold up the end of the transaction")
+            harness.numbers == [0, 1], "later records don't delay the end of the transaction")
         #expect(harness.takeTold() == [.frozen(number: 1, produced: 2)])
         harness.freeze(1)
         harness.freeze(1, atOnce: true)
-        #expect(harness.takeTold().isEmpty, "told once")
+        #expect(harness.takeTold().isEmpty, "reported once")
         harness.thaw(2)
         #expect(harness.numbers == [0, 1, 2])
     }
 
-    @Test func aFreezeWaitsForNoRecordOfAPartitionThatHasEnded() {
+    @Test func freezeIgnoresRecordsOfAnEndedPartition() {
         let harness = open()
         harness.answers = [.queueFull, .queueFull]
         harness.write(0, partition: 3)
@@ -96,7 +96,7 @@ import Testing
         #expect(harness.numbers == [1])
     }
 
-    @Test func anAbortOvertakesAFreeze() {
+    @Test func abortOvertakesAWaitingFreeze() {
         let harness = open()
         harness.answers = [.queueFull, .queueFull]
         harness.write(0)
@@ -110,7 +110,7 @@ import Testing
         #expect(harness.numbers == [0])
     }
 
-    @Test func aLateFreezeEndsNoLaterTransaction() {
+    @Test func lateFreezeDoesNotEndALaterTransaction() {
         let harness = open()
         harness.freeze(1)
         harness.thaw(2)
@@ -120,7 +120,7 @@ import Testing
         #expect(harness.takeTold().isEmpty && !harness.isFrozen)
     }
 
-    @Test func aLateThawWipesNothingAndOpensNothing() {
+    @Test func lateThawDiscardsNothingAndOpensNothing() {
         let harness = open()
         harness.write(0)
         harness.thaw(1)
@@ -135,7 +135,7 @@ import Testing
         #expect(harness.numbers == [0, 0, 1])
     }
 
-    @Test func aThawBehindTheFreezeOfItsNumberTellsTheFateAlone() {
+    @Test func thawAfterItsOwnFreezeStaysFrozen() {
         let harness = open()
         harness.write(0)
         harness.freeze(1, atOnce: true)
@@ -146,10 +146,10 @@ import Testing
         harness.thaw(2, repeating: [0])
         #expect(harness.isFrozen && harness.waiting == 2 && harness.retained == 0)
         harness.thaw(3, repeating: nil)
-        #expect(harness.numbers == [0, 0, 1], "the second was committed without them")
+        #expect(harness.numbers == [0, 0, 1], "the second transaction was committed without them")
     }
 
-    @Test func aThawOfALaterNumberClosesWhatIsOpen() {
+    @Test func thawOfALaterTransactionClosesTheOpenOne() {
         let harness = open()
         harness.write(0)
         harness.answers = [.queueFull, .queueFull]
@@ -161,7 +161,7 @@ import Testing
         #expect(!harness.told.contains { if case .frozen = $0 { true } else { false } })
     }
 
-    @Test func aTransactionThatRefusesARecordTakesNoOther() {
+    @Test func transactionTakesNoRecordAfterARefusal() {
         let harness = open()
         harness.write(0)
         harness.answers = [.noTransaction]
@@ -177,7 +177,7 @@ import Testing
         #expect(harness.numbers == [0, 0, 1, 2])
     }
 
-    @Test func aRefusalEndsTheWaitOfAFreeze() {
+    @Test func refusalCompletesAWaitingFreeze() {
         let harness = open()
         harness.answers = [.queueFull, .queueFull, .noTransaction]
         harness.write(0)
@@ -187,7 +187,7 @@ import Testing
         #expect(harness.takeTold() == [.refused(number: 1), .frozen(number: 1, produced: 0)])
     }
 
-    @Test func aFailedRecordHoldsTheTransactionBack() {
+    @Test func failedRecordPreventsTheFreeze() {
         let harness = open()
         harness.write(0, .change)
         harness.answers = [.failed]
@@ -196,12 +196,12 @@ import Testing
         harness.write(2)
         harness.freeze(1)
         harness.timerDue()
-        #expect(harness.numbers == [0] && harness.told.isEmpty, "it would be torn")
+        #expect(harness.numbers == [0] && harness.told.isEmpty, "the transaction would be torn")
         let ending = harness.end()
         #expect(ending == ProduceOrder.Ending(produced: 1, changesLeft: 0, isTorn: true))
     }
 
-    @Test func theLimitCountsWhatWaitsForTheNextTransaction() {
+    @Test func waitingLimitCountsRecordsForTheNextTransaction() {
         let harness = ProduceHarness(isTransactional: true)
         for number in 0..<ProduceOrder.mostWaiting { harness.write(number) }
         #expect(!harness.isBlocked)
@@ -213,7 +213,7 @@ import Testing
 
     // MARK: Dead letters
 
-    @Test func aLetterTooLargeGoesWithoutItsValue() {
+    @Test func tooLargeDeadLetterIsProducedWithoutItsValue() {
         let harness = open()
         harness.answers = [.tooLarge]
         harness.write(0, .deadLetter)
@@ -221,11 +221,11 @@ import Testing
         #expect(harness.taken.map(\.omitsValue) == [true, false])
         harness.freeze(1, atOnce: true)
         harness.thaw(2, repeating: [0])
-        #expect(harness.taken.map(\.omitsValue) == [true, false, true, false], "it isn't tried again")
+        #expect(harness.taken.map(\.omitsValue) == [true, false, true, false], "the value isn't tried again")
         #expect(!harness.told.contains { if case .failed = $0 { true } else { false } })
     }
 
-    @Test func lettersThatTheBrokerRefusesGoWithoutTheirValues() {
+    @Test func refusedDeadLettersAreRepeatedWithoutTheirValues() {
         let harness = open()
         for number in 0..<3 { harness.write(number, .deadLetter) }
         harness.write(3)
@@ -236,10 +236,10 @@ import Testing
         harness.freeze(2)
         harness.thaw(3)
         harness.write(5, .deadLetter)
-        #expect(harness.taken.last?.omitsValue == false, "until one is committed")
+        #expect(harness.taken.last?.omitsValue == false, "until a transaction is committed")
     }
 
-    @Test func aLetterThatIsRefusedWithoutItsValueFails() {
+    @Test func deadLetterRefusedWithoutItsValueFails() {
         let harness = open()
         harness.answers = [.tooLarge, .tooLarge]
         harness.write(0, .deadLetter)
@@ -248,7 +248,7 @@ import Testing
 
     // MARK: Partitions
 
-    @Test func aPartitionThatEndsTakesWhatIsSaidForItWithIt() {
+    @Test func endedPartitionsRecordsAreDropped() {
         let harness = open()
         harness.write(0, partition: 5)
         harness.write(1, partition: 6)
@@ -271,7 +271,7 @@ import Testing
         #expect(harness.kept.isEmpty && harness.recordsHeld == 0)
     }
 
-    @Test func whatIsRepeatedAndDroppedIsSaidToHaveBeenProduced() {
+    @Test func droppedRepeatedRecordIsReportedAsProduced() {
         let harness = open()
         harness.write(0)
         harness.freeze(1, atOnce: true)
@@ -283,7 +283,7 @@ import Testing
         #expect(harness.kept.isEmpty)
     }
 
-    @Test func anEndThatLeavesNothingCompletesAFreeze() {
+    @Test func endOfTheOnlyPartitionCompletesAFreeze() {
         let harness = open()
         harness.answers = [.queueFull, .queueFull]
         harness.write(0, .change, partition: 9)
@@ -293,7 +293,7 @@ import Testing
         #expect(harness.takeTold() == [.frozen(number: 1, produced: 0)])
     }
 
-    @Test func whatWaitsForPartitionsThatAreNotLiveIsDroppedAfterAnAbort() {
+    @Test func recordsOfPartitionsNoLongerLiveAreDroppedAfterAbort() {
         let harness = open()
         harness.write(0, partition: 1)
         harness.freeze(1, atOnce: true)
@@ -306,7 +306,7 @@ import Testing
     }
 
     @Test(arguments: [0, 63, 64, 65_535] as [UInt16])
-    func everySlotCanEnd(_ slot: UInt16) {
+    func everyPartitionSlotCanEnd(_ slot: UInt16) {
         let harness = open()
         harness.endPartition(slot)
         harness.write(0, partition: slot)

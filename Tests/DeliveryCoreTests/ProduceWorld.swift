@@ -9,17 +9,17 @@ struct ProduceWorld: ~Copyable {
         var partition: UInt16
         var kind: ProduceOrder.Kind
         var isJob: Bool
-        /// Records that belong into one transaction have the same.
+        /// Records that belong into one transaction have the same group.
         var group: Int
-        /// The producer refuses it with its value.
+        /// The producer refuses the record with its value.
         var isLarge = false
-        /// The broker does.
+        /// The broker refuses the record with its value.
         var isRefused = false
         /// Its partition has ended since it was written.
         var hasEnded = false
-        /// The producer has taken it, in whichever transaction.
+        /// The producer took the record, in any transaction.
         var wasTaken = false
-        /// Number of the committed transaction that has it; nil: none has.
+        /// Number of the committed transaction that contains the record; nil: none.
         var committed: UInt64?
     }
 
@@ -45,7 +45,7 @@ struct ProduceWorld: ~Copyable {
     let orders: UnsafeMutablePointer<ProduceOrder>
     var bytes: [[UInt32: Int]]
     var hasTimer: [Bool]
-    /// Slots of partitions that have begun there.
+    /// Slots of the partitions that have begun in each shard.
     var known: [Set<UInt16>]
     var late: [(shard: Int, message: Message)] = []
     var answers: [(shard: Int, number: UInt64, produced: Int)] = []
@@ -56,19 +56,19 @@ struct ProduceWorld: ~Copyable {
     var gaveBack = 0
     var tickets: [(shard: Int, before: Int, isReleased: Bool)] = []
 
-    // The producer.
+    // The producer's state.
     var isOpen = false
     var isDoomed = false
     var room = 8
     var content: [(record: Int, omitsValue: Bool)] = []
     var producedIn = [Int]()
 
-    // The coordinator.
+    // The coordinator's state.
     var number: UInt64 = 0
     var phase = Phase.between
     var awaited: Set<Int> = []
     var mustAbort = false
-    /// Whether the transaction that was thawed last was aborted.
+    /// Whether the last thawed transaction was aborted.
     var wasAborted = false
     var omits = false
     var live: Set<UInt16> = [0, 1, 2, 3]
@@ -98,7 +98,7 @@ struct ProduceWorld: ~Copyable {
 
     mutating func below(_ bound: Int) -> Int { Int(draw.next() % UInt64(bound)) }
 
-    mutating func isLucky(_ percent: Int) -> Bool { below(100) < percent }
+    mutating func chance(_ percent: Int) -> Bool { below(100) < percent }
 
     // MARK: The producer
 
@@ -109,11 +109,11 @@ struct ProduceWorld: ~Copyable {
             orders[shard].transaction == number && phase != .between,
             "record \(index) is produced into \(number), the shard has seen \(orders[shard].transaction)")
         try expect(
-            phase == .open || awaited.contains(shard), "record \(index) comes after its shard's frozen")
+            phase == .open || awaited.contains(shard), "record \(index) follows its shard's frozen report")
         let record = records[index]
         try expect(record.committed == nil, "record \(index) is produced again after its commit")
         if !isCalm {
-            if room == 0 { return isLucky(50) ? .queueFull : .failedForNow }
+            if room == 0 { return chance(50) ? .queueFull : .failedForNow }
             room -= 1
             if below(1_000) == 0 {
                 isDoomed = true
@@ -137,15 +137,15 @@ struct ProduceWorld: ~Copyable {
         groups += 1
         for _ in 0...below(3) {
             let partition = UInt16(below(4))
-            // Until it has begun in a shard, that has nothing to say for it.
+            // A shard writes nothing for a partition that hasn't begun there.
             guard known[shard].contains(partition) || !live.contains(partition) else { continue }
-            let kind: ProduceOrder.Kind = isLucky(20) ? .deadLetter : isLucky(40) ? .change : .outcome
+            let kind: ProduceOrder.Kind = chance(20) ? .deadLetter : chance(40) ? .change : .outcome
             let index = records.count
             var record = Record(
                 shard: shard, partition: partition, kind: kind,
-                isJob: kind == .deadLetter || (kind == .outcome && isLucky(70)), group: groups)
-            record.isLarge = kind == .deadLetter && isLucky(20)
-            record.isRefused = kind == .deadLetter && isLucky(2)
+                isJob: kind == .deadLetter || (kind == .outcome && chance(70)), group: groups)
+            record.isLarge = kind == .deadLetter && chance(20)
+            record.isRefused = kind == .deadLetter && chance(2)
             record.hasEnded = !live.contains(partition)
             records.append(record)
             switch orders[shard].write(kind, partition: partition, isJob: record.isJob, isPermitted: true) {
@@ -157,7 +157,7 @@ struct ProduceWorld: ~Copyable {
             }
             try carryOut(shard)
         }
-        if isLucky(10) {
+        if chance(10) {
             tickets.append((shard, records.count, false))
             orders[shard].afterThis(ticket: UInt64(tickets.count - 1))
             try carryOut(shard)
@@ -171,7 +171,7 @@ struct ProduceWorld: ~Copyable {
                 guard let index = bytes[shard][handle] else { throw Broken("bytes of \(handle) are gone") }
                 let answer = try produce(index, by: shard, omitsValue: omitsValue)
                 let isKept = orders[shard].answered(handle, answer)
-                try expect(isKept, "with transactions all is kept")
+                try expect(isKept, "transactions keep every record")
             case .forget(let before):
                 for handle in bytes[shard].keys where Int32(bitPattern: handle &- before) < 0 {
                     bytes[shard][handle] = nil
@@ -185,10 +185,12 @@ struct ProduceWorld: ~Copyable {
             case .resumed: try expect(!orders[shard].isBlocked, "resumed while blocked")
             case .droppedChange: break
             case .refused(let number): try expect(number == self.number, "refused in \(number)")
-            case .failed: throw Broken("nothing failed")
+            case .failed: throw Broken("an unexpected failure is reported")
             }
         }
-        try expect(orders[shard].recordsHeld >= orders[shard].retained + orders[shard].waiting, "counts")
+        try expect(
+            orders[shard].recordsHeld >= orders[shard].retained + orders[shard].waiting,
+            "held records are miscounted")
     }
 
     mutating func released(_ ticket: Int) throws {
@@ -203,13 +205,13 @@ struct ProduceWorld: ~Copyable {
     mutating func deliver(_ shard: Int) throws {
         guard let messages = shards[shard], !messages.isEmpty else { return }
         var index = 0
-        // A thaw and the freeze of its number may change places, others keep theirs.
-        if !isCalm, messages.count > 1, isLucky(10), case .thaw = messages[0], case .freeze = messages[1] {
+        // A thaw and the freeze of its number may change places. Other messages keep their order.
+        if !isCalm, messages.count > 1, chance(10), case .thaw = messages[0], case .freeze = messages[1] {
             index = 1
         }
         let message = messages[index]
         shards[shard]!.remove(at: index)
-        if !isCalm, message.isOfTransactions, isLucky(20) { late.append((shard, message)) }
+        if !isCalm, message.isOfTransactions, chance(20) { late.append((shard, message)) }
         try take(message, shard)
     }
 
@@ -236,8 +238,8 @@ struct ProduceWorld: ~Copyable {
         switch phase {
         case .between:
             number += 1
-            // Some can't be begun, and no shard hears of them.
-            if !isCalm, isLucky(10) { return }
+            // Some transactions can't begin, and no shard is notified.
+            if !isCalm, chance(10) { return }
             isOpen = true
             isDoomed = false
             mustAbort = false
@@ -245,13 +247,13 @@ struct ProduceWorld: ~Copyable {
             content = []
             send(.thaw(number, repeating: wasAborted ? live : nil, omitsValues: omits))
         case .open:
-            guard isLucky(40) else { return }
+            guard chance(40) else { return }
             phase = .closing
             awaited = Set(0..<count)
-            send(.freeze(number, atOnce: mustAbort && isLucky(50)))
+            send(.freeze(number, atOnce: mustAbort && chance(50)))
         case .closing:
-            if !isCalm, isLucky(2) { mustAbort = true }
-            if mustAbort || isDoomed, !awaited.isEmpty, isLucky(30) {
+            if !isCalm, chance(2) { mustAbort = true }
+            if mustAbort || isDoomed, !awaited.isEmpty, chance(30) {
                 mustAbort = true
                 send(.freeze(number, atOnce: true))
             }
@@ -260,12 +262,14 @@ struct ProduceWorld: ~Copyable {
         }
     }
 
-    mutating func hear() throws {
+    mutating func receiveAnswer() throws {
         guard !answers.isEmpty else { return }
         let answer = answers.remove(at: below(answers.count))
-        guard answer.number == number else { throw Broken("frozen of \(answer.number) in \(number)") }
-        guard awaited.remove(answer.shard) != nil else { throw Broken("frozen twice in \(number)") }
-        try expect(answer.produced == producedIn[answer.shard], "shard \(answer.shard): produced")
+        guard answer.number == number else { throw Broken("frozen report of \(answer.number) in \(number)") }
+        guard awaited.remove(answer.shard) != nil else { throw Broken("two frozen reports in \(number)") }
+        try expect(
+            answer.produced == producedIn[answer.shard],
+            "shard \(answer.shard) miscounts its produced records")
     }
 
     mutating func finish() throws {
@@ -280,13 +284,13 @@ struct ProduceWorld: ~Copyable {
         omits = false
         for (index, omitsValue) in content {
             try expect(records[index].committed == nil, "record \(index) is committed twice")
-            try expect(omitsValue || !records[index].isRefused, "record \(index) has its value")
+            try expect(omitsValue || !records[index].isRefused, "record \(index) keeps its refused value")
             records[index].committed = number
             committed.append(index)
         }
     }
 
-    /// With what the open transaction says for it a partition goes: that can't be committed any more.
+    /// A partition ends, so the open transaction with its records can't be committed any more.
     mutating func end(_ slot: UInt16) {
         live.remove(slot)
         ended.insert(slot)
@@ -312,7 +316,7 @@ struct ProduceWorld: ~Copyable {
         case 0..<30: try write(shard)
         case 30..<55: try deliver(shard)
         case 55..<65: try coordinate()
-        case 65..<80: try hear()
+        case 65..<80: try receiveAnswer()
         case 80..<88 where hasTimer[shard]:
             hasTimer[shard] = false
             orders[shard].timerDue(isPermitted: true)
@@ -324,13 +328,13 @@ struct ProduceWorld: ~Copyable {
         case 96 where !late.isEmpty:
             let old = late.remove(at: below(late.count))
             try take(old.message, old.shard)
-        case 97: if let slot = live.min(), isLucky(10) { end(slot) }
+        case 97: if let slot = live.min(), chance(10) { end(slot) }
         case 98: if let slot = ended.min(), shards.values.allSatisfy(\.isEmpty) { begin(slot) }
         default: break
         }
     }
 
-    /// Everything that was begun comes to its end.
+    /// Completes everything that was begun.
     mutating func calmDown() throws {
         isCalm = true
         let target = commits + 3
@@ -340,7 +344,7 @@ struct ProduceWorld: ~Copyable {
                 orders[shard].flush(isPermitted: true)
                 try carryOut(shard)
             }
-            while !answers.isEmpty { try hear() }
+            while !answers.isEmpty { try receiveAnswer() }
             if commits >= target, phase == .open { break }
             try coordinate()
         }
@@ -348,14 +352,14 @@ struct ProduceWorld: ~Copyable {
         for shard in 0..<count {
             while !shards[shard]!.isEmpty { try deliver(shard) }
             try expect(
-                orders[shard].retained == 0 && orders[shard].waiting == 0, "shard \(shard) has some left")
+                orders[shard].retained == 0 && orders[shard].waiting == 0, "shard \(shard) has records left")
             try expect(orders[shard].recordsHeld == 0 && bytes[shard].isEmpty, "shard \(shard) keeps bytes")
             try expect(orders[shard].ticketsWaiting == 0, "shard \(shard) has tickets")
         }
-        try judge()
+        try checkFinalState()
     }
 
-    mutating func judge() throws {
+    mutating func checkFinalState() throws {
         var last = Array(repeating: -1, count: count)
         for index in committed {
             try expect(last[records[index].shard] < index, "record \(index) is out of order")

@@ -3,13 +3,13 @@ import Testing
 
 @testable import DeliveryCore
 
-/// 503 with `Retry-After`.
+/// Holds of a pool after a 503 with `Retry-After`.
 struct RetryAfterPauseTests {
     private func gate(_ harness: borrowing DeliveryHarness, _ pool: UInt16 = 0) -> PoolGate {
         harness.machine.poolGate(pool, at: harness.now)
     }
 
-    @Test func theAnswersPushWaitsAndTheLaneTakesUrgentOnesOnly() {
+    @Test func retryAfterDelaysThePushAndLimitsPoolToUrgent() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.pool = 2 }
         harness.push("b", device: "e") { $0.pool = 2 }
@@ -18,7 +18,7 @@ struct RetryAfterPauseTests {
         #expect(gate(harness, 1) == .open)
         #expect(gate(harness, 9) == .open)
         #expect(
-            harness.waiting == ["b"], "those that wait stay where they are; the owner asks about the pool")
+            harness.waiting == ["b"], "waiting pushes stay queued, and the owner asks for the pool's gate")
         harness.pass(milliseconds: 19_999)
         #expect(harness.state("a") == .retrying)
         harness.pass(milliseconds: 2_001)
@@ -26,7 +26,7 @@ struct RetryAfterPauseTests {
         #expect(harness.waiting.contains("a"))
     }
 
-    @Test func onlyAnUrgentPushThatMeetsTheSameClosesTheLane() {
+    @Test func onlyARefusedUrgentPushClosesThePool() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.priority = .powerAware }
         harness.push("b") { $0.priority = .powerAware }
@@ -41,7 +41,7 @@ struct RetryAfterPauseTests {
         harness.pass(milliseconds: 500)
         harness.answer(slots[1], .serviceUnavailable, retryAfter: 5_000)
         #expect(gate(harness) == .closed)
-        // An answer that comes later doesn't shorten the hold.
+        // A later answer doesn't shorten the hold.
         harness.pass(milliseconds: 19_498)
         harness.machine.probed(0, at: harness.now)
         #expect(gate(harness) == .closed)
@@ -49,7 +49,7 @@ struct RetryAfterPauseTests {
         #expect(gate(harness) == .open)
     }
 
-    @Test func probesAreSingleAndEverMoreSeldom() {
+    @Test func probesAreSingleAndIncreasinglyRare() {
         var harness = DeliveryHarness()
         harness.push("a")
         harness.push("b")
@@ -75,7 +75,7 @@ struct RetryAfterPauseTests {
     }
 
     /// A hold may end early.
-    @Test func aPushThatExpiresBeforeTheHoldHasAnAttempt() {
+    @Test func pushExpiringBeforeTheHoldEndsGetsAnAttempt() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.expirationMilliseconds = $0.createdMilliseconds + 30_000 }
         harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
@@ -84,7 +84,7 @@ struct RetryAfterPauseTests {
         #expect(harness.waiting == ["a"])
     }
 
-    @Test func anAcceptedPushEndsTheHold() {
+    @Test func acceptedPushEndsThePoolHold() {
         var harness = DeliveryHarness { $0.retry.retryAfterLimitMilliseconds = 3_600_000 }
         harness.push("a")
         harness.push("b") { $0.pool = 1 }
@@ -98,7 +98,7 @@ struct RetryAfterPauseTests {
         #expect(gate(harness) == .open)
     }
 
-    @Test func theOwnerIsWokenWhenTheLaneOpens() {
+    @Test func wakeIsScheduledWhenThePoolOpens() {
         var harness = DeliveryHarness()
         harness.push("a")
         harness.push("b")
@@ -110,7 +110,7 @@ struct RetryAfterPauseTests {
         harness.accept(other)
     }
 
-    @Test func onlyA503HoldsTheLaneAndNoLongerThanTheLimit() {
+    @Test func only503HoldsThePoolUpToTheLimit() {
         var harness = DeliveryHarness()
         for name in ["a", "b", "c"] { harness.push(name) }
         harness.answer(harness.begin()!, .internalServerError, retryAfter: 4000)
@@ -123,7 +123,7 @@ struct RetryAfterPauseTests {
         #expect(gate(harness) == .open)
     }
 
-    @Test func oneLaneIsHeldAndTheOwnerIsWokenForItsProbeAndNotBefore() {
+    @Test func wakeIsScheduledForTheHeldPoolsProbe() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.pool = 2 }
         harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 20_000)

@@ -16,17 +16,17 @@ import Testing
             expirationMilliseconds: expiration, nowMilliseconds: 1_000_000, using: &generator)
     }
 
-    @Test func finalAnswersAreNotRepeated() {
+    @Test func finalAnswersAreNotRetried() {
         #expect(decide(.answered(.token)) == .giveUp(.rejected))
         #expect(decide(.answered(.job)) == .giveUp(.rejected))
         #expect(decide(.answered(.token), expiration: 5) == .giveUp(.rejected))
     }
 
-    @Test func refusedStreamsGoAgainAtOnceUncounted() {
+    @Test func refusedStreamsAreRetriedAtOnceUncounted() {
         #expect(decide(.notProcessed, attempt: 500, refusals: 1) == .now)
         #expect(decide(.notProcessed, refusals: 4) == .now)
         guard case .after(let wait) = decide(.notProcessed, refusals: 5) else {
-            Issue.record("a server that refuses everything must not be hammered")
+            Issue.record("repeated refusals must back off")
             return
         }
         #expect((1...2000).contains(wait))
@@ -39,7 +39,7 @@ import Testing
         #expect(GiveUp.unknownOutcome.cause == .answerLost)
     }
 
-    @Test func expirationZeroHasOneAttempt() {
+    @Test func expirationZeroAllowsOneAttempt() {
         for reasonClass in [ReasonClass.authentication, .connection, .later, .configuration] {
             let decision = decide(.answered(reasonClass), isOnce: true, retryAfter: 1000, expiration: 5)
             #expect(decision == .giveUp(.attemptsExhausted))
@@ -53,18 +53,18 @@ import Testing
         #expect(decide(.notProcessed, refusals: 1, isOnce: true) == .now)
     }
 
-    @Test func authenticationAndConnectionGoAgainAtOnceAtFirst() {
+    @Test func authenticationAndConnectionFailuresRetryAtOnceFirst() {
         #expect(decide(.answered(.authentication)) == .now)
         #expect(decide(.answered(.connection), attempt: 2) == .now)
         guard case .after(let wait) = decide(.answered(.authentication), attempt: 3)
         else {
-            Issue.record("a token that is refused again and again must back off")
+            Issue.record("repeated refusals of a token must back off")
             return
         }
         #expect((1...2000).contains(wait))
     }
 
-    @Test func laterWaitsWithinTheWindow() {
+    @Test func retryLaterAnswersWaitWithinTheWindow() {
         for attempt in UInt32(1)...11 {
             var longest: Int64 = 0
             for seed in UInt64(0)..<200 {
@@ -83,7 +83,7 @@ import Testing
         }
     }
 
-    @Test func configurationWaitsForAProbesPause() {
+    @Test func configurationFailuresWaitForTheProbePause() {
         var waits: [Int64] = []
         for seed in UInt64(0)..<100 {
             if case .after(let wait) = decide(.answered(.configuration), seed: seed) {
@@ -115,7 +115,7 @@ import Testing
             .answered(.later), attempt: .max, expirationMilliseconds: nil, nowMilliseconds: 0,
             using: &generator)
         guard case .after = decision else {
-            Issue.record("no maximum means no maximum")
+            Issue.record("attempts are limited without a maximum")
             return
         }
     }
@@ -149,12 +149,12 @@ import Testing
         #expect(decide(.answered(.later), retryAfter: 30_000, expiration: 1_020_000) == .giveUp(.expired))
         guard case .after(let wait) = decide(.answered(.connection), retryAfter: 5000)
         else {
-            Issue.record("a wait that was asked for comes before the immediate retry")
+            Issue.record("Retry-After must precede the immediate retry")
             return
         }
         #expect(wait > 5000)
         guard case .after(let capped) = decide(.answered(.later), retryAfter: .max) else {
-            Issue.record("an absurd wait is shortened")
+            Issue.record("an excessive Retry-After must be shortened")
             return
         }
         #expect(capped <= 3_602_000)
@@ -176,7 +176,7 @@ import Testing
         #expect(ExponentialBackoff.later.window(attempt: .max) == 900_000)
     }
 
-    @Test func settingsAreChecked() throws {
+    @Test func invalidBackoffSettingsAreRefused() throws {
         let constant = try ExponentialBackoff(baseMilliseconds: 5, capMilliseconds: 5, multiplier: 1)
         #expect(constant.window(attempt: 1000) == 5)
         for (base, cap, multiplier, field) in [

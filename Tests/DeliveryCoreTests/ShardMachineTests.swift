@@ -3,9 +3,9 @@ import Testing
 
 @testable import DeliveryCore
 
-/// Scripts of what a shard is told, and what it has to do.
+/// Scripts of events for a shard, and the actions expected from it.
 @Suite struct ShardMachineTests {
-    /// A shard with a store, of partition 7 under slot 0, all of whose records up to 99 are read.
+    /// A shard with a store, of partition 7 in slot 0, whose records up to 99 were read.
     fileprivate struct Bed: ~Copyable {
         var machine: ShardMachine
         var now = DeliveryTime(wallMilliseconds: 1_700_000_000_000, monotonicNanoseconds: 1_000_000_000)
@@ -43,7 +43,7 @@ import Testing
             return events
         }
 
-        /// Has a push that is due in an hour written to the store, and told of it.
+        /// Stores a push that is due in an hour, and confirms the write.
         mutating func store(_ offset: Int64) -> (slot: UInt32, requests: StoreRequests) {
             let later = now.wallMilliseconds + 3_600_000
             let settlement = machine.admit(facts(offset) { $0.deliverAtMilliseconds = later }, at: now)
@@ -61,7 +61,7 @@ import Testing
 
     static func place(_ offset: Int64) -> RecordPlace { RecordPlace(partitionSlot: 0, offset: offset) }
 
-    @Test func aPushThatIsAcceptedEndsAndItsSlotIsFree() {
+    @Test func acceptedPushEndsAndFreesItsSlot() {
         var bed = Bed(.none)
         #expect(bed.machine.arrives(Self.place(100)) == nil)
         #expect(bed.machine.mustWait(push: Self.device, Self.place(100), .accept) == nil)
@@ -79,7 +79,7 @@ import Testing
         #expect(bed.machine.takeProgress(holdsBack: false) == nil)
     }
 
-    @Test func aRecordWaitsUntilItsPartitionBegins() {
+    @Test func recordWaitsUntilItsPartitionBegins() {
         var bed = Bed(.local)
         let handle = bed.machine.arrives(RecordPlace(partitionSlot: 3, offset: 0))
         #expect(handle != nil)
@@ -88,14 +88,14 @@ import Testing
         #expect(bed.events() == [.takeIn(handle!)])
     }
 
-    @Test func aStoredPushCompletesItsOffsetOnce() {
+    @Test func storedPushCompletesItsOffsetOnce() {
         var bed = Bed(.local)
         let slot = bed.store(100).slot
         #expect(bed.actions().isEmpty == true)
         #expect(
             bed.machine.takeProgress(holdsBack: false)?.completed
                 == [.init(place: Self.place(100), isRepeated: false)])
-        // The job takes no room any more when it is gone.
+        // An ended job frees its room.
         _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
         guard case .finish(slot, .cancelled, nil, _, let facts)? = bed.actions().first else {
             Issue.record("the push has not ended")
@@ -107,7 +107,7 @@ import Testing
     }
 
     @Test(arguments: [StoreMode.changelog, .transactions])
-    func theChangelogHearsOfAnEnd(_ mode: StoreMode) {
+    func endedStoredPushIsRemovedFromTheChangelog(_ mode: StoreMode) {
         var bed = Bed(mode)
         _ = bed.store(100)
         _ = bed.actions()
@@ -121,7 +121,7 @@ import Testing
         #expect(bed.machine.remove(item)?.key.device == Self.device)
     }
 
-    @Test func aPartitionThatHasGoneHasNothingToRemove() {
+    @Test func endedPartitionsPushNeedsNoRemoval() {
         var bed = Bed(.transactions)
         _ = bed.store(100)
         _ = bed.actions()
@@ -136,7 +136,7 @@ import Testing
         #expect(facts.removal == .none)
     }
 
-    @Test func aPushOfADeviceWithItemsInTheStoreWaits() {
+    @Test func pushWaitsForItsDevicesStoredItems() {
         var bed = Bed(.local)
         bed.machine.found(Self.device, offset: 50, 0)
         let handle = bed.machine.mustWait(push: Self.device, Self.place(100), .accept)
@@ -157,7 +157,7 @@ import Testing
         bed.machine.endLoad()
         #expect(bed.events() == [.proceed(handle!)])
         #expect(bed.machine.restoredItems == 1)
-        // Its offset was complete when the store had it.
+        // The offset was completed when the push was stored.
         _ = bed.machine.cancel(Self.device, .notificationKey(50), Self.place(101), at: bed.now)
         guard case .finish(_, .cancelled, nil, _, let outcome)? = bed.actions().first else {
             Issue.record("the push has not ended")
@@ -167,7 +167,7 @@ import Testing
         #expect(bed.machine.restoredItems == 0)
     }
 
-    @Test func anItemWhosePlaceIsAnotherDevicesIsOfTheEarlierLog() {
+    @Test func itemAtAnotherDevicesOffsetBelongsToEarlierLog() {
         var bed = Bed(.local)
         bed.machine.found(Self.device, offset: 50, 0)
         bed.machine.found(Self.other, offset: 50, 0)
@@ -194,7 +194,7 @@ import Testing
         #expect(places == [Self.place(50), Self.place(50).inEarlierLog])
     }
 
-    @Test func aRecordWhoseItemHasEndedAndIsStillStoredIsComplete() {
+    @Test func rereadRecordOfEndedStoredItemIsComplete() {
         var bed = Bed(.local)
         _ = bed.store(100)
         _ = bed.actions()
@@ -207,17 +207,17 @@ import Testing
         #expect(
             bed.machine.takeProgress(holdsBack: false)?.completed
                 == [.init(place: Self.place(100), isRepeated: true)])
-        // Another device's record of that offset is another log's.
+        // A record of another device at that offset belongs to another log.
         #expect(bed.machine.isDone(Self.place(100), Self.other, id) == false)
     }
 
-    @Test func aPushThatFindsNoSlotWaitsForOne() {
+    @Test func pushWithoutFreeSlotWaits() {
         var bed = Bed(.none)
         for offset in 100..<108 {
             #expect(bed.machine.admit(bed.facts(Int64(offset)), at: bed.now) == .placed(UInt32(offset - 100)))
         }
         guard case .deferred(let handle) = bed.machine.admit(bed.facts(108), at: bed.now) else {
-            Issue.record("there was a slot")
+            Issue.record("the push wasn't deferred")
             return
         }
         _ = bed.actions()
@@ -227,7 +227,7 @@ import Testing
         #expect(bed.events() == [.proceed(handle)])
     }
 
-    @Test func anAbandonedPartitionGivesBackWhatIsNotInFlight() {
+    @Test func abandonedPartitionGivesBackPushesNotInFlight() {
         var bed = Bed(.none)
         _ = bed.machine.admit(bed.facts(100), at: bed.now)
         _ = bed.machine.admit(bed.facts(101), at: bed.now)
@@ -240,14 +240,14 @@ import Testing
         bed.machine.abandonWaiting(0)
         #expect(bed.machine.abandonmentEnded() == 1)
         #expect(bed.machine.takeSettled().isEmpty == true)
-        // Its failure isn't tried again here.
+        // The failure isn't retried here.
         bed.machine.failed(0, processed: false, at: bed.now)
         #expect(bed.actions().contains(.gaveBack(0)) == true)
         #expect(bed.machine.takeSettled() == [.settled(slot: 0)])
         #expect(bed.machine.takeSettled().isEmpty == true)
     }
 
-    @Test func aDrainedShardSendsNothingAndReportsOnce() {
+    @Test func drainedShardSendsNothingAndReportsOnce() {
         var bed = Bed(.none)
         #expect(bed.machine.maySend == true)
         bed.machine.drain()
@@ -256,7 +256,7 @@ import Testing
         #expect(bed.machine.takeSettled().isEmpty == true)
     }
 
-    @Test func aShardThatEndsGivesUpWhatMustNotBeSentTwice() {
+    @Test func endingShardGivesUpUnansweredPushesThatAvoidDuplicates() {
         var bed = Bed(.none)
         _ = bed.machine.admit(bed.facts(100) { $0.duplicates = .avoid }, at: bed.now)
         _ = bed.machine.admit(bed.facts(101), at: bed.now)
@@ -271,7 +271,7 @@ import Testing
         #expect(ends == [.answerLost])
     }
 
-    @Test func whatIsCompleteBecauseOfALaterTransactionIsHeldBack() {
+    @Test func completionsAreHeldBackForALaterTransaction() {
         var bed = Bed(.transactions)
         _ = bed.store(100)
         _ = bed.actions()
@@ -279,7 +279,7 @@ import Testing
         #expect(bed.machine.takeProgress(holdsBack: false)?.completed.count == 1)
     }
 
-    @Test func anItemDepartsWithItsPutAndIsTakenOver() {
+    @Test func departedItemIsLeftOutWhenItsSlotChangesPartition() {
         var bed = Bed(.changelog, shards: 2)
         _ = bed.store(100)
         _ = bed.actions()
@@ -298,20 +298,20 @@ import Testing
 
         var target = Bed(.changelog, index: 1, shards: 2)
         #expect(target.machine.shard(of: Self.other) == 1)
-        // The look for what is known of the device comes first.
+        // The device's presence is loaded first.
         guard case .deferred(let handle) = target.machine.arrives(migration, isReleased: false) else {
-            Issue.record("it was not deferred")
+            Issue.record("the item wasn't deferred")
             return
         }
         #expect(target.machine.unreleased(of: Self.other) == [handle])
-        // The slot is another partition's by now.
+        // The slot belongs to another partition by now.
         target.machine.beginPartition(0, partition: 8, readThrough: 10)
         #expect(target.machine.takeOver(migration, at: target.now) == .leftOut)
         #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
     }
 
     /// A worker that reads the record again after a crash must not send its push under the old token.
-    @Test func aStoredItemDepartsAndItsRecordIsMarked() {
+    @Test func departingStoredItemMarksItsRecord() {
         var bed = Bed(.changelog, shards: 2)
         _ = bed.store(100)
         _ = bed.actions()
@@ -326,8 +326,8 @@ import Testing
         #expect(migration.resident.hasMoved && migration.resident.isMarked)
     }
 
-    /// The record comes once more after a crash, and the store has its item.
-    @Test func aLoadFindsAPushThatIsHereAndItsEndIsToldToTheStore() {
+    /// The record is read again after a crash, and the store has its item.
+    @Test func pendingPushFoundInTheStoreEndsAsStored() {
         var bed = Bed(.local)
         _ = bed.machine.arrives(Self.place(100))
         #expect(bed.machine.admit(bed.facts(100), at: bed.now) == .placed(0))
@@ -352,7 +352,7 @@ import Testing
         #expect(ends == [true])
     }
 
-    @Test func aPartitionGoesAwayAndAnothersRecordWaitsForNoLoadOfIt() {
+    @Test func recordWaitsForNoLoadOfAnAbandonedPartition() {
         var bed = Bed(.local)
         bed.machine.beginPartition(1, partition: 8, readThrough: 99)
         bed.machine.scanned(1)
@@ -367,8 +367,8 @@ import Testing
         #expect(bed.events() == [.proceed(handle!)])
     }
 
-    /// Items that find no slot say nothing about the room for them.
-    @Test func aLoadFindsNoSlotAndWhatWaitsIsNotRefusedAndTheLoadIsRepeated() {
+    /// Items without a free slot prove nothing about the room for restored items.
+    @Test func loadWithoutFreeSlotIsRepeatedAndRefusesNothing() {
         var bed = Bed(.local, room: 4)
         for offset in 100..<108 {
             _ = bed.machine.admit(bed.facts(Int64(offset)) { $0.device = Self.other }, at: bed.now)
@@ -393,7 +393,7 @@ import Testing
         #expect(bed.events() == [.load(Self.device, 0, withItems: true)])
     }
 
-    @Test func anItemWhosePartitionHasEndedOnBothShardsIsLeftOut() {
+    @Test func departingItemOfAnEndedPartitionIsLeftOut() {
         var bed = Bed(.local, shards: 2)
         _ = bed.store(100)
         _ = bed.actions()
@@ -411,14 +411,14 @@ import Testing
         #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
     }
 
-    @Test func aDrainAfterTheEndChangesNothing() {
+    @Test func drainAfterTheEndChangesNothing() {
         var bed = Bed(.none)
         bed.machine.finish()
         bed.machine.drain()
         #expect(bed.machine.hasEnded == true)
     }
 
-    @Test func aTokenChangeWaitsForAnItemInFlightThatTheStoreHas() {
+    @Test func tokenChangeWaitsForAStoredItemInFlight() {
         var bed = Bed(.local)
         let (slot, _) = bed.store(100)
         _ = bed.actions()
@@ -441,14 +441,14 @@ import Testing
         #expect(bed.machine.takeChangesDone() == [handle])
     }
 
-    @Test func reportsOfDueItemsAreMadeAtOnceWhenTheShardHasEnded() {
+    @Test func endedShardReportsDueItemsAtOnce() {
         var bed = Bed(.local)
         bed.machine.finish()
         bed.machine.due(0, [], readThrough: 99, report: .dueTaken(slot: 0))
         #expect(bed.machine.takeReports() == [.dueTaken(slot: 0)])
     }
 
-    @Test func aFlushNamesItsEpoch() {
+    @Test func flushReportsItsEpochAndChanges() {
         var bed = Bed(.changelog)
         let first = bed.machine.changeEpoch
         bed.machine.changed()

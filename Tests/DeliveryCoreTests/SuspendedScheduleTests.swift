@@ -6,7 +6,7 @@ import Testing
 struct SuspendedScheduleTests {
     private typealias Entry = SuspendedSchedule.Entry
 
-    /// An item of a shard of two.
+    /// An item of one of two shards.
     private func item(_ number: Int64, shard: UInt64 = 0) -> DueItem {
         DueItem(due: number, device: DeviceKey(high: UInt64(number), low: shard << 32), offset: number)
     }
@@ -15,7 +15,7 @@ struct SuspendedScheduleTests {
         Entry(item: item(number, shard: shard), topic: topic)
     }
 
-    /// Schedule of one partition, whose look at its beginning has found nothing.
+    /// A schedule of one partition, whose first scan has found nothing.
     private func begun() -> SuspendedSchedule {
         var schedule = SuspendedSchedule(shards: 2)
         schedule.addPartition(3)
@@ -37,15 +37,15 @@ struct SuspendedScheduleTests {
         return Dictionary(uniqueKeysWithValues: parts.map { ($0.shard, $0.items.map(\.offset)) })
     }
 
-    @Test func nobodyKnowsWhatTheWorkerBeforeHasParked() {
+    @Test func newPartitionIsScannedForItemsOfAnEarlierWorker() {
         var schedule = SuspendedSchedule(shards: 2)
         schedule.addPartition(3)
         let look = schedule.next(at: 0)!
         #expect(schedule.next(at: 0) == nil, "one at a time")
         let parts = found(
             &schedule, look, [entry(1), entry(2, shard: 1), entry(30)], isEnd: false, end: 10)
-        #expect(parts == [0: [1], 1: [2]], "the record of the third is still to be read")
-        #expect(schedule.next(at: 0) == nil, "the shards have it before them")
+        #expect(parts == [0: [1], 1: [2]], "the third item's record is still to be read")
+        #expect(schedule.next(at: 0) == nil, "the shards still have the found items")
         schedule.consumed(3)
         #expect(schedule.next(at: 0) == nil)
         schedule.consumed(3)
@@ -53,7 +53,7 @@ struct SuspendedScheduleTests {
         #expect(next?.after == item(30))
     }
 
-    @Test func aTopicCostsOneEntryWhileItIsStopped() {
+    @Test func scanSkipsItemsWhoseTopicCircuitIsOpen() {
         var schedule = SuspendedSchedule(shards: 2)
         schedule.addPartition(3)
         schedule.suspended(7, shard: 0)
@@ -66,19 +66,19 @@ struct SuspendedScheduleTests {
         #expect(schedule.isIdle)
     }
 
-    @Test func whatAllShardsHaveStoppedIsReadOver() {
+    @Test func scanExcludesTopicsWhoseCircuitsAreOpenEverywhere() {
         var schedule = SuspendedSchedule(shards: 2)
         schedule.addPartition(3)
         schedule.suspended(7, shard: 0)
         let look = schedule.next(at: 0)!
-        #expect(look.stopped.isEmpty, "the other shard sends it still")
+        #expect(look.stopped.isEmpty, "the other shard's circuit is closed")
         found(&schedule, look, [entry(1, shard: 1)], isEnd: false)
         schedule.suspended(7, shard: 1)
         schedule.suspended(8, shard: 1)
         schedule.consumed(3)
         let second = schedule.next(at: 0)!
         #expect(second.topic == nil && second.after == item(1, shard: 1) && second.stopped == [7])
-        // A topic that goes on meanwhile gets a look of its own.
+        // A topic that resumes meanwhile gets a scan of its own.
         schedule.resumed(7, shard: 0)
         found(&schedule, second, [], isEnd: true)
         let third = schedule.next(at: 0)!
@@ -86,14 +86,14 @@ struct SuspendedScheduleTests {
         #expect(found(&schedule, third, [entry(1), entry(2, shard: 1)], isEnd: true) == [0: [1]])
     }
 
-    @Test func whatWaitedComesBackToTheShardThatGoesOn() {
+    @Test func closedCircuitLoadsItemsOfItsShardAlone() {
         var schedule = begun()
         schedule.suspended(7, shard: 0)
         schedule.suspended(7, shard: 1)
         schedule.resumed(7, shard: 1)
         let look = schedule.next(at: 0)!
         #expect(look.topic == 7 && look.after == nil)
-        // The other shard follows while the look is under way: it gets a look of its own, from the beginning.
+        // The other shard resumes during the scan, and gets a scan of its own from the beginning.
         schedule.resumed(7, shard: 0)
         #expect(found(&schedule, look, [entry(1), entry(2, shard: 1)], isEnd: true) == [1: [2]])
         schedule.consumed(3)
@@ -102,7 +102,7 @@ struct SuspendedScheduleTests {
         #expect(found(&schedule, second, [entry(1)], isEnd: true) == [0: [1]])
     }
 
-    @Test func aTopicThatStopsAgainStaysWhereItIs() {
+    @Test func circuitReopenedDuringAScanLoadsNothing() {
         var schedule = begun()
         schedule.suspended(7, shard: 0)
         schedule.resumed(7, shard: 0)
@@ -114,7 +114,7 @@ struct SuspendedScheduleTests {
         #expect(schedule.next(at: 0)?.after == nil)
     }
 
-    @Test func probesAreFewAndEachTimeOthers() {
+    @Test func probeScansTakeFewItemsAndAdvance() {
         var schedule = begun()
         schedule.suspended(7, shard: 0)
         schedule.probeWanted(7, shard: 0)
@@ -132,7 +132,7 @@ struct SuspendedScheduleTests {
         #expect(schedule.next(at: 0)?.after == nil, "from the beginning again")
     }
 
-    @Test func aProbeNeedsOnePartition() {
+    @Test func probeScanStopsAtTheFirstMatchingPartition() {
         var schedule = begun()
         for slot in [UInt16(4), 5] {
             schedule.addPartition(slot)
@@ -143,7 +143,7 @@ struct SuspendedScheduleTests {
         schedule.probeWanted(7, shard: 0)
         schedule.probeWanted(7, shard: 1)
         let look = schedule.next(at: 0)!
-        #expect(found(&schedule, look, [entry(1, shard: 1)], isEnd: false).isEmpty, "none of this shard")
+        #expect(found(&schedule, look, [entry(1, shard: 1)], isEnd: false).isEmpty, "no item of this shard")
         let other = schedule.next(at: 0)!
         #expect(other.slot != look.slot)
         #expect(found(&schedule, other, [entry(2)], isEnd: false) == [0: [2]])
@@ -151,7 +151,7 @@ struct SuspendedScheduleTests {
         let last = schedule.next(at: 0)!
         #expect(found(&schedule, last, [entry(3), entry(4, shard: 1)], isEnd: false) == [1: [4]])
         schedule.consumed(last.slot)
-        #expect(schedule.isIdle, "the other partitions aren't looked through")
+        #expect(schedule.isIdle, "the other partitions aren't scanned")
 
         let slots = (0..<3).map { _ in
             schedule.probeWanted(7, shard: 0)
@@ -160,10 +160,10 @@ struct SuspendedScheduleTests {
             schedule.consumed(look.slot)
             return look.slot
         }
-        #expect(slots.sorted() == [3, 4, 5], "each time another one")
+        #expect(slots.sorted() == [3, 4, 5], "each probe scans another partition")
     }
 
-    @Test func aProbeDoesNotWaitBehindAReturn() {
+    @Test func probeScanDoesNotWaitBehindAResumedTopic() {
         var schedule = begun()
         schedule.resumed(8, shard: 0)
         let look = schedule.next(at: 0)!
@@ -174,7 +174,7 @@ struct SuspendedScheduleTests {
         #expect(schedule.next(at: 0)?.topic == 7)
     }
 
-    @Test func aStoreThatFailsIsAskedAgainLater() {
+    @Test func failedScanIsRepeatedLater() {
         var schedule = begun()
         schedule.resumed(7, shard: 0)
         let look = schedule.next(at: 5)!
@@ -183,7 +183,7 @@ struct SuspendedScheduleTests {
         #expect(schedule.next(at: 2_000_000_000)?.topic == 7)
     }
 
-    @Test func aPartitionThatEndsHoldsUpNoOther() {
+    @Test func endedPartitionDoesNotDelayOthers() {
         var schedule = begun()
         schedule.addPartition(4)
         schedule.resumed(7, shard: 0)
@@ -191,14 +191,16 @@ struct SuspendedScheduleTests {
         schedule.removePartition(look.slot)
         let other = schedule.next(at: 0)
         #expect(other != nil && other?.slot != look.slot)
-        #expect(found(&schedule, look, [entry(1)], isEnd: true).isEmpty, "nobody waits for that answer")
+        #expect(
+            found(&schedule, look, [entry(1)], isEnd: true).isEmpty,
+            "the answer of an ended partition is ignored")
         found(&schedule, other!, [entry(2)], isEnd: true)
         schedule.revoke(other!.slot)
         schedule.consumed(other!.slot)
         #expect(schedule.next(at: 0) == nil)
     }
 
-    @Test func aReturnWaitsBehindAProbeAndTheProbesShardGetsWhatTheProbeFinds() {
+    @Test func resumedTopicWaitsBehindAProbeOfAnotherShard() {
         var schedule = begun()
         schedule.resumed(8, shard: 0)
         schedule.suspended(7, shard: 1)

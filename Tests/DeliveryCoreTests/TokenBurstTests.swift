@@ -3,9 +3,12 @@ import Testing
 
 @testable import DeliveryCore
 
-/// Answers that take device tokens for wrong: a token's own fault, or that of a setting.
+/// Answers that reject device tokens: the fault of a token, or of a setting.
 struct TokenBurstTests {
-    /// Begins and answers so many pushes, each to a device of its own.
+    /// Bad tokens in a row that are rejected before the next opens the circuit.
+    private static let rejectedBeforeOpening = 19
+
+    /// Begins and answers `count` pushes, each to a device of its own.
     private func answer(
         _ harness: inout DeliveryHarness, _ count: Int, _ reason: Reason?, named name: String
     ) {
@@ -26,18 +29,19 @@ struct TokenBurstTests {
         harness.others.compactMap { if case .alert(_, _, let fault) = $0 { fault } else { nil } }
     }
 
-    @Test func aWrongSettingStopsTheTopicWithItsFirstAnswers() {
+    @Test func wrongSettingOpensTheCircuitWithTheFirstAnswers() {
         var harness = harness()
-        for number in 0..<500 { harness.push("a\(number)", device: "a\(number)") }
+        let pushes = 500
+        for number in 0..<pushes { harness.push("a\(number)", device: "a\(number)") }
         // All are in flight before the first is answered.
-        let slots = (0..<500).map { _ in harness.begin()! }
+        let slots = (0..<pushes).map { _ in harness.begin()! }
         for slot in slots { harness.answer(slot, .badDeviceToken) }
-        #expect(rejected(harness) == 19)
-        #expect(harness.machine.milestones[.topicCircuitOpen] == 481)
+        #expect(rejected(harness) == Self.rejectedBeforeOpening)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == pushes - Self.rejectedBeforeOpening)
         #expect(faults(harness) == [.tokens])
     }
 
-    @Test func aSettingThatBecomesWrongStopsTheTopicSoon() {
+    @Test func settingTurningWrongOpensTheCircuitSoon() {
         var harness = harness()
         answer(&harness, 1_000, nil, named: "good")
         harness.queue.removeAll()
@@ -51,34 +55,36 @@ struct TokenBurstTests {
         #expect(faults(harness) == [.tokens])
     }
 
-    @Test func wrongTokensAmongGoodOnesEndAlone() {
+    @Test func wrongTokensAmongGoodOnesAreRejectedAlone() {
         var harness = harness()
-        for round in 0..<100 {
+        let (rounds, badTokens) = (100, 4)
+        for round in 0..<rounds {
             answer(&harness, 6, nil, named: "good\(round)-")
-            answer(&harness, 4, .badDeviceToken, named: "bad\(round)-")
+            answer(&harness, badTokens, .badDeviceToken, named: "bad\(round)-")
         }
-        #expect(rejected(harness) == 400)
+        #expect(rejected(harness) == rounds * badTokens)
         #expect(faults(harness).isEmpty)
     }
 
-    @Test func tokensThatAreGoneAreNoBurst() {
+    @Test func unregisteredTokensDoNotOpenTheCircuit() {
         var harness = harness()
         answer(&harness, 300, .unregistered, named: "a")
         #expect(rejected(harness) == 300)
         #expect(faults(harness).isEmpty)
     }
 
-    @Test func aProbeClosesTheCircuitWhenItsTokenIsTakenForRight() {
+    @Test func acceptedProbeClosesTheCircuitAndResetsTheCounts() {
         var harness = harness()
-        answer(&harness, 40, .badDeviceToken, named: "a")
-        #expect(harness.machine.milestones[.topicCircuitOpen] == 21)
+        let pushes = 40
+        answer(&harness, pushes, .badDeviceToken, named: "a")
+        #expect(harness.machine.milestones[.topicCircuitOpen] == pushes - Self.rejectedBeforeOpening)
         for _ in 0..<5 {
             while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
             #expect(harness.waiting.count == 1)
             harness.answer(harness.begin()!, .badDeviceToken)
         }
-        #expect(rejected(harness) == 19, "probes wait like the others")
-        // An answer about the push alone, or the server, says nothing of its token.
+        #expect(rejected(harness) == Self.rejectedBeforeOpening, "refused probes wait like the other pushes")
+        // An answer about the push or the server alone proves nothing about the token.
         for reason in [Reason.payloadTooLarge, .tooManyRequests, .internalServerError] {
             while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
             harness.answer(harness.begin()!, reason)
@@ -88,14 +94,14 @@ struct TokenBurstTests {
         harness.accept(harness.begin()!)
         #expect(harness.machine.milestones[.topicCircuitOpen] == 0)
         #expect(faults(harness) == [.tokens])
-        // The counts begin anew.
+        // The counts start over.
         while !harness.queue.isEmpty { if let slot = harness.begin() { harness.accept(slot) } }
-        answer(&harness, 19, .badDeviceToken, named: "b")
+        answer(&harness, Self.rejectedBeforeOpening, .badDeviceToken, named: "b")
         #expect(faults(harness) == [.tokens])
     }
 
-    /// Good tokens behind many wrong ones.
-    @Test func aGoodPushIsTriedBeforeAllWrongOnesAre() {
+    /// Good tokens wait behind many wrong ones.
+    @Test func goodPushIsProbedBeforeAllWrongOnes() {
         var harness = harness()
         answer(&harness, 500, .badDeviceToken, named: "a")
         harness.push("good", device: "good")
@@ -114,19 +120,20 @@ struct TokenBurstTests {
         #expect(probes <= 2)
     }
 
-    /// Good pushes that were sent before the topic stopped say nothing of its setting.
+    /// Good pushes sent before the circuit opened prove nothing about the setting.
     @Test func onlyTheProbeClosesTheCircuit() {
         var harness = harness()
         for name in ["x", "y"] { harness.push(name, device: name) }
         let flying = (0..<2).map { _ in harness.begin()! }
-        answer(&harness, 30, .badDeviceToken, named: "a")
+        let badTokens = 30
+        answer(&harness, badTokens, .badDeviceToken, named: "a")
         harness.accept(flying[0])
         harness.answer(flying[1], .unregistered)
-        #expect(harness.machine.milestones[.topicCircuitOpen] == 11)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == badTokens - Self.rejectedBeforeOpening)
         #expect(harness.others.allSatisfy { if case .recovered = $0 { false } else { true } })
     }
 
-    @Test func nowOrNeverIsNotKept() {
+    @Test func singleAttemptPushesEndWhenTheCircuitOpens() {
         var harness = harness()
         answer(&harness, 30, .badDeviceToken, named: "a")
         while harness.queue.isEmpty { harness.pass(milliseconds: 100) }
@@ -139,7 +146,7 @@ struct TokenBurstTests {
         #expect(harness.machine.milestones[.inFlight] == 0)
     }
 
-    @Test func aForbiddenPushEndsAndItsTopicStops() {
+    @Test func forbiddenPushIsRejectedAndOpensTheCircuit() {
         var harness = harness()
         for name in ["a", "b"] { harness.push(name, device: name) }
         harness.answer(harness.begin()!, .forbidden)

@@ -7,7 +7,7 @@ private let millisecond: UInt64 = 1_000_000
 
 private func error(_ text: String) -> KafkaFault { KafkaFault(text) }
 
-/// Plays the owner of a cycle: tells events, and notes what follows.
+/// Plays the owner of a cycle: reports events, and records the steps that follow.
 private struct Script {
     var cycle = TransactionCycle(
         .init(interval: 200 * millisecond, firstPause: 50 * millisecond, longestPause: 300 * millisecond))
@@ -60,7 +60,7 @@ private struct Script {
         #expect(script.cycle.recordProduced(at: script.now) == 2)
     }
 
-    @Test func offsetsAloneAreCommittedToo() {
+    @Test func offsetsWithoutRecordsAreCommitted() {
         var script = Script()
         script.open()
         script.cycle.offsetsChanged(at: script.now)
@@ -69,7 +69,7 @@ private struct Script {
         #expect(script.succeed(.commit).ended == .committed(.init(number: 1, records: 0)))
     }
 
-    @Test func commitNowDoesNotWaitAndEmptyIsNothing() {
+    @Test func commitNowSkipsTheIntervalUnlessEmpty() {
         var script = Script()
         script.open()
         #expect(script.cycle.commitNow() == .nothing)
@@ -80,7 +80,7 @@ private struct Script {
     }
 
     @Test(arguments: [TransactionCycle.Step.initialize, .begin, .sendOffsets, .commit, .abort])
-    func aRetriableFailureBringsTheSameStepAfterAGrowingPause(step: TransactionCycle.Step) {
+    func retriableFailureRepeatsTheStepAfterGrowingPauses(step: TransactionCycle.Step) {
         var script = Script()
         let path: [TransactionCycle.Step] = [
             .initialize, .begin, .sendOffsets, step == .abort ? .abort : .commit,
@@ -103,7 +103,7 @@ private struct Script {
             #expect(script.fail(step, .retriable(error("again"))) == .nothing)
             #expect(script.cycle.wakeAt == script.now + pause * millisecond)
             #expect(!script.cycle.acceptsRecords)
-            // A result nobody waits for changes nothing.
+            // An unexpected result changes nothing.
             #expect(script.succeed(step) == .nothing)
             #expect(script.after(pause - 1) == .nothing)
             #expect(script.after(1) == .init(step: step))
@@ -113,7 +113,7 @@ private struct Script {
     }
 
     @Test(arguments: [TransactionCycle.Step.sendOffsets, .commit])
-    func anAbortableFailureIsAbortedAndToldWithItsCause(step: TransactionCycle.Step) {
+    func abortableFailureAbortsAndReportsItsCause(step: TransactionCycle.Step) {
         var script = Script()
         script.open()
         script.cycle.recordProduced(at: script.now)
@@ -128,19 +128,19 @@ private struct Script {
         #expect(script.cycle.recordProduced(at: script.now) == 2)
     }
 
-    @Test func aLostRecordAbortsAtOnceButOnlyWhileOpen() {
+    @Test func lostRecordAbortsTheOpenTransactionOnce() {
         var script = Script()
         script.open()
         script.cycle.recordProduced(at: script.now)
         #expect(script.cycle.recordLost(error("timed out"), isStepUnderWay: false) == .init(step: .abort))
-        // The other records of the transaction come back as purged.
+        // The other records of the transaction are reported as purged.
         #expect(script.cycle.recordLost(error("purged"), isStepUnderWay: true) == .nothing)
         #expect(
             script.succeed(.abort).ended == .aborted(.init(number: 1, records: 1), error("timed out")))
     }
 
-    /// The owner's writers can't empty what they hold into a transaction that takes nothing more.
-    @Test func aLostRecordAbortsBeforeTheOffsetsAreOnTheirWay() {
+    /// The owner's writers can't flush their records into a closed transaction.
+    @Test func lostRecordAbortsBeforeOffsetsAreSent() {
         var script = Script()
         script.open()
         script.cycle.recordProduced(at: script.now)
@@ -151,7 +151,7 @@ private struct Script {
             script.succeed(.abort).ended == .aborted(.init(number: 1, records: 1), error("refused")))
     }
 
-    @Test func partitionsThatGoTakeTheTransactionWithThemUnlessItsCommitHasBegun() {
+    @Test func lostPartitionsAbortTheTransactionUnlessCommitting() {
         let gone = error("partitions lost")
         let aborted = TransactionCycle.Ending.aborted(.init(number: 1, records: 1), gone)
         func script(_ prepare: (inout Script) -> Void) -> Script {
@@ -165,13 +165,13 @@ private struct Script {
         #expect(open.cycle.partitionsLost(gone, isStepUnderWay: false) == .init(step: .abort))
         #expect(open.succeed(.abort) == .init(step: .begin, ended: aborted))
 
-        // Closed, but its reports are still awaited.
+        // Closed, while its reports are still awaited.
         var closed = script { #expect($0.after(200) == .init(step: .sendOffsets)) }
         #expect(closed.cycle.partitionsLost(gone, isStepUnderWay: false) == .init(step: .abort))
         #expect(closed.succeed(.sendOffsets) == .nothing)
         #expect(closed.succeed(.abort) == .init(step: .begin, ended: aborted))
 
-        // Between two tries to send the offsets.
+        // Between two attempts to send the offsets.
         var waiting = script {
             _ = $0.after(200)
             _ = $0.fail(.sendOffsets, .retriable(error("no coordinator")))
@@ -180,7 +180,7 @@ private struct Script {
         #expect(waiting.after(1_000) == .nothing)
         #expect(waiting.succeed(.abort) == .init(step: .begin, ended: aborted))
 
-        // However the step under way ends.
+        // The step under way may end in any way.
         let failures: [TransactionCycle.Failure?] = [nil, .retriable(error("r")), .abortable(error("a"))]
         for failure in failures {
             var sending = script { _ = $0.after(200) }
@@ -189,7 +189,7 @@ private struct Script {
                 TransactionCycle.StepResult(.sendOffsets, failure), at: sending.now)
             #expect(turn == .init(step: .abort))
             #expect(sending.succeed(.abort) == .init(step: .begin, ended: aborted))
-            // The next one is as any other.
+            // The next transaction is unaffected.
             _ = sending.succeed(.begin)
             sending.cycle.recordProduced(at: sending.now)
             _ = sending.after(200)
@@ -204,7 +204,7 @@ private struct Script {
         #expect(committing.succeed(.commit).ended == .committed(.init(number: 1, records: 1)))
     }
 
-    @Test func abortsInARowAreSpacedUntilACommit() {
+    @Test func consecutiveAbortsAreSpacedUntilACommit() {
         var script = Script()
         script.open()
         func abortOne(_ script: inout Script) -> TransactionCycle.Turn {
@@ -232,7 +232,7 @@ private struct Script {
     }
 
     @Test(arguments: [TransactionCycle.Step.initialize, .begin, .sendOffsets, .commit, .abort])
-    func aFatalFailureEndsEverythingOnce(step: TransactionCycle.Step) {
+    func fatalFailureEndsTheCycleOnce(step: TransactionCycle.Step) {
         var script = Script()
         _ = script.cycle.start()
         if step != .initialize { _ = script.succeed(.initialize) }
@@ -252,7 +252,7 @@ private struct Script {
         #expect(script.cycle.commitNow() == .nothing)
     }
 
-    @Test func aMistakeIsFatalAndAClientsFatalErrorNeedsNoStep() {
+    @Test func fatalErrorsOfStepsAndClientEndTheCycle() {
         var script = Script()
         script.open()
         script.cycle.recordProduced(at: script.now)
@@ -267,7 +267,7 @@ private struct Script {
         #expect(!other.cycle.isClean)
     }
 
-    @Test func stoppingCommitsWhatIsOpenAndBeginsNothing() {
+    @Test func stopCommitsTheOpenTransactionAndBeginsNone() {
         var script = Script()
         script.open()
         script.cycle.recordProduced(at: script.now)
@@ -289,7 +289,7 @@ private struct Script {
     }
 
     @Test(arguments: [1, 2, 3, 4, 5, 6, 7, 8] as [UInt64])
-    func whateverHappensEachTransactionEndsOnceInOrderWithItsRecords(seed: UInt64) {
+    func randomEventsEndEachTransactionOnceInOrder(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         var cycle = TransactionCycle(.init())
         var now: UInt64 = 0

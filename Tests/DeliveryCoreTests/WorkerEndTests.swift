@@ -3,14 +3,14 @@ import Testing
 
 @testable import DeliveryCore
 
-/// Last commits that aren't answered, and last transactions.
+/// Last commits without an answer, and last transactions.
 @Suite struct WorkerEndTests {
     private func isClose(_ action: WorkerAction) -> Bool {
         if case .close = action { true } else { false }
     }
 
-    private func sentOffsets(_ said: [WorkerAction]) -> [Int64]? {
-        for case .sendOffsets(let parts) in said { return parts.map(\.point.offset) }
+    private func sentOffsets(_ emitted: [WorkerAction]) -> [Int64]? {
+        for case .sendOffsets(let parts) in emitted { return parts.map(\.point.offset) }
         return nil
     }
 
@@ -32,7 +32,7 @@ import Testing
         return script
     }
 
-    @Test func theLastCommitHasNoAnswerAndItsTimePassesAndTheGroupIsLeft() {
+    @Test func unansweredLastCommitTimesOutAndTheGroupIsLeft() {
         let script = WorkerScript()
         script.assign([0])
         _ = script.take(0)
@@ -43,13 +43,13 @@ import Testing
         _ = finish(script, produced: 0)
         #expect(script.polled().contains { $0.commit?.set.kind == .last })
         #expect(!script.passTicks(19).contains(where: isClose))
-        let said = script.passTicks(1)
-        #expect(said.contains(.note(.lastCommitFailed)))
-        #expect(said.contains(where: isClose))
+        let emitted = script.passTicks(1)
+        #expect(emitted.contains(.note(.lastCommitFailed)))
+        #expect(emitted.contains(where: isClose))
     }
 
-    /// The store's progress alone has moved the offset.
-    @Test func theLastTransactionHasNoRecordAndOffsetsHaveMovedAndTheyAreCommitted() {
+    /// The store's progress alone moved the offset.
+    @Test func lastTransactionWithoutRecordsCommitsMovedOffsets() {
         let script = openTransaction()
         var progress = ShardProgress()
         progress.completed = [.init(place: RecordPlace(partitionSlot: 0, offset: 0), isRepeated: false)]
@@ -62,8 +62,8 @@ import Testing
         #expect(script.step(.sendOffsets).contains(.step(.commit)))
     }
 
-    /// The open transaction would hold up the workers that take the partitions over.
-    @Test func theLastOffsetsCannotBeSentAndTheTimePassesAndTheTransactionIsAborted() {
+    /// The open transaction would delay the next owners of the partitions.
+    @Test func lastTransactionAbortsWhenOffsetsCannotBeSent() {
         let script = openTransaction()
         script.deliver(0)
         script.tell { $0.stop(at: $1) }
@@ -76,7 +76,7 @@ import Testing
         #expect(script.step(.abort).contains(where: isClose))
     }
 
-    @Test func aWorkerAtItsLimitDrainsAndAJobEndsAndNothingIsPolled() {
+    @Test func drainingWorkerAtItsLimitPollsNothing() {
         let script = WorkerScript(jobs: 1)
         script.assign([0])
         _ = script.take(0)

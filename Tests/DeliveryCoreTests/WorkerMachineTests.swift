@@ -4,7 +4,7 @@ import Testing
 @testable import DeliveryCore
 
 @Suite struct WorkerMachineTests {
-    @Test func anOutcomeThatIsInKafkaIsCommitted() throws {
+    @Test func deliveredOutcomeIsCommitted() throws {
         let script = WorkerScript()
         #expect(script.assign([0], offset: 3).contains(.assign([PartitionBegin(partition: 0, offset: 3)])))
         #expect(script.take(3) == .hand(slot: 0, isReplay: false))
@@ -17,7 +17,7 @@ import Testing
         #expect(script.machine.outstanding == 0)
     }
 
-    @Test func aCommitWaitsForTheDisk() throws {
+    @Test func commitWaitsForTheDiskSync() throws {
         let script = WorkerScript(.local)
         script.assign([0])
         _ = script.take(0)
@@ -28,30 +28,30 @@ import Testing
         let failed = script.tell { $0.synced(isDone: false, at: $1) }
         #expect(failed.allSatisfy { $0.commit == nil })
         script.pass(WorkerScript.second)
-        #expect(script.tick().compactMap(\.request).contains(.flush), "once more")
+        #expect(script.tick().compactMap(\.request).contains(.flush), "the flush is repeated")
         #expect(script.flushAll() == [.sync])
         let done = script.tell { $0.synced(isDone: true, at: $1) }
         #expect(done.contains { $0.commit != nil })
     }
 
-    @Test func aCommitWaitsForTheChangelogHoweverEarlyItAnswers() throws {
+    @Test func commitWaitsForTheChangelogDespiteEarlyAcknowledgement() throws {
         let script = WorkerScript(.changelog)
         script.assign([0])
         _ = script.take(0)
         script.deliver(0)
-        // Acknowledged before the shard has counted it.
+        // Acknowledged before the shard has counted the change.
         script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }
         script.pass(WorkerScript.second)
         script.tick()
-        #expect(script.flushAll(produced: 2).allSatisfy { $0.commit == nil }, "one is missing")
-        let said = script.tell {
+        #expect(script.flushAll(produced: 2).allSatisfy { $0.commit == nil }, "an acknowledgement is missing")
+        let emitted = script.tell {
             $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 9, at: $1)
         }
-        #expect(said.contains { $0.commit != nil })
+        #expect(emitted.contains { $0.commit != nil })
         #expect(script.machine.changelogEnds[0] == 10)
     }
 
-    @Test func theGroupIsAskedWhileACommitWaitsForTheChangelog() throws {
+    @Test func membershipIsCheckedWhileACommitAwaitsTheChangelog() throws {
         let script = WorkerScript(.changelog)
         script.assign([0], offset: 0)
         _ = script.take(0)
@@ -59,7 +59,7 @@ import Testing
         script.pass(WorkerScript.second)
         script.tick()
         script.flushAll(produced: 1)
-        // The process is stopped for long: what the changelog still has to get waits for the group's answer.
+        // The process stands still for long. Pending changes wait for the group's answer.
         script.pass(30 * WorkerScript.second)
         let asked = script.tick().compactMap(\.commit)
         #expect(asked.map(\.set.kind) == [.membership])
@@ -69,11 +69,11 @@ import Testing
         let isInDoubt = script.machine.isMembershipInDoubt
         #expect(!isInDoubt)
         let dropped = script.report(0, .droppedChange(ChangeEpoch(shard: 0, epoch: 0)))
-        #expect(dropped.contains { $0.commit?.set.kind == .periodic }, "nothing is awaited any more")
+        #expect(dropped.contains { $0.commit?.set.kind == .periodic }, "no change is awaited any more")
     }
 
-    /// The group may have the offsets of a commit whose answer was lost: an older point would set them back.
-    @Test func theGroupIsAskedWithTheOffsetsOfACommitWithoutAnAnswer() throws {
+    /// The group may have an unanswered commit's offsets. An older point would set them back.
+    @Test func membershipCheckRepeatsOffsetsOfUnansweredCommit() throws {
         let script = WorkerScript()
         script.assign([0], offset: 3)
         _ = script.take(3)
@@ -88,7 +88,7 @@ import Testing
         #expect(asked.first?.set.parts.map(\.point.offset) == [4])
     }
 
-    @Test func aPartitionOfWhichNothingIsKnownIsNeverDirty() {
+    @Test func partitionWithoutRecordsNeedsNoCommit() {
         var partition = PartitionLifecycle(partition: 0, begin: nil, completed: .none)
         partition.commitAgain()
         #expect(!partition.isChanged && !partition.needsCommit)
@@ -98,7 +98,7 @@ import Testing
 
     // MARK: Transactions
 
-    @Test func aTransactionTakesTheShardsInItsOrder() {
+    @Test func transactionFreezesAndThawsShardsInOrder() {
         let script = WorkerScript(.transactions)
         #expect(script.actions.contains(.step(.initialize)))
         #expect(script.step(.initialize).contains(.step(.begin)))
@@ -111,7 +111,7 @@ import Testing
         script.pass(WorkerScript.second)
         let closing = script.tell { $0.wake(at: $1) }
         #expect(closing.compactMap(\.request) == [.freeze(number: 1, atOnce: false)])
-        #expect(script.report(0, .frozen(number: 7, produced: 9)) == [], "another transaction's")
+        #expect(script.report(0, .frozen(number: 7, produced: 9)) == [], "of another transaction")
         let frozen = script.freezeAll(1, produced: 1)
         guard case .sendOffsets(let parts)? = frozen.last else {
             Issue.record("no offsets: \(frozen)")
@@ -125,7 +125,7 @@ import Testing
                 == [.thaw(number: 2, repeating: nil, omitsValues: nil)])
     }
 
-    @Test func offsetsWaitForAllReports() {
+    @Test func offsetsWaitForAllDeliveryReports() {
         let script = open()
         _ = script.take(0)
         script.deliver(0)
@@ -136,7 +136,7 @@ import Testing
         #expect(script.polled().contains { if case .sendOffsets = $0 { true } else { false } })
     }
 
-    @Test func anAbortOvertakesAFreezeAndIsRepeated() {
+    @Test func abortOvertakesAFreezeAndRecordsAreRepeated() {
         let script = open()
         _ = script.take(0)
         script.deliver(0)
@@ -158,7 +158,7 @@ import Testing
                 == [.thaw(number: 2, repeating: [0], omitsValues: nil)])
     }
 
-    @Test func aTransactionThatCouldNotBeginRepeatsNothing() {
+    @Test func transactionThatFailedToBeginRepeatsNothing() {
         let script = open()
         _ = script.take(0)
         script.deliver(0)
@@ -176,35 +176,35 @@ import Testing
                 == [.thaw(number: 3, repeating: nil, omitsValues: nil)])
     }
 
-    @Test func aTornTransactionIsAborted() {
+    @Test func tornTransactionIsAborted() {
         let script = open()
         _ = script.take(0)
         script.deliver(0)
         script.tell { $0.stop(at: $1) }
         script.pass(30 * WorkerScript.second)
         script.tick()
-        let said = script.reportAll { shard in
+        let emitted = script.reportAll { shard in
             .finished(
                 ShardEnding(
                     flush: ShardFlush(epoch: ChangeEpoch(shard: UInt16(shard), epoch: 0)),
                     produced: shard == 0 ? 1 : 0, changesLeft: 0, isTorn: shard == 0))
         }
-        #expect(said.contains(.step(.abort)))
+        #expect(emitted.contains(.step(.abort)))
         let end = script.step(.abort)
         #expect(end.contains { if case .close = $0 { true } else { false } })
         script.tell { machine, _ in machine.closed() }
         #expect(script.actions.last == .ended(WorkerEnd(failure: nil, isClean: false)))
     }
 
-    /// Offsets that rest on the records of an aborted transaction aren't committed when no shard is left to repeat them.
-    @Test func anAbortWhileTheWorkerEndsLeavesItsOffsetsToTheNextOne() {
+    /// The offsets depend on an aborted transaction's records, which no remaining shard repeats.
+    @Test func abortWhileEndingLeavesOffsetsUncommitted() {
         let script = open()
         _ = script.take(0)
         script.deliver(0)
         script.report(0, .refused(number: 1))
         script.freezeAll(1, produced: 1)
         #expect(script.actions.contains(.step(.abort)))
-        // The shards end before the next transaction begins, and so repeat nothing in it.
+        // The shards end before the next transaction begins, so they repeat nothing in it.
         script.tell { $0.stop(at: $1) }
         script.pass(30 * WorkerScript.second)
         script.tick()
@@ -232,11 +232,11 @@ import Testing
 
     // MARK: Partitions
 
-    @Test func anAssignmentIsAskedForAgainAndOldAnswersAreIgnored() {
+    @Test func failedOffsetFetchIsRepeatedAndOldAnswersIgnored() {
         let script = WorkerScript()
-        let said = script.tell { $0.assigned([0], at: $1) }
-        guard case .fetchCommitted(_, let ticket, _, _)? = said.last else {
-            Issue.record("not asked for")
+        let emitted = script.tell { $0.assigned([0], at: $1) }
+        guard case .fetchCommitted(_, let ticket, _, _)? = emitted.last else {
+            Issue.record("the offsets aren't fetched")
             return
         }
         script.tell { $0.fetched(ticket, .failure(KafkaFault("away", .retriable)), at: $1) }
@@ -245,7 +245,7 @@ import Testing
         #expect(script.passTicks(12).contains { $0.isFetch })
     }
 
-    @Test func aRevocationWaitsForTheShardsAndForItsCommit() throws {
+    @Test func revocationWaitsForShardsAndItsCommit() throws {
         let script = WorkerScript()
         script.assign([0, 1])
         _ = script.take(0)
@@ -261,30 +261,31 @@ import Testing
         #expect(script.read { $0.assignedPartitions == 1 })
     }
 
-    @Test func aLostPartitionIsGivenUpAtOnceAndTakesRoomUntilTheShardsHoldNothing() {
-        let script = WorkerScript(jobs: 10)
+    @Test func lostPartitionsJobsTakeRoomUntilShardsReleaseThem() {
+        let (lostJobs, newJobs) = (10, 1)
+        let script = WorkerScript(jobs: lostJobs)
         script.assign([0])
-        for offset in Int64(0)..<10 { _ = script.take(offset) }
+        for offset in 0..<Int64(lostJobs) { _ = script.take(offset) }
         let lost = script.tell { $0.revoked([0], isLost: true, at: $1) }
         #expect(lost.contains(.unassign([0])))
         #expect(lost.compactMap(\.request).contains(.release(slot: 0)))
-        // Reports of these jobs never come: an aborted transaction had them.
+        // Reports of these jobs never arrive, because an aborted transaction had them.
         script.assign([0])
         _ = script.take(0)
-        #expect(script.machine.gate.total.jobs == 11)
+        #expect(script.machine.gate.total.jobs == lostJobs + newJobs)
         script.reportAll { _ in .released(slot: 0) }
-        #expect(script.machine.gate.total.jobs == 1)
+        #expect(script.machine.gate.total.jobs == newJobs)
     }
 
     // MARK: Arrivals
 
-    @Test func anAssignmentIsAnsweredAtOnceAndThePartitionIsReadWhenItsOffsetIsKnown() throws {
+    @Test func assignmentIsAnsweredBeforeTheOffsetIsKnown() throws {
         let script = WorkerScript()
-        let said = script.tell { $0.assigned([0], at: $1) }
-        #expect(said.first == .assign([]))
+        let emitted = script.tell { $0.assigned([0], at: $1) }
+        #expect(emitted.first == .assign([]))
         #expect(script.read { !$0.isAssigned })
-        guard case .fetchCommitted(let asked, let ticket, _, _)? = said.last else {
-            Issue.record("not asked for")
+        guard case .fetchCommitted(let asked, let ticket, _, _)? = emitted.last else {
+            Issue.record("the offsets aren't fetched")
             return
         }
         let read = script.tell { machine, now in
@@ -293,7 +294,7 @@ import Testing
                 at: now)
         }
         #expect(read.first == .assign([PartitionBegin(partition: 0, offset: 5)]))
-        // Outcomes of the partition follow the log's line.
+        // The log line precedes outcomes of the partition.
         let noted = try #require(read.firstIndex(of: .note(.partitionsAssigned([0]))))
         let begun = try #require(read.firstIndex { $0.request != nil })
         #expect(noted < begun)
@@ -301,63 +302,64 @@ import Testing
         #expect(script.read { $0.arriving == nil })
     }
 
-    /// A partition of the changelog without a leader holds up no other.
+    /// A changelog partition without a leader doesn't delay others.
     @Test func eachPartitionIsReadAsSoonAsItIsRestored() throws {
         let script = WorkerScript(.changelog)
         let copies = try script.openCopies([0, 1])
         let (stuck, good) = (copies[0], copies[1])
         script.tell { $0.restoreInterrupted(stuck, KafkaFault("no leader", .retriable), at: $1) }
         script.tell { $0.restored(good, position: 7, at: $1) }
-        let said = script.tell { $0.loadedMarkers(good, isLoaded: true, at: $1) }
-        let read = try script.answerOffsets(said)
+        let emitted = script.tell { $0.loadedMarkers(good, isLoaded: true, at: $1) }
+        let read = try script.answerOffsets(emitted)
         #expect(read.contains(.assign([PartitionBegin(partition: good.partition, offset: 3)])))
         #expect(script.read { $0.assignedPartitions == 1 })
         #expect(script.read { $0.arriving == 1 })
-        #expect(script.read { !$0.isAssigned }, "the worker isn't ready before all is here")
-        // The other is tried again by itself, after a second, and its copy isn't opened anew: its position counts still.
+        #expect(script.read { !$0.isAssigned }, "the worker isn't ready before all partitions are read")
+        // The other partition is retried after a second. Its copy isn't reopened, because its position is still
+        // valid.
         #expect(!script.passTicks(9).contains(.restore(.restore([stuck]))))
         #expect(script.passTicks(2).contains(.restore(.restore([stuck]))))
     }
 
-    @Test func aPartitionThatIsTakenAwayOnItsWayIsForgottenAndTheOthersGoOn() throws {
+    @Test func partitionRevokedDuringRestoreDoesNotAffectOthers() throws {
         let script = WorkerScript(.changelog)
         let copies = try script.openCopies([0, 1])
         let revoked = script.tell { $0.revoked([0], isLost: false, at: $1) }
         #expect(revoked.contains(.restore(.cancel([0]))))
         script.passTicks(2)
         #expect(script.actions.contains(.unassign([0])))
-        // A late answer for the partition that went is ignored.
+        // A late answer for the revoked partition is ignored.
         script.tell { $0.restored(copies[0], position: 7, at: $1) }
         script.tell { $0.restored(copies[1], position: 7, at: $1) }
-        let said = script.tell { $0.loadedMarkers(copies[1], isLoaded: true, at: $1) }
-        let read = try script.answerOffsets(said)
+        let emitted = script.tell { $0.loadedMarkers(copies[1], isLoaded: true, at: $1) }
+        let read = try script.answerOffsets(emitted)
         #expect(read.contains(.assign([PartitionBegin(partition: 1, offset: 3)])))
         #expect(script.read { $0.arriving == nil })
     }
 
-    @Test func aChangelogThatIsSmallerThanTheJobsTopicIsExtendedNowAndThen() throws {
+    @Test func smallerChangelogIsExtendedAtLimitedRate() throws {
         let script = WorkerScript(.changelog)
         let copies = try script.openCopies([4])
         let fault = KafkaFault("no such partition", .unknownPartition)
         let interrupted = script.tell { $0.restoreInterrupted(copies[0], fault, at: $1) }
         #expect(interrupted.contains(.extendChangelog))
-        #expect(script.read { $0.failure == nil }, "the worker goes on")
+        #expect(script.read { $0.failure == nil }, "the worker keeps running")
         var attempts = 0
         for _ in 0..<400 {
             for case .restore(.restore(let copies)) in script.passTicks(1) {
-                let said = script.tell { $0.restoreInterrupted(copies[0], fault, at: $1) }
-                if said.contains(.extendChangelog) { attempts += 1 }
+                let emitted = script.tell { $0.restoreInterrupted(copies[0], fault, at: $1) }
+                if emitted.contains(.extendChangelog) { attempts += 1 }
             }
         }
-        #expect(attempts == 1, "in forty seconds")
+        #expect(attempts == 1, "one extension in forty seconds")
     }
 
-    /// An item that waits with its topic is found in the store by looks, not by a clock.
-    @Test func whatIsParkedComesBackWhenItsTopicGoesOn() {
+    /// An item behind an open circuit is found in the store by scans, not by a timer.
+    @Test func storedItemsReturnWhenTheirTopicCircuitCloses() {
         let script = WorkerScript(.local)
         script.assign([0], offset: 500)
-        func looks(_ said: [WorkerAction]) -> [SuspendedSchedule.Look] {
-            said.compactMap { if case .scanSuspended(let look, _) = $0 { look } else { nil } }
+        func looks(_ emitted: [WorkerAction]) -> [SuspendedSchedule.Look] {
+            emitted.compactMap { if case .scanSuspended(let look, _) = $0 { look } else { nil } }
         }
         let first = looks(script.passTicks(11))
         #expect(first.count == 1 && first[0].topic == nil)
@@ -375,14 +377,14 @@ import Testing
         }
         #expect(
             found == [.request(shard: 1, .suspended(slot: 0, [item], readThrough: 499))],
-            "Kafka brings the other one")
+            "the other item's record is still to be read")
     }
 
-    @Test func itemsOfAnEarlierLogComeBackByThemselves() {
+    @Test func itemsOfAnEarlierLogAreLoadedFromTheStore() {
         let script = WorkerScript(.local)
         script.assign([0], offset: 500)
         _ = script.take(500)
-        // Its topic was made anew.
+        // The topic was recreated.
         #expect(script.take(0) == .hand(slot: 1, isReplay: false))
         #expect(
             script.actions.compactMap(\.request).contains(
@@ -397,16 +399,16 @@ import Testing
         #expect(found.contains { if case .request(_, .due(1, [item], _)) = $0 { true } else { false } })
     }
 
-    /// The topic was made anew while no worker ran: the store has items of offsets that the log doesn't have.
-    @Test func itemsBeyondTheLogsEndComeBackByThemselves() throws {
+    /// The topic was recreated while no worker ran. The store has items of offsets that the log lacks.
+    @Test func itemsBeyondTheLogEndAreLoadedFromTheStore() throws {
         let script = WorkerScript(.local)
-        var said = script.tell { $0.assigned([0], at: $1) }
-        for case .restore(.open(let attempt)) in said {
-            said = script.tell { $0.opened(attempt, isOpen: true, at: $1) }
+        var emitted = script.tell { $0.assigned([0], at: $1) }
+        for case .restore(.open(let attempt)) in emitted {
+            emitted = script.tell { $0.opened(attempt, isOpen: true, at: $1) }
             script.tell { $0.loadedMarkers(attempt, isLoaded: true, at: $1) }
         }
         guard case .fetchCommitted(_, let ticket, _, _)? = script.actions.last(where: \.isFetch) else {
-            Issue.record("not asked for")
+            Issue.record("the offsets aren't fetched")
             return
         }
         let begun = script.tell { machine, now in
@@ -423,13 +425,13 @@ import Testing
         let due = found.compactMap { action -> [DueItem]? in
             if case .request(_, .due(_, let items, _)) = action { items } else { nil }
         }
-        #expect(due == [[items[0], items[2]]], "Kafka brings the one of offset 200")
-        // Records up to this offset were handed to the shards before.
+        #expect(due == [[items[0], items[2]]], "the record of offset 200 is still to be read")
+        // Records up to this offset were handed to the shards earlier.
         #expect(found.contains(.request(shard: 0, .due(slot: 0, [items[0], items[2]], readThrough: 9))))
     }
 
-    /// The topic was made anew, and has fewer records than were committed.
-    @Test func aLogThatEndsBeforeTheCommittedOffsetIsReadFromItsBeginning() throws {
+    /// The topic was recreated, and has fewer records than were committed.
+    @Test func logShorterThanTheCommittedOffsetIsReadAnew() throws {
         let script = WorkerScript(.transactions)
         script.step(.initialize)
         script.step(.begin)
@@ -443,8 +445,10 @@ import Testing
         #expect(script.read { $0.failure == nil })
     }
 
-    /// Which items of the store have their outcomes in the open transaction isn't known for the next assignment.
-    @Test(arguments: StoreMode.allCases) func aLogThatGoesBackWhileItIsRead(mode: StoreMode) throws {
+    /// Which stored items have outcomes in the open transaction isn't known to the next assignment.
+    @Test(arguments: StoreMode.allCases) func logGoingBackRestartsOnlyTransactionalWorkers(
+        mode: StoreMode
+    ) throws {
         let script = WorkerScript(mode)
         if mode == .transactions {
             script.step(.initialize)
@@ -466,7 +470,7 @@ import Testing
 
     // MARK: Limits
 
-    @Test func aStoreThatIsBehindPausesPartitionsAndEventsAreServed() {
+    @Test func slowStorePausesPartitionsButServesEvents() {
         let script = WorkerScript(.local)
         script.assign([0])
         var room = 0
@@ -474,7 +478,7 @@ import Testing
             room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 65 << 20, at: $1)
         }
         #expect(behind.contains(.pause([0])))
-        #expect(room == 1, "events have to be served")
+        #expect(room == 1, "events must still be served")
         script.tell { room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 40 << 20, at: $1) }
         #expect(room == 1)
         let after = script.tell {
@@ -484,7 +488,7 @@ import Testing
         #expect(room > 1)
     }
 
-    @Test func aPartitionWithoutARecordAndWithoutAnOffsetIsNotCommitted() {
+    @Test func partitionWithoutRecordOrOffsetIsNotCommitted() {
         let script = open()
         script.assign([3])
         _ = script.take(0)
@@ -500,7 +504,7 @@ import Testing
 
     // MARK: The end
 
-    @Test func theLastCommitSyncsWhatTheShardsHaveWrittenLast() {
+    @Test func lastCommitSyncsTheShardsLastWrites() {
         let script = WorkerScript(.local)
         script.assign([0])
         _ = script.take(0)
@@ -516,14 +520,14 @@ import Testing
                     produced: 0, changesLeft: 0, isTorn: false))
         }
         script.polled()
-        let said = script.reportAll { shard in
+        let emitted = script.reportAll { shard in
             .flushed(ShardFlush(epoch: ChangeEpoch(shard: UInt16(shard), epoch: 1)))
         }
-        #expect(said == [.sync])
+        #expect(emitted == [.sync])
         #expect(script.tell { $0.synced(isDone: true, at: $1) }.contains { $0.commit?.set.kind == .last })
     }
 
-    @Test func theLastCommitWaitsForTheShardsLastChanges() {
+    @Test func lastCommitWaitsForTheShardsLastChanges() {
         let script = WorkerScript(.changelog)
         script.assign([0])
         _ = script.take(0)
@@ -541,14 +545,14 @@ import Testing
         }
         script.polled()
         #expect(script.flushAll(epoch: 1).allSatisfy { $0.commit == nil }, "a change isn't acknowledged")
-        let said = script.tell {
+        let emitted = script.tell {
             $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 0, at: $1)
         }
-        #expect(said.contains { $0.commit?.set.kind == .last })
+        #expect(emitted.contains { $0.commit?.set.kind == .last })
     }
 
-    /// The offsets would stand for items that the changelog hasn't got.
-    @Test func theLastOffsetsStayWhereAShardHasChangesLeft() {
+    /// The offsets would cover items that the changelog lacks.
+    @Test func lastOffsetsAreNotCommittedWithUnwrittenChanges() {
         let script = WorkerScript(.changelog)
         script.assign([0])
         _ = script.take(0)
@@ -563,12 +567,12 @@ import Testing
                         hasWritten: true, produced: 0, epoch: ChangeEpoch(shard: UInt16(shard), epoch: 0)),
                     produced: 0, changesLeft: shard, isTorn: false))
         }
-        let said = script.polled() + script.flushAll(epoch: 1)
-        #expect(said.allSatisfy { $0.commit == nil })
-        #expect(said.contains(.note(.lastOffsetsUnsafe)))
+        let emitted = script.polled() + script.flushAll(epoch: 1)
+        #expect(emitted.allSatisfy { $0.commit == nil })
+        #expect(emitted.contains(.note(.lastOffsetsUnsafe)))
     }
 
-    @Test func aCopyIsCompleteOnlyWhenTheStoreHasForgottenWhatEnded() throws {
+    @Test func copyIsCheckpointedOnlyAfterEndedItemsAreRemoved() throws {
         let script = open()
         script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }
         script.deliver(0, isStored: true, isOffsetDone: true)

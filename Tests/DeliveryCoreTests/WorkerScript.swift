@@ -3,7 +3,7 @@ import Testing
 
 @testable import DeliveryCore
 
-/// Plays the shell of a machine: notes what it says.
+/// Plays the shell of a machine, and records its actions.
 final class WorkerScript {
     static let second: UInt64 = 1_000_000_000
 
@@ -22,19 +22,19 @@ final class WorkerScript {
         tell { $0.start(at: $1) }
     }
 
-    /// Tells a fact; returns what follows.
+    /// Passes an event to the machine. Returns the actions that follow.
     @discardableResult
     func tell(_ fact: (inout WorkerMachine, UInt64) -> Void) -> [WorkerAction] {
         fact(&machine, now)
-        var said: [WorkerAction] = []
-        while let action = machine.nextAction() { said.append(action) }
-        actions += said
-        return said
+        var emitted: [WorkerAction] = []
+        while let action = machine.nextAction() { emitted.append(action) }
+        actions += emitted
+        return emitted
     }
 
     func pass(_ nanoseconds: UInt64) { now += nanoseconds }
 
-    /// Reads a property; a machine can't be copied, as an expectation would.
+    /// Reads a property, because an expectation would copy the machine, which can't be copied.
     func read<Value>(_ body: (borrowing WorkerMachine) -> Value) -> Value { body(machine) }
 
     @discardableResult
@@ -46,7 +46,7 @@ final class WorkerScript {
         }
     }
 
-    /// Lets a second pass, in ticks.
+    /// Lets time pass in ticks of a tenth of a second.
     @discardableResult
     func passTicks(_ count: Int = 10) -> [WorkerAction] {
         (0..<count).flatMap { _ in
@@ -55,29 +55,29 @@ final class WorkerScript {
         }
     }
 
-    /// The group assigns partitions, and Kafka answers at once.
+    /// The group assigns partitions, and Kafka answers every request at once.
     @discardableResult
     func assign(_ partitions: [Int32], offset: Int64? = nil) -> [WorkerAction] {
-        var said = followed(tell { $0.assigned(partitions, at: $1) })
+        var emitted = followed(tell { $0.assigned(partitions, at: $1) })
         while true {
-            guard case .fetchCommitted(let asked, let ticket, _, _)? = said.last(where: \.isFetch) else {
+            guard case .fetchCommitted(let asked, let ticket, _, _)? = emitted.last(where: \.isFetch) else {
                 break
             }
-            said = tell { machine, now in
+            emitted = tell { machine, now in
                 machine.fetched(
                     ticket,
                     .success(asked.map { FetchedOffset(partition: $0, offset: offset, logEnd: 1_000) }),
                     at: now)
             }
-            said = followed(said)
+            emitted = followed(emitted)
         }
-        return said
+        return emitted
     }
 
-    /// Kafka answers a question for offsets.
-    func answerOffsets(_ said: [WorkerAction], offset: Int64 = 3) throws -> [WorkerAction] {
-        guard case .fetchCommitted(let asked, let ticket, _, _)? = said.last(where: \.isFetch) else {
-            throw KafkaFault("nothing is asked")
+    /// Kafka answers a request for offsets.
+    func answerOffsets(_ emitted: [WorkerAction], offset: Int64 = 3) throws -> [WorkerAction] {
+        guard case .fetchCommitted(let asked, let ticket, _, _)? = emitted.last(where: \.isFetch) else {
+            throw KafkaFault("no offsets are fetched")
         }
         return tell { machine, now in
             machine.fetched(
@@ -88,9 +88,9 @@ final class WorkerScript {
 
     /// The group assigns partitions with a changelog, and their copies are opened.
     func openCopies(_ partitions: [Int32]) throws -> [PartitionRestore.Attempt] {
-        let said = try answerOffsets(tell { $0.assigned(partitions, at: $1) })
-        guard case .restore(.openCopies(let copies))? = said.first(where: \.isRestore) else {
-            throw KafkaFault("nothing is opened")
+        let emitted = try answerOffsets(tell { $0.assigned(partitions, at: $1) })
+        guard case .restore(.openCopies(let copies))? = emitted.first(where: \.isRestore) else {
+            throw KafkaFault("no copies are opened")
         }
         tell { $0.openedCopies(copies, isOpen: true, at: $1) }
         return copies
@@ -109,9 +109,9 @@ final class WorkerScript {
         }
     }
 
-    private func followed(_ said: [WorkerAction]) -> [WorkerAction] {
-        var all = said
-        for case .restore(let action) in said { all += answer(action) }
+    private func followed(_ emitted: [WorkerAction]) -> [WorkerAction] {
+        var all = emitted
+        for case .restore(let action) in emitted { all += answer(action) }
         return all
     }
 

@@ -3,16 +3,16 @@ import Testing
 
 @testable import DeliveryCore
 
-/// Records that the window of offsets can't hold, and what is told of a partition.
+/// Records beyond the window of offsets, and the reports of a partition.
 @Suite struct WorkerWindowTests {
-    /// Offset far beyond what the window holds.
+    /// Offset far beyond the window.
     private static let far: Int64 = 1 << 30
 
-    private func handed(_ said: [WorkerAction]) -> [UInt] {
-        said.compactMap { if case .hand(let handle, _, _, _, _) = $0 { handle } else { nil } }
+    private func handed(_ emitted: [WorkerAction]) -> [UInt] {
+        emitted.compactMap { if case .hand(let handle, _, _, _, _) = $0 { handle } else { nil } }
     }
 
-    @Test func aRecordIsHeldAndTheWatermarksJobEndsAndTheRecordIsHandedOver() {
+    @Test func heldRecordIsHandedOverWhenTheWatermarkMoves() {
         let script = WorkerScript()
         script.assign([0])
         _ = script.take(0)
@@ -21,7 +21,7 @@ import Testing
     }
 
     /// The job takes room until its item leaves memory, although the store has it.
-    @Test func aRecordIsHeldWithoutRoomForJobsAndAJobIsFreedAndTheRecordIsHandedOver() {
+    @Test func heldRecordIsHandedOverWhenAJobIsFreed() {
         let script = WorkerScript(.local, jobs: 1)
         script.assign([0])
         _ = script.take(0)
@@ -34,7 +34,7 @@ import Testing
         #expect(handed(script.report(0, .progress(freed))) == [UInt(Self.far) + 1])
     }
 
-    @Test func aPartitionHasNoOldRecordAndItsReportHasNoAge() {
+    @Test func partitionWithoutOutstandingRecordsReportsNoAge() {
         let script = WorkerScript()
         script.assign([0])
         func age() -> [Duration] {
@@ -49,8 +49,8 @@ import Testing
         #expect(age() == [.zero])
     }
 
-    /// The store has an older push of the device, which a crash would bring back alone.
-    @Test func aStoredPushAwaitsItsRemovalAndALaterOffsetOfItsDeviceWaits() throws {
+    /// After a crash, the store would restore only the device's older push.
+    @Test func laterOffsetWaitsForItsDevicesStoredRemoval() throws {
         let script = WorkerScript(.local)
         script.assign([0])
         _ = script.take(0)
@@ -63,7 +63,7 @@ import Testing
         stored.completed = [.init(place: place, isRepeated: false)]
         script.report(0, .progress(stored))
         let ended = script.deliver(0, isStored: true, isOffsetDone: true)
-        #expect(ended.isEmpty, "the offset was complete before")
+        #expect(ended.isEmpty, "the offset was already complete")
         script.deliver(1)
         #expect(watermark() == 1)
         script.pass(WorkerScript.second)

@@ -3,9 +3,9 @@ import DeliverySimulation
 import Testing
 
 struct DeliverySimulationTests {
-    /// Everything that can happen in a world does in these seeds, and no promise is broken by it. `make simulate` runs
-    /// many more.
-    @Test func noPromiseIsBrokenWhateverHappens() throws {
+    /// These seeds reach everything that can happen in a world, and break no promise. `make simulate` runs many
+    /// more seeds.
+    @Test func randomWorldsBreakNoPromise() throws {
         var counts = SimulationCounts()
         for seed in UInt64(1)...300 {
             if let violation = Simulation.run(seed: seed, events: 4000, counts: &counts) {
@@ -22,7 +22,7 @@ struct DeliverySimulationTests {
         #expect(counts.missing == [])
     }
 
-    @Test func aSeedIsAlwaysTheSameRun() {
+    @Test func equalSeedsGiveEqualRuns() {
         var runs: [[Int]] = []
         for _ in 0..<2 {
             var counts = SimulationCounts()
@@ -33,9 +33,9 @@ struct DeliverySimulationTests {
         #expect(runs[0].last! >= 3000)
     }
 
-    /// Whole workers in all modes: no promise is broken, and each state and transition of their machines is entered.
-    /// `make simulate` runs many more seeds.
-    @Test(arguments: StoreMode.allCases) func wholeWorkersKeepTheirPromises(mode: StoreMode) {
+    /// Whole workers in every mode break no promise, and enter each state and transition of their machines. `make
+    /// simulate` runs many more seeds.
+    @Test(arguments: StoreMode.allCases) func fleetsKeepTheirPromisesInEveryMode(mode: StoreMode) {
         var (counts, coverage) = (FleetCounts(), FleetCoverage())
         for seed in FleetExpectation.seeds(mode) {
             guard

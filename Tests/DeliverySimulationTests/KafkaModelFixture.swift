@@ -5,7 +5,7 @@ let millisecond: UInt64 = 1_000_000
 
 typealias Kafka = KafkaModel
 
-/// Short ways, and no chance but where a test wants it.
+/// A model with short delays, and without random faults unless the test configures them.
 func calm(_ change: (inout Kafka.Configuration) -> Void = { _ in }) -> Kafka {
     var configuration = Kafka.Configuration()
     configuration.slowPerMille = 0
@@ -61,7 +61,7 @@ extension KafkaModel {
         feed(of: topic, partition).map(\.payload)
     }
 
-    /// All that a reader gets from the beginning.
+    /// All payloads that a reader gets from the beginning.
     func readAll(_ topic: Topic = .outcomes, _ partition: Int = 0, isolation: Isolation = .committed) -> [Int]
     {
         let client = addClient()
@@ -73,7 +73,7 @@ extension KafkaModel {
         return payloads
     }
 
-    /// Answers the rebalance events of clients at once, and keeps the others.
+    /// Answers the rebalance events of clients at once, and keeps all events.
     func settle(_ clients: [ClientID], for time: UInt64, keeping: inout [ClientID: [Event]]) {
         let end = now + time
         while now < end {
@@ -104,7 +104,7 @@ extension KafkaModel {
         return client
     }
 
-    /// The answer to a commit.
+    /// The answer to a commit; nil: none arrived.
     func commitResult(_ client: ClientID, _ offsets: [OffsetCommit]) -> Failure?? {
         let reference = commit(client, offsets)
         pass(second)
@@ -127,7 +127,7 @@ extension KafkaModel {
 }
 
 extension Kafka.Event {
-    /// A short form of rebalance events.
+    /// A short form of a rebalance event.
     var name: String {
         switch self {
         case .assigned(let set): "assigned \(Array(set))"

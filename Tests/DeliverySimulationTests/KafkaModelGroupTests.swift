@@ -2,9 +2,9 @@ import Testing
 
 @testable import DeliverySimulation
 
-/// The group of the simulated Kafka.
+/// The consumer group of the simulated Kafka.
 struct KafkaModelGroupTests {
-    @Test func aHandOverTakesTwoRounds() {
+    @Test func handOverTakesTwoRounds() {
         let kafka = calm()
         let first = kafka.member()
         var events = kafka.settle([first], for: 5 * second)
@@ -20,7 +20,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.owned(first).intersection(kafka.owned(second)).isEmpty)
     }
 
-    @Test func aRevocationHoldsTheGroupUp() {
+    @Test func unansweredRevocationBlocksTheGroup() {
         let kafka = calm()
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -38,14 +38,14 @@ struct KafkaModelGroupTests {
         #expect(kafka.owned(first).count == 4)
         // Nothing is read meanwhile.
         #expect(kafka.poll(first, atMost: 10) { _ in } == 0)
-        // A commit is taken still.
+        // A commit is still accepted.
         #expect(kafka.commitResult(first, [.init(partition: 0, offset: 1)]) == .some(nil))
         kafka.unassign(first)
         kafka.settle([first, other], for: 20 * second)
         #expect(kafka.owned(other) == revoked)
     }
 
-    @Test func whoeverDoesNotGiveBackInTimeIsOut() {
+    @Test func memberLateInRevocationIsRemoved() {
         let kafka = calm { $0.rebalanceTimeout = 30 * second }
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -53,7 +53,8 @@ struct KafkaModelGroupTests {
         let third = kafka.member()
         var events = kafka.settle([other, third], for: 20 * second)
         kafka.settle([other, third], for: 120 * second, keeping: &events)
-        // It had joined, and has not given back: the group waits with a rebalance of another.
+        // The first member had joined without revoking its partitions, so the group waits with another member's
+        // rebalance.
         kafka.leave(third)
         kafka.settle([other], for: 120 * second)
         #expect(kafka.owned(other).count == 4)
@@ -62,7 +63,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.owned(first).count == 2)
     }
 
-    @Test func eagerMembersGiveEverythingBack() {
+    @Test func eagerMembersRevokeAllPartitions() {
         let kafka = calm { $0.assignor = .eager }
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -72,7 +73,7 @@ struct KafkaModelGroupTests {
         #expect(events[other]?.map(\.name) == ["assigned [2, 3]"])
     }
 
-    @Test func aStoppedMemberLearnsLateThatItHasLost() {
+    @Test func stoppedMemberLearnsOfItsLossOnResume() {
         let kafka = calm { $0.sessionTimeout = 10 * second }
         let first = kafka.member()
         let other = kafka.member()
@@ -84,13 +85,13 @@ struct KafkaModelGroupTests {
         #expect(kafka.owned(first) == owned)
         #expect(!kafka.isMember(first))
         kafka.resume(first)
-        // Until a heartbeat it knows nothing.
+        // Until a heartbeat the member knows nothing of its loss.
         let events = kafka.settle([first, other], for: 30 * second)
         #expect(events[first]?.first?.name == "lost \(Array(owned))")
         #expect(kafka.owned(first).count == 2)
     }
 
-    @Test func aShortStopCostsNothing() {
+    @Test func shortStopKeepsTheMembership() {
         let kafka = calm { $0.sessionTimeout = 10 * second }
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -100,7 +101,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.settle([first], for: 30 * second).isEmpty)
     }
 
-    @Test func aCrashedMembersPartitionsMoveAfterItsSession() {
+    @Test func crashedMembersPartitionsMoveAfterItsSession() {
         let kafka = calm { $0.sessionTimeout = 10 * second }
         let first = kafka.member()
         let other = kafka.member()
@@ -112,7 +113,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.owned(other).count == 4)
     }
 
-    @Test func aMemberThatLeavesIsNotWaitedFor() {
+    @Test func closedMembersPartitionsMoveAtOnce() {
         let kafka = calm()
         let first = kafka.member()
         let other = kafka.member()
@@ -122,7 +123,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.owned(other).count == 4)
     }
 
-    @Test func aStaticMemberComesBackToItsPartitions() {
+    @Test func restartedStaticMemberKeepsItsPartitions() {
         let kafka = calm()
         let first = kafka.member(instance: 1)
         let other = kafka.member(instance: 2)
@@ -134,14 +135,14 @@ struct KafkaModelGroupTests {
         kafka.settle([again, other], for: 10 * second)
         #expect(kafka.owned(again) == owned)
         #expect(kafka.group.generation == generation)
-        // The same name twice: the older one is fenced.
+        // A second member with the same name fences the older one.
         let twin = kafka.member(instance: 1)
         let events = kafka.settle([again, twin, other], for: 10 * second)
         #expect(events[again]?.last?.name == "fenced")
         #expect(kafka.owned(twin) == owned)
     }
 
-    @Test func aStaticMemberThatIsKilledBetweenTheRoundsLeavesAPartitionToNobody() {
+    @Test func staticMemberKilledBetweenRoundsLeavesPartitionsUnowned() {
         let kafka = calm()
         let first = kafka.member(instance: 1)
         kafka.settle([first], for: 5 * second)
@@ -154,7 +155,7 @@ struct KafkaModelGroupTests {
         kafka.crash(first)
         let again = kafka.member(instance: 1)
         kafka.settle([again, other], for: 300 * second)
-        // Its new process gets the assignment of the first round, and nobody asks for the second.
+        // The new process gets the first round's assignment, and no member requests the second round.
         #expect(kafka.owned(again).intersection(revoked).isEmpty)
         #expect(kafka.owned(other).isEmpty)
         let third = kafka.member()
@@ -162,7 +163,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.owned(again).count + kafka.owned(other).count + kafka.owned(third).count == 4)
     }
 
-    @Test func aMemberThatIsNotPolledLeaves() {
+    @Test func unpolledMemberLosesItsPartitions() {
         let kafka = calm { $0.maximumPollInterval = 20 * second }
         let first = kafka.member()
         let other = kafka.member()
@@ -173,7 +174,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.nextEvent(first)?.name == "lost \(Array(owned))")
     }
 
-    @Test func growthReachesTheGroup() {
+    @Test func addedPartitionsAreAssigned() {
         let kafka = calm()
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -184,7 +185,7 @@ struct KafkaModelGroupTests {
 
     // MARK: The coordinator
 
-    @Test func aCoordinatorThatIsAwayAnswersNothing() {
+    @Test func unavailableCoordinatorFailsCommitsAndFetches() {
         let kafka = calm()
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -196,7 +197,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.commitResult(first, [.init(partition: 0, offset: 1)]) == .some(nil))
     }
 
-    @Test func aClientCountsItsSessionItself() {
+    @Test func clientLosesItsPartitionsAfterItsOwnSession() {
         let kafka = calm { $0.sessionTimeout = 10 * second }
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -209,7 +210,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.owned(first).count == 4)
     }
 
-    @Test func anUnfinishedRebalanceIsForgotten() {
+    @Test func rebalanceRestartsAfterCoordinatorLoss() {
         for wait in 0..<40 {
             let kafka = calm { $0.sessionTimeout = 10 * second }
             let first = kafka.member()
@@ -227,7 +228,7 @@ struct KafkaModelGroupTests {
 
     // MARK: Commits
 
-    @Test func anAnswerCanBeLostAlthoughTheCommitIsTaken() {
+    @Test func commitMayBeTakenWithoutAnAnswer() {
         let kafka = calm { $0.answerLostPerMille = 1000 }
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -250,7 +251,7 @@ struct KafkaModelGroupTests {
         #expect(taken > 0)
     }
 
-    @Test func commitsOfOthersAreRefused() {
+    @Test func commitsOfNonMembersAreRefused() {
         let kafka = calm { $0.sessionTimeout = 10 * second }
         let first = kafka.member()
         let other = kafka.member()
@@ -259,7 +260,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.commitResult(outsider, [.init(partition: 0, offset: 1)]) == .some(.unknownMember))
         kafka.stop(first)
         kafka.settle([other], for: 30 * second)
-        // Commits before it hears that it is no member any more.
+        // Commits before the client learns that its membership was lost.
         kafka.resume(first)
         let reference = kafka.commit(first, [.init(partition: 0, offset: 1)])
         let events = kafka.settle([first, other], for: second)
@@ -271,13 +272,13 @@ struct KafkaModelGroupTests {
         #expect(kafka.committedOffset(0).offset == -1)
     }
 
-    @Test func aCommitBehindAJoinHasAnOldGeneration() {
+    @Test func commitAfterAJoinHasAnOldGeneration() {
         let kafka = calm()
         let first = kafka.member()
         let other = kafka.member()
         kafka.settle([first, other], for: 20 * second)
         let owned = kafka.owned(first)
-        // The group waits for the other one.
+        // The group waits for the stopped member.
         kafka.stop(other)
         let third = kafka.member()
         while kafka.group.index(of: kafka.clients[first].consumer.member).map({
@@ -297,11 +298,11 @@ struct KafkaModelGroupTests {
             return
         }
         #expect(failure == .illegalGeneration)
-        // librdkafka takes all of them for lost.
+        // librdkafka treats all partitions as lost.
         #expect(events[first]?[1].name == "lost \(Array(owned))")
     }
 
-    @Test func metadataHasALimit() {
+    @Test func commitMetadataIsLimited() {
         let kafka = calm { $0.metadataLimit = 4 }
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -314,7 +315,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.committedOffset(1).offset == 1)
     }
 
-    @Test func anOperatorResetsWhatNobodyHas() {
+    @Test func operatorResetsOffsetsOnlyWithoutMembers() {
         let kafka = calm()
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)
@@ -326,7 +327,7 @@ struct KafkaModelGroupTests {
         #expect(kafka.commits.last?.origin == .outside)
     }
 
-    @Test func aTopicMadeAnewForgetsItsOffsets() {
+    @Test func recreatedTopicForgetsItsOffsets() {
         let kafka = calm()
         let first = kafka.member()
         kafka.settle([first], for: 5 * second)

@@ -2,7 +2,7 @@ import Testing
 
 @testable import DeliverySimulation
 
-/// Logs, reading and plain producers of the simulated Kafka.
+/// Logs, readers and plain producers of the simulated Kafka.
 struct KafkaModelLogTests {
     // MARK: Producers
 
@@ -24,7 +24,7 @@ struct KafkaModelLogTests {
         #expect(kafka.queued(client) == 0)
     }
 
-    @Test func aLostAnswerDoesNotDoubleARecord() {
+    @Test func lostAnswerDoesNotDuplicateARecord() {
         var found = 0
         for wait in 0..<12 {
             let kafka = calm()
@@ -33,8 +33,8 @@ struct KafkaModelLogTests {
             _ = kafka.produce(client, 7)
             kafka.pass(UInt64(wait) * millisecond)
             kafka.setLeader(.outcomes, 0, isAway: true)
-            let wasIn = kafka.endOffset(.outcomes, 0) == 1 && kafka.queued(client) == 1
-            if wasIn && kafka.reports(client).isEmpty { found += 1 }
+            let wasAppended = kafka.endOffset(.outcomes, 0) == 1 && kafka.queued(client) == 1
+            if wasAppended && kafka.reports(client).isEmpty { found += 1 }
             kafka.pass(10 * second)
             kafka.setLeader(.outcomes, 0, isAway: false)
             kafka.pass(second)
@@ -44,7 +44,7 @@ struct KafkaModelLogTests {
         #expect(found > 0)
     }
 
-    @Test func aRecordThatTimesOutIsInTheLogOrNot() {
+    @Test func timedOutRecordMayBeInTheLog() {
         var inLog = 0
         var late = 0
         for wait in 0..<24 {
@@ -58,7 +58,7 @@ struct KafkaModelLogTests {
             kafka.pass(UInt64(wait / 2) * millisecond)
             kafka.setLeader(.outcomes, 0, isAway: true)
             kafka.pass(2 * second)
-            // Never sent.
+            // This record is never sent.
             if kafka.queued(client) > 0 { _ = kafka.produce(client, 8) }
             kafka.pass(10 * second)
             let reports = kafka.reports(client)
@@ -76,7 +76,7 @@ struct KafkaModelLogTests {
         #expect(inLog > 0 && late > 0)
     }
 
-    @Test func refusals() {
+    @Test func refusedRecordsReportTheirReasons() {
         let kafka = calm { $0.queueLimit = 2 }
         let client = kafka.addClient()
         kafka.makeProducer(client)
@@ -100,7 +100,7 @@ struct KafkaModelLogTests {
         #expect(kafka.produce(client, 5, to: .outcomes, 3) == .failed(.unknownPartition))
     }
 
-    @Test func aCrashLosesWhatHasNotLeft() {
+    @Test func crashLosesUnsentRecords() {
         let kafka = calm()
         let client = kafka.addClient()
         kafka.makeProducer(client)
@@ -116,7 +116,7 @@ struct KafkaModelLogTests {
 
     // MARK: Reading
 
-    @Test func offsetsHaveGapsAndReadersPassThem() {
+    @Test func readersPassOffsetGaps() {
         let kafka = calm()
         kafka.append(Kafka.Record(payload: 1, key: 1), to: .jobs, 0)
         kafka.append(Kafka.Record(payload: 2, key: 1), to: .jobs, 0, gap: 5)
@@ -127,7 +127,7 @@ struct KafkaModelLogTests {
         kafka.poll(client, atMost: 10) { offsets.append($0.offset) }
         #expect(offsets == [6])
         #expect(kafka.position(client, .jobs, 0) == 7)
-        // A waiting reader is woken.
+        // A new record wakes a waiting reader.
         kafka.poll(client, atMost: 10) { _ in }
         kafka.append(Kafka.Record(payload: 3, key: 1), to: .jobs, 0)
         kafka.pass(second)
@@ -138,7 +138,7 @@ struct KafkaModelLogTests {
         #expect(kafka.poll(client, atMost: 10) { _ in } == 1)
     }
 
-    @Test func aLeaderThatIsAwayIsNotRead() {
+    @Test func partitionWithoutLeaderIsNotRead() {
         let kafka = calm()
         kafka.append(Kafka.Record(payload: 1, key: 1), to: .jobs, 0)
         kafka.setLeader(.jobs, 0, isAway: true)
@@ -161,7 +161,7 @@ struct KafkaModelLogTests {
         }
     }
 
-    @Test func beyondTheLogThePolicyDecides() {
+    @Test func resetPolicyDecidesBeyondTheLogEnd() {
         for policy in [Kafka.ResetPolicy.earliest, .latest, .none] {
             let kafka = calm()
             for payload in 0..<10 {
@@ -194,7 +194,7 @@ struct KafkaModelLogTests {
         }
     }
 
-    @Test func retentionMovesTheStart() {
+    @Test func retentionMovesTheLogStart() {
         let kafka = calm()
         for payload in 0..<10 { kafka.append(Kafka.Record(payload: payload, key: 1), to: .jobs, 0) }
         let client = kafka.addClient()
@@ -219,7 +219,7 @@ struct KafkaModelLogTests {
         }
         kafka.compact(.changelog, 0, below: 5)
         #expect(kafka.readAll(.changelog) == [3, 4, 5])
-        // Not yet: the tombstone's time begins with its first cleaning.
+        // The tombstone stays, because its retention begins with its first compaction.
         kafka.pass(50 * second)
         kafka.compact(.changelog, 0, below: 5)
         #expect(kafka.readAll(.changelog) == [3, 4, 5])
@@ -227,7 +227,7 @@ struct KafkaModelLogTests {
         kafka.compact(.changelog, 0, below: 6)
         #expect(kafka.readAll(.changelog) == [5])
         #expect(kafka.endOffset(.changelog, 0) == 6)
-        // A reader from an offset that is gone gets the next.
+        // A reader at a removed offset gets the next record.
         let client = kafka.addClient()
         kafka.read(client, .changelog, 0, from: 2)
         kafka.pass(second)

@@ -2,9 +2,9 @@ import Testing
 
 @testable import DeliverySimulation
 
-/// Random lives of the simulated Kafka, and what holds in all of them.
+/// Random histories of the simulated Kafka, and the rules that hold in all of them.
 struct KafkaModelSoakTests {
-    @Test func nothingBreaksTheRulesWhateverHappens() {
+    @Test func randomEventsBreakNoRule() {
         var counts: [String: Int] = [:]
         for seed in UInt64(1)...30 {
             let soak = KafkaSoak(seed: seed)
@@ -23,12 +23,12 @@ struct KafkaModelSoakTests {
             "initialize retriable", "producer failed", "committed", "committed illegalGeneration",
             "committed unknownMember", "committed rebalanceInProgress", "committed coordinatorAway",
             "committed timedOut", "committed metadataTooLarge", "fetched", "fetched unstableOffsets",
-            "fetched coordinatorAway", "listed", "listed leaderAway", "out of range", "crash", "made anew",
+            "fetched coordinatorAway", "listed", "listed leaderAway", "out of range", "crash", "recreated",
         ]
         #expect(expected.filter { counts[$0] == nil } == [])
     }
 
-    @Test func aSeedIsAlwaysTheSameLife() {
+    @Test func equalSeedsGiveEqualRuns() {
         let lives = (0..<2).map { _ in
             let soak = KafkaSoak(seed: 7)
             soak.run(steps: 3_000)

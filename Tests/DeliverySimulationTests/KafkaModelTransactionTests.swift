@@ -4,7 +4,7 @@ import Testing
 
 /// Transactions of the simulated Kafka.
 struct KafkaModelTransactionTests {
-    @Test func recordsAreVisibleWithTheCommit() {
+    @Test func recordsBecomeVisibleWithTheCommit() {
         let kafka = calm()
         let client = kafka.transactionalClient()
         #expect(kafka.produce(client, 0) == .noTransaction)
@@ -21,7 +21,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.result(client) == .done)
         #expect(kafka.readAll() == [1, 2])
         #expect(kafka.payloads() == [1, 2])
-        // The marker has an offset of its own.
+        // The marker takes an offset of its own.
         #expect(kafka.endOffset(.outcomes, 0) == 3)
     }
 
@@ -31,7 +31,7 @@ struct KafkaModelTransactionTests {
         kafka.begin(client)
         _ = kafka.produce(client, 1)
         kafka.pass(second)
-        // Not sent yet: it is purged.
+        // A record that isn't sent yet is purged.
         _ = kafka.produce(client, 2, to: .outcomes, 1)
         kafka.abortTransaction(client)
         #expect(kafka.produce(client, 3) == .noTransaction)
@@ -55,7 +55,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.payloads(.outcomes, 1).isEmpty)
     }
 
-    @Test func aCommitWaitsForReports() {
+    @Test func commitWaitsForDeliveryReports() {
         let kafka = calm()
         let client = kafka.transactionalClient()
         kafka.begin(client)
@@ -69,7 +69,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.payloads() == [1])
     }
 
-    @Test func aLostRecordCanOnlyBeAborted() {
+    @Test func transactionWithLostRecordCanOnlyBeAborted() {
         let kafka = calm()
         let client = kafka.transactionalClient()
         kafka.begin(client)
@@ -87,7 +87,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.payloads().isEmpty)
     }
 
-    @Test func partitionsBecomeVisibleOneAfterTheOther() {
+    @Test func partitionsBecomeVisibleOneByOne() {
         let kafka = calm { $0.markerDelay = 1_000_000...500_000_000 }
         let client = kafka.transactionalClient()
         kafka.begin(client)
@@ -105,7 +105,7 @@ struct KafkaModelTransactionTests {
             }
         }
         #expect(seen.count > 1)
-        // The next transaction waits for all markers.
+        // A later transaction of another partition completes without this leader.
         kafka.setLeader(.outcomes, 0, isAway: true)
         kafka.begin(client)
         _ = kafka.produce(client, 3, to: .outcomes, 1)
@@ -113,7 +113,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.result(client) == .done)
     }
 
-    @Test func aMarkerWaitsForTheLeaderAndTheNextTransactionForTheMarker() {
+    @Test func markerWaitsForItsLeaderAndDelaysTheNextTransaction() {
         let kafka = calm()
         let client = kafka.transactionalClient()
         kafka.begin(client)
@@ -135,7 +135,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.reports(client).count == 1)
     }
 
-    @Test func aNewClientFencesTheOlderOne() {
+    @Test func newClientFencesTheOlderOne() {
         let kafka = calm()
         let old = kafka.transactionalClient()
         kafka.begin(old)
@@ -145,7 +145,8 @@ struct KafkaModelTransactionTests {
         let new = kafka.transactionalClient()
         #expect(kafka.readAll(isolation: .uncommitted) == [1])
         #expect(kafka.lastStableOffset(.outcomes, 0) == kafka.endOffset(.outcomes, 0))
-        // A record of the old one is refused, also while the new one's transaction has the partition; so is its commit.
+        // The older client's record and commit are refused, even while the newer client's transaction has the
+        // partition.
         kafka.begin(new)
         _ = kafka.produce(new, 4)
         kafka.pass(second)
@@ -167,7 +168,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.payloads() == [4])
     }
 
-    @Test func aLongTransactionIsAbortedAndItsClientFenced() {
+    @Test func timedOutTransactionIsAbortedAndItsClientFenced() {
         let kafka = calm { $0.transactionTimeout = 10 * second }
         let client = kafka.transactionalClient()
         kafka.begin(client)
@@ -182,7 +183,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.payloads().isEmpty)
     }
 
-    @Test func anOpenTransactionOutlivesItsProcess() {
+    @Test func openTransactionOutlivesItsProcess() {
         let kafka = calm { $0.transactionTimeout = 60 * second }
         let client = kafka.transactionalClient()
         kafka.begin(client)
@@ -198,7 +199,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.payloads().isEmpty)
     }
 
-    @Test func aCoordinatorThatIsAwayMakesStepsRetriable() {
+    @Test func unavailableCoordinatorMakesStepsRetriable() {
         let kafka = calm { $0.stepTimeout = 2 * second }
         let client = kafka.addClient()
         kafka.makeProducer(client, transactionalID: 0)
@@ -206,7 +207,7 @@ struct KafkaModelTransactionTests {
         kafka.initialize(client)
         #expect(kafka.initialize(client) == false)
         #expect(kafka.result(client, within: 3 * second) == .retriable(.timedOut))
-        // Another step doesn't fit.
+        // Another step doesn't fit the state.
         kafka.begin(client)
         #expect(kafka.result(client) == .misuse)
         kafka.initialize(client)
@@ -214,7 +215,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.result(client) == .done)
     }
 
-    @Test func aCommitThatEndsRetriableMayHaveTakenPlace() {
+    @Test func commitThatTimedOutMayHaveTakenPlace() {
         var tookPlace = 0
         for wait in 0..<8 {
             let kafka = calm { $0.stepTimeout = 2 * second }
@@ -230,7 +231,7 @@ struct KafkaModelTransactionTests {
             if kafka.transactions[0].decision == .commit { tookPlace += 1 }
             kafka.setTransactionCoordinator(isAway: false)
             kafka.pass(second)
-            // Goes on in the background.
+            // The commit completes in the background.
             #expect(kafka.payloads() == [1])
             kafka.commitTransaction(client)
             #expect(kafka.result(client) == .done)
@@ -241,7 +242,7 @@ struct KafkaModelTransactionTests {
 
     // MARK: Offsets
 
-    @Test func offsetsAreStableWithTheMarker() {
+    @Test func offsetsBecomeStableWithTheMarker() {
         let kafka = calm { $0.markerDelay = 300_000_000...300_000_000 }
         let client = kafka.transactionalClient()
         kafka.join(client)
@@ -263,7 +264,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.commits.map(\.origin) == [.transaction(0)])
     }
 
-    @Test func abortedOffsetsNeverCount() {
+    @Test func abortedOffsetsAreNeverCommitted() {
         let kafka = calm()
         let client = kafka.transactionalClient()
         kafka.join(client)
@@ -298,7 +299,7 @@ struct KafkaModelTransactionTests {
         #expect(kafka.committedOffset(0).offset == -1)
     }
 
-    @Test func anOldGenerationIsRefused() {
+    @Test func offsetsOfAnOldGenerationAreRefused() {
         let kafka = calm { $0.transactionTimeout = 600 * second }
         let client = kafka.transactionalClient()
         kafka.join(client)
@@ -313,13 +314,13 @@ struct KafkaModelTransactionTests {
         #expect(kafka.result(client) == .abortable(.illegalGeneration))
         kafka.abortTransaction(client)
         #expect(kafka.result(client) == .done)
-        // No member at all is compared with nothing.
+        // Offsets without a member are not checked.
         kafka.begin(client)
         kafka.sendOffsets(client, [.init(partition: 0, offset: 5)], .unfenced)
         #expect(kafka.result(client) == .done)
     }
 
-    @Test func aStepThatNobodyWaitsForTellsWhenItIsRepeated() {
+    @Test func repeatedCommitReturnsTheResultOfATimedOutOne() {
         let kafka = calm()
         let client = kafka.transactionalClient()
         kafka.begin(client)

@@ -23,14 +23,14 @@ extension KafkaSoak {
                 lastIncarnation[place] = record.incarnation
                 lastOffset[place] = -1
             }
-            if record.offset <= lastOffset[place] { fail("offsets go back in \(record.topic)") }
+            if record.offset <= lastOffset[place] { fail("offsets decrease in \(record.topic)") }
             lastOffset[place] = record.offset
             guard record.payload >= 0 else { continue }
             produced[record.payload].timesSeen += 1
             let known = produced[record.payload]
             if known.place != place { fail("\(record.payload) is in another partition") }
-            if known.timesSeen > 1 { fail("\(record.payload) is there twice") }
-            if known.report?.isKnownUnwritten == true { fail("\(record.payload) was told to be unwritten") }
+            if known.timesSeen > 1 { fail("\(record.payload) is in the log twice") }
+            if known.report?.isKnownUnwritten == true { fail("\(record.payload) was reported as unwritten") }
             if let report = known.report, report.failure == nil, report.offset != record.offset {
                 fail("\(record.payload) has another offset")
             }
@@ -40,17 +40,17 @@ extension KafkaSoak {
             while lastPayload.count <= known.client {
                 lastPayload.append(Array(repeating: -1, count: kafka.logs.count))
             }
-            if lastPayload[known.client][place] > record.payload { fail("\(record.payload) comes too late") }
+            if lastPayload[known.client][place] > record.payload { fail("\(record.payload) is out of order") }
             lastPayload[known.client][place] = record.payload
         }
     }
 
-    /// A partition has one owner of whom the group knows, apart from stopped ones.
+    /// Each partition has one owner that the group knows, apart from stopped clients.
     private func checkOwners() {
         var all = PartitionSet()
         for client in kafka.clients where client.isRunning && kafka.isMember(client.id) {
             let owned = client.consumer.owned
-            // Lost, and told so: it has to give them back.
+            // The client knows of its loss, and has to return the partitions.
             guard client.pending != .lost, !client.consumer.isLostAfter else { continue }
             if !all.intersection(owned).isEmpty {
                 fail("partitions \(Array(all.intersection(owned))) have two owners")
@@ -59,21 +59,21 @@ extension KafkaSoak {
         }
     }
 
-    /// Everything works, and ends.
+    /// Repairs every fault, after which everything must complete.
     func heal() {
         guard broken == nil else { return }
         mend()
         isHealed = true
         for turn in 0..<2_000 where broken == nil {
             kafka.advance(to: kafka.now + 50 * millisecond)
-            // A static member that was killed may have left a partition to nobody, until the group shares anew.
+            // A killed static member may have left a partition unowned until the next rebalance.
             if turn == 800 {
                 kafka.close(workers[1].client)
                 start(1)
             }
             for worker in workers {
                 handle(worker)
-                goOn(worker)
+                continueTransaction(worker)
             }
             readOutcomes()
             check()
@@ -82,7 +82,7 @@ extension KafkaSoak {
         let owners = workers.map { kafka.owned($0.client) }
         for partition in 0..<kafka.partitionCount(.jobs)
         where owners.count(where: { $0.contains(partition) }) != 1 {
-            fail("partition \(partition) has not one owner: \(owners.map { Array($0) })")
+            fail("partition \(partition) doesn't have exactly one owner: \(owners.map { Array($0) })")
         }
         for log in kafka.logs where log.lastStable != log.end || !log.open.isEmpty {
             fail("\(log.topic) \(log.partition) has an open transaction")
@@ -95,7 +95,7 @@ extension KafkaSoak {
         checkRecords()
         for partition in 0..<3
         where readPayloads[kafka.place(.outcomes, partition)] != kafka.payloads(.outcomes, partition) {
-            fail("a reader of partition \(partition) has seen something else")
+            fail("a reader of partition \(partition) has read other records")
         }
     }
 
@@ -104,7 +104,7 @@ extension KafkaSoak {
             let isOutcome = record.place / Kafka.stride == Kafka.Topic.outcomes.rawValue
             guard isOutcome, let report = record.report, report.failure == nil else { continue }
             if record.transaction < 0 || fates[record.transaction] == .committed, record.timesSeen != 1 {
-                fail("\(payload) was acknowledged and isn't there")
+                fail("\(payload) was acknowledged, but isn't in the log")
             }
         }
     }

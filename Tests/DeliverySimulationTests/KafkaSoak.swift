@@ -1,17 +1,17 @@
 @testable import DeliverySimulation
 
-/// A random life. The rules are checked with what its clients were told, and with the observers' feed.
+/// A random history. The rules are checked with the clients' events and the observers' feed.
 final class KafkaSoak {
     enum Fate {
         case open, committed, aborted
-        /// Nobody was told.
+        /// The client got no result.
         case unknown
     }
 
     struct Produced {
         var client: ClientID
         var place: Int
-        /// -1 without a transaction.
+        /// Index of the transaction; -1 without one.
         var transaction: Int
         var report: Kafka.Report?
         var timesSeen = 0
@@ -115,8 +115,8 @@ final class KafkaSoak {
                 draw.below(kafka.partitionCount(.jobs)), gap: draw.chance(100) ? draw.below(4) : 0)
         case 22..<55: handle(worker)
         case 55..<75: work(worker)
-        case 75..<85: goOn(worker)
-        case 85..<88: ask(worker)
+        case 75..<85: continueTransaction(worker)
+        case 85..<88: query(worker)
         case 88..<91: readOutcomes()
         case 91..<94: operate()
         default: if draw.chance(400) { fault() }
@@ -147,7 +147,7 @@ final class KafkaSoak {
             take(event, worker)
         }
         guard client == worker.client else { return }
-        // Some answer late.
+        // Some members answer late.
         guard !worker.isStopped, isHealed || draw.chance(600) else { return }
         switch kafka.clients[client].pending {
         case .assign:
@@ -223,7 +223,7 @@ final class KafkaSoak {
         }
     }
 
-    func goOn(_ worker: Worker) {
+    func continueTransaction(_ worker: Worker) {
         let client = worker.client
         guard worker.isTransactional, !worker.isStopped, !kafka.isBusy(client) else { return }
         // Results are taken first.
@@ -262,11 +262,13 @@ final class KafkaSoak {
         guard !worker.isStopped, !isHealed else { return }
         var last: [Int: Int64] = [:]
         kafka.poll(client, atMost: 5) { record in
-            if let before = last[record.partition], before >= record.offset { fail("records go back") }
+            if let before = last[record.partition], before >= record.offset {
+                fail("offsets decrease in a poll")
+            }
             last[record.partition] = record.offset
             worker.position[record.partition] = record.offset + 1
         }
-        // Begun, and nobody has heard so.
+        // The transaction has begun, but the worker hasn't received the result.
         guard !worker.isTransactional || worker.state != "ready" else { return }
         for _ in 0..<draw.below(4) {
             let topic: Kafka.Topic = draw.chance(300) ? .changelog : .outcomes
@@ -289,14 +291,14 @@ final class KafkaSoak {
         if !worker.isTransactional, draw.chance(200) { _ = kafka.commit(client, offsets(worker)) }
     }
 
-    private func ask(_ worker: Worker) {
+    private func query(_ worker: Worker) {
         guard !worker.isStopped else { return }
         if draw.chance(500) {
             _ = kafka.fetchCommitted(worker.client, [draw.below(4)])
         } else {
             _ = kafka.listOffsets(worker.client, .changelog, draw.below(4))
         }
-        // Also from one that belongs to nobody any more.
+        // Also commits of partitions that the worker no longer owns.
         if draw.chance(100) { _ = kafka.commit(worker.client, offsets(worker)) }
     }
 
@@ -318,7 +320,7 @@ final class KafkaSoak {
             if draw.chance(30), kafka.partitionCount(.jobs) < 8 {
                 kafka.grow(.jobs, to: kafka.partitionCount(.jobs) + 1)
             } else if draw.chance(60) {
-                count("made anew")
+                count("recreated")
                 kafka.makeAnew(draw.chance(700) ? .jobs : .changelog, keepsOffsets: draw.chance(500))
             }
         default: if kafka.resetOffset(draw.below(4), to: 0) { count("reset") }
@@ -340,10 +342,11 @@ final class KafkaSoak {
             if worker.isStopped { kafka.stop(worker.client) } else { kafka.resume(worker.client) }
         case 6:
             guard !draw.chance(300) else {
-                // Both live for a while: the name and the transactional identifier are the newer one's.
+                // Both processes live for a while. The name and the transactional identifier belong to the newer
+                // one.
                 let old = worker.client
                 start(number)
-                if draw.chance(500) { kafka.passOn(old) }
+                if draw.chance(500) { kafka.continueUnobserved(old) }
                 strays.append(old)
                 return
             }
@@ -352,7 +355,7 @@ final class KafkaSoak {
             start(number)
         case 7: kafka.isSlow.toggle()
         default:
-            // Most of the time most things work.
+            // Most faults are short.
             mend()
         }
     }
@@ -368,7 +371,7 @@ final class KafkaSoak {
             worker.isStopped = false
             kafka.resume(worker.client)
         }
-        // A stray's events tell of the fence.
+        // A stray's events include its fencing.
         for stray in strays {
             kafka.resume(stray)
             while let event = kafka.nextEvent(stray) {
@@ -381,8 +384,8 @@ final class KafkaSoak {
 }
 
 extension KafkaModel {
-    /// The process goes on for a while, unheard.
-    func passOn(_ client: ClientID) {
+    /// The process continues for a while, unobserved.
+    func continueUnobserved(_ client: ClientID) {
         if isBusy(client) { return }
         abortTransaction(client)
     }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Kafka
 
-/// A reader with a memory.
+/// A reader that records its events and records.
 private final class Restore {
     private(set) var reader: ChangelogReader!
     private(set) var records: [Received] = []
@@ -22,7 +22,7 @@ private final class Restore {
         switch event {
         case .complete(let progress):
             #expect(progress.position == progress.end)
-            #expect(complete[progress.topicPartition] != progress.end, "told twice")
+            #expect(complete[progress.topicPartition] != progress.end, "completion reported twice")
             complete[progress.topicPartition] = progress.end
         case .outOfRange(let progress, let log): outOfRange.append((progress, log))
         case .waitingForTransaction(let progress): waiting.append(progress)
@@ -41,7 +41,7 @@ private final class Restore {
     }
 
     func finish() throws {
-        try eventually("all is read") {
+        try eventually("all partitions are read") {
             poll()
             return reader.isComplete
         }
@@ -67,11 +67,11 @@ private final class Restore {
             TopicPartitionOffset(bed.partition(2), .offset(5)),
             TopicPartitionOffset(bed.partition(3), .beginning),
         ])
-        // Nothing to read: complete before anything was polled.
+        // Complete before any poll, because there is nothing to read.
         #expect(restore.complete == [bed.partition(2): 5, bed.partition(3): 0])
         #expect(!restore.reader.isComplete)
         #expect(restore.reader.progress.map(\.remaining) == [300, 10, 0, 0])
-        // What comes later is not part of it.
+        // Later records don't belong to this read.
         try bed.fill(0, with: values(0, 300..<310))
         try restore.finish()
         #expect(restore.texts(0) == values(0, 0..<300))
@@ -82,10 +82,10 @@ private final class Restore {
         #expect(progress.map(\.start) == [0, 290, 5, 0])
         #expect(progress.map(\.position) == [300, 300, 5, 0])
         #expect(progress.map(\.remaining) == [0, 0, 0, 0])
-        // Where it ended is where the next one begins.
+        // The next read starts where this one ended.
         try restore.reader.read([TopicPartitionOffset(bed.partition(0), .offset(progress[0].position))])
         #expect(!restore.reader.isComplete)
-        try eventually("the rest") {
+        try eventually("the remaining records") {
             restore.poll()
             return restore.reader.progress[0].position == 310
         }
@@ -93,7 +93,7 @@ private final class Restore {
         restore.reader.close()
     }
 
-    @Test func keysTombstonesAndHeadersArrive() throws {
+    @Test func keysTombstonesAndHeadersAreReadUnchanged() throws {
         let bed = try KafkaTestBed()
         let producer = try bed.producer()
         let topic = try producer.topic(bed.topic)
@@ -117,7 +117,7 @@ private final class Restore {
         restore.reader.close()
     }
 
-    @Test func aStartOutsideOfTheLogIsToldAndReadAgainFromItsBeginning() throws {
+    @Test func startBeyondTheLogIsReportedAsOutOfRange() throws {
         let bed = try KafkaTestBed(partitions: 2)
         try bed.fill(0, with: values(0, 0..<10))
         try bed.fill(1, with: values(1, 0..<10))
@@ -141,25 +141,27 @@ private final class Restore {
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers == nil, "the embedded cluster drops old batches by size"))
-    func aLogThatHasLostItsBeginningIsOutOfRange() throws {
+    func startBeforeTheFirstRetainedOffsetIsOutOfRange() throws {
         let bed = try KafkaTestBed()
         let large = String(repeating: "x", count: 200_000)
-        for _ in 0..<6 { try bed.fill(with: (0..<5).map { _ in large }) }
+        let (batches, batchRecords) = (6, 5)
+        let records = Int64(batches * batchRecords)
+        for _ in 0..<batches { try bed.fill(with: Array(repeating: large, count: batchRecords)) }
         let restore = try Restore(bed)
         try restore.reader.read([TopicPartitionOffset(bed.partition(0), .offset(0))])
         let log = try #require(restore.outOfRange.first?.1)
         #expect(log.low > 0)
-        #expect(log.high == 30)
-        // The place of the beginning is asked of the broker.
+        #expect(log.high == records)
+        // The broker is asked for the beginning.
         try restore.reader.read([TopicPartitionOffset(bed.partition(0), .beginning)])
         try restore.finish()
         #expect(restore.records.first?.offset == log.low)
-        #expect(restore.records.last?.offset == 29)
+        #expect(restore.records.last?.offset == records - 1)
         restore.reader.close()
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers == nil, "the errors are injected into the embedded cluster"))
-    func aBrokerThatRefusesAnOffsetLaterIsOutOfRangeToo() throws {
+    func offsetRefusedOnFetchIsReportedAsOutOfRange() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: values(0, 0..<10))
         let restore = try Restore(bed)
@@ -179,7 +181,7 @@ private final class Restore {
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers == nil, "the errors are injected into the embedded cluster"))
-    func aPartitionWhoseEndIsUnknownFailsAloneAndCanBeReadLater() throws {
+    func partitionWithUnknownEndFailsAloneAndIsReadLater() throws {
         let bed = try KafkaTestBed(partitions: 2)
         for partition: Int32 in 0..<2 { try bed.fill(partition, with: values(partition, 0..<10)) }
         let restore = try Restore(bed)
@@ -199,9 +201,9 @@ private final class Restore {
         restore.reader.close()
     }
 
-    @Test func aPartitionThatIsTakenAwayIsReadNoMore() throws {
+    @Test func stoppedPartitionIsNoLongerRead() throws {
         let bed = try KafkaTestBed(partitions: 2)
-        // In small batches: the embedded cluster gives one per fetch, Kafka all at once.
+        // Small batches: the embedded cluster returns one batch per fetch, and Kafka all at once.
         for first in stride(from: 0, to: 200, by: 20) {
             for partition: Int32 in 0..<2 {
                 try bed.fill(partition, with: values(partition, first..<first + 20))
@@ -209,8 +211,8 @@ private final class Restore {
         }
         let restore = try Restore(bed)
         try restore.reader.read([0, 1].map { TopicPartitionOffset(bed.partition($0), .beginning) })
-        // A poll takes ten records at most: the first that brings some leaves most of the partition unread.
-        try eventually("some of it") {
+        // A poll takes at most ten records, so most of the partition is still unread.
+        try eventually("some records") {
             restore.poll(limit: 10)
             return !restore.texts(0).isEmpty
         }
@@ -223,7 +225,7 @@ private final class Restore {
         restore.reader.close()
     }
 
-    @Test func moreThanAreReadAtOnceAreReadOneAfterAnother() throws {
+    @Test func partitionsBeyondTheConcurrencyLimitAreReadInTurn() throws {
         let count = 3 * Int32(ChangelogReader.mostAtOnce)
         let bed = try KafkaTestBed(partitions: Int(count) + 1)
         for partition in 0..<count { try bed.fill(partition, with: values(partition, 0..<5)) }
@@ -231,11 +233,11 @@ private final class Restore {
         try restore.reader.read((0..<count).map { TopicPartitionOffset(bed.partition($0), .beginning) })
         #expect(restore.reader.remaining == 5 * Int64(count))
         #expect(restore.reader.progress(of: bed.partition(count - 1))?.remaining == 5)
-        // Two that wait for their turn: one is taken away, one begins anew further behind.
+        // Two partitions still wait: one is stopped, and the other restarts further behind.
         try restore.reader.stop([bed.partition(count - 2)])
         try restore.reader.read([TopicPartitionOffset(bed.partition(count - 1), .offset(3))])
-        // One that is being read begins anew.
-        try eventually("some of it") {
+        // A partition that is being read restarts.
+        try eventually("some records") {
             restore.poll(limit: 2)
             return !restore.records.isEmpty
         }
@@ -254,7 +256,7 @@ private final class Restore {
         restore.reader.close()
     }
 
-    @Test func badStartsAndPropertiesAreRefused() throws {
+    @Test func invalidStartsAndPropertiesAreRefused() throws {
         let bed = try KafkaTestBed()
         let restore = try Restore(bed)
         for start in [StartOffset.committed, .end, .offset(-1)] {
@@ -277,13 +279,13 @@ private final class Restore {
         }
     }
 
-    /// What only a cluster with real transactions shows.
+    /// Only a cluster with real transactions shows this.
     @Test(
         .enabled(
             if: KafkaTestBed.realBrokers != nil,
             "the embedded cluster has no transactions: SLUICE_TEST_BOOTSTRAP_SERVERS names a cluster that has"
         ))
-    func markersAreNoRecordsAndAnOpenTransactionIsWaitedFor() throws {
+    func markersAreSkippedAndOpenTransactionsAwaited() throws {
         let bed = try KafkaTestBed()
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
@@ -295,13 +297,13 @@ private final class Restore {
         try write("a")
         try transactions.complete { try $0.commit() }
         let admin = try KafkaAdmin(properties: bed.properties())
-        try eventually("the marker is written, which follows the commit") {
+        try eventually("the commit's marker is written") {
             try admin.watermarks(of: bed.partition(0)).high == 2
         }
         let closed = try Restore(bed)
         try closed.reader.read([TopicPartitionOffset(bed.partition(0), .beginning)])
         try closed.finish()
-        // One record and its marker.
+        // The log has a record and its marker.
         #expect(closed.complete == [bed.partition(0): 2])
         #expect(closed.texts(0) == ["a"])
         closed.reader.close()
@@ -309,7 +311,7 @@ private final class Restore {
         try write("b")
         let open = try Restore(bed)
         try open.reader.read([TopicPartitionOffset(bed.partition(0), .beginning)])
-        try eventually("it waits") {
+        try eventually("the reader waits for the transaction") {
             open.poll()
             return !open.waiting.isEmpty
         }
@@ -331,12 +333,12 @@ private final class Restore {
         ChangelogProgress(partition, from: start, Watermarks(low: low, high: high))
     }
 
-    /// A call that changes its value can't stand in `#expect`.
+    /// A mutating call can't stand in `#expect`.
     private func admit(_ progress: inout ChangelogProgress, _ offset: Int64) -> Bool {
         progress.admit(offset)
     }
 
-    @Test func theStartDecidesWhetherThereIsSomethingToRead() {
+    @Test func startDeterminesTheInitialState() {
         #expect(progress(.beginning, 0, 0).state == .complete)
         #expect(progress(.beginning, 7, 7).state == .complete)
         #expect(progress(.beginning, 7, 9).state == .reading)
@@ -347,18 +349,18 @@ private final class Restore {
         #expect(progress(.offset(7), 7, 9).state == .reading)
     }
 
-    @Test func gapsAndMarkersAtTheEndAreNoRecords() {
+    @Test func gapsAndMarkersAtTheEndCompleteThePartition() {
         var progress = progress(.beginning, 0, 10)
         #expect(admit(&progress, 0))
         #expect(admit(&progress, 4))
         #expect(progress.position == 5)
-        // The rest was compacted, aborted, or is markers.
+        // The remaining offsets were compacted, aborted, or are markers.
         progress.reachedEnd(at: 10)
         #expect(progress.isComplete)
         #expect(progress.position == 10)
     }
 
-    @Test func aRecordBehindTheEndCompletesAndIsNotHandedOver() {
+    @Test func recordBeyondTheEndCompletesWithoutBeingAdmitted() {
         var progress = progress(.beginning, 0, 10)
         #expect(admit(&progress, 8))
         #expect(!admit(&progress, 12))
@@ -367,7 +369,7 @@ private final class Restore {
         #expect(!admit(&progress, 13))
     }
 
-    @Test func anEndBeforeTheEndIsAnOpenTransaction() {
+    @Test func endBelowTheTargetMeansAnOpenTransaction() {
         var progress = progress(.beginning, 0, 10)
         #expect(admit(&progress, 3))
         progress.reachedEnd(at: 6)

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 @Suite struct AdminTests {
-    @Test func metadataNamesBrokersAndTopics() throws {
+    @Test func metadataListsBrokersAndTopics() throws {
         let bed = try KafkaTestBed(partitions: 3, brokers: KafkaTestBed.realBrokers == nil ? 2 : 1)
         let admin = try KafkaAdmin(properties: bed.properties())
         let metadata = try admin.metadata(topic: bed.topic)
@@ -18,7 +18,7 @@ import Testing
         }
         #expect(try admin.metadata().topics.map(\.name).contains(bed.topic))
         #expect(try admin.partitionCount(of: bed.topic) == 3)
-        // Asking creates a topic in the embedded cluster, and nowhere else.
+        // A request creates a missing topic in the embedded cluster only.
         let unknown = KafkaTestBed.realBrokers == nil ? 4 : nil
         #expect(try admin.partitionCount(of: "\(bed.topic)-missing") == unknown)
         #expect(try admin.partitionCount(of: "\(bed.topic)-missing") == unknown)
@@ -26,12 +26,12 @@ import Testing
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers == nil))
-    func theEmbeddedClusterSaysThatItHasNoAdministration() throws {
+    func embeddedClusterRefusesTopicAdministration() throws {
         let bed = try KafkaTestBed()
         let admin = try KafkaAdmin(properties: bed.properties())
         do {
             try admin.createTopics([NewTopic("other", partitions: 1)], timeoutMilliseconds: 5_000)
-            Issue.record("created")
+            Issue.record("the topic was created")
         } catch {
             #expect(error.message.contains("no topic administration"))
             #expect(error.message.contains("sluice kafka"))
@@ -57,7 +57,7 @@ import Testing
         try admin.deleteTopics([other])
     }
 
-    @Test func anAdminWithoutBrokersGivesUpInTime() throws {
+    @Test func adminWithoutBrokersTimesOut() throws {
         let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: "127.0.0.1:1"))
         #expect(throws: KafkaError.self) { try admin.metadata(timeoutMilliseconds: 50) }
     }
@@ -65,7 +65,7 @@ import Testing
 
 @Suite(.enabled(if: KafkaTestBed.realBrokers == nil))
 struct EmbeddedClusterTests {
-    @Test func aFixedPortLeadsToTheBrokers() throws {
+    @Test func fixedPortReachesAllBrokers() throws {
         let port = try freePort()
         let cluster = try EmbeddedCluster(brokers: 2, topics: [("jobs", 2)], port: port)
         #expect(cluster.bootstrapServers == "127.0.0.1:\(port)")
@@ -80,28 +80,28 @@ struct EmbeddedClusterTests {
         #expect(try admin.watermarks(of: TopicPartition("jobs", 1)).high == 10)
     }
 
-    @Test func aTakenPortIsAClearError() throws {
+    @Test func portInUseIsReported() throws {
         let port = try freePort()
         let first = try EmbeddedCluster(topics: [("jobs", 1)], port: port)
         do {
             _ = try EmbeddedCluster(topics: [("jobs", 1)], port: port)
-            Issue.record("listened twice")
+            Issue.record("two clusters listen on the port")
         } catch {
             #expect(error.message.contains("127.0.0.1:\(port)"))
             #expect(error.message.contains("taken"))
         }
-        // Gone with its cluster.
+        // The port is free again with its cluster.
         _ = consume first
         _ = try EmbeddedCluster(topics: [("jobs", 1)], port: port)
     }
 
-    @Test func badTopicsAreRefused() {
+    @Test func invalidTopicsAreRefused() {
         #expect(throws: KafkaError.self) { _ = try EmbeddedCluster(topics: [("jobs", 0)]) }
         #expect(throws: KafkaError.self) { _ = try EmbeddedCluster(topics: [("jobs", 1), ("jobs", 2)]) }
         #expect(throws: KafkaError.self) { _ = try EmbeddedCluster(brokers: 0) }
     }
 
-    @Test func aTopicThatIsNotGivenComesIntoBeingWithFourPartitions() throws {
+    @Test func unlistedTopicIsCreatedWithFourPartitions() throws {
         let bed = try KafkaTestBed()
         let producer = try bed.producer()
         produce(producer, try producer.topic("unplanned"), value: "v")
@@ -109,21 +109,24 @@ struct EmbeddedClusterTests {
         #expect(try KafkaAdmin(properties: bed.properties()).partitionCount(of: "unplanned") == 4)
     }
 
-    @Test func thePartitionDropsItsOldestBatchesBeyondFiveMegabytes() throws {
+    @Test func partitionDropsOldestBatchesBeyondFiveMegabytes() throws {
         let bed = try KafkaTestBed()
-        let megabyte = String(repeating: "x", count: 200_000)
-        for _ in 0..<6 { try bed.fill(with: (0..<5).map { _ in megabyte }) }
+        let recordBytes: Int64 = 200_000
+        let (batches, batchRecords) = (6, 5)
+        let records = Int64(batches * batchRecords)
+        let large = String(repeating: "x", count: Int(recordBytes))
+        for _ in 0..<batches { try bed.fill(with: Array(repeating: large, count: batchRecords)) }
         let admin = try KafkaAdmin(properties: bed.properties())
         let marks = try admin.watermarks(of: bed.partition(0))
-        #expect(marks.high == 30)
+        #expect(marks.high == records)
         #expect(marks.low > 0)
-        #expect(marks.high - marks.low <= 5 * 1024 * 1024 / 200_000)
-        // A reader that is behind starts over at the oldest record that is left.
+        #expect(marks.high - marks.low <= 5 * 1024 * 1024 / recordBytes)
+        // A reader that is behind restarts at the oldest remaining record.
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .offset(0))])
         try eventually("the records that are left") {
             reader.poll()
-            return reader.records.last?.offset == 29
+            return reader.records.last?.offset == records - 1
         }
         #expect(reader.records.first?.offset == marks.low)
         reader.consumer.close()

@@ -19,7 +19,7 @@ import Testing
         ("no.such.property", "1"), ("session.timeout.ms", "soon"), ("partition.assignment.strategy", "magic"),
         ("security.protocol", "carrier-pigeon"),
     ])
-    func aBadPropertyIsNamed(name: String, value: String) throws {
+    func invalidPropertyIsNamedInTheError(name: String, value: String) throws {
         let error = try #require(error { _ = try consumer([(name, value)]) })
         #expect(error.message.contains(name))
         #expect(error.name == "_INVALID_ARG")
@@ -28,7 +28,7 @@ import Testing
     @Test(arguments: [
         ("enable.auto.commit", "true"), ("enable.auto.offset.store", "true"), ("log.queue", "false"),
     ])
-    func whatConsumerGuaranteesRestOnStays(name: String, value: String) throws {
+    func consumerRefusesPropertiesThatBreakItsGuarantees(name: String, value: String) throws {
         let error = try #require(error { _ = try consumer([(name, value)]) })
         #expect(error.message.contains("\"\(name)\""))
         #expect(error.message.contains("must stay"))
@@ -38,7 +38,7 @@ import Testing
         ("enable.idempotence", "false"), ("acks", "1"), ("request.required.acks", "0"),
         ("delivery.report.only.error", "true"), ("transactional.id", "t"),
     ])
-    func whatProducerGuaranteesRestOnStays(name: String, value: String) throws {
+    func producerRefusesPropertiesThatBreakItsGuarantees(name: String, value: String) throws {
         var properties = KafkaProperties(bootstrapServers: "127.0.0.1:1")
         properties[name] = value
         let error = try #require(error { _ = try KafkaProducer(properties: properties) })
@@ -46,7 +46,7 @@ import Testing
         #expect(error.message.contains("because"))
     }
 
-    @Test func sayingTheSameIsAllowed() throws {
+    @Test func requiredValuesMayBeSetExplicitly() throws {
         var properties = KafkaProperties(bootstrapServers: "127.0.0.1:1")
         properties["acks"] = "all"
         properties["enable.idempotence"] = "true"
@@ -54,7 +54,7 @@ import Testing
         _ = try consumer([("enable.auto.commit", "false"), ("partition.assignment.strategy", "range")])
     }
 
-    @Test func whatIsMissingIsNamed() throws {
+    @Test func missingPropertyIsNamedInTheError() throws {
         let group = try #require(
             error {
                 _ = try KafkaConsumer(
@@ -66,7 +66,7 @@ import Testing
         #expect(servers.message.contains("\"bootstrap.servers\""))
     }
 
-    @Test func tlsAndSASLPassThrough() throws {
+    @Test func tlsAndSASLPropertiesReachTheLibrary() throws {
         _ = try consumer([
             ("security.protocol", "SASL_SSL"), ("sasl.mechanisms", "SCRAM-SHA-512"), ("sasl.username", "u"),
             ("sasl.password", "p"), ("ssl.endpoint.identification.algorithm", "https"),
@@ -83,7 +83,7 @@ import Testing
         #expect(mechanism.message.lowercased().contains("mechanism"))
     }
 
-    @Test func secretsAreNotShown() throws {
+    @Test func secretsAreNotPrinted() throws {
         let properties = KafkaProperties([
             ("sasl.username", "name"), ("sasl.password", "hunter2"), ("ssl.key.password", "hunter3"),
             ("ssl.key.pem", "-----BEGIN"), ("sasl.oauthbearer.client.secret", "hunter4"),
@@ -97,7 +97,7 @@ import Testing
         #expect(!error.description.contains("hunter5"))
     }
 
-    @Test func propertiesKeepOrderAndLaterOnesWin() {
+    @Test func propertiesKeepOrderAndLaterValuesWin() {
         var properties = KafkaProperties([("a", "1"), ("b", "2"), ("a", "3")])
         #expect(properties.pairs.map(\.name) == ["a", "b"])
         #expect(properties["a"] == "3")
@@ -107,12 +107,12 @@ import Testing
             properties.overridden(by: KafkaProperties([("a", "4"), ("c", "5")])).description == "a=4 c=5")
     }
 
-    @Test func theLibraryTellsWhatItIs() {
+    @Test func libraryReportsVersionAndFeatures() {
         #expect(KafkaLibrary.version.split(separator: ".").count >= 3)
         #expect(KafkaLibrary.features.contains("ssl"))
     }
 
-    @Test func aTopicNeedsAName() throws {
+    @Test func invalidTopicNamesAreRefused() throws {
         let producer = try KafkaProducer(properties: KafkaProperties(bootstrapServers: "127.0.0.1:1"))
         for name in ["", "no spaces", "..", String(repeating: "n", count: 250)] {
             let error = try #require(error { _ = try producer.topic(name) })

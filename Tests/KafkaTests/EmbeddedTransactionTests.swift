@@ -2,10 +2,10 @@ import Kafka
 import TestSupport
 import Testing
 
-/// What the embedded cluster does not do for transactions, so that nobody builds on it.
+/// Transaction features that the embedded cluster lacks, so that no test relies on them.
 @Suite(.enabled(if: KafkaTestBed.realBrokers == nil))
 struct EmbeddedTransactionTests {
-    @Test func openAndAbortedRecordsAreReadAndThereAreNoMarkers() throws {
+    @Test func openAndAbortedRecordsAreReadWithoutMarkers() throws {
         let bed = try KafkaTestBed()
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
@@ -25,7 +25,7 @@ struct EmbeddedTransactionTests {
         #expect(records.map(\.offset) == [0, 1])
     }
 
-    @Test func offsetsOfATransactionAreThrownAway() throws {
+    @Test func transactionalOffsetsAreDiscarded() throws {
         let bed = try KafkaTestBed()
         let consumer = try Member(bed.consumerProperties(), topics: [bed.topic])
         try eventually("the assignment") {
@@ -46,20 +46,20 @@ struct EmbeddedTransactionTests {
         #expect(throws: KafkaError.self) { try consumer.consumer.groupMetadata() }
     }
 
-    /// Kafka takes offsets from nobody in particular without asking whose turn it is.
-    @Test func whoIsNoMemberHasNoMetadata() throws {
+    /// Kafka accepts offsets without a member's identity, and checks no generation.
+    @Test func nonMemberHasNoGroupMetadata() throws {
         let bed = try KafkaTestBed()
         let consumer = try Member(bed.consumerProperties(), topics: [])
         do {
             _ = try consumer.consumer.groupMetadata()
-            Issue.record("metadata of nobody")
+            Issue.record("a non-member has metadata")
         } catch {
             #expect(error.isGroupMembershipLost)
         }
         consumer.consumer.close()
     }
 
-    @Test func aSecondProducerOfAnIdentifierDoesNotLockOutTheFirst() throws {
+    @Test func secondProducerOfAnIdentifierDoesNotFenceTheFirst() throws {
         let bed = try KafkaTestBed()
         let first = try bed.transactions("shared")
         let second = try bed.transactions("shared")

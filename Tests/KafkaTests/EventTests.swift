@@ -3,7 +3,7 @@ import Kafka
 import TestSupport
 import Testing
 
-/// A descriptor for wake-ups: an eventfd as the event loop uses it.
+/// A descriptor for wake-ups: an eventfd, as the event loop uses it.
 final class WakeUp {
     let descriptor: Int32
 
@@ -17,7 +17,7 @@ final class WakeUp {
 
     deinit { close(descriptor) }
 
-    /// The counter, or nil if nothing was written since the last read.
+    /// The counter; nil: nothing was written since the last read.
     func read() -> UInt64? {
         var value: UInt64 = 0
         return Glibc.read(descriptor, &value, 8) == 8 ? value : nil
@@ -25,7 +25,7 @@ final class WakeUp {
 }
 
 @Suite struct EventTests {
-    @Test func theConsumerWritesToTheDescriptorWhenItsQueueFills() throws {
+    @Test func consumerSignalsItsDescriptorWhenRecordsArrive() throws {
         let bed = try KafkaTestBed()
         let reader = try Member(bed.consumerProperties(), topics: [])
         let wakeUp = try WakeUp()
@@ -33,7 +33,7 @@ final class WakeUp {
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
         for round in 1...3 {
             try bed.fill(with: ["\(round)"])
-            // Polls only when it is told to.
+            // Polls only after a wake-up.
             try eventually("record \(round)") {
                 if wakeUp.read() != nil { while reader.poll() > 0 {} }
                 return reader.records.count == round
@@ -45,7 +45,7 @@ final class WakeUp {
         #expect(wakeUp.read() == nil)
     }
 
-    @Test func theProducerWritesToTheDescriptorWhenReportsArrive() throws {
+    @Test func producerSignalsItsDescriptorWhenReportsArrive() throws {
         let bed = try KafkaTestBed()
         let producer = try bed.producer()
         let topic = try producer.topic(bed.topic)
@@ -82,7 +82,7 @@ final class WakeUp {
         reader.consumer.close()
     }
 
-    @Test func brokersThatCannotBeReachedAreErrors() throws {
+    @Test func unreachableBrokersAreReportedAsErrors() throws {
         let properties = KafkaProperties([
             ("bootstrap.servers", "127.0.0.1:1"), ("group.id", "g"), ("linger.ms", "7"),
             ("fetch.wait.max.ms", "7"),
@@ -101,16 +101,16 @@ final class WakeUp {
                 && collected.all.contains { $0.hasPrefix("log 3") }
         }
         #expect(reader.errors.allSatisfy { !$0.isFatal })
-        // Nothing about properties that concern only the other kind of client.
+        // No warnings about properties that only the other kind of client uses.
         #expect(!reader.log.contains { $0.facility == "CONFWARN" })
         #expect(reader.errors.contains { $0.isRetriable })
         reader.consumer.close()
     }
 
-    @Test(.enabled(if: KafkaTestBed.realBrokers != nil, "the embedded cluster creates what it is asked for"))
-    func aTopicThatDoesNotExistIsAnErrorOfItsPartition() throws {
+    @Test(.enabled(if: KafkaTestBed.realBrokers != nil, "the embedded cluster creates requested topics"))
+    func missingTopicIsReportedAsPartitionError() throws {
         let bed = try KafkaTestBed()
-        // How long librdkafka hopes for a topic to appear; 30 s unless told.
+        // Time that librdkafka waits for a topic to appear; by default 30 s.
         let reader = try Member(
             bed.consumerProperties([("topic.metadata.propagation.max.ms", "100")]),
             topics: ["\(bed.topic)-missing"])
@@ -124,7 +124,7 @@ final class WakeUp {
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers == nil))
-    func aBrokerThatGoesAwayAndComesBackIsSurvived() throws {
+    func readingAndProducingResumeAfterBrokerOutage() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         try bed.fill(with: ["before"])
@@ -156,7 +156,7 @@ final class WakeUp {
     }
 }
 
-/// Strings from a `@Sendable` closure; used on the test's own thread at any one time.
+/// Strings from a `@Sendable` closure. The test's own thread alone uses them.
 // @unchecked: the producer calls its closure inside pollDeliveryReports, which only the test calls.
 private final class Collected: @unchecked Sendable {
     private(set) var all: [String] = []

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 @Suite struct GroupTests {
-    @Test func aCommitWithMetadataIsReadBackByTheNextMember() throws {
+    @Test func nextMemberReadsCommittedOffsetsAndMetadata() throws {
         let bed = try KafkaTestBed(partitions: 2)
         try bed.fill(0, with: (0..<10).map { "\($0)" })
         let metadata = "1:3,5-7;ä"
@@ -41,7 +41,7 @@ import Testing
     }
 
     @Test(arguments: ["cooperative-sticky", "range"])
-    func aRevocationWaitsForItsAnswer(strategy: String) throws {
+    func revocationWaitsForItsAnswer(strategy: String) throws {
         let bed = try KafkaTestBed(partitions: 4)
         let properties = bed.consumerProperties([("partition.assignment.strategy", strategy)])
         for partition in 0..<Int32(4) { try bed.fill(partition, with: ["a", "b"]) }
@@ -58,8 +58,9 @@ import Testing
             return first.records.count == 8
         }
 
-        // A cooperative group settles, and its other member waits with nothing; an eager one is still joining. The
-        // embedded cluster also sends a member back to joining whose SyncGroup comes after the leader's: its log tells.
+        // A cooperative group settles, and its other member waits with nothing. An eager member is still joining.
+        // The embedded cluster also makes a member rejoin whose SyncGroup arrives after the leader's, as the
+        // member's log shows.
         let second = try Member(
             properties.overridden(by: KafkaProperties([("debug", "cgrp")])), topics: [bed.topic])
         var hasSettled = false
@@ -72,7 +73,7 @@ import Testing
         }
         let taken = first.revoked[0]
         #expect(taken.count == (strategy == "range" ? 4 : 2))
-        // The work on what is taken away ends and is committed while the group waits.
+        // The work on revoked partitions ends and is committed while the group waits.
         for _ in 0..<200 {
             first.poll()
             second.poll()
@@ -89,7 +90,7 @@ import Testing
         } else if strategy == "range" {
             #expect(throws: KafkaError.self) { try first.consumer.commit(commits, synchronous: true) }
         } else {
-            // Whether the other member has begun to join again is not known. Below it is seen what was committed.
+            // Whether the other member is rejoining isn't known. The committed offset is checked below.
             _ = try? first.consumer.commit(commits, synchronous: true)
         }
         #expect(throws: KafkaError.self) { try first.consumer.unassign([]) }
@@ -104,7 +105,7 @@ import Testing
         let all = first.consumer.assignment + second.consumer.assignment
         #expect(all.sorted() == (0..<4).map { bed.partition($0) })
         #expect(first.lost.isEmpty)
-        // The new owner goes on behind the commit, if there was one.
+        // The new owner resumes after the commit, if there was one.
         let moved = second.consumer.assignment[0]
         let committed = try second.consumer.committed([moved])[0]
         try bed.fill(moved.partition, with: ["c"])
@@ -119,8 +120,8 @@ import Testing
         #expect(second.consumer.close())
     }
 
-    /// An assignment is answered before its partitions can be read, so that the others go on.
-    @Test func partitionsOfAnAssignmentAreReadOneAfterAnother() throws {
+    /// An assignment is answered before its partitions can be read, so that the group doesn't wait.
+    @Test func assignedPartitionsMayBeReadOneByOne() throws {
         let bed = try KafkaTestBed(partitions: 4)
         for partition in 0..<Int32(4) { try bed.fill(partition, with: ["a", "b"]) }
         let first = try Member(bed.consumerProperties(), topics: [bed.topic], answers: .byTest)
@@ -135,13 +136,13 @@ import Testing
                 TopicPartitionOffset(topic: "another", partition: 0, start: .offset(0))
             ])
         }
-        // Later, and from the place that is named.
+        // Added later, from a given offset.
         try first.consumer.assign([TopicPartitionOffset(bed.partition(2), .offset(1))])
         try eventually("a record") {
             first.poll()
             return !first.records.isEmpty
         }
-        #expect(throws: KafkaError.self, "it is read already") {
+        #expect(throws: KafkaError.self, "the partition is read already") {
             try first.consumer.assign([TopicPartitionOffset(bed.partition(2), .offset(0))])
         }
         try first.consumer.assign([TopicPartitionOffset(bed.partition(1), .offset(0))])
@@ -153,7 +154,7 @@ import Testing
         #expect(first.consumer.assignment.sorted() == [bed.partition(1), bed.partition(2)])
         #expect(first.revoked.isEmpty && first.lost.isEmpty)
 
-        // Two go to another member, whether they were read or not.
+        // Two partitions move to another member, whether they were read or not.
         first.answers = .atOnce
         let second = try Member(bed.consumerProperties(), topics: [bed.topic])
         try eventually("the other member reads two") {
@@ -168,7 +169,7 @@ import Testing
         try first.consumer.assign(unread.map { TopicPartitionOffset($0, .offset(0)) })
         #expect(first.consumer.assignment.sorted() == kept)
         for partition in taken {
-            #expect(throws: KafkaError.self, "it is another's") {
+            #expect(throws: KafkaError.self, "the partition belongs to another member") {
                 try first.consumer.assign([TopicPartitionOffset(partition, .offset(0))])
             }
         }
@@ -203,14 +204,14 @@ import Testing
             return !first.revoked.isEmpty
         }
         #expect(first.consumer.close())
-        try eventually("the other member to have all") {
+        try eventually("the other member has all partitions") {
             second.poll()
             return second.consumer.assignment.count == 2
         }
         #expect(second.consumer.close())
     }
 
-    @Test func closingWhileJoiningEnds() throws {
+    @Test func closeSucceedsWhileJoining() throws {
         let bed = try KafkaTestBed()
         let member = try Member(bed.consumerProperties(), topics: [bed.topic])
         try eventually("a member identifier") {
@@ -220,7 +221,7 @@ import Testing
         #expect(member.consumer.close())
     }
 
-    @Test func closingWithoutBrokersEnds() throws {
+    @Test func closeSucceedsWithoutBrokers() throws {
         var properties = KafkaProperties(bootstrapServers: "127.0.0.1:1")
         properties["group.id"] = "alone"
         let member = try Member(properties, topics: ["nowhere"])
@@ -230,7 +231,7 @@ import Testing
         #expect(member.poll() == 0)
     }
 
-    @Test func pausedPartitionsAreSilentAndGoOnWhereTheyStopped() throws {
+    @Test func pausedPartitionResumesWhereItStopped() throws {
         let bed = try KafkaTestBed(partitions: 2)
         try bed.fill(0, with: (0..<50).map { "a\($0)" })
         try bed.fill(1, with: (0..<5).map { "b\($0)" })
@@ -250,13 +251,13 @@ import Testing
             return reader.records.filter { $0.partition == 1 }.count == 5
         }
         try bed.fill(1, with: ["b5"])
-        try eventually("partition 1 to go on") {
+        try eventually("partition 1 continues") {
             reader.poll()
             return reader.records.filter { $0.partition == 1 }.count == 6
         }
         #expect(reader.records.filter { $0.partition == 0 }.count == before)
         #expect(reader.consumer.pausedPartitions == [bed.partition(0)])
-        // Resuming what is not paused is nothing; librdkafka alone would start partition 1 over.
+        // Resuming a partition that isn't paused does nothing. librdkafka alone would restart partition 1.
         try reader.consumer.resume([bed.partition(0), bed.partition(1)])
         try eventually("the rest of partition 0") {
             reader.poll()
@@ -268,7 +269,7 @@ import Testing
         reader.consumer.close()
     }
 
-    @Test func aPartitionThatWasPausedWhenItLeftComesBackAwake() throws {
+    @Test func partitionUnassignedWhilePausedReturnsUnpaused() throws {
         let bed = try KafkaTestBed(partitions: 1)
         try bed.fill(with: ["a"])
         let reader = try Member(bed.consumerProperties(), topics: [])

@@ -2,8 +2,8 @@ import Glibc
 import Kafka
 import Testing
 
-/// Where the tests of this module run: an embedded cluster of their own, or the real brokers that
-/// `SLUICE_TEST_BOOTSTRAP_SERVERS` names. Topics and groups have names of their own.
+/// Kafka for this module's tests: an embedded cluster for each, or the brokers of `SLUICE_TEST_BOOTSTRAP_SERVERS`.
+/// Topics and groups have unique names.
 final class KafkaTestBed {
     let cluster: EmbeddedCluster?
     let bootstrapServers: String
@@ -56,7 +56,7 @@ final class KafkaTestBed {
 
     func partition(_ number: Int32) -> TopicPartition { TopicPartition(topic, number) }
 
-    /// Produces `values` to one partition and waits until Kafka has them.
+    /// Produces `values` to one partition, and waits until Kafka acknowledges them.
     func fill(_ partition: Int32 = 0, with values: [String]) throws {
         let producer = try producer()
         let handle = try producer.topic(topic)
@@ -92,7 +92,7 @@ func withOptionalBytes<Result>(_ text: String?, _ body: (UnsafeRawBufferPointer?
     return Array(text.utf8).withUnsafeBytes { body($0) }
 }
 
-/// A consumed record, copied.
+/// A copy of a consumed record.
 struct Received: Equatable {
     let topic: String
     let partition: Int32
@@ -123,9 +123,9 @@ struct Received: Equatable {
     var text: String? { value.map { String(decoding: $0, as: UTF8.self) } }
 }
 
-/// A consumer with a memory: what it was told and what it received.
+/// A consumer that records its events and records.
 final class Member {
-    /// How rebalances are answered: within the event, or by the test.
+    /// Rebalances are answered within the event, or by the test.
     enum Answers { case atOnce, byTest }
 
     private(set) var consumer: KafkaConsumer!
@@ -173,7 +173,7 @@ final class Member {
         #expect(throws: Never.self) { try body() }
     }
 
-    /// One poll; what comes is remembered and freed.
+    /// Polls once. Copies and frees the records.
     @discardableResult
     func poll(limit: Int = 100) -> Int {
         withUnsafeTemporaryAllocation(of: ConsumedRecord.self, capacity: limit) { buffer in

@@ -3,14 +3,14 @@ import Kafka
 import TestSupport
 import Testing
 
-/// Members that leave while their group shares its partitions anew. What they fail to leave stands still for a session.
-/// The embedded cluster knows no static members, and has each rebalance wait for a session.
+/// Members that leave while their group rebalances. Partitions that they fail to return stay unread for a session.
+/// The embedded cluster has no static members, and each of its rebalances waits for a session.
 @Suite(.enabled(if: KafkaTestBed.realBrokers != nil, "needs SLUICE_TEST_BOOTSTRAP_SERVERS"))
 struct LeavingTests {
-    /// Far above what any rebalance here takes.
+    /// Far longer than any rebalance here.
     private static let session = [("session.timeout.ms", "30000"), ("heartbeat.interval.ms", "500")]
 
-    /// Polls a member on a thread of its own for as long as the body runs.
+    /// Polls a member on a thread of its own while the body runs.
     private func polling<Result>(_ member: Member, _ body: () throws -> Result) rethrows -> Result {
         let box = PolledMember(member: member)
         Thread.detachNewThread {
@@ -28,7 +28,7 @@ struct LeavingTests {
     }
 
     @Test(arguments: [false, true])
-    func aMemberThatClosesWhileItsGroupRebalancesLeaves(isStatic: Bool) throws {
+    func memberClosedDuringRebalanceLeavesTheGroup(isStatic: Bool) throws {
         let bed = try KafkaTestBed(partitions: 6)
         let member = { (name: String, answers: Member.Answers) throws -> Member in
             try Member(
@@ -48,7 +48,7 @@ struct LeavingTests {
             leaving.poll()
             return !slow.revoked.isEmpty
         }
-        // It joins once more for this one, and Kafka doesn't answer before the slow one has joined too.
+        // The leaving member joins again for this member. Kafka answers only after the slow member has joined too.
         let third = try member("third", .atOnce)
         for _ in 0..<1_000 {
             slow.poll()
@@ -60,7 +60,7 @@ struct LeavingTests {
         try slow.consumer.unassign(slow.revoked[0])
         let hasLeft = polling(slow) { polling(third) { leaving.consumer.close(timeoutMilliseconds: 15_000) } }
         #expect(hasLeft)
-        try eventually("the others to have all", timeout: .seconds(15)) {
+        try eventually("the other members have all partitions", timeout: .seconds(15)) {
             slow.poll()
             third.poll()
             return slow.consumer.assignment.count == 3 && third.consumer.assignment.count == 3
@@ -69,8 +69,8 @@ struct LeavingTests {
         #expect(slow.consumer.close())
     }
 
-    /// Librdkafka alone lets the partitions of a static member wait for its session to end.
-    @Test func aStaticMemberLeavesAsWell() throws {
+    /// With librdkafka alone, a static member's partitions wait until its session ends.
+    @Test func closedStaticMemberLeavesTheGroup() throws {
         let bed = try KafkaTestBed(partitions: 2)
         let properties = { (name: String) in
             bed.consumerProperties(Self.session + [("group.instance.id", name)])
@@ -82,7 +82,7 @@ struct LeavingTests {
         }
         #expect(first.consumer.close())
         let second = try Member(properties("two"), topics: [bed.topic])
-        try eventually("the partitions of the one that has left", timeout: .seconds(15)) {
+        try eventually("the partitions of the member that left", timeout: .seconds(15)) {
             second.poll()
             return second.consumer.assignment.count == 2
         }
@@ -91,7 +91,7 @@ struct LeavingTests {
 }
 
 /// A member that is polled on another thread for a while.
-// Sendable: whoever made it doesn't touch the member before the thread has ended.
+// Sendable: the creator doesn't touch the member before the thread has ended.
 private struct PolledMember: @unchecked Sendable {
     let member: Member
     let isDone = Flag()

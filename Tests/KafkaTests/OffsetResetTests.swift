@@ -4,7 +4,7 @@ import Testing
 
 @testable import Kafka
 
-/// Offsets that the log does not have.
+/// Requests for offsets that the log lacks.
 @Suite struct OffsetResetTests {
     private func read(_ reader: Member, _ count: Int) throws {
         try eventually("\(count) records") {
@@ -13,22 +13,22 @@ import Testing
         }
     }
 
-    /// For the reader it is the same: what it asks for next is beyond the log's end.
-    private func pretendThatTheLogIsShorter(_ reader: Member, _ partition: TopicPartition) throws {
+    /// Simulates a shortened log: the reader's next offset is beyond the log's end.
+    private func seekBeyondTheLogEnd(_ reader: Member, _ partition: TopicPartition) throws {
         let list = PartitionList([TopicPartitionOffset(partition, .offset(1000))])
         let error = rd_kafka_seek_partitions(reader.consumer.client, list.pointer, 10_000)
         #expect(error == nil)
         #expect(list.firstError("seek") == nil)
     }
 
-    @Test func aLogThatHasGoneBackAgainIsReadAnewAgain() throws {
+    @Test func logThatGoesBackRepeatedlyIsReadAnewEachTime() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: ["a", "b", "c"])
         let reader = try Member(bed.consumerProperties(), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
         for round in 1...3 {
             try read(reader, 3 * round)
-            if round < 3 { try pretendThatTheLogIsShorter(reader, bed.partition(0)) }
+            if round < 3 { try seekBeyondTheLogEnd(reader, bed.partition(0)) }
         }
         try bed.fill(with: ["d"])
         try read(reader, 10)
@@ -37,7 +37,7 @@ import Testing
         reader.consumer.close()
     }
 
-    @Test func aGroupWithoutOffsetsBeginsWhereThePropertySays() throws {
+    @Test func groupWithoutOffsetsStartsAtTheResetPolicy() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: ["old"])
         let latest = try Member(
@@ -46,7 +46,7 @@ import Testing
             latest.poll()
             return latest.consumer.assignment == [bed.partition(0)]
         }
-        // Where the end is is only known when something comes behind it.
+        // The end is known only when a record arrives after it.
         try eventually("a record") {
             try bed.fill(with: ["new"])
             latest.poll()
@@ -57,14 +57,14 @@ import Testing
         latest.consumer.close()
     }
 
-    /// Records may be lost then, but none comes twice.
-    @Test func aBeginningFurtherOnIsNoStepBack() throws {
+    /// Records may be lost then, but none is repeated.
+    @Test func resetToLatestNeverRepeatsRecords() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: ["a", "b"])
         let reader = try Member(bed.consumerProperties([("auto.offset.reset", "latest")]), topics: [])
         try reader.consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
         try read(reader, 2)
-        try pretendThatTheLogIsShorter(reader, bed.partition(0))
+        try seekBeyondTheLogEnd(reader, bed.partition(0))
         try eventually("a record behind the end") {
             try bed.fill(with: ["new"])
             reader.poll()
@@ -75,7 +75,7 @@ import Testing
         reader.consumer.close()
     }
 
-    @Test func onlyThePartitionThatIsNamedStartsOver() throws {
+    @Test func startOverAffectsOnlyTheNamedPartition() throws {
         let producer = try KafkaProducer(properties: KafkaProperties(bootstrapServers: "127.0.0.1:1"))
         let topic = try producer.topic("jobs")
         var table = PartitionTable()

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Kafka
 
-/// What librdkafka delivers twice or too late is not handed out.
+/// Records that librdkafka delivers twice or too late are not handed out.
 @Suite struct PartitionTableTests {
     private let first: KafkaTopic
     private let second: KafkaTopic
@@ -13,7 +13,7 @@ import Testing
         second = try producer.topic("second")
     }
 
-    @Test func eachOffsetPassesOnceAndInOrder() {
+    @Test func offsetsAreAdmittedOnceInOrder() {
         var table = PartitionTable()
         table.assign(TopicPartition("first", 2))
         let offsets: [Int64] = [5, 6, 6, 5, 9, 7, 10]
@@ -22,7 +22,7 @@ import Testing
         #expect(table.dropped == 3)
     }
 
-    @Test func nothingPassesOfWhatIsNotAssigned() {
+    @Test func unassignedPartitionsAreNotAdmitted() {
         var table = PartitionTable()
         table.assign(TopicPartition("first", 1))
         let before = [
@@ -38,7 +38,7 @@ import Testing
         #expect(table.assigned.isEmpty)
     }
 
-    @Test func anAssignmentBeginsAnew() {
+    @Test func reassignedPartitionAdmitsEarlierOffsets() {
         var table = PartitionTable()
         let partition = TopicPartition("first", 0)
         table.assign(partition)
@@ -50,7 +50,7 @@ import Testing
         #expect(once && again)
     }
 
-    @Test func topicsDoNotMix() {
+    @Test func topicsAreTrackedSeparately() {
         var table = PartitionTable()
         table.assign(TopicPartition("first", 0))
         table.assign(TopicPartition("second", 0))
@@ -67,8 +67,8 @@ import Testing
         #expect(next)
     }
 
-    /// A group's leader and brokers are other programs.
-    @Test func numbersThatCanNotBeAreNobodys() {
+    /// A group's leader and brokers are other programs, so their numbers are checked.
+    @Test func invalidPartitionNumbersAreIgnored() {
         var table = PartitionTable()
         for number: Int32 in [-1, .min, 65_535, .max] {
             table.assign(TopicPartition("first", number))

@@ -32,7 +32,7 @@ import Testing
         producer.close()
     }
 
-    @Test func aFullQueueIsAResult() throws {
+    @Test func fullQueueIsReportedAsResult() throws {
         var properties = KafkaProperties(bootstrapServers: "127.0.0.1:1")
         properties["queue.buffering.max.messages"] = "10"
         let producer = try KafkaProducer(properties: properties)
@@ -61,7 +61,7 @@ import Testing
         producer.purge { _ in }
     }
 
-    @Test func aRecordThatCannotBeDeliveredComesBackWhole() throws {
+    @Test func undeliverableRecordIsReportedWithItsContent() throws {
         var properties = KafkaProperties(bootstrapServers: "127.0.0.1:1")
         properties["message.timeout.ms"] = "50"
         let producer = try KafkaProducer(properties: properties)
@@ -89,7 +89,7 @@ import Testing
         #expect(reports == 1)
     }
 
-    @Test func aRecordThatIsTooLargeIsRefused() throws {
+    @Test func tooLargeRecordIsRefused() throws {
         let bed = try KafkaTestBed()
         let producer = try bed.producer([("message.max.bytes", "2000")])
         let topic = try producer.topic(bed.topic)
@@ -102,7 +102,7 @@ import Testing
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers == nil))
-    func aRetriableRefusalIsRetriedAndAFinalOneReported() throws {
+    func retriableErrorIsRetriedAndFinalErrorReported() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let producer = try bed.producer([("retry.backoff.ms", "5")])
@@ -129,7 +129,7 @@ import Testing
         reader.consumer.close()
     }
 
-    @Test func threadsShareAProducer() async throws {
+    @Test func threadsMayShareAProducer() async throws {
         let bed = try KafkaTestBed(partitions: 2)
         let producer = try bed.producer()
         let topic = try producer.topic(bed.topic)

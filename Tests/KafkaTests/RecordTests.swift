@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 @Suite struct RecordTests {
-    @Test func aRecordArrivesAsItWasProduced() throws {
+    @Test func recordIsReadAsItWasProduced() throws {
         let bed = try KafkaTestBed()
         let producer = try bed.producer()
         let topic = try producer.topic(bed.topic)
@@ -40,7 +40,7 @@ import Testing
         reader.consumer.close()
     }
 
-    @Test func nullAndEmptyStayApart() throws {
+    @Test func nullAndEmptyValuesStayDistinct() throws {
         let bed = try KafkaTestBed()
         let producer = try bed.producer()
         let topic = try producer.topic(bed.topic)
@@ -48,7 +48,7 @@ import Testing
             (nil, "v"), ("", "v"), ("k", nil), ("k", ""), (nil, nil), ("", ""),
         ]
         for (key, value) in cases { produce(producer, topic, key: key, value: value, partition: 0) }
-        // An empty slice without an address is empty, not null; also on the path with headers.
+        // An empty slice without an address is empty, not null, on the path with headers as well.
         let empty = UnsafeRawBufferPointer(start: nil, count: 0)
         _ = producer.produce(topic, key: empty, value: empty, opaque: 0, partition: 0)
         _ = producer.produce(topic, key: empty, value: empty, headers: [], opaque: 0, partition: 0)
@@ -89,7 +89,7 @@ import Testing
         reader.consumer.close()
     }
 
-    @Test func aRecordOutlivesPauseAndCloseAndMovesBetweenThreads() async throws {
+    @Test func recordOutlivesPauseAndCloseOnAnotherThread() async throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: ["payload"])
         let reader = try Member(bed.consumerProperties(), topics: [])
@@ -115,7 +115,7 @@ import Testing
         #expect(value == "payload")
     }
 
-    @Test func readingBeginsWhereItIsTold() throws {
+    @Test func readingStartsAtTheAssignedOffset() throws {
         let bed = try KafkaTestBed()
         try bed.fill(with: (0..<10).map { "\($0)" })
         let reader = try Member(bed.consumerProperties([("enable.partition.eof", "true")]), topics: [])
@@ -125,7 +125,7 @@ import Testing
             return !reader.ends.isEmpty
         }
         #expect(reader.records.map(\.offset) == [7, 8, 9])
-        // No topics, no group: committing is still possible, reading the commit back too.
+        // Without topics and a group, commits can still be read.
         #expect(try reader.consumer.committed([bed.partition(0)]).map(\.offset) == [nil])
         reader.consumer.close()
     }

@@ -24,7 +24,7 @@ import Testing
             \.requirement.name)
     }
 
-    @Test func whatMeetsTheRequirementsHasNoDifferences() {
+    @Test func conformingConfigurationHasNoDifferences() {
         #expect(names([:]) == [])
         #expect(names(["delete.retention.ms": "-1", "segment.ms": "1"]) == [])
     }
@@ -35,11 +35,11 @@ import Testing
         ("segment.ms", "an hour"), ("min.cleanable.dirty.ratio", "0.5"), ("delete.retention.ms", "0"),
         ("message.timestamp.type", "LogAppendTime"), ("message.timestamp.type", nil),
     ])
-    func eachThatDoesNotIsNamed(name: String, value: String?) {
+    func nonconformingSettingIsNamed(name: String, value: String?) {
         #expect(names([name: value]) == [name])
     }
 
-    @Test func listsAreComparedByTheirElements() {
+    @Test func listSettingsAreComparedByElements() {
         let both = [TopicRequirement("cleanup.policy", .list(["compact", "delete"]), reason: "r")]
         for (value, isGood) in [("delete, compact", true), ("compact,delete", true), ("compact", false)] {
             let configuration = TopicConfiguration(topic: "t", values: ["cleanup.policy": value])
@@ -47,7 +47,7 @@ import Testing
         }
     }
 
-    @Test func aDifferenceSaysTopicSettingValueAndReason() {
+    @Test func differenceDescribesTopicSettingValueAndReason() {
         let configuration = TopicConfiguration(topic: "changes", values: ["cleanup.policy": "delete"])
         let texts = configuration.differences(from: requirements).map(\.description)
         #expect(
@@ -78,12 +78,12 @@ import Testing
     }
 
     @Test(.enabled(if: KafkaTestBed.realBrokers == nil))
-    func theEmbeddedClusterHasNoConfigurationsAndSaysSo() throws {
+    func embeddedClusterReportsUnsupportedConfigurations() throws {
         let bed = try KafkaTestBed()
         let admin = try KafkaAdmin(properties: bed.properties())
         do {
             _ = try admin.configurations(of: [bed.topic], timeoutMilliseconds: 5_000)
-            Issue.record("described")
+            Issue.record("the configurations were described")
         } catch {
             #expect(error.name == "_UNSUPPORTED_FEATURE")
             #expect(error.message.contains("no topic administration"))
@@ -95,7 +95,7 @@ import Testing
             if: KafkaTestBed.realBrokers != nil,
             "the embedded cluster has no topic administration: SLUICE_TEST_BOOTSTRAP_SERVERS names a cluster that has"
         ))
-    func aTopicIsCreatedAsRequiredAndDescribed() throws {
+    func createdTopicMeetsItsRequirements() throws {
         let bed = try KafkaTestBed()
         let admin = try KafkaAdmin(properties: bed.properties())
         let topic = "\(bed.topic)-changes"

@@ -2,13 +2,14 @@ import Kafka
 import TestSupport
 import Testing
 
-/// What only a cluster with real transactions shows. The embedded one acknowledges them, see `EmbeddedCluster`.
+/// Only a cluster with real transactions shows this. The embedded cluster only acknowledges them, see
+/// `EmbeddedCluster`.
 @Suite(
     .enabled(
         if: KafkaTestBed.realBrokers != nil,
         "the embedded cluster has no transactions: SLUICE_TEST_BOOTSTRAP_SERVERS names a cluster that has"))
 struct TransactionClusterTests {
-    /// A member of the bed's group that has all its partitions.
+    /// A member of the bed's group with all partitions.
     private func member(_ bed: KafkaTestBed) throws -> Member {
         let member = try Member(bed.consumerProperties(), topics: [bed.topic])
         try eventually("the assignment") {
@@ -22,7 +23,7 @@ struct TransactionClusterTests {
         [OffsetCommit(topic: bed.topic, partition: 0, offset: offset, metadata: metadata)]
     }
 
-    @Test func offsetsAndTheirMetadataAreCommittedWithTheRecordsOrNotAtAll() throws {
+    @Test func offsetsAndMetadataCommitAtomicallyWithRecords() throws {
         let bed = try KafkaTestBed()
         let member = try member(bed)
         let transactions = try bed.transactions()
@@ -47,7 +48,7 @@ struct TransactionClusterTests {
         member.consumer.close()
     }
 
-    @Test func markersTakeAnOffsetAndAbortedRecordsAreNotRead() throws {
+    @Test func markersTakeOffsetsAndAbortedRecordsAreSkipped() throws {
         let bed = try KafkaTestBed()
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
@@ -65,7 +66,7 @@ struct TransactionClusterTests {
         #expect(try bed.read(isolation: "read_uncommitted").map(\.text) == ["a", "b", "c"])
     }
 
-    @Test func theLaterProducerOfAnIdentifierLocksOutTheEarlier() throws {
+    @Test func laterProducerOfAnIdentifierFencesTheEarlier() throws {
         let bed = try KafkaTestBed()
         let earlier = try bed.transactions("shared")
         let topic = try earlier.producer.topic(bed.topic)
@@ -84,13 +85,13 @@ struct TransactionClusterTests {
         later.close()
     }
 
-    @Test func aMemberOfAnEarlierGenerationCannotCommit() throws {
+    @Test func staleGenerationCannotCommitOffsets() throws {
         let bed = try KafkaTestBed(partitions: 2)
         let first = try member(bed)
         let stale = try first.consumer.groupMetadata()
         let transactions = try bed.transactions()
         let second = try Member(bed.consumerProperties(), topics: [bed.topic])
-        try eventually("both have one") {
+        try eventually("both members have a partition") {
             first.poll()
             second.poll()
             return first.consumer.assignment.count == 1 && second.consumer.assignment.count == 1
@@ -101,7 +102,7 @@ struct TransactionClusterTests {
         guard case .abortable(let error) = failure else { throw TestFailure("\(failure)") }
         #expect(error.isGroupMembershipLost)
         try transactions.complete { try $0.abort() }
-        // With what the group says now it can.
+        // The current generation can commit.
         try transactions.complete { try $0.beginTransaction() }
         let current = try first.consumer.groupMetadata()
         try transactions.complete { try $0.sendOffsets(commits(bed, 1, "now"), group: current) }
@@ -112,7 +113,7 @@ struct TransactionClusterTests {
         second.consumer.close()
     }
 
-    @Test func aRestartDoesNotWaitForTheTransactionThatWasLeftOpen() throws {
+    @Test func restartedProducerDoesNotWaitForOpenTransaction() throws {
         let bed = try KafkaTestBed()
         let crashed = try bed.transactions("restarted", [("transaction.timeout.ms", "600000")])
         try crashed.complete { try $0.beginTransaction() }

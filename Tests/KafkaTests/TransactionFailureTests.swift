@@ -3,10 +3,10 @@ import Kafka
 import TestSupport
 import Testing
 
-/// What goes wrong in a transaction, as a broker would tell it.
+/// Failures of a transaction, as a broker reports them.
 @Suite(.enabled(if: KafkaTestBed.realBrokers == nil, "the errors are injected into the embedded cluster"))
 struct TransactionFailureTests {
-    /// Kafka protocol, error codes.
+    /// Error codes of the Kafka protocol.
     private enum Code {
         static let coordinatorNotAvailable: Int32 = 15
         static let illegalGeneration: Int32 = 22
@@ -20,7 +20,7 @@ struct TransactionFailureTests {
         [OffsetCommit(topic: bed.topic, partition: 0, offset: 3, metadata: "m")]
     }
 
-    @Test func anUnreachableCoordinatorIsRetriableAndTheStepGoesOn() throws {
+    @Test func unreachableCoordinatorIsRetriableAndTheStepResumes() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions(isInitialized: false, [("reconnect.backoff.max.ms", "100")])
@@ -43,7 +43,7 @@ struct TransactionFailureTests {
         transactions.close()
     }
 
-    @Test func aMovingCoordinatorIsRetriedInside() throws {
+    @Test func movingCoordinatorIsRetriedByTheLibrary() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
@@ -56,7 +56,7 @@ struct TransactionFailureTests {
         transactions.close()
     }
 
-    @Test func aRefusedPartitionIsAbortableAndTheNextTransactionSucceeds() throws {
+    @Test func refusedPartitionIsAbortableAndNextTransactionSucceeds() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
@@ -74,7 +74,7 @@ struct TransactionFailureTests {
         guard case .noTransaction = produce(transactions.producer, topic, value: "x", partition: 0) else {
             throw TestFailure("a lost transaction takes records")
         }
-        // Only aborting helps.
+        // Only an abort resolves the failure.
         guard case .abortable = try transactions.failure({ try $0.commit() }) else {
             throw TestFailure("a lost transaction can be committed")
         }
@@ -89,7 +89,7 @@ struct TransactionFailureTests {
         transactions.close()
     }
 
-    @Test func aGroupThatHasMovedOnIsAbortableAndTold() throws {
+    @Test func illegalGenerationIsAbortableAsLostMembership() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
@@ -106,7 +106,7 @@ struct TransactionFailureTests {
     }
 
     @Test(arguments: [Code.invalidProducerEpoch, Code.producerFenced])
-    func anotherProducerOfTheIdentifierIsFatal(code: Int32) throws {
+    func fencingByAnotherProducerIsFatal(code: Int32) throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
@@ -117,7 +117,7 @@ struct TransactionFailureTests {
         let failure = try transactions.failure { try $0.commit() }
         guard case .fatal(let error) = failure else { throw TestFailure("\(failure)") }
         #expect(error.isFenced)
-        // For good, whatever is tried.
+        // The failure is permanent for every step.
         for start: (TransactionalProducer) throws -> Void in [
             { try $0.commit() }, { try $0.abort() }, { try $0.beginTransaction() },
         ] {
@@ -129,7 +129,7 @@ struct TransactionFailureTests {
         transactions.close()
     }
 
-    @Test func aLostRecordMakesTheTransactionAbortable() throws {
+    @Test func lostRecordMakesTheTransactionAbortable() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         let transactions = try bed.transactions()
@@ -150,8 +150,8 @@ struct TransactionFailureTests {
         transactions.close()
     }
 
-    /// `TransactionCycle` and the producer together, while the coordinator answers with one error after the other.
-    @Test func aCycleBringsEveryRecordThroughFaults() throws {
+    /// `TransactionCycle` and the producer together, while the coordinator answers with one error after another.
+    @Test func cycleCommitsEveryRecordDespiteFaults() throws {
         let bed = try KafkaTestBed()
         let cluster = try #require(bed.cluster)
         cluster.fail(.initProducerID, with: [Code.coordinatorNotAvailable])
@@ -165,13 +165,13 @@ struct TransactionFailureTests {
         try driver.finish()
         #expect(driver.committed == (0..<300).map { "\($0)" })
         #expect(driver.aborts > 0)
-        // The embedded cluster shows aborted records too, and records of one transaction more than once then.
+        // The embedded cluster also shows aborted records, so records may appear more than once.
         let seen = try bed.read().compactMap(\.text)
         #expect(Set(seen) == Set(driver.committed))
     }
 }
 
-/// An owner of a cycle as a worker is one: it keeps what it wrote until it is committed.
+/// An owner of a cycle, like a worker: it keeps its records until they are committed.
 private final class CycleDriver {
     private let bed: KafkaTestBed
     private let transactions: TransactionalProducer
@@ -179,7 +179,7 @@ private final class CycleDriver {
     private var cycle: TransactionCycle
     private let clock = ContinuousClock()
     private let origin: ContinuousClock.Instant
-    /// Written, not committed; the first `sent` of them are in the open transaction.
+    /// Written, not committed. The first `sent` of them are in the open transaction.
     private var kept: [String] = []
     private var sent = 0
     private(set) var committed: [String] = []
@@ -228,7 +228,7 @@ private final class CycleDriver {
                 sent += 1
                 cycle.recordProduced(at: now)
             case .noTransaction:
-                // Lost, which the next step tells.
+                // The transaction is lost, which the next step reports.
                 return try take(cycle.commitNow())
             case let other: throw TestFailure("\(other)")
             }
@@ -263,7 +263,7 @@ private final class CycleDriver {
 }
 
 extension TransactionCycle.StepResult {
-    /// As a worker sorts results, for the cycle.
+    /// Classifies a result for the cycle, as a worker does.
     fileprivate init(_ result: TransactionResult) {
         let steps: [TransactionStep: TransactionCycle.Step] = [
             .initialize: .initialize, .begin: .begin, .sendOffsets: .sendOffsets, .commit: .commit,

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension KafkaTestBed {
-    /// A producer of its own identifier, initialised unless told.
+    /// A producer with an identifier of its own, initialised by default.
     func transactions(
         _ identifier: String = "worker", isInitialized: Bool = true,
         _ more: [(name: String, value: String)] = [],
@@ -16,7 +16,7 @@ extension KafkaTestBed {
         return producer
     }
 
-    /// Reads a partition from its beginning to its end as it is for readers of this isolation level.
+    /// Reads a partition from its beginning to its end with this isolation level.
     func read(_ partition: Int32 = 0, isolation: String = "read_committed") throws -> [Received] {
         let reader = try Member(
             consumerProperties([("enable.partition.eof", "true"), ("isolation.level", isolation)]),
@@ -32,7 +32,7 @@ extension KafkaTestBed {
 }
 
 extension TransactionalProducer {
-    /// Starts a step, again while it fails as retriable, and expects its success.
+    /// Runs a step, repeats it while its failure is retriable, and expects its success.
     func complete(
         _ reports: (borrowing DeliveryReport) -> Void = { _ in },
         _ start: (TransactionalProducer) throws -> Void
@@ -48,13 +48,13 @@ extension TransactionalProducer {
         }
     }
 
-    /// Starts a step and expects its failure.
+    /// Runs a step and expects its failure.
     func failure(
         _ start: (TransactionalProducer) throws -> Void,
         _ reports: (borrowing DeliveryReport) -> Void = { _ in }
     ) throws -> TransactionFailure {
         try start(self)
-        guard let failure = wait(reports)?.failure else { throw TestFailure("it succeeded") }
+        guard let failure = wait(reports)?.failure else { throw TestFailure("the step succeeded") }
         return failure
     }
 }

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 @Suite struct TransactionTests {
-    @Test func committedRecordsAreReadAndReportsComeBeforeTheResult() throws {
+    @Test func committedRecordsAreReadAndReportsPrecedeTheResult() throws {
         let bed = try KafkaTestBed(partitions: 2)
         let transactions = try bed.transactions()
         let topic = try transactions.producer.topic(bed.topic)
@@ -26,7 +26,7 @@ import Testing
         #expect(try bed.read(1).map(\.text) == expected(1))
     }
 
-    @Test func recordsAreTakenOnlyWhileATransactionIsOpen() throws {
+    @Test func recordsAreAcceptedOnlyInAnOpenTransaction() throws {
         let bed = try KafkaTestBed()
         let transactions = try bed.transactions(isInitialized: false)
         let topic = try transactions.producer.topic(bed.topic)
@@ -54,7 +54,7 @@ import Testing
         transactions.close()
     }
 
-    @Test func stepsThatDoNotFitTheStateAreMisuse() throws {
+    @Test func stepsInTheWrongStateAreMisuse() throws {
         let bed = try KafkaTestBed()
         let transactions = try bed.transactions(isInitialized: false)
         func isMisuse(_ start: (TransactionalProducer) throws -> Void) throws -> Bool {
@@ -71,14 +71,14 @@ import Testing
         #expect(try isMisuse { try $0.sendOffsets([offset], group: group) })
         try transactions.complete { try $0.beginTransaction() }
         #expect(try isMisuse { try $0.beginTransaction() })
-        // Nothing has changed by all that.
+        // The misuse has changed nothing.
         produce(transactions.producer, try transactions.producer.topic(bed.topic), value: "v", partition: 0)
         try transactions.complete { try $0.commit() }
         #expect(try bed.read().map(\.text) == ["v"])
         transactions.close()
     }
 
-    @Test func oneStepAtATimeAndItsResultOnce() throws {
+    @Test func stepsRunOneAtATimeAndReportOnce() throws {
         let bed = try KafkaTestBed()
         let transactions = try bed.transactions(isInitialized: false)
         #expect(transactions.wait() == nil)
@@ -96,7 +96,7 @@ import Testing
         #expect(throws: KafkaError.self) { try transactions.beginTransaction() }
     }
 
-    @Test func aResultIsAnnouncedAtTheDescriptor() throws {
+    @Test func resultSignalsTheDescriptor() throws {
         let bed = try KafkaTestBed()
         let wakeUp = try WakeUp()
         let transactions = try bed.transactions()
@@ -112,7 +112,7 @@ import Testing
             default: try transactions.abort()
             }
             while true {
-                try eventually("news") { wakeUp.read() != nil }
+                try eventually("a wake-up") { wakeUp.read() != nil }
                 reports += transactions.producer.pollDeliveryReports { _ in }
                 guard let result = transactions.takeResult() else { continue }
                 #expect(result == TransactionResult(step))
@@ -144,7 +144,7 @@ import Testing
 }
 
 extension TransactionalProducer {
-    /// The end of a transaction whose offsets nobody checks; tells the opaque values of what was delivered.
+    /// Ends a transaction whose offsets are not checked. Reports the opaque values of delivered records.
     func sendOffsetsAndCommit(
         _ offsets: [OffsetCommit], group: String, _ delivered: (UInt) -> Void = { _ in }
     ) throws {

@@ -4,8 +4,8 @@ import TestSupport
 import Testing
 
 @Suite struct ChecksumTests {
-    /// RFC 3720, appendix B.4, and the check value of CRC-32C.
-    @Test func knownValues() {
+    /// Values of RFC 3720, appendix B.4, and the check value of CRC-32C.
+    @Test func checksumMatchesKnownValues() {
         #expect(checksum([UInt8](repeating: 0, count: 32)) == 0x8a91_36aa)
         #expect(checksum([UInt8](repeating: 0xff, count: 32)) == 0x62a8_ab43)
         #expect(checksum(Array(0..<32)) == 0x46dd_794e)
@@ -14,7 +14,7 @@ import Testing
         #expect(checksum([]) == 0)
     }
 
-    @Test func anyLengthFromAnyAddressInAnyParts() {
+    @Test func checksumMatchesBitwiseReferenceForAnySlice() {
         var random = SeededRandom(seed: 32)
         let bytes = (0..<4096).map { _ in UInt8.random(in: .min ... .max, using: &random) }
         for count in 0..<200 {
@@ -32,7 +32,7 @@ import Testing
     }
 
     #if arch(x86_64)
-    @Test func rocksDBComputesItsChecksumsWithIt() {
+    @Test func rocksDBUsesTheChecksumFunction() {
         #expect(sluice_crc32c_serves_rocksdb() == 1)
     }
     #endif

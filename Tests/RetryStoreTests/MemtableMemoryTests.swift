@@ -7,9 +7,9 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Each in a process of its own, where nobody else has blocks.
+/// Each test runs in a process of its own, where no other code holds blocks.
 @Suite struct MemtableMemoryTests {
-    @Test func rocksDBTakesItsMemtablesFromIt() async {
+    @Test func rocksDBAllocatesMemtablesFromTheBlocks() async {
         await #expect(processExitsWith: .success) {
             let directory = try TemporaryDirectory("store")
             let store = try RetryStore.make(directory, memtableBytes: 64 << 20)
@@ -32,8 +32,8 @@ import Testing
         }
     }
 
-    /// More than there is room for: the rest comes from the heap. Nothing is given out twice.
-    @Test func blocksAreTheirOwnersAlone() async {
+    /// Allocates more blocks than fit. The heap provides the rest.
+    @Test func blocksAreNeverHandedOutTwice() async {
         await #expect(processExitsWith: .success) {
             var random = SeededRandom(seed: 7)
             var blocks: [Block] = []
@@ -55,7 +55,7 @@ import Testing
         }
     }
 
-    @Test func threadsDoNotGetInEachOthersWay() async {
+    @Test func threadsAllocateBlocksIndependently() async {
         await #expect(processExitsWith: .success) {
             let failures = Mutex(0)
             DispatchQueue.concurrentPerform(iterations: 4) { thread in
@@ -77,11 +77,12 @@ import Testing
         }
     }
 
-    @Test func memoryThatIsNotUsedGoesBack() async {
+    @Test func unusedMemoryIsReturned() async {
         await #expect(processExitsWith: .success) {
-            let blocks = (0..<400).map { Block(bytes: blockBytes, mark: $0) }
-            #expect(sluice_memtable_blocks() == 400)
-            #expect(sluice_memtable_bytes() == 100 << 20)
+            let count = 400
+            let blocks = (0..<count).map { Block(bytes: blockBytes, mark: UInt64($0)) }
+            #expect(sluice_memtable_blocks() == count)
+            #expect(sluice_memtable_bytes() == count * blockBytes)
             for block in blocks { block.free() }
             #expect(sluice_memtable_blocks() == 0)
             #expect(sluice_memtable_bytes() == 16 << 20)

@@ -11,7 +11,7 @@ import Testing
         ItemKey(device: DeviceKey(high: UInt64(offset), low: 0), offset: offset)
     }
 
-    @Test func nothingIsKnownAtFirst() {
+    @Test func newCacheKnowsNothing() {
         let nextDueCache = NextDueCache()
         #expect(!nextDueCache.isQuiet(after: nil, through: 0))
         #expect(!nextDueCache.isQuiet(after: Self.cursor, through: .min))
@@ -19,7 +19,7 @@ import Testing
         #expect(!nextDueCache.isQuiet(after: nil, through: 6))
     }
 
-    @Test func whatAScanHasFoundHoldsUntilSomethingIsPut() {
+    @Test func scanResultHoldsUntilAnEarlierPut() {
         let nextDueCache = NextDueCache()
         nextDueCache.found(after: Self.cursor, next: 100)
         #expect(nextDueCache.isQuiet(after: Self.cursor, through: 99))
@@ -33,7 +33,7 @@ import Testing
         #expect(!nextDueCache.isQuiet(after: Self.cursor, through: 10))
     }
 
-    @Test func aScanTellsAsMuchAsItHasSeen() throws {
+    @Test func scanCachesOnlyTheRangeItHasSeen() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -45,7 +45,7 @@ import Testing
         #expect(!partition.nextDueCache.isQuiet(after: scan.cursor, through: 40))
         scan = try store.due(partition, after: scan.cursor, through: 40)
         #expect(scan.entries.map(\.due) == [40] && scan.isEnd)
-        // It looks a minute ahead and not further.
+        // A scan looks a minute ahead and no further.
         #expect(partition.nextDueCache.isQuiet(after: scan.cursor, through: 60_000))
         #expect(!partition.nextDueCache.isQuiet(after: scan.cursor, through: 61_000))
         scan = try store.due(partition, after: scan.cursor, through: 600_000)
@@ -54,7 +54,7 @@ import Testing
         #expect(partition.nextDueCache.isQuiet(after: scan.cursor, through: .max - 1))
     }
 
-    @Test func ofAScanThatHasReachedItsLimitTheRestIsDue() throws {
+    @Test func limitedScanLeavesTheRestDue() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -66,21 +66,21 @@ import Testing
         #expect(scan.entries.map(\.due) == [30] && scan.isEnd)
     }
 
-    @Test func whatIsPutAfterAScanIsFound() throws {
+    @Test func itemPutAfterAScanIsFound() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(0)
         let empty = try store.due(partition, through: 1000)
         #expect(empty.isEnd && empty.cursor == nil)
-        // Two in a batch, the earlier one second.
+        // Two items in a batch, the earlier one second.
         try put(store, partition, [900, 700])
         #expect(try store.due(partition, through: 699).entries.isEmpty)
         #expect(try store.due(partition, through: 700).entries.map(\.due) == [700])
         #expect(try store.due(partition, through: 1000).entries.map(\.due) == [700, 900])
     }
 
-    @Test func whatARestoreBringsIsFound() throws {
+    @Test func restoredItemIsFound() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -94,7 +94,7 @@ import Testing
         #expect(try store.due(partition).entries.map(\.due) == [30])
     }
 
-    @Test func aScanDoesNotLeaveALargeMemtable() throws {
+    @Test func scanFlushesALargeMemtable() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory, memtableBytes: 64 << 20)
         defer { store.close() }

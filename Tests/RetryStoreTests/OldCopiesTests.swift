@@ -5,7 +5,7 @@ import Testing
 
 @testable import RetryStore
 
-/// Copies of the changelog that are of no use any more, and their end.
+/// Obsolete copies of the changelog, and their removal.
 @Suite struct OldCopiesTests {
     private static let absence: Int64 = 1_800_000
     private static let now: Int64 = 1_700_000_000_000
@@ -22,23 +22,23 @@ import Testing
 
     // MARK: The decision
 
-    @Test func aCopyIsOfUseForTheLongestAbsence() {
+    @Test func copyIsKeptForTheLongestAbsence() {
         #expect(obsolete([copy(1, age: 0), copy(2, age: Self.absence - 1)]) == [])
         #expect(obsolete([copy(2, age: Self.absence + 1), copy(1, age: Self.absence)]) == [1, 2])
     }
 
-    @Test func aCopyWithoutAPositionIsOfNoUse() {
+    @Test func copyWithoutPositionIsObsolete() {
         #expect(obsolete([copy(4, age: nil), copy(5, age: 0)]) == [4])
     }
 
-    @Test func whatTheWorkerHasIsKept() {
+    @Test func assignedPartitionsAreKept() {
         let copies = [copy(1, age: nil), copy(2, age: 10 * Self.absence), copy(3, age: nil)]
         #expect(obsolete(copies, kept: [1, 2, 9]) == [3])
         #expect(obsolete(copies, kept: [1, 2, 3]) == [])
     }
 
-    /// Clocks are set back by a little. By much, the age isn't known.
-    @Test func aCopyOfTheFutureIsKeptForATimeOnly() {
+    /// A clock set back by a little is tolerated. Beyond that, the age is unknown.
+    @Test func copyFromTheFutureIsKeptOnlyWithinTheAbsence() {
         #expect(obsolete([copy(1, age: -Self.absence)]) == [])
         #expect(obsolete([copy(1, age: -Self.absence - 1)]) == [1])
         #expect(obsolete([copy(1, age: .min / 2), copy(2, age: .max / 2)]) == [1, 2])
@@ -48,7 +48,7 @@ import Testing
     }
 
     /// Dropping a copy and opening its partition follow the same rule.
-    @Test(arguments: [-1, 0, 1] as [Int64]) func anOpeningJudgesAlike(_ difference: Int64) throws {
+    @Test(arguments: [-1, 0, 1] as [Int64]) func openingUsesTheSameAgeLimit(_ difference: Int64) throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
@@ -70,7 +70,7 @@ import Testing
         return try RetryStore(settings)
     }
 
-    /// Looks for a text in the store's files.
+    /// Searches the store's files for a text.
     private func has(_ text: String, _ store: RetryStore) throws -> Bool {
         let files = try FileManager.default.contentsOfDirectory(atPath: store.directory)
         return files.contains { name in
@@ -83,13 +83,13 @@ import Testing
         #"{"secret":"\#(String(repeating: "p\(partition)-", count: 30))"}"#
     }
 
-    @Test func payloadsAreGoneFromTheDisk() throws {
+    @Test func droppedPayloadsAreRemovedFromTheDisk() throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
         let recent = ChangelogCheckpoint(offset: 5, reachedMilliseconds: Self.now - 1000)
         let old = ChangelogCheckpoint(offset: 5, reachedMilliseconds: Self.now - Self.absence)
-        // Cases: owned without a position, left lately, left long ago, left in disorder.
+        // Cases: owned without a position, left recently, left long ago, left without a position.
         for (number, position) in [(0, nil), (1, recent), (2, old), (3, nil)]
             as [(Int32, ChangelogCheckpoint?)]
         {
@@ -100,19 +100,19 @@ import Testing
         #expect(dropped == DroppedCopies(partitions: [2, 3], areMore: false))
         #expect(store.partitions.map(\.number) == [0, 1])
         // RocksDB removes files on a thread of its own.
-        try eventually("their payloads are gone") {
+        try eventually("the dropped payloads are removed") {
             try !has(Self.payload(2), store) && !has(Self.payload(3), store)
         }
         #expect(try has(Self.payload(0), store))
         #expect(try has(Self.payload(1), store))
         #expect(try store.droppedCopies(except: [0], at: Self.now, absence: Self.absence).partitions == [])
-        // An opening finds what was kept, and an empty one where nothing was.
+        // Opening finds the kept copy, and an empty partition in place of a dropped copy.
         let copies = try store.openedCopies([1, 2], reachedAfter: Self.now - Self.absence)
         #expect(copies.map(\.position) == [recent, nil])
         #expect(try copies.map { try store.due($0.handle).entries.count } == [1, 0])
     }
 
-    @Test func aFewAtATime() throws {
+    @Test func copiesAreDroppedAFewAtATime() throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
@@ -129,7 +129,7 @@ import Testing
         #expect(store.partitions.map(\.number) == [3])
     }
 
-    @Test func anotherOpeningHasNothingOfThem() throws {
+    @Test func droppedCopiesDoNotReturnAfterReopening() throws {
         let directory = try TemporaryDirectory("store")
         let left = ChangelogCheckpoint(offset: 5, reachedMilliseconds: Self.now - Self.absence)
         do {
@@ -139,7 +139,7 @@ import Testing
             try store.leave(1, left, payload: "x")
         }
         do {
-            // Copies are found at a start.
+            // Opening the store finds the copies.
             let store = try makeStore(directory)
             defer { store.close() }
             #expect(store.partitions.map(\.number) == [0, 1])
@@ -149,12 +149,12 @@ import Testing
         let store = try makeStore(directory)
         defer { store.close() }
         #expect(store.partitions.map(\.number) == [1])
-        // Positions that outlive their partition would be given with an empty one.
+        // A position that outlives its partition would be returned with an empty one.
         #expect(try store.openedCopies([0], reachedAfter: 0)[0].position == nil)
     }
 
-    /// Openings that follow come after the drop, and what is written to the old handle comes to nothing.
-    @Test func anOpeningThatFollowsHasAnEmptyPartition() throws {
+    /// A later opening runs after the drop. Writes to the old handle have no effect.
+    @Test func openingAfterADropFindsAnEmptyPartition() throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
@@ -170,7 +170,7 @@ import Testing
         #expect(store.failure == nil)
     }
 
-    @Test func whatDoesNotCountIsNoItem() throws {
+    @Test func statisticsCountCopiesApartFromItems() throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
@@ -185,7 +185,7 @@ import Testing
         #expect(some.diskBytes == all.diskBytes)
     }
 
-    @Test func anInspectorNamesThem() throws {
+    @Test func inspectorListsLeftCopies() throws {
         let directory = try TemporaryDirectory("store")
         let left = ChangelogCheckpoint(offset: 5, reachedMilliseconds: Self.now)
         do {
@@ -220,7 +220,7 @@ extension RetryStore {
         if let error { throw error }
     }
 
-    /// Leaves a partition with an item that is on the disk, and with its position if there is any. No handle stays.
+    /// Leaves a partition with a flushed item, and with `position` if any. No handle remains.
     fileprivate func leave(_ number: Int32, _ position: ChangelogCheckpoint?, payload: String) throws {
         let handle = try openedCopies([number], reachedAfter: 0)[0].handle
         try put(handle, 1, payload: payload)

@@ -7,7 +7,7 @@ import Testing
     private let push = TestPush(
         token: "0badcafe001122330badcafe00112233", payload: #"{"aps":{}}"#, partition: 3, offset: 42)
 
-    @Test func aPushComesBackAsItWasPut() throws {
+    @Test func pushIsLoadedAsItWasPut() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -31,7 +31,7 @@ import Testing
         #expect(try store.due(partition).entries == [DueEntry(due: 1000, key: key)])
     }
 
-    @Test func aPushThatIsPutAnewIsDueOnce() throws {
+    @Test func replacedPushIsDueOnce() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -49,11 +49,11 @@ import Testing
         try store.submitted { $0.remove(partition, key, due: 500) }
         #expect(try store.due(partition).entries == [])
         #expect(try store.loaded(partition, key.device).items == [])
-        // Again is as good as once.
+        // Removing again changes nothing.
         #expect(try store.submitted { $0.remove(partition, key, due: 500) }.error == nil)
     }
 
-    @Test func laterChangesOfABatchWin() throws {
+    @Test func laterChangesInABatchWin() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -70,7 +70,7 @@ import Testing
         #expect(try store.due(partition).entries.map(\.due) == [30])
     }
 
-    @Test func aBatchThatIsLetGoChangesNothing() throws {
+    @Test func discardedBatchChangesNothing() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -83,7 +83,7 @@ import Testing
         #expect(try store.due(partition).entries == [])
     }
 
-    @Test func partitionsAreApart() throws {
+    @Test func partitionsAreIndependent() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -101,7 +101,7 @@ import Testing
         #expect(try store.partition(1) === second)
     }
 
-    @Test func whatWasClosedIsThereAgain() throws {
+    @Test func reopenedStoreHasItsItemsAndStates() throws {
         let directory = try TemporaryDirectory("store")
         let device: DeviceKey
         do {
@@ -130,7 +130,7 @@ import Testing
             loaded.state == DeviceState(presence: 1, learnedMilliseconds: 5, expiryMilliseconds: .max))
     }
 
-    @Test func everyDatabaseHasAHasherOfItsOwn() throws {
+    @Test func everyDatabaseHasItsOwnHasher() throws {
         let (one, other) = (try TemporaryDirectory("store"), try TemporaryDirectory("store"))
         let (first, second) = (try RetryStore.make(one), try RetryStore.make(other))
         defer {
@@ -141,7 +141,7 @@ import Testing
         #expect(first.device(push.token) == first.device(push.token.uppercased()))
     }
 
-    @Test func aClosedStoreSaysSo() throws {
+    @Test func closedStoreReportsClosed() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         let partition = try store.partition(0)
@@ -156,7 +156,7 @@ import Testing
         #expect(store.queuedBytes == 0)
     }
 
-    @Test func theDirectoryIsFreeWhenAllPartitionsAreGone() throws {
+    @Test func directoryUnlocksWhenAllPartitionHandlesAreReleased() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         var partition: StorePartition? = try store.partition(0)
@@ -169,7 +169,7 @@ import Testing
         try RetryStore.make(directory).close()
     }
 
-    @Test func aDroppedPartitionIsEmptyWhenItIsOpenedAgain() throws {
+    @Test func droppedPartitionIsEmptyWhenReopened() throws {
         let directory = try TemporaryDirectory("store")
         for _ in 0..<2 {
             let store = try RetryStore.make(directory)
@@ -181,7 +181,7 @@ import Testing
                 push.withStored { batch.put(kept, key, due: 11, replacingDue: nil, $0) }
             }
             #expect(try store.dropped(dropped) == nil)
-            // A batch that was begun before counts for the others.
+            // A batch begun before the drop counts for the other partitions.
             let late = try store.submitted { batch in
                 push.withStored { batch.put(dropped, key, due: 20, replacingDue: nil, $0) }
                 push.withStored { batch.put(kept, key, due: 21, replacingDue: 11, $0) }
@@ -199,7 +199,7 @@ import Testing
         #expect(store.partitions.map(\.number) == [0, 1])
     }
 
-    @Test func statisticsCountWhatIsThere() throws {
+    @Test func statisticsCountItemsAndBytes() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         let partition = try store.partition(0)

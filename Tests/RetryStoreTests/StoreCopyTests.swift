@@ -13,7 +13,7 @@ import Testing
         return try RetryStore(settings)
     }
 
-    @Test func aPartitionWithoutAPositionIsGivenEmpty() throws {
+    @Test func copyWithoutPositionIsOpenedEmpty() throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
@@ -28,7 +28,7 @@ import Testing
         #expect(store.partitions.map(\.number) == [3])
     }
 
-    @Test func aPositionIsGivenOnceWithWhatWasRestored() throws {
+    @Test func positionIsReturnedOnceWithTheRestoredItems() throws {
         let directory = try TemporaryDirectory("store")
         do {
             let store = try makeStore(directory)
@@ -47,7 +47,7 @@ import Testing
         #expect(try store.due(again.handle).entries.isEmpty)
     }
 
-    @Test func aPositionOfLongAgoDoesNotCount() throws {
+    @Test func outdatedPositionIsIgnored() throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
@@ -59,7 +59,7 @@ import Testing
         #expect(try store.due(later.handle).entries.isEmpty)
     }
 
-    @Test func ofSeveralRecordsTheLastCounts() throws {
+    @Test func lastRecordOfAKeyWins() throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
@@ -75,11 +75,11 @@ import Testing
         #expect(try store.loaded(copy.handle, store.device(token)).items.map(\.offset) == [3])
     }
 
-    @Test func manyAreOpenedAtOnceEachWithItsPosition() throws {
+    @Test func copiesOpenedTogetherKeepTheirPositions() throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }
-        // With a position, with one of long ago, without one, and not there.
+        // Copies: with a position, with an outdated position, without a position, and missing.
         for number in [0, 1, 2] as [Int32] {
             let copy = try store.copy(of: number)
             try store.restored(copy.handle, [push(Int64(number), due: 50)])
@@ -94,19 +94,19 @@ import Testing
         #expect(due == [[], [], [0], []])
         #expect(store.partitions.map(\.number) == [0, 1, 2, 3])
         #expect(try store.copies(of: []).isEmpty)
-        // All positions are gone, the useless ones as well.
+        // All positions are consumed, including the unusable ones.
         let again = try store.copies(of: [0, 1, 2, 3])
         #expect(again.allSatisfy { $0.position == nil })
     }
 
-    /// A position of nowhere would have the changelog refuse it at each start.
+    /// The changelog would refuse an invalid position at every start.
     @Test(arguments: [
         ChangelogCheckpoint(offset: -1, reachedMilliseconds: 1000),
         ChangelogCheckpoint(offset: .min, reachedMilliseconds: 1000),
         ChangelogCheckpoint(offset: 17, reachedMilliseconds: .max),
         ChangelogCheckpoint(offset: 17, reachedMilliseconds: .min),
     ])
-    func aPositionThatCanNotBeIsNone(_ position: ChangelogCheckpoint) throws {
+    func invalidPositionIsIgnored(_ position: ChangelogCheckpoint) throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory)
         defer { store.close() }

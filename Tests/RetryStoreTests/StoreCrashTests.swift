@@ -5,11 +5,11 @@ import Testing
 
 @testable import RetryStore
 
-/// What is left after a crash: the files are copied as they are, cut off or damaged, and opened.
+/// State after a crash: the files are copied, cut off or damaged, and opened.
 @Suite struct StoreCrashTests {
     private let device = DeviceKey(high: 9, low: 9)
 
-    /// Three batches into one log: put two items; replace one and remove the other; put a third.
+    /// Three batches into one log: put two items, replace one and remove the other, put a third.
     private static let states: [[Int64]] = [[], [10, 20], [30], [30, 40]]
 
     private func writeThree(_ store: RetryStore, _ log: () throws -> Int) throws -> [Int] {
@@ -42,7 +42,7 @@ import Testing
         return lengths
     }
 
-    @Test func aLogThatEndsAnywhereHasWholeBatches() throws {
+    @Test func truncatedLogYieldsWholeBatches() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -62,12 +62,12 @@ import Testing
         }
     }
 
-    @Test func damageInTheMiddleOfALogIsRefused() throws {
+    @Test func damageInsideALogIsRefused() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let lengths = try writeThree(store) { try size(of: log(in: directory.file("store"))) }
-        // A byte of the first batch's record, behind its head.
+        // A byte of the first batch's record, after its header.
         for position in [lengths[0] + 10, lengths[1] - 1] {
             let copy = try TemporaryDirectory("crash")
             try FileManager.default.copyItem(atPath: directory.file("store"), toPath: copy.file("store"))
@@ -81,14 +81,14 @@ import Testing
         }
     }
 
-    /// The list of files knows of it: an end that is missing can't be taken for a torn one.
-    @Test(arguments: [false, true]) func anEarlierLogThatIsMissingOrShortIsRefused(isShort: Bool) throws {
+    /// The manifest lists the log, so its missing end can't pass for a torn one.
+    @Test(arguments: [false, true]) func missingOrShortEarlierLogIsRefused(isShort: Bool) throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(0)
         try put(store, partition, 1)
-        // The due entries are still in this log when the items are written out and another log is begun.
+        // The due entries are still in this log when the items are flushed and another log is begun.
         let first = try log(in: directory.file("store"))
         try partition.items.flush()
         try put(store, partition, 2)
@@ -120,7 +120,7 @@ import Testing
         }
     }
 
-    @Test func whatAKilledProcessHasSyncedIsThere() throws {
+    @Test func syncedItemsSurviveAKilledProcess() throws {
         let directory = try TemporaryDirectory("store")
         let path = directory.file("store")
         var least: Int64 = 0
@@ -132,14 +132,14 @@ import Testing
             let synced = child.standardOutput.split(separator: "\n").compactMap { line in
                 line.hasPrefix("synced ") ? Int64(line.dropFirst(7)) : nil
             }
-            // Each process begins with 0 again; what the ones before have synced stays.
+            // Each process starts at 0 again. Items synced by earlier processes stay.
             least = max(least, synced.last ?? 0)
             let store = try RetryStore.make(directory)
             let partition = store.partitions[0]
             let offsets = try store.due(partition).entries.map(\.key.offset)
             #expect(Int64(offsets.count) >= least)
             #expect(offsets == Array(0..<Int64(offsets.count)))
-            // Nothing but whole batches.
+            // Only whole batches survive.
             #expect(offsets.count.isMultiple(of: 10))
             var items = 0
             for high in 0..<7 as Range<UInt64> {
@@ -150,7 +150,7 @@ import Testing
         }
     }
 
-    @Test func aPartitionThatIsHalfDroppedIsGone() throws {
+    @Test func halfDroppedPartitionIsGoneAfterReopening() throws {
         let directory = try TemporaryDirectory("store")
         do {
             let store = try RetryStore.make(directory)
@@ -182,25 +182,25 @@ import Testing
         store.close()
     }
 
-    @Test func damageOfAValueIsFound() throws {
+    @Test func damagedValueIsReported() throws {
         let directory = try TemporaryDirectory("store")
         try writtenOut(directory)
         let blob = try #require(try files(in: directory.file("store"), suffix: ".blob").first)
         try damage(blob, at: try size(of: blob) / 2)
         let store = try RetryStore.make(directory)
         defer { store.close() }
-        let told = Awaited<RetryStoreError?>()
-        store.observeFailures { told.set($0) }
+        let reported = Awaited<RetryStoreError?>()
+        store.observeFailures { reported.set($0) }
         let result = try store.submitted { $0.load(store.partitions[0], device) }
         guard case .corrupt = result.error else {
             Issue.record("\(String(describing: result.error))")
             return
         }
         #expect(result.loads.isEmpty)
-        #expect(try told.wait() == result.error)
+        #expect(try reported.wait() == result.error)
     }
 
-    @Test func damageOfATableIsFound() throws {
+    @Test func damagedTableIsReported() throws {
         let directory = try TemporaryDirectory("store")
         try writtenOut(directory)
         let tables = try files(in: directory.file("store"), suffix: ".sst")
@@ -210,7 +210,7 @@ import Testing
             let store = try RetryStore.make(directory)
             defer { store.close() }
             _ = try store.loaded(store.partitions[0], device)
-            Issue.record("nothing was found")
+            Issue.record("the damage wasn't reported")
         } catch let error as RetryStoreError {
             guard case .corrupt = error else {
                 Issue.record("\(error)")
@@ -220,7 +220,7 @@ import Testing
     }
 
     @Test(arguments: ["CURRENT", ".sst", ".blob"])
-    func aMissingFileIsFound(suffix: String) throws {
+    func missingFileIsReported(suffix: String) throws {
         let directory = try TemporaryDirectory("store")
         try writtenOut(directory)
         let missing = try #require(try files(in: directory.file("store"), suffix: suffix).first)
@@ -230,7 +230,7 @@ import Testing
             defer { store.close() }
             _ = try store.due(store.partitions[0])
             _ = try store.loaded(store.partitions[0], device)
-            Issue.record("nothing was found")
+            Issue.record("the damage wasn't reported")
         } catch let error as RetryStoreError {
             guard case .corrupt = error else {
                 Issue.record("\(error)")

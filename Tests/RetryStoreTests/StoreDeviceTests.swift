@@ -7,7 +7,7 @@ import Testing
 @Suite struct StoreDeviceTests {
     private let device = DeviceKey(high: 1, low: 2)
 
-    @Test func aStateIsReplacedAndRemoved() throws {
+    @Test func deviceStateIsReplacedAndRemoved() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -24,8 +24,8 @@ import Testing
         #expect(try store.loaded(partition, device).state == nil)
     }
 
-    /// The changelog has to forget a device as well, and its tombstone needs the token.
-    @Test(arguments: [1, 2, 7, 100]) func statesThatHaveExpiredAreFoundWithTheirTokens(limit: Int) throws {
+    /// The changelog has to remove a device as well, and its tombstone needs the token.
+    @Test(arguments: [1, 2, 7, 100]) func expiredStatesAreFoundWithTheirTokens(limit: Int) throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -63,7 +63,7 @@ import Testing
     }
 
     /// A restore keeps the token of the changelog's record.
-    @Test func aStateOfTheChangelogHasItsToken() throws {
+    @Test func restoredStateKeepsItsToken() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -89,7 +89,7 @@ import Testing
         }
     }
 
-    @Test func aStateIsWrittenAsItIsRead() throws {
+    @Test func deviceStateRoundTripsInItsFixedFormat() throws {
         let state = DeviceState(
             presence: 2, learnedMilliseconds: 0x0102_0304, learnedOffset: 5, expiryMilliseconds: -2)
         let bytes = withUnsafeTemporaryAllocation(byteCount: DeviceStateBytes.count, alignment: 1) { target in
@@ -101,20 +101,20 @@ import Testing
                 + [0, 0, 0, 0, 0, 0, 0, 5])
         #expect(bytes.withUnsafeBytes { DeviceStateBytes.read($0) } == state)
         #expect(bytes.dropLast().withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
-        // Before reports had offsets.
+        // The former format, before reports had offsets.
         let former = [1] + bytes[1..<18]
         var older = state
         older.learnedOffset = -1
         #expect(former.withUnsafeBytes { DeviceStateBytes.read($0) } == older)
         #expect(([2] + bytes[1..<18]).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
-        // A moment that sums with it would overflow.
+        // An instant out of bounds, with which sums would overflow.
         for top: UInt8 in [0x7f, 0x80, 0x01] {
             let far = bytes[..<2] + [top] + bytes[3...]
             #expect(Array(far).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
         }
         #expect(([1] + bytes[1...]).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
         #expect(([9] + bytes.dropFirst()).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
-        // With a token, which is never empty.
+        // A state with a token, which is never empty.
         #expect(([3] + bytes.dropFirst() + [1]).withUnsafeBytes { DeviceStateBytes.read($0) } == state)
         #expect(([3] + bytes.dropFirst()).withUnsafeBytes { DeviceStateBytes.read($0) } == nil)
     }

@@ -5,7 +5,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Disks that are full or may not be written.
+/// Disks that are full or not writable.
 @Suite struct StoreDiskTests {
     /// A file system of its own, where the tests may mount one.
     private final class SmallDisk {
@@ -30,7 +30,7 @@ import Testing
 
     static let mayMount: Bool = (try? SmallDisk(megabytes: 1)) != nil
 
-    /// Puts an item of 60,000 bytes; what is returned gets its result.
+    /// Puts an item of 60,000 bytes, and returns its pending result.
     private func put(
         _ store: RetryStore, _ partition: StorePartition, _ offset: Int64
     ) -> Awaited<BatchResult> {
@@ -45,14 +45,14 @@ import Testing
     }
 
     @Test(.enabled(if: mayMount, "needs the right to mount a file system"))
-    func aFullDiskIsToldAndWritingGoesOnWhenThereIsRoom() throws {
+    func fullDiskIsReportedAndWritingResumesWithRoom() throws {
         let disk = try #require(try SmallDisk(megabytes: 24))
         let filler = disk.directory.file("filler")
         try Data(repeating: 0, count: 12 << 20).write(to: URL(filePath: filler))
         let store = try RetryStore.make(disk.directory)
         let partition = try store.partition(0)
-        let told = Mutex<[RetryStoreError?]>([])
-        store.observeFailures { failure in told.withLock { $0.append(failure) } }
+        let reported = Mutex<[RetryStoreError?]>([])
+        store.observeFailures { failure in reported.withLock { $0.append(failure) } }
         var written: Int64 = 0
         while store.failure == nil {
             let result = put(store, partition, written)
@@ -64,29 +64,29 @@ import Testing
         let noSpace = RetryStoreError.noSpace(directory: disk.directory.file("store"))
         #expect(written > 0)
         #expect(store.failure == noSpace)
-        // What comes now waits behind the one that failed; what was written can still be read.
+        // Later batches wait behind the failed one. Written items can still be read.
         let waiting = (1...3).map { put(store, partition, written + $0) }
         #expect(try store.synced() == noSpace)
         #expect(try store.due(partition).entries.count == written)
-        try eventually("the put is tried again") { told.withLock { $0.count } >= 3 }
-        #expect(told.withLock { $0 }.allSatisfy { $0 == noSpace })
+        try eventually("the put is tried again") { reported.withLock { $0.count } >= 3 }
+        #expect(reported.withLock { $0 }.allSatisfy { $0 == noSpace })
         #expect(waiting.allSatisfy { $0.value == nil })
 
         try FileManager.default.removeItem(atPath: filler)
         for (index, result) in waiting.enumerated() {
-            let loaded = try result.wait("what has waited")
+            let loaded = try result.wait("a batch that waited")
             #expect(loaded.error == nil)
-            // In its order: each load sees what was submitted before it, and nothing that came later.
+            // Completions keep their order: each load sees exactly the batches submitted before it.
             #expect(loaded.items.map(\.offset) == Array(0...written + Int64(index) + 1))
         }
         try eventually("the store works again") { store.failure == nil }
-        #expect(told.withLock { $0 }.last == .some(nil))
+        #expect(reported.withLock { $0 }.last == .some(nil))
         #expect(try store.synced() == nil)
         store.close()
     }
 
     @Test(.enabled(if: mayMount, "needs the right to mount a file system"))
-    func whatCannotBeWrittenUntilTheEndIsTold() throws {
+    func batchesUnwrittenAtCloseReportTheFullDisk() throws {
         let disk = try #require(try SmallDisk(megabytes: 16))
         let store = try RetryStore.make(disk.directory)
         let partition = try store.partition(0)
@@ -103,7 +103,7 @@ import Testing
     }
 
     @Test(.enabled(if: mayMount, "needs the right to mount a file system"))
-    func aDiskThatBecomesReadOnlyIsTold() throws {
+    func readOnlyDiskIsReported() throws {
         let disk = try #require(try SmallDisk(megabytes: 24))
         do {
             let store = try RetryStore.make(disk.directory)
@@ -115,7 +115,7 @@ import Testing
         #expect(throws: RetryStoreError.readOnly(directory: disk.directory.file("store"))) {
             try RetryStore.make(disk.directory)
         }
-        // It can still be looked at.
+        // The inspector can still read the store.
         let inspector = try StoreInspector(directory: disk.directory.file("store")).reader
         #expect(inspector.partitions == [0])
         var items = 0
@@ -128,8 +128,8 @@ import Testing
         try RetryStore.make(disk.directory).close()
     }
 
-    /// Without the right to mount: a limit on the size of files, which the log runs into.
-    @Test func aWriteThatFailsLosesNothingThatWasSynced() throws {
+    /// Needs no right to mount: the log exceeds a limit on the size of files.
+    @Test func failedWriteLosesNoSyncedItem() throws {
         let directory = try TemporaryDirectory("store")
         let writer = try Executables.built("sluice-store-writer")
         let child = try ChildProcess(

@@ -7,7 +7,7 @@ import Testing
 @testable import RetryStore
 
 @Suite struct StoreErrorTests {
-    @Test func anotherTopicIsRefused() throws {
+    @Test func storeOfAnotherTopicIsRefused() throws {
         let directory = try TemporaryDirectory("store")
         try RetryStore.make(directory, topic: "jobs").close()
         #expect(
@@ -20,7 +20,7 @@ import Testing
     }
 
     @Test(arguments: [("2", "2"), ("x\u{1b}", "of an unknown kind"), ("", "of an unknown kind")])
-    func anotherFormatIsRefused(written: String, told: String) throws {
+    func storeOfAnotherFormatIsRefused(written: String, reported: String) throws {
         let directory = try TemporaryDirectory("store")
         try RetryStore.make(directory).close()
         try change(directory) { database, meta in
@@ -30,12 +30,12 @@ import Testing
                     written.utf8.count, $0)
             }
         }
-        let expected = RetryStoreError.format(directory: directory.file("store"), found: told)
+        let expected = RetryStoreError.format(directory: directory.file("store"), found: reported)
         #expect(throws: expected) { try RetryStore.make(directory) }
         #expect(throws: expected) { try StoreInspector(directory: directory.file("store")) }
     }
 
-    @Test func aDatabaseThatSaysNothingOfItselfIsRefused() throws {
+    @Test func databaseWithoutFormatIsRefused() throws {
         let directory = try TemporaryDirectory("store")
         do {
             let store = try RetryStore.make(directory)
@@ -55,7 +55,7 @@ import Testing
         }
     }
 
-    @Test func aDirectoryInUseIsRefused() throws {
+    @Test func directoryInUseIsRefused() throws {
         let directory = try TemporaryDirectory("store")
         let locked = RetryStoreError.locked(directory: directory.file("store"))
         do {
@@ -72,7 +72,7 @@ import Testing
         try RetryStore.make(directory).close()
     }
 
-    @Test func aFileIsNoDirectory() throws {
+    @Test func fileInPlaceOfTheDirectoryIsRefused() throws {
         let directory = try TemporaryDirectory("store")
         try directory.write("text", to: "store")
         let path = directory.file("store")
@@ -85,14 +85,14 @@ import Testing
         }
     }
 
-    @Test func directoriesAreMade() throws {
+    @Test func missingDirectoriesAreCreated() throws {
         let directory = try TemporaryDirectory("store")
         let path = directory.file("a/b//c/")
         try RetryStore(RetryStore.Settings(directory: path, sourceTopic: "jobs")).close()
         #expect(try StoreInspector(directory: path).reader.sourceTopic == "jobs")
     }
 
-    @Test func anInspectorMakesNothing() throws {
+    @Test func inspectorCreatesNothing() throws {
         let directory = try TemporaryDirectory("store")
         let path = directory.file("store")
         #expect(throws: RetryStoreError.missing(directory: path)) { try StoreInspector(directory: path) }
@@ -101,8 +101,8 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: path).isEmpty)
     }
 
-    /// Where even root may not write: the kernel's own file system.
-    @Test func aDirectoryThatMayNotBeWrittenIsRefused() throws {
+    /// The kernel's own file system, where even root may not write.
+    @Test func unwritableDirectoryIsRefused() throws {
         let path = "/sys/sluice-test"
         #expect(throws: RetryStoreError.readOnly(directory: path)) {
             try RetryStore(RetryStore.Settings(directory: path, sourceTopic: "jobs"))
@@ -121,7 +121,7 @@ import Testing
         ("IO error: No such file or directory: While open a file for random read: /d/1.sst", "corrupt"),
         ("IO error: While fdatasync: /d/1.log: Input/output error", "io"),
     ])
-    func whatRocksDBSaysIsUnderstood(text: String, kind: String) {
+    func rocksDBErrorsAreClassified(text: String, kind: String) {
         let error = RocksFailure(text: text).error(in: "/d")
         let found =
             switch error {

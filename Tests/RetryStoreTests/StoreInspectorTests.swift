@@ -14,7 +14,7 @@ import Testing
             offset: offset)
     }
 
-    /// Three devices with three items each, in partition 2, and one device state. `change` adds to it.
+    /// Three devices with three items each, in partition 2, and one device state. `change` modifies the store.
     private func made(
         _ directory: TemporaryDirectory, _ change: (RetryStore, StorePartition) throws -> Void = { _, _ in }
     ) throws {
@@ -39,7 +39,7 @@ import Testing
         try StoreInspector(directory: directory.file("store")).verify()
     }
 
-    @Test func anOpenStoreIsReadInParts() throws {
+    @Test func openStoreIsReadInParts() throws {
         let directory = try TemporaryDirectory("store")
         try made(directory) { store, partition in
             var (items, devices): ([ItemKey], [DeviceKey]) = ([], [])
@@ -68,7 +68,7 @@ import Testing
                 after = part.0.last
                 afterDevice = part.1.last ?? afterDevice
                 parts += 1
-                // Behind the cursor, and so not seen any more; the last one seen may go meanwhile.
+                // Removes the last visited item. It is behind the cursor, so the next part doesn't see it.
                 if parts == 2, let after {
                     try store.submitted { $0.remove(partition, after, due: 100 - after.offset) }
                 }
@@ -100,7 +100,7 @@ import Testing
         #expect(try awaited.wait() == .failure(.closed))
     }
 
-    @Test func aStoreCanBeLookedAt() throws {
+    @Test func inspectorReadsItemsDuesAndDevices() throws {
         let directory = try TemporaryDirectory("store")
         try made(directory)
         let store = try StoreInspector(directory: directory.file("store"))
@@ -138,7 +138,7 @@ import Testing
         }
         #expect(first.count == 1)
         try inspector.visitItems(of: 3) { _ in
-            Issue.record("partition 3 isn't there")
+            Issue.record("partition 3 doesn't exist")
             return true
         }
         let report = store.verify()
@@ -146,7 +146,7 @@ import Testing
         #expect((report.items, report.dueEntries, report.deviceStates) == (9, 9, 1))
     }
 
-    @Test func whatIsOnlyInTheLogIsSeen() throws {
+    @Test func itemsOnlyInTheLogAreRead() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -161,7 +161,7 @@ import Testing
         #expect(report.items == 1)
     }
 
-    @Test func aMissingDueEntryIsFound() throws {
+    @Test func missingDueEntryIsReported() throws {
         let directory = try TemporaryDirectory("store")
         var key: ItemKey?
         try made(directory) { store, partition in
@@ -178,7 +178,7 @@ import Testing
                 == "partition 2, offset 4: an item that is due at 96 has no due entry")
     }
 
-    @Test func dueEntriesTooManyAreFound() throws {
+    @Test func surplusDueEntriesAreReported() throws {
         let directory = try TemporaryDirectory("store")
         var expected: Set<StoreProblem> = []
         try made(directory) { store, partition in
@@ -194,7 +194,7 @@ import Testing
         #expect(Set(try verified(directory).problems) == expected)
     }
 
-    @Test func pushesThatAreNoneAreFound() throws {
+    @Test func invalidPushesAreReported() throws {
         let directory = try TemporaryDirectory("store")
         var expected: Set<StoreProblem> = []
         try made(directory) { store, partition in
@@ -216,7 +216,7 @@ import Testing
         #expect(Set(try verified(directory).problems) == expected)
     }
 
-    @Test func entriesOfWrongShapeAreFound() throws {
+    @Test func malformedEntriesAreReported() throws {
         let directory = try TemporaryDirectory("store")
         try made(directory) { store, partition in
             try write(UInt16(1), [1], to: partition.due)
@@ -248,7 +248,7 @@ import Testing
         #expect(!report.isSound)
     }
 
-    @Test func anIncompletePartitionIsTold() throws {
+    @Test func incompletePartitionIsReported() throws {
         let directory = try TemporaryDirectory("store")
         try made(directory) { store, partition in try partition.devices.removed() }
         let report = try verified(directory)

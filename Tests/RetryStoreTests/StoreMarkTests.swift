@@ -4,7 +4,7 @@ import Testing
 
 @testable import RetryStore
 
-/// Marks of records whose pushes are under other device tokens.
+/// Marks of records whose pushes are stored under other device tokens.
 @Suite struct StoreMarkTests {
     private func mark(_ offset: Int64) -> RelocationMarker {
         RelocationMarker(offset: offset, apnsID: APNSID(high: .max - UInt64(offset), low: UInt64(offset)))
@@ -16,7 +16,7 @@ import Testing
         return try awaited.wait("marks").get()
     }
 
-    /// What `body` does with a store, whose directory is free after it.
+    /// Runs `body` with a store, and closes the store afterwards.
     private func with(
         _ directory: TemporaryDirectory, _ body: (RetryStore, StorePartition) throws -> Void
     ) throws {
@@ -28,7 +28,7 @@ import Testing
     private let push = TestPush(
         token: String(repeating: "0a", count: 32), payload: "{}", partition: 2, offset: 7)
 
-    @Test func marksAreKeptByOffsetApartFromItems() throws {
+    @Test func marksAreStoredByOffsetApartFromItems() throws {
         let directory = try TemporaryDirectory("store")
         try with(directory) { store, partition in
             let other = try store.partition(3)
@@ -41,7 +41,7 @@ import Testing
             #expect(try store.scannedItems(partition) == [store.key(push)])
             #expect(try store.due(partition).entries.map(\.key) == [store.key(push)])
             #expect(try store.loaded(partition, store.device(push.token)).items.map(\.offset) == [7])
-            // Nothing happens to one that isn't there.
+            // Removing an absent mark does nothing.
             try store.submitted { batch in
                 batch.removeMark(partition, offset: 7)
                 batch.removeMark(partition, offset: 8)
@@ -57,7 +57,7 @@ import Testing
         }
     }
 
-    @Test func theInspectorCountsThemApart() throws {
+    @Test func inspectorCountsMarksApartFromItems() throws {
         let directory = try TemporaryDirectory("store")
         let damaged = RelocationMarkerBytes.key(5)
         try with(directory) { store, partition in
@@ -97,7 +97,7 @@ import Testing
             report.problems.first?.description == "partition 2, offset 5: the mark of a record can't be read")
     }
 
-    @Test func theChangelogHasThem() throws {
+    @Test func changelogRestoresMarks() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }

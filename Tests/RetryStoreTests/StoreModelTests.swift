@@ -3,10 +3,10 @@ import SluiceModel
 import TestSupport
 import Testing
 
-/// The store beside a dictionary, through random changes, loads, scans and openings.
+/// Compares the store with a dictionary through random changes, loads, scans and reopenings.
 @Suite struct StoreModelTests {
     @Test(arguments: 1...12 as ClosedRange<UInt64>)
-    func theStoreIsADictionary(seed: UInt64) throws {
+    func randomOperationsMatchADictionary(seed: UInt64) throws {
         var run = try Run(seed: seed)
         do {
             for _ in 0..<250 { try run.step() }
@@ -31,13 +31,13 @@ import Testing
         var partitions: [StorePartition] = []
         var items: [[ItemKey: Stored]] = [[:], [:]]
         var states: [[DeviceKey: DeviceState]] = [[:], [:]]
-        /// Where the last scans ended.
+        /// Cursors of the last scans.
         var cursors: [DueCursor?] = [nil, nil]
 
         init(seed: UInt64) throws {
             directory = try TemporaryDirectory("store")
             random = SeededRandom(seed: seed)
-            // So small that memtables are written out all the time.
+            // So small that memtables are flushed all the time.
             store = try RetryStore.make(directory, memtableBytes: 256 << 10)
             partitions = [try store.partition(0), try store.partition(1)]
         }
@@ -125,7 +125,7 @@ import Testing
                 switch Int.random(in: 0...3, using: &random) {
                 case 0: nil as DueEntry?
                 case 1: all.randomElement(using: &random)
-                // As a worker does it.
+                // Continues from the last cursor, as a worker does.
                 default: cursors[number]?.entry
                 }
             let limit = Int.random(in: 1...20, using: &random)

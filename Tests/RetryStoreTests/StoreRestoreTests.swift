@@ -5,16 +5,16 @@ import Testing
 
 @testable import RetryStore
 
-/// What a changelog says, in the store.
+/// Restores of changelog records into the store.
 @Suite struct StoreRestoreTests {
     private struct Stored: Equatable {
         var key: ItemKey
         var due: Int64
     }
 
-    /// Records of few items, again and again: in chunks of any size, with filters that are exact, far too small, or missing.
+    /// Few items with many records each, in chunks of any size. Filters are exact, far too small, or missing.
     @Test(arguments: 1...12 as ClosedRange<UInt64>)
-    func theStoreHasWhatTheLastRecordsSay(seed: UInt64) throws {
+    func restoredStoreMatchesTheLastRecords(seed: UInt64) throws {
         var random = SeededRandom(seed: seed)
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory, memtableBytes: 256 << 10)
@@ -61,7 +61,7 @@ import Testing
         }
     }
 
-    @Test func aChunkCanBeUsedAgainForAnotherPartition() throws {
+    @Test func chunkIsReusableForAnotherPartition() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -79,7 +79,7 @@ import Testing
         keys = RestoreFilter(records: 1, mostBytes: 64)
         chunk.append(.push(2, due: 20), among: &keys)
         try store.restored(chunk)
-        // Nothing in it, and for nobody.
+        // An empty chunk without a partition.
         chunk.begin(nil)
         try store.restored(chunk)
         #expect(try store.due(one).entries.map(\.due) == [10])
@@ -87,7 +87,7 @@ import Testing
     }
 
     /// A worker has three memtables for each of its partitions, and all of them fill at the same time.
-    @Test func memtablesStayBoundedWhileMuchIsRestored() throws {
+    @Test func memtablesStayBoundedDuringALargeRestore() throws {
         let directory = try TemporaryDirectory("store")
         let limit = 4 << 20
         let store = try RetryStore.make(directory, memtableBytes: limit)
@@ -95,7 +95,7 @@ import Testing
         let partitions = try (0..<8).map { try store.partition($0) }
         let record = ChangelogRecord.push(0, due: 5)
         let value = record.value! + Array(repeating: 7, count: 2000)
-        // Filled before, so that they are written as fast as can be.
+        // Filled in advance, so that they are written as fast as possible.
         let chunks = (0..<12).flatMap { round in
             partitions.map { partition in
                 let chunk = ChangelogChunk(of: store)
@@ -119,8 +119,8 @@ import Testing
                 if index == chunks.count - 1 { last.set(error) }
             }
         }
-        #expect(try last.wait("all of it") == nil)
-        // Between two looks a sixteenth of the bound is written, and a chunk.
+        #expect(try last.wait("the last chunk") == nil)
+        // Between two checks, at most a sixteenth of the limit and a chunk are written.
         let size = most.withLock { $0 }
         #expect(size < limit + limit / 16 + (512 << 10), "\(size >> 10) KiB of memtables")
         #expect(size > limit / 4)
@@ -134,11 +134,11 @@ import Testing
         return ItemKey(device: device, offset: Int64(offset))
     }
 
-    @Test func whatWasPutIsNeverNewAndHardlyAnythingElseIsOld() {
+    @Test func filterFindsEveryInsertedKeyWithFewFalsePositives() {
         var keys = RestoreFilter(records: 20_000, mostBytes: 1 << 20)
         #expect(keys.bytes < 26_000)
         var mistaken = 0
-        // Ten of each device, as of one after another.
+        // Ten keys of each device, one device after another.
         for number in 0..<20_000 {
             let key = key(number / 10, 1_000_000 + number)
             if keys.mayContain(key) { mistaken += 1 }
@@ -147,14 +147,14 @@ import Testing
             let isNew = keys.insert(key)
             #expect(!isNew)
         }
-        #expect(mistaken < 20_000 / 100, "\(mistaken) of 20,000 are taken for old ones on the way")
+        #expect(mistaken < 20_000 / 100, "\(mistaken) of 20,000 new keys are taken for known ones")
         let others = (0..<20_000).filter { keys.mayContain(key($0 / 10, 2_000_000 + $0)) }.count
-        #expect(others < 20_000 / 40, "\(others) of 20,000 others")
+        #expect(others < 20_000 / 40, "\(others) of 20,000 unknown keys are taken for known ones")
         #expect(others > 0)
     }
 
     @Test(arguments: [0, 1, 1000, Int.max])
-    func itsSizeIsBounded(records: Int) {
+    func filterSizeIsBounded(records: Int) {
         var keys = RestoreFilter(records: records, mostBytes: 64)
         #expect((8...64).contains(keys.bytes))
         for number in 0..<100 {
@@ -165,13 +165,13 @@ import Testing
 }
 
 @Suite struct ColumnFamilyTests {
-    @Test func whatFailsMakesNone() throws {
+    @Test func failedCreationLeavesNoColumnFamily() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let existing = try store.partition(4)
         let database = existing.items.database
-        // The third is there already.
+        // The third column family exists already.
         let families: [StorePartition.Family] = [
             .init(.items, 9), .init(.due, 9), .init(.due, 4), .init(.devices, 9),
         ]
@@ -180,7 +180,7 @@ import Testing
         #expect(left.isEmpty)
         let made = try database.make(families.filter { $0.partition == 9 }, left: &left)
         #expect(made.map(\.name) == ["items-9", "due-9", "devices-9"])
-        // Again, and some of them again.
+        // Dropping again, in part or in full, does nothing.
         for part in [[made[1]], made, made] {
             try database.drop(part, left: &left)
             #expect(left.isEmpty)
@@ -190,7 +190,7 @@ import Testing
         #expect(try store.due(existing).entries.isEmpty)
     }
 
-    @Test func whatCouldNotBeRemovedIsRemovedBeforeTheNextIsMade() throws {
+    @Test func unremovedFamiliesAreRemovedBeforeTheNextCreation() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -199,7 +199,7 @@ import Testing
         try store.submitted { batch in
             [1].withUnsafeBytes { batch.put(old, key, due: 5, replacingDue: nil, value: $0) }
         }
-        // As after a removal that has failed.
+        // Simulates a failed removal.
         store.opened.withLock { opened in
             opened?.partitions[4] = nil
             opened?.remains = old.families
@@ -210,7 +210,7 @@ import Testing
         #expect(store.opened.withLock { $0?.remains.isEmpty } == true)
     }
 
-    @Test func manyAreMadeAndFoundAgain() throws {
+    @Test func createdColumnFamiliesAreFoundAfterReopening() throws {
         let directory = try TemporaryDirectory("store")
         do {
             let store = try RetryStore.make(directory)
@@ -225,7 +225,7 @@ import Testing
         let store = try RetryStore.make(directory)
         defer { store.close() }
         #expect(store.partitions.map(\.number) == Array(stride(from: 0, to: 100, by: 2)))
-        // Of their kinds: due entries are in their order, devices' states read.
+        // The families keep their kinds: due entries are ordered, and device states readable.
         try store.submitted { batch in
             for due in [3, 1, 2] as [Int64] {
                 batch.put(

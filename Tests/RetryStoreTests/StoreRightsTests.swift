@@ -4,7 +4,7 @@ import Testing
 
 @testable import RetryStore
 
-/// Pushes have payloads and device tokens: the store's directory and files are its owner's alone.
+/// Pushes have payloads and device tokens, so the store's directory and files are private to its owner.
 @Suite struct StoreRightsTests {
     private func mode(_ path: String) throws -> mode_t {
         var status = stat()
@@ -12,7 +12,7 @@ import Testing
         return status.st_mode & 0o777
     }
 
-    @Test func aNewDirectoryIsTheOwners() throws {
+    @Test func newDirectoryIsPrivate() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         #expect(store.exposures.isEmpty)
@@ -20,7 +20,7 @@ import Testing
         #expect(try mode(directory.file("store")) == 0o700)
     }
 
-    @Test func rightsOfOthersAreTakenAway() throws {
+    @Test func accessOfOthersIsRevoked() throws {
         let directory = try TemporaryDirectory("store")
         let path = directory.file("store")
         let first = try RetryStore.make(directory)
@@ -44,10 +44,10 @@ import Testing
         second.close()
     }
 
-    @Test func anEmptyDirectoryIsMadeTheOwners() throws {
+    @Test func emptyDirectoryBecomesPrivate() throws {
         let directory = try TemporaryDirectory("store")
         mkdir(directory.file("store"), 0o755)
-        // As on a volume of its own.
+        // A volume of its own has this directory.
         mkdir(directory.file("store/lost+found"), 0o700)
         chmod(directory.file("store"), 0o755)
         let store = try RetryStore.make(directory)
@@ -56,7 +56,7 @@ import Testing
         #expect(try mode(directory.file("store")) == 0o700)
     }
 
-    @Test func aDirectoryWithOtherThingsIsLeftAndNamed() throws {
+    @Test func directoryWithForeignFilesIsReportedNotChanged() throws {
         let directory = try TemporaryDirectory("store")
         let path = directory.file("store")
         mkdir(path, 0o755)

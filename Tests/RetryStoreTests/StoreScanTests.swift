@@ -19,7 +19,7 @@ import Testing
         }
     }
 
-    @Test func aScanGoesOnWhereTheOneBeforeEnded() throws {
+    @Test func scanContinuesFromTheCursor() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -32,7 +32,7 @@ import Testing
             seen += scan.entries.map(\.due)
             cursor = scan.cursor
             #expect(scan.isEnd == (seen.count == 50))
-            // What is removed behind the cursor changes nothing.
+            // A removal behind the cursor changes nothing.
             try store.submitted { batch in
                 for entry in scan.entries { batch.remove(partition, entry.key, due: entry.due) }
             }
@@ -44,7 +44,7 @@ import Testing
         #expect(rest.isEnd)
     }
 
-    @Test func anEntryBeforeTheCursorIsSeenFromTheBeginningOnly() throws {
+    @Test func entryBeforeTheCursorIsFoundOnlyFromTheBeginning() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -57,13 +57,13 @@ import Testing
         #expect(try store.due(partition).entries.map(\.due) == [5, 10, 11, 20])
     }
 
-    @Test func aStaleEntryIsRemovedAlone() throws {
+    @Test func staleDueEntryIsRemovedAlone() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(0)
         try fill(store, partition, 1..<2)
-        // As if the removal of the entry at 1 had been lost.
+        // Simulates a lost removal of the entry at 1.
         try store.submitted { batch in
             withUnsafeBytes(of: 1) {
                 batch.put(partition, Self.key(1), due: 9, replacingDue: nil, value: $0)
@@ -75,7 +75,7 @@ import Testing
         #expect(try store.loaded(partition, Self.key(1).device).items.map(\.due) == [9])
     }
 
-    @Test func aScanOfAllItemsHasTheStateOfItsBeginning() throws {
+    @Test func itemScanReadsASnapshot() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -91,7 +91,7 @@ import Testing
                     $0.append(keys)
                     return $0.count == 1
                 }
-                // The first chunk waits until everything is removed and more is there.
+                // The first chunk waits until all items are removed and another is put.
                 guard isFirst else { return }
                 var batch = store.makeBatch()
                 for due in 0..<100 as Range<Int64> { batch.remove(partition, Self.key(due), due: due) }
@@ -108,7 +108,7 @@ import Testing
         #expect(try store.due(partition).entries.map(\.due) == [500])
     }
 
-    @Test func closingEndsAScan() throws {
+    @Test func closingTheStoreEndsAScan() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         let partition = try store.partition(0)
@@ -122,18 +122,18 @@ import Testing
                 began.set(())
                 try? eventually("closing has begun") { isClosing.withLock { $0 } }
             }, completion: { ended.set(.some($0)) })
-        // Waits behind the other, and never begins.
+        // The second scan waits behind the first, and never begins.
         let second = Awaited<RetryStoreError??>()
         store.scanItems(partition, chunk: 1, each: { _ in }, completion: { second.set(.some($0)) })
         try began.wait()
         isClosing.withLock { $0 = true }
         store.close()
-        // The first had only its end left to find.
+        // The first scan had only its end left to find.
         #expect([.some(nil), .some(.closed)].contains(try ended.wait()))
         #expect([.some(nil), .some(.closed)].contains(try second.wait()))
     }
 
-    // MARK: What no clock brings back
+    // MARK: Pushes behind open circuits
 
     private func push(
         _ offset: Int64, _ topic: String = "com.example.app", _ wait: StoredPush.Wait = .suspended
@@ -153,19 +153,21 @@ import Testing
         }
     }
 
-    @Test func parkedPushesAreFoundByTheirTopic() throws {
+    @Test func pushesBehindOpenCircuitsAreFoundByTopic() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(0)
-        for offset in Int64(0)..<60 {
+        let pushes: Int64 = 60
+        let held = pushes / 3
+        for offset in 0..<pushes {
             let wait: StoredPush.Wait = offset % 3 == 0 ? .held : .suspended
             try put(
                 store, partition, push(offset, offset % 2 == 0 ? "even.app" : "odd.app", wait),
                 due: 100 - offset)
         }
         let all = try store.suspended(partition)
-        #expect(all.isEnd && all.entries.count == 40)
+        #expect(all.isEnd && all.entries.count == Int(pushes - held))
         #expect(all.entries.map(\.entry.due) == all.entries.map(\.entry.due).sorted())
         var (cursor, seen): (DueCursor?, [Int64]) = (nil, [])
         var isEnd = false
@@ -176,18 +178,18 @@ import Testing
             seen += scan.entries.map(\.entry.key.offset)
             (cursor, isEnd) = (scan.cursor, scan.isEnd)
         }
-        let odd: [Int64] = (Int64(0)..<60).reversed().filter { $0 % 2 == 1 && $0 % 3 != 0 }
+        let odd: [Int64] = (0..<pushes).reversed().filter { $0 % 2 == 1 && $0 % 3 != 0 }
         #expect(seen == odd)
         #expect(try store.suspended(partition, topic: "other.app").entries.isEmpty)
-        // Entries that are read over don't count for the limit.
+        // Skipped entries don't count towards the limit.
         let others = try store.suspended(partition, without: ["even.app"], limit: 20)
         #expect(others.entries.map(\.entry.key.offset) == odd)
         let none = try store.suspended(partition, without: ["even.app", "odd.app"], limit: 1)
         #expect(none.entries.isEmpty && none.isEnd)
     }
 
-    /// Another wait at the same moment takes the mark away, and brings it back.
-    @Test func whatAPushWaitsForIsThatOfItsLastWrite() throws {
+    /// Another wait at the same due time removes the mark, and the former wait restores it.
+    @Test func lastWriteDeterminesWhatAPushWaitsFor() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -204,13 +206,13 @@ import Testing
         #expect(try store.suspended(partition).entries.isEmpty)
     }
 
-    @Test func aRestoredCopyKnowsWhatIsParked() throws {
+    @Test func restoredCopyFindsPushesBehindOpenCircuits() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
         let partition = try store.partition(0)
         var keys: RestoreFilter? = RestoreFilter(records: 10, mostBytes: 1 << 10)
-        // The second record of a key is looked up in the store, the first is new.
+        // A key's first record is new. Its second is looked up in the store.
         for wait in [StoredPush.Wait.suspended, .held, .suspended] {
             let chunk = ChangelogChunk(of: store)
             chunk.begin(partition)
@@ -234,7 +236,7 @@ import Testing
         }
     }
 
-    @Test func devicesWhoseItemsWereOnTheirWayOutAreFound() throws {
+    @Test func devicesAwaitingTheirItemsAreFound() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }

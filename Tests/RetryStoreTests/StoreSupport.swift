@@ -4,7 +4,7 @@ import SluiceModel
 import Synchronization
 import TestSupport
 
-/// A push that owns its bytes: what a test puts into a store and looks for.
+/// A push that owns its bytes, which tests put into a store and look for.
 struct TestPush: Equatable {
     var token: String
     var payload: String
@@ -55,11 +55,11 @@ struct Loaded: Equatable {
     var items: [Item]
 }
 
-/// What a completion brings, for a test that waits for it.
+/// The result of a completion, for a test that waits for it.
 final class Awaited<Value: Sendable>: Sendable {
     private let mutex = Mutex<Value?>(nil)
 
-    /// Nil: not yet.
+    /// Nil: not completed yet.
     var value: Value? { mutex.withLock { $0 } }
 
     func set(_ new: Value) {
@@ -108,7 +108,7 @@ extension RetryStore {
         return try awaited.wait("partition dropped") ?? nil
     }
 
-    /// Submits what `fill` asks for and waits.
+    /// Submits the batch that `fill` makes, and waits for its result.
     @discardableResult
     func submitted(_ fill: (inout StoreBatch) -> Void) throws -> BatchResult {
         var batch = makeBatch()
@@ -157,7 +157,7 @@ extension RetryStore {
         return topic.withUTF8 { StoredPush.topicHash(UnsafeRawBufferPointer($0)) }
     }
 
-    /// Devices whose items were on their way out.
+    /// Devices that await their items.
     func awaitedDevices(_ partition: StorePartition, chunk: Int) throws -> [DeviceKey] {
         let end = Awaited<RetryStoreError??>()
         let found = Mutex<[DeviceKey]>([])
@@ -181,7 +181,7 @@ extension RetryStore {
 
     func key(_ push: TestPush) -> ItemKey { ItemKey(device: device(push.token), offset: push.offset) }
 
-    /// All keys that a rebuilding scan gives.
+    /// All keys that a scan of items returns.
     func scannedItems(_ partition: StorePartition, chunk: Int = 3) throws -> [ItemKey] {
         let keys = Awaited<RetryStoreError??>()
         let found = Mutex<[ItemKey]>([])
@@ -198,7 +198,7 @@ struct ChangelogRecord {
     var key: [UInt8]
     var value: [UInt8]?
 
-    /// A push by its offset, or (nil) that it is gone.
+    /// A push by its offset. Without a due time, its tombstone.
     static func push(
         _ offset: Int64, token: String = String(repeating: "a1", count: 32), due: Int64?
     ) -> ChangelogRecord {

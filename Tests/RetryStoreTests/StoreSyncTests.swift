@@ -6,13 +6,13 @@ import Testing
 
 @testable import RetryStore
 
-/// How what is written gets to the disk.
+/// Syncs of written data to the disk.
 @Suite struct StoreSyncTests {
-    /// Notes which files are brought to the disk, and fails where it is told to.
+    /// Records which files are synced, and fails on request.
     private final class Disk: Sendable {
         private let state = Mutex<(synced: [String], failures: Int)>(([], 0))
 
-        /// The names of the files, in order.
+        /// Names of the synced files, in order.
         var synced: [String] { state.withLock { $0.synced } }
 
         func fail(_ times: Int) { state.withLock { $0.failures = times } }
@@ -36,7 +36,7 @@ import Testing
         try (old + text).write(toFile: directory.file(name), atomically: false, encoding: .utf8)
     }
 
-    @Test func onlyLogsThatHaveGrownAreSyncedAndTheDirectoryForNewOnes() throws {
+    @Test func onlyGrownLogsAndTheirDirectoryAreSynced() throws {
         let directory = try TemporaryDirectory("logs")
         let (disk, own) = (Disk(), URL(filePath: directory.path).lastPathComponent)
         var files = WriteAheadLogSync(directory: directory.path) { disk.synchronize($0) }
@@ -61,16 +61,16 @@ import Testing
         disk.fail(1)
         try append("e", to: "000003.log", directory)
         #expect(throws: RetryStoreError.self) { try files.sync() }
-        #expect(try synced() == ["000003.log"], "what failed isn't taken for synced")
+        #expect(try synced() == ["000003.log"], "a failed sync doesn't count")
     }
 
-    @Test func aDirectoryThatIsGoneIsTold() throws {
+    @Test func missingDirectoryIsReported() throws {
         let directory = try TemporaryDirectory("logs")
         var files = WriteAheadLogSync(directory: directory.file("none")) { fdatasync($0) }
         #expect(throws: RetryStoreError.self) { try files.sync() }
     }
 
-    @Test func afterAFailedSyncEverythingIsWrittenOutBeforeAnythingCountsAsSynced() throws {
+    @Test func failedSyncFlushesEverythingBeforeTheNextSuccess() throws {
         let directory = try TemporaryDirectory("store")
         let disk = Disk()
         var settings = RetryStore.Settings(directory: directory.file("store"), sourceTopic: "jobs")
@@ -78,7 +78,7 @@ import Testing
         let store = try RetryStore(settings)
         defer { store.close() }
         let partition = try store.partition(0)
-        let told = Mutex<[RetryStoreError?]>([])
+        let reported = Mutex<[RetryStoreError?]>([])
         let device = DeviceKey(high: 1, low: 1)
         let state = DeviceState(presence: 1, learnedMilliseconds: 2, expiryMilliseconds: .max)
         func put() throws {
@@ -93,15 +93,15 @@ import Testing
         #expect(disk.synced.contains { $0.hasSuffix(".log") })
         #expect(partition.devices.number("rocksdb.num-entries-active-mem-table") == 1)
 
-        store.observeFailures { failure in told.withLock { $0.append(failure) } }
+        store.observeFailures { failure in reported.withLock { $0.append(failure) } }
         try put()
         disk.fail(1)
         let failure = try #require(try store.synced())
         #expect(failure.isTransient)
         #expect("\(failure)".contains("\(store.directory): can't sync 0"))
         #expect("\(failure)".contains("Input/output error"))
-        // The system would say now that all is well.
-        try eventually("it can be synced again") { try store.synced() == nil }
+        // The system would report success now, although data may be lost.
+        try eventually("syncs succeed again") { try store.synced() == nil }
         #expect(partition.devices.number("rocksdb.num-entries-active-mem-table") == 0)
         #expect(try store.failure == nil && store.synced() == nil)
     }

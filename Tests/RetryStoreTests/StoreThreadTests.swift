@@ -8,8 +8,8 @@ import Testing
 @testable import RetryStore
 
 @Suite struct StoreThreadTests {
-    /// Each thread replaces the items of its own devices, and must always load what it put last.
-    @Test func shardsDoNotDisturbEachOther() throws {
+    /// Each thread replaces the items of its own devices, and must always load its last put.
+    @Test func concurrentShardsLoadTheirOwnItems() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
@@ -56,12 +56,12 @@ import Testing
         }
     }
 
-    /// Or the store's thread, which hands each batch to the log, would share its core with them.
-    @Test func whatRocksDBDoesInTheBackgroundHasALowerPriority() throws {
+    /// Otherwise the store's thread, which writes each batch to the log, would share its core with them.
+    @Test func rocksDBBackgroundThreadsHaveLowerPriority() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }
-        // A thread gives itself its name when it begins.
+        // A thread sets its name when it begins.
         #expect(try store.synced() == nil)
         var niceness: [String: [Int32]] = [:]
         for thread in try FileManager.default.contentsOfDirectory(atPath: "/proc/self/task") {
@@ -79,7 +79,7 @@ import Testing
         }
     }
 
-    @Test func completionsComeInTheOrderOfTheCalls() throws {
+    @Test func completionsFollowTheOrderOfCalls() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)
         defer { store.close() }

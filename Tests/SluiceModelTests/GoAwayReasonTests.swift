@@ -7,7 +7,8 @@ import Testing
         GoAwayReason(Array(#"{"reason":"\#(reason.name)"}"#.utf8))
     }
 
-    /// Credentials stop their pool, topics stop by themselves; all else is the connection's.
+    /// Reasons about a credential stop its pool, and reasons about a topic stop that topic. The rest concern the
+    /// connection.
     @Test func everyReasonHasItsScope() {
         let credential: [Reason] = [
             .badCertificate, .badCertificateEnvironment, .invalidProviderToken, .missingProviderToken,
@@ -49,7 +50,7 @@ import Testing
         #expect(read.scope == .connection)
     }
 
-    @Test func textsAreBounded() {
+    @Test func textLengthIsBounded() {
         let long = GoAwayReason(Array(String(repeating: "too long ", count: 10_000).utf8))
         #expect(long.text.utf8.count == GoAwayReason.maximumText + 3)
         #expect(long.text.hasSuffix("..."))
@@ -61,8 +62,8 @@ import Testing
         }
     }
 
-    /// A server that says back what it was sent.
-    @Test func tokensAreLeftOut() {
+    /// The server echoes its input.
+    @Test func tokensAreRedacted() {
         let device = String(repeating: "0a1b", count: 16)
         let provider =
             "eyJhbGciOiJFUzI1NiIsImtpZCI6IkFCQ0RFRkdISUoifQ.eyJpc3MiOiJERUYxMjNHSElKIiwiaWF0IjoxNDM3MTc5MDM2fQ"
@@ -74,7 +75,7 @@ import Testing
         #expect(GoAwayReason(Array("a \(device) b".utf8)).text == "a [...] b")
     }
 
-    @Test func labelsAreOfAFixedSet() {
+    @Test func labelsComeFromAFixedSet() {
         #expect(GoAwayReason.label(GoAwayReason(Array("text \(1)".utf8)).reason) == "other")
         #expect(GoAwayReason.label(GoAwayReason([]).reason) == "none")
         #expect(GoAwayReason.label(Self.json(.shutdown).reason) == "Shutdown")

@@ -7,7 +7,7 @@ struct IdentityHasherTests {
 
     private func device(_ text: String) -> DeviceKey { text.withBytes { hasher.device($0) } }
 
-    @Test func theCaseOfATokenDoesNotMatter() {
+    @Test func tokenHashIgnoresCase() {
         let token = "00fc13adff785122b4ad28809a3420982341241421348097878e577c991de8f0"
         #expect(device(token) == device(token.uppercased()))
         #expect(device(token) != device(String(token.dropLast())))
@@ -15,7 +15,7 @@ struct IdentityHasherTests {
         #expect(device("00fc13adff") == device("00FC13adFF"), "not a multiple of eight")
     }
 
-    @Test func itIsSipHashOfTheFoldedText() {
+    @Test func tokenHashIsSipHashOfTheFoldedText() {
         for length in 0...40 {
             let text = String(repeating: "A1", count: length)
             var hash = SipHash128(key0: 1, key1: 2)
@@ -25,7 +25,7 @@ struct IdentityHasherTests {
         }
     }
 
-    @Test func keysGiveDifferentHashes() {
+    @Test func differentKeysGiveDifferentHashes() {
         let other = IdentityHasher(key0: 1, key1: 3)
         #expect("abcd".withBytes { other.device($0) } != device("abcd"))
         #expect(
@@ -36,15 +36,15 @@ struct IdentityHasherTests {
         #expect(hasher.notification(id) != hasher.notification(APNSID(high: 6, low: 5)))
     }
 
-    @Test func collapseIdentifiersKeepTheirCase() {
+    @Test func collapseIdentifierHashIsCaseSensitive() {
         #expect(
             "Ab".withBytes { hasher.collapseIdentifier($0) }
                 != "ab".withBytes { hasher.collapseIdentifier($0) })
         #expect("".withBytes { hasher.collapseIdentifier($0) } != 0)
     }
 
-    /// Each digit of a token decides every bit of its key about half of the time.
-    @Test func aChangedDigitChangesHalfOfTheBits() {
+    /// Each digit of a token flips every bit of its key about half of the time.
+    @Test func changedDigitFlipsHalfOfTheBits() {
         var random = SplitMix64(seed: 21)
         var flips = [Int](repeating: 0, count: 128)
         for round in 0..<4000 {
@@ -59,7 +59,7 @@ struct IdentityHasherTests {
                 flips[64 + bit] += Int((before.low ^ after.low) >> UInt64(bit) & 1)
             }
         }
-        // 2,000 on average with a standard deviation of 32: six of them to each side.
+        // The mean is 2,000 and the standard deviation 32. The limits are six deviations to each side.
         for (bit, count) in flips.enumerated() { #expect((1810...2190).contains(count), "bit \(bit)") }
     }
 }

@@ -27,7 +27,7 @@ import Testing
         #expect(text.withBytes { APNSID(canonical: $0) } == nil)
     }
 
-    /// Values of the reference implementation, as OpenSSL computes them too: key 00…0f, message 00, 01, 02….
+    /// Values of the reference implementation and OpenSSL: key 00…0f, message 00, 01, 02….
     @Test(arguments: [
         (0, "A3817F04BA25A8E66DF67214C7550293"), (1, "DA87C1D86B99AF44347659119B22FC45"),
         (2, "8177228DA4A45DC7FCA38BDEF60AFFE4"), (3, "9C70B60C5267A94E5F33B6B02985ED51"),
@@ -70,12 +70,12 @@ import Testing
         (String(repeating: "a", count: 402), .length), (String(repeating: "a", count: 63) + "g", .hex),
         ("", .length), (String(repeating: "a", count: 62) + " \n", .hex),
     ])
-    func badDeviceTokens(_ token: String, _ rule: JobRule) {
+    func invalidDeviceTokensNameTheirRule(_ token: String, _ rule: JobRule) {
         #expect(token.withBytes { DeviceToken.violation($0) } == rule)
     }
 
     @Test(arguments: [32, 64, 160, 400])
-    func deviceTokensOfEveryAllowedLength(_ length: Int) {
+    func deviceTokensOfAllowedLengthsAreAccepted(_ length: Int) {
         for digit in ["0", "f", "F"] {
             #expect(String(repeating: digit, count: length).withBytes { DeviceToken.violation($0) } == nil)
         }

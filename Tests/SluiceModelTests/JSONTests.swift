@@ -2,7 +2,7 @@ import Testing
 
 @testable import SluiceModel
 
-/// Both validators over one text: simdjson with its judge, and the scanner alone.
+/// Both validators on one text: simdjson with its judge, and the scanner alone.
 private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFault?) {
     let validator = JSONValidator()
     return bytes.withUnsafeBytes { bytes in
@@ -23,7 +23,7 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
         #"{"a":"\ud800","b":"\udc00"}"#, #"{"a":1,"a":2}"#,
         "{\"a\":\"\u{7F}\u{80}\u{7FF}\u{FFFF}\u{10FFFF}\"}",
     ])
-    func validObjects(_ text: String) {
+    func validObjectsAreAccepted(_ text: String) {
         let result = validate(Array(text.utf8))
         #expect(result.library == nil)
         #expect(result.scanner == nil)
@@ -39,7 +39,7 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
         ("{} {}", 3),
         (#"{"a":Infinity}"#, 5), (#"{"a":'x'}"#, 5), ("{\"a\":\"\t\"}", 6), ("nul", 0),
     ])
-    func syntaxErrorsAreFoundAtTheirByte(_ text: String, _ offset: Int) {
+    func syntaxErrorsReportTheirByteOffset(_ text: String, _ offset: Int) {
         let result = validate(Array(text.utf8))
         guard case .syntax(let found, _) = result.library else {
             Issue.record("\(String(describing: result.library))")
@@ -54,7 +54,7 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
             [0x80], [0xC0, 0xAF], [0xC3], [0xE0, 0x80, 0x80], [0xED, 0xBF, 0xBF], [0xF0, 0x80, 0x80, 0x80],
             [0xF4, 0x90, 0x80, 0x80], [0xF5, 0x80, 0x80, 0x80], [0xFF], [0xE2, 0x82], [0xF0, 0x9F, 0x92],
         ] as [[UInt8]])
-    func invalidUTF8IsFound(_ sequence: [UInt8]) {
+    func invalidUTF8IsReported(_ sequence: [UInt8]) {
         let prefix = Array(#"{"a":"x"#.utf8)
         for suffix in [
             "\"}", "", "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\"}",
@@ -87,13 +87,12 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
         #expect(validate(arrays).library != nil)
     }
 
-    @Test func capacityIsExact() {
+    @Test func documentSizeLimitIsExact() {
         #expect(validate(Array(JobRuleTests.sized(65_536).utf8)).library == nil)
         #expect(validate(Array(JobRuleTests.sized(65_537).utf8)).library == .size(limit: 65_536))
     }
 
-    /// The library and the scanner agree about mutated documents. A few bytes are replaced, removed, doubled
-    /// or cut at a time, so that most results are nearly valid.
+    /// The library and the scanner agree about mutated documents. Small changes keep most documents nearly valid.
     @Test func libraryAndScannerAgree() {
         var random = SplitMix64(seed: 20_240_601)
         let validator = JSONValidator()
@@ -153,7 +152,7 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
         }
     }
 
-    /// Mutated documents through the whole decoder: never a trap, and what is accepted keeps its rules.
+    /// Mutated documents never trap the decoder, and an accepted document meets its rules.
     @Test func mutatedDocumentsKeepTheRules() {
         var random = SplitMix64(seed: 99)
         let decoder = TestDecoder()
@@ -191,7 +190,7 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
             ("-1e99", Int64.min), ("123456789012345678", 123_456_789_012_345_678),
             ("99999999999999999999999999", Int64.max), ("1.00000000000000000000000000000", 1),
         ] as [(String, Int64?)])
-    func integersFromJSONNumbers(_ text: String, _ value: Int64?) {
+    func jsonNumbersConvertToIntegers(_ text: String, _ value: Int64?) {
         #expect(text.withBytes { jsonInteger($0) } == value)
     }
 }

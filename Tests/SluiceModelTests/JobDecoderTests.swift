@@ -22,7 +22,7 @@ import Testing
         #expect(push.apnsID == derived)
     }
 
-    @Test func everyHeaderIsTaken() throws {
+    @Test func everyHeaderIsDecoded() throws {
         let push = try #require(
             decoder.push(
                 .push([
@@ -45,7 +45,7 @@ import Testing
     }
 
     @Test(arguments: PushType.allCases)
-    func everyPushTypeHasATopic(_ type: PushType) throws {
+    func everyPushTypeDecodesWithItsTopic(_ type: PushType) throws {
         let topic = type == .mdm ? "com.apple.mgmt.External.1" : "com.example.app\(type.topicSuffix)"
         let limit = type == .voip ? 5120 : 4096
         let record = TestRecord.push(
@@ -57,8 +57,8 @@ import Testing
         #expect(type.headerValue.bytesForTest.withUnsafeBytes { PushType(headerValue: $0) } == type)
     }
 
-    /// A bundle identifier may end as a short suffix does.
-    @Test func alertToABundleThatEndsInVoip() {
+    /// A bundle identifier may end in a push type's suffix.
+    @Test func alertTopicMayEndInVoip() {
         #expect(decoder.push(.push([("apns-topic", "com.example.voip")])) != nil)
     }
 
@@ -75,7 +75,7 @@ import Testing
     }
 
     @Test(arguments: [Int64.max, .min, -1, 0, 1, 4_294_967_295_001])
-    func aTimestampThatNoClockShowsCountsAsNone(timestamp: Int64) {
+    func implausibleTimestampCountsAsNone(timestamp: Int64) {
         var plain = TestRecord.push([("ttl", "60")])
         plain.timestamp = -1
         var record = plain
@@ -141,13 +141,13 @@ import Testing
     }
 
     @Test(arguments: ["10", "10.0", "1e1", "1E+1", "100e-1", "0.1e2", "10.000000000000000000000000"])
-    func structuredNumbersMayBeWrittenInAnyWay(_ number: String) {
+    func structuredNumbersAcceptAnyNotation(_ number: String) {
         #expect(
             decoder.push(TestRecord(document: JobRuleTests.document(#""priority":\#(number)"#)))?.priority
                 == .immediate)
     }
 
-    @Test func bothModesMeanTheSame() {
+    @Test func bothModesDecodeToTheSamePush() {
         var push = PushDescription(
             deviceToken: TestRecord.token, topic: "com.example.app", payload: Array(TestRecord.payload.utf8))
         push.priority = 5
@@ -167,7 +167,7 @@ import Testing
         #expect(binary?.collapseIdentifier == push.collapseIdentifier)
     }
 
-    @Test func documentsBecomeRecordsWithTheirKey() {
+    @Test func documentRecordGetsTheDocumentsKey() {
         let push = JobEncoder.document(Array(JobRuleTests.document().utf8))
         #expect(push.flatMap { decoder.push(TestRecord($0)) } != nil)
         #expect(push?.key == Array(TestRecord.token.utf8))
@@ -177,7 +177,7 @@ import Testing
         #expect(JobEncoder.document(Array("[".utf8)) == nil)
     }
 
-    @Test func otherKindsDecode() {
+    @Test func controlAndBroadcastJobsDecode() {
         func decode(_ headers: [(String, String)]) -> OwnedJob? {
             try? decoder.decode(JobRuleTests.control(headers)).get()
         }
@@ -211,7 +211,7 @@ import Testing
             ).get()) == control(.device, "online"))
     }
 
-    @Test func deadLetterCanBeProducedAgain() throws {
+    @Test func correctedDeadLetterDecodes() throws {
         var record = TestRecord.push([("apns-priority", "3")])
         let error = try #require(decoder.error(record))
         record.headers += record.withRecord { DeadLetter.headers(for: error, record: $0) }
@@ -221,7 +221,7 @@ import Testing
         #expect(decoder.push(record)?.priority == .powerAware)
     }
 
-    /// One decoder serves thousands of records of every kind: nothing is carried from one to the next.
+    /// A decoder serves thousands of records of every kind, and carries nothing from one record to the next.
     @Test func decoderIsReusable() {
         for _ in 0..<200 {
             #expect(

@@ -3,7 +3,7 @@ import Testing
 
 @Suite struct JobEncoderTests {
     /// Every field that a cancel or device event can have, in both modes.
-    @Test func controlJobsDecodeAsTheyWereDescribed() throws {
+    @Test func controlJobsRoundTripInBothModes() throws {
         func control(_ kind: JobKind, _ change: (inout ControlDescription) -> Void) -> ControlDescription {
             var control = ControlDescription(kind, deviceToken: TestRecord.token)
             control.createdAtMilliseconds = 1_690_000_000_000
@@ -51,7 +51,7 @@ import Testing
         }
     }
 
-    @Test func instantsOfEventsAreKept() throws {
+    @Test func eventInstantsAreEncoded() throws {
         var event = ControlDescription(.device, deviceToken: TestRecord.token)
         event.event = "offline"
         event.occurredAtMilliseconds = 1_700_000_000_001

@@ -1,7 +1,7 @@
 import SluiceModel
 
 extension JobRuleTests {
-    /// A valid push document with one member added or, by its name, left out.
+    /// A valid push document with one member added, or one left out by name.
     static func document(_ extra: String = "", without name: String? = nil) -> String {
         let members = [
             ("device-token", #""\#(TestRecord.token)""#), ("topic", #""com.example.app""#),

@@ -1,7 +1,7 @@
 import SluiceModel
 import Testing
 
-/// A record, and the field and rule that its error names.
+/// A malformed record, with the field and rule that its error names.
 struct Malformed: Sendable, CustomTestStringConvertible {
     let name: String
     let record: @Sendable () -> TestRecord
@@ -206,13 +206,13 @@ struct Malformed: Sendable, CustomTestStringConvertible {
 
     @Test(arguments: malformedHeaders + malformedPayloads + malformedControls + malformedDocuments)
     func malformedRecordNamesFieldAndRule(_ malformed: Malformed) throws {
-        let error = try #require(TestDecoder().error(malformed.record()), "was accepted")
+        let error = try #require(TestDecoder().error(malformed.record()), "the record was accepted")
         #expect(error.field == malformed.field)
         #expect(error.rule == malformed.rule)
         #expect(!error.message.isEmpty)
     }
 
-    /// Every rule has a record above that breaks it.
+    /// Every rule is broken by a record above.
     @Test func everyRuleIsCovered() {
         let all =
             Self.malformedHeaders + Self.malformedPayloads + Self.malformedControls + Self.malformedDocuments
@@ -220,7 +220,7 @@ struct Malformed: Sendable, CustomTestStringConvertible {
         #expect(uncovered.isEmpty)
     }
 
-    @Test func errorsHoldNeitherTokensNorPayloads() throws {
+    @Test func errorsContainNeitherTokensNorPayloads() throws {
         let secret = "5ec2e7"
         let token = String(repeating: secret, count: 12)
         let records = [
@@ -235,7 +235,7 @@ struct Malformed: Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func longNamesAreCut() throws {
+    @Test func longFieldNamesAreTruncated() throws {
         let error = try #require(
             TestDecoder().error(.push([(String(repeating: "n", count: 10_000), "x")])))
         #expect(error.field.count <= 65)

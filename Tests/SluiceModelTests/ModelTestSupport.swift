@@ -15,7 +15,7 @@ extension StaticString {
     var text: String { description }
 }
 
-/// SplitMix64: small, fast and the same everywhere.
+/// SplitMix64: small, fast, and equal on every platform.
 struct SplitMix64: RandomNumberGenerator {
     var state: UInt64
 
@@ -57,7 +57,7 @@ struct TestRecord {
             key: job.key, value: job.value, headers: job.headers.map { (name: $0.name, value: $0.value) })
     }
 
-    /// Structured mode.
+    /// A record in structured mode.
     init(document: String, key: String? = TestRecord.token) {
         self.init(key: key, value: document, headers: [("content-type", "application/json")])
     }
@@ -65,7 +65,7 @@ struct TestRecord {
     static let token = String(repeating: "0123456789abcdef", count: 4)
     static let payload = #"{"aps":{"alert":"Hello"}}"#
 
-    /// A valid push in binary mode, with `changes` applied to its headers: nil removes one.
+    /// A valid push in binary mode, with `changes` applied to its headers. A nil value removes its header.
     static func push(
         _ changes: [(String, String?)] = [], key: String? = token, value: String? = payload
     )
@@ -158,7 +158,7 @@ enum OwnedJob: Equatable {
     }
 }
 
-/// Decodes records with one decoder, as a worker does.
+/// Decodes all records with one decoder, as a worker does.
 final class TestDecoder {
     private var decoder = JobDecoder()
     var now: Int64 = 1_700_000_100_000

@@ -30,7 +30,7 @@ import Testing
         }
     }
 
-    @Test func acceptedIsCompact() {
+    @Test func acceptedOutcomeHasItsExactText() {
         let text = Self.encode(collapse: "order-7") {
             $0.status = 200
             $0.attempts = 1
@@ -46,7 +46,7 @@ import Testing
                 """)
     }
 
-    @Test func everythingRoundTrips() throws {
+    @Test func everyOutcomeMemberRoundTrips() throws {
         let verdict = #"{"reason":"Unregistered","timestamp":1699999999999}"#.withBytes {
             ResponseVerdict.classify(status: 410, body: $0)
         }
@@ -83,7 +83,7 @@ import Testing
         #expect(summary.finishedMilliseconds == 1_700_000_000_030)
     }
 
-    @Test func headlinesAreReadable() throws {
+    @Test func headlinesDescribeTheOutcome() throws {
         func headline(_ kind: OutcomeKind, _ change: (inout Outcome) -> Void) -> String? {
             OutcomeSummary(json: Array(Self.encode(kind, change).utf8))?.headline
         }
@@ -100,7 +100,7 @@ import Testing
             } == "rejected: 400 BadTopic")
     }
 
-    @Test func unknownReasonsStayReadable() throws {
+    @Test func unknownReasonIsKeptPrintable() throws {
         let verdict = #"{"reason":"Too \"Odd\""}"#.withBytes {
             ResponseVerdict.classify(status: 400, body: $0)
         }
@@ -110,7 +110,7 @@ import Testing
         #expect(!summary.deleteToken)
     }
 
-    /// Whatever bytes an outcome is made of, the document is valid JSON and reads back.
+    /// For any bytes, the document is valid JSON and can be read.
     @Test func anyBytesGiveValidJSON() throws {
         var random = SplitMix64(seed: 3)
         for _ in 0..<2000 {
@@ -133,7 +133,7 @@ import Testing
         }
     }
 
-    @Test func outcomesOfJobs() throws {
+    @Test func outcomesTakeTheFactsOfTheirJobs() throws {
         let record = TestRecord.push([("delivery", "confirm")])
         try record.withRecord { record in
             var decoder = JobDecoder()
@@ -190,7 +190,7 @@ import Testing
     }
 
     @Test(arguments: [0, 7, -1, 10, 99, 100, 1_700_000_000_000, Int64.max, Int64.min])
-    func integersAreWritten(_ value: Int64) {
+    func integersAreWrittenInDecimal(_ value: Int64) {
         var writer = ByteWriter()
         writer.append(decimal: value)
         #expect(writer.bytes.text == "\(value)")

@@ -2,7 +2,7 @@ import SluiceModel
 import Testing
 
 @Suite struct ReasonTests {
-    /// Status and class of every documented reason, written down a second time from Apple's tables.
+    /// Status and class of every documented reason, copied a second time from Apple's tables.
     static let documented: [(String, UInt16, ReasonClass)] = [
         ("BadCollapseId", 400, .job), ("BadDeviceToken", 400, .token), ("BadExpirationDate", 400, .job),
         ("BadMessageId", 400, .job), ("BadPriority", 400, .job), ("BadTopic", 400, .job),
@@ -41,7 +41,7 @@ import Testing
         #expect(verdict.unknownReason.count == 0)
     }
 
-    @Test func theTableHoldsNothingElse() {
+    @Test func tableHoldsOnlyDocumentedReasons() {
         let names = Reason.allCases.filter { $0 != .absent && $0 != .unknown }.map(\.name.text)
         #expect(Set(names) == Set(Self.documented.map(\.0)))
         #expect(names.count == Set(names).count)
@@ -54,7 +54,7 @@ import Testing
         ("Unregistere", .unknown),
         ("Unregisteredd", .unknown), ("Unknown", .unknown), ("     ", .unknown),
     ])
-    func namesAreReadTolerantly(_ name: String, _ reason: Reason) {
+    func reasonNamesAreParsedTolerantly(_ name: String, _ reason: Reason) {
         #expect(name.withBytes { Reason.parse(name: $0) } == reason)
     }
 
@@ -75,7 +75,7 @@ import Testing
         }
     }
 
-    @Test func successIsSuccessWhateverTheBodySays() {
+    @Test func successStatusIgnoresTheBody() {
         for status: UInt16 in [200, 201, 204] {
             let verdict = #"{"reason":"BadDeviceToken"}"#.withBytes {
                 ResponseVerdict.classify(status: status, body: $0)
@@ -114,14 +114,14 @@ import Testing
         #expect(!retires(410, gone, 1001))
         let undated = #"{"reason":"Unregistered"}"#
         #expect(retires(410, undated, nil))
-        #expect(!retires(410, undated, 999), "nothing says that it was registered before")
+        #expect(!retires(410, undated, 999), "the invalidation has no date to compare with")
         #expect(!retires(400, #"{"reason":"BadDeviceToken"}"#, 5))
         #expect(!retires(400, #"{"reason":"BadTopic"}"#, nil))
         #expect(!retires(200, "", nil))
     }
 
-    /// A wrong environment or topic answers these for every good token.
-    @Test func aTokenIsSuspectWithoutA410() {
+    /// A wrong environment or topic produces these answers for every good token.
+    @Test func tokenIsSuspectWithoutA410() {
         func suspects(_ status: UInt16, _ reason: String) -> Bool {
             #"{"reason":"\#(reason)"}"#.withBytes {
                 ResponseVerdict.classify(status: status, body: $0).suspectsToken
@@ -134,7 +134,7 @@ import Testing
         #expect(!suspects(200, ""))
     }
 
-    @Test func unknownReasonsAreBoundedAndPlain() {
+    @Test func unknownReasonsAreBoundedAndPrintable() {
         let nasty = #"a"b\n<script>"# + String(repeating: "z", count: 500)
         let verdict = #"{"reason":"a\"b\n<script>\#(String(repeating: "z", count: 500))"}"#.withBytes {
             ResponseVerdict.classify(status: 400, body: $0)
@@ -146,7 +146,7 @@ import Testing
         #expect(long.withBytes { ReasonBody($0) }.reason == .absent, "longer than any answer of APNs")
     }
 
-    @Test func connectionsThatAreNoGood() {
+    @Test func reasonPropertiesMatchTheirLists() {
         let replaced = Reason.allCases.filter(\.replacesConnection)
         #expect(
             Set(replaced) == [

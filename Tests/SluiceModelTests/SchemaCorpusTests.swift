@@ -18,7 +18,7 @@ struct Draft {
         if let value { members.insert((name: name, value: value), at: index ?? members.count) }
     }
 
-    /// The same job as a binary-mode record; nil where a value has no counterpart there.
+    /// The same job as a binary-mode record. Nil: a value has no counterpart there.
     var binary: TestRecord? {
         var record = TestRecord(key: nil as String?, value: nil)
         for (name, value) in members {
@@ -45,7 +45,7 @@ struct Draft {
             default: record.headers.append((name: field.headerName?.text ?? "", value: Array(text.utf8)))
             }
         }
-        // Which of the two a key is depends on the kind, so the other one can't be told from it.
+        // The kind decides which field the key is, so the other field has no counterpart.
         let isBroadcast = members.contains { $0.name == "kind" && $0.value == #""broadcast""# }
         guard members.contains(where: { $0.name == (isBroadcast ? "channel-id" : "device-token") }) else {
             return nil
@@ -54,7 +54,7 @@ struct Draft {
     }
 }
 
-/// Thousands of documents, valid and not, that the schema and the decoder must judge alike.
+/// Thousands of documents, valid and invalid, that the schema and the decoder must judge alike.
 @Suite struct SchemaCorpusTests {
     static let token = #""\#(TestRecord.token)""#
     static let uuid = #""\#(JobRuleTests.uuid)""#
@@ -127,7 +127,7 @@ struct Draft {
         + DeliveryMode.allCases.map { #""\#($0.name)""# } + DuplicatePolicy.allCases.map { #""\#($0.name)""# }
         + DeviceEvent.allCases.map { #""\#($0.name)""# } + JobKind.allCases.map { #""\#($0.name)""# }
 
-    /// A good value of every field that a job may do without.
+    /// A valid value of every optional field.
     static let goodValues: [(name: String, value: String)] = [
         ("device-token", token), ("channel-id", #""QUJD""#), ("push-type", #""alert""#), ("priority", "10"),
         ("expiration", "1800000000"), ("ttl", "60"), ("collapse-id", #""a""#), ("apns-id", uuid),
@@ -153,7 +153,7 @@ struct Draft {
                     doubled.members.append(member)
                 }
                 drafts.append(doubled)
-                // Every field takes every value once, and a few in each kind.
+                // Every field takes every value once, and a few values in each kind.
                 let isFirst = bases.firstIndex { $0.members.contains { $0.name == name } } == index
                 for value in isFirst ? values : (0..<12).map({ _ in values.randomElement(using: &random)! }) {
                     var changed = base
@@ -184,7 +184,7 @@ struct Draft {
                 }
             }
         }
-        // Push types with topics and priorities, all of them.
+        // All combinations of push type, topic and priority.
         for type in PushType.allCases {
             for topic in PushType.allCases {
                 for priority in [nil, "10", "5", "1"] {
@@ -235,8 +235,7 @@ struct Draft {
 
     private func text(_ json: [UInt8]) -> String { String(decoding: json.prefix(600), as: UTF8.self) }
 
-    /// What holds for documents holds for headers: the same job in both modes is accepted or refused in both,
-    /// and means the same.
+    /// Both modes accept or refuse the same job, and decode it equally.
     @Test func binaryAndStructuredModeAgree() {
         let decoder = TestDecoder()
         var compared = 0
@@ -255,7 +254,7 @@ struct Draft {
         #expect(compared > 2000 && accepted > 500, "\(accepted) of \(compared) accepted")
     }
 
-    /// Every combination of kind, reason and cause gives a document that the schema accepts.
+    /// Every combination of kind, reason and cause produces a document that the schema accepts.
     @Test func outcomesMatchTheirSchema() throws {
         var documents: [[UInt8]] = []
         func add(
@@ -320,7 +319,7 @@ struct Draft {
         #expect(documents.allSatisfy { OutcomeSummary(json: $0) != nil })
     }
 
-    /// Without any one of its required members an outcome is neither valid nor read.
+    /// Without a required member, an outcome is neither valid nor readable.
     @Test func requiredOutcomeMembersAreRequired() throws {
         let required = try Schemas.load("outcome")["required"].strings
         let document = Array(OutcomeTests.encode(.accepted).utf8)
@@ -339,7 +338,7 @@ struct Draft {
         }
     }
 
-    /// The dead letter of every malformed record that the tests know.
+    /// The dead letter of every malformed record in these tests.
     @Test func deadLettersMatchTheirSchema() throws {
         let decoder = TestDecoder()
         var documents: [[UInt8]] = []

@@ -3,7 +3,7 @@ import Testing
 
 @testable import SluiceModel
 
-/// The schemas of the repository, and the script that holds documents against them.
+/// The schemas of the repository, and the script that validates documents against them.
 enum Schemas {
     static let directory = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
@@ -13,7 +13,7 @@ enum Schemas {
         var description: String
     }
 
-    /// The first Python that has the modules which the script needs.
+    /// The first Python with the modules that the script needs.
     static let python = Result<String, Failure> {
         var last = "no python3 was found"
         for candidate in ["python3", "/usr/bin/python3"] {
@@ -27,7 +27,7 @@ enum Schemas {
                 + "apt-get install python3 python3-jsonschema python3-yaml (\(last))")
     }
 
-    /// One verdict per document: "valid", or why not.
+    /// A verdict per document: "valid", or the reason for its refusal.
     static func verdicts(_ documents: [[UInt8]], schema: String) throws -> [String] {
         let lines = documents.map { $0.map { byte in hexByte(byte) }.joined() + "\n" }.joined()
         let output = try script(["documents", schema], input: Data(lines.utf8))
@@ -39,7 +39,7 @@ enum Schemas {
         return verdicts
     }
 
-    /// asyncapi.yaml.
+    /// The parsed asyncapi.yaml.
     static func asyncAPI() throws -> JSON { try JSON(Data(script(["asyncapi"], input: Data()).utf8)) }
 
     static func load(_ name: String) throws -> JSON {
@@ -59,7 +59,7 @@ enum Schemas {
             "sluice-schema-\(UUID().uuidString)")
         let names = ["in", "out", "err"].map { files.appendingPathComponent($0) }
         do {
-            // Files rather than pipes: nothing can block, however much is written.
+            // Files rather than pipes, so that no amount of output blocks.
             try FileManager.default.createDirectory(at: files, withIntermediateDirectories: true)
             defer { try? FileManager.default.removeItem(at: files) }
             try input.write(to: names[0])
@@ -99,7 +99,7 @@ extension Result where Failure == Schemas.Failure {
     }
 }
 
-/// A JSON tree to look things up in. It is made once and never changed.
+/// A JSON tree for look-ups, immutable after its creation.
 struct JSON {
     let value: Any
 

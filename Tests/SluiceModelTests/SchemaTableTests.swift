@@ -3,8 +3,7 @@ import Testing
 
 @testable import SluiceModel
 
-/// Names, enumerations and limits: what the schemas list is what the code's tables hold, nothing more or
-/// less.
+/// Names, enumerations and limits of the schemas equal those of the code's tables.
 @Suite struct SchemaTableTests {
     static func members(_ fields: JobFieldSet) -> Set<String> {
         Set(JobField.allCases.filter { fields.contains($0) }.map(\.memberName.text))
@@ -14,10 +13,10 @@ import Testing
         Set(JobField.allCases.filter { fields.contains($0) }.compactMap(\.headerName?.text))
     }
 
-    @Test func fieldCountIsRight() { #expect(JobField.count == JobField.allCases.count) }
+    @Test func fieldCountMatchesTheCases() { #expect(JobField.count == JobField.allCases.count) }
 
     @Test(arguments: JobKind.allCases)
-    func kindsHaveTheirMembers(_ kind: JobKind) throws {
+    func kindsHaveTheirSchemaMembers(_ kind: JobKind) throws {
         let schema = try Schemas.load("job")["$defs", kind.name.text]
         #expect(schema["properties"].names == Self.members(kind.allowed))
         let required = Self.members(kind.required)
@@ -122,7 +121,7 @@ import Testing
         }
     }
 
-    @Test func structuredModeHasOnlyItsContentType() throws {
+    @Test func structuredModeHasOnlyTheContentTypeHeader() throws {
         let schema = try Schemas.asyncAPI()["components", "schemas", "structuredHeaders"]
         #expect(schema["properties"].names == [ContentType.headerName.text])
     }

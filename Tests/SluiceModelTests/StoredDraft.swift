@@ -19,7 +19,7 @@ struct StoredDraft: Equatable {
     var polled: Int64
     var progress: StoredPush.Progress
 
-    /// Any valid push: each optional part is there half of the time.
+    /// Any valid push. Each optional part is present half of the time.
     init(seed: UInt64) {
         var random = SplitMix64(seed: seed)
         func chance() -> Bool { random.next() & 1 == 0 }
@@ -107,7 +107,7 @@ struct StoredDraft: Equatable {
         }
     }
 
-    /// nil where the bytes are not a stored push.
+    /// Nil: the bytes are not a stored push.
     init?(decoding bytes: [UInt8]) {
         guard case .success(let draft) = Self.decode(bytes, room: StoredPush.longestToken) else {
             return nil
@@ -120,7 +120,7 @@ struct StoredDraft: Equatable {
         return error
     }
 
-    /// From blocks of exactly the size.
+    /// Decodes from blocks of exactly the size.
     private static func decode(_ bytes: [UInt8], room: Int) -> Result<StoredDraft, StoredPushError> {
         let block = UnsafeMutableRawBufferPointer.allocate(byteCount: bytes.count, alignment: 1)
         block.copyBytes(from: bytes)

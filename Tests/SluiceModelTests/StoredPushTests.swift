@@ -13,11 +13,11 @@ import Testing
         }
     }
 
-    /// Whatever the instants are, far apart or not real at all.
+    /// Instants may be far apart or implausible.
     @Test(arguments: [
         StoredPush.instants.lowerBound, -1, 0, 1, 1_700_000_000_000, StoredPush.instants.upperBound,
     ])
-    func extremesRoundTrip(_ created: Int64) throws {
+    func extremeValuesRoundTrip(_ created: Int64) throws {
         for instant in [
             StoredPush.instants.lowerBound, -1, 0, 1, 1_700_000_000_000, StoredPush.instants.upperBound,
         ] {
@@ -37,8 +37,8 @@ import Testing
         }
     }
 
-    /// Differences of instants beyond the bounds could overflow in whoever computes with them.
-    @Test func instantsBeyondTheBoundsAreNoPush() {
+    /// Differences of instants beyond the bounds could overflow in later computations.
+    @Test func instantsBeyondTheBoundsAreRefused() {
         for instant in [
             Int64.min, StoredPush.instants.lowerBound - 1, StoredPush.instants.upperBound + 1, .max,
         ] {
@@ -58,8 +58,8 @@ import Testing
         }
     }
 
-    /// A newer version may have other limits: such a push is read, so that it can have an outcome, and not sent.
-    @Test func whatExceedsALimitIsReadAndCanNotBeSent() throws {
+    /// A newer version may have other limits. Such a push is read for its outcome, but not sent.
+    @Test func pushBeyondALimitIsReadButUnsendable() throws {
         func unsendable(_ change: (inout StoredDraft) -> Void) throws -> StoredPushError.Part? {
             var draft = StoredDraft(seed: 3)
             (draft.type, draft.payload, draft.collapse) = (.alert, "{}", "c")
@@ -91,8 +91,8 @@ import Testing
         }
     }
 
-    /// The format is on disks: these bytes must be read for as long as version 1 is.
-    @Test func theFormatIsFixed() throws {
+    /// The format is on disks, so these bytes must be readable as long as version 1 is.
+    @Test func storedFormatIsFixed() throws {
         let bytes: [UInt8] =
             [
                 1,  // version
@@ -124,7 +124,7 @@ import Testing
         #expect(expected.encoded() == bytes)
     }
 
-    @Test func everyCodeIsReadAsItIsWritten() {
+    @Test func storedCodesRoundTrip() {
         for type in PushType.allCases { #expect(PushType(storedCode: type.storedCode) == type) }
         for priority in Priority.allCases {
             #expect(Priority(storedCode: priority.storedCode) == priority)
@@ -137,8 +137,8 @@ import Testing
         #expect(Set(PushType.allCases.map(\.storedCode)).count == PushType.allCases.count)
     }
 
-    /// The store finds what waits with a topic without reading the push.
-    @Test func theTopicOfAParkedPushIsFound() throws {
+    /// The store finds pushes behind an open circuit by topic, without decoding the push.
+    @Test func topicBehindOpenCircuitIsReadWithoutDecoding() throws {
         for seed in UInt64(1)...500 {
             var draft = StoredDraft(seed: seed)
             let bytes = draft.encoded()
@@ -149,14 +149,14 @@ import Testing
             draft.progress.wait = .suspended
             let suspended = draft.encoded()
             for count in 0..<min(26, suspended.count) {
-                // Nothing is read past the end of what is cut off.
+                // Nothing is read past the end of truncated bytes.
                 _ = suspended.prefix(count).withUnsafeBytes { StoredPush.suspendedTopic(of: $0) }
             }
         }
         #expect([UInt8](repeating: 1, count: 25).withUnsafeBytes { StoredPush.suspendedTopic(of: $0) } == nil)
     }
 
-    @Test func aPushOfEveryDayIsSmall() throws {
+    @Test func typicalPushIsSmall() throws {
         var draft = StoredDraft(seed: 7)
         draft.token = TestRecord.token
         (draft.topic, draft.collapse) = ("com.example.shop", "order-4711")
@@ -168,13 +168,13 @@ import Testing
         draft.progress = StoredPush.Progress()
         let content = 32 + draft.topic.utf8.count + "order-4711".utf8.count + draft.payload.utf8.count
         #expect(draft.encoded().count - content == 39)
-        // In a retry, with a limit of the worker's own, after a day.
+        // A retry after a day, with a time limit of the worker's own.
         draft.progress = StoredPush.Progress(
             attempts: 5, failures: 5, firstSentMilliseconds: 1_700_000_000_300,
             expiryMilliseconds: 1_700_086_400_000, wait: .retrying, wakeMilliseconds: 1_700_000_060_000,
             storeVersion: 100_000)
         #expect(draft.encoded().count - content == 53)
-        // Everything but the topic, with the token as long as its text is.
+        // Everything but the topic, with an unpacked token.
         let text = content + 32 - draft.topic.utf8.count
         #expect(draft.encoded().count - text < 48)
     }
@@ -217,7 +217,7 @@ import Testing
         }
     }
 
-    @Test func faultsAreTold() throws {
+    @Test func faultsAreReported() throws {
         let bytes = StoredDraft(seed: 9).encoded()
         func error(_ bytes: [UInt8], room: Int = StoredPush.longestToken) -> StoredPushError? {
             StoredDraft.error(decoding: bytes, room: room)
@@ -238,7 +238,7 @@ import Testing
         #expect(error(changed(StoredPush.Place.codes, 0x0B)) == .invalid(.pushType))
         #expect(error(changed(StoredPush.Place.codes, 0x30)) == .invalid(.priority))
         #expect(error(changed(StoredPush.Place.codes, 0xC0)) == .invalid(.delivery))
-        // Created in the eleventh byte, or beyond 64 bits.
+        // `created` ends in its eleventh byte, or exceeds 64 bits.
         for last: UInt8 in [0x02, 0x80] {
             let long = Array(bytes[..<StoredPush.Place.end]) + Array(repeating: 0xFF, count: 9) + [last]
             #expect(error(long + Array(repeating: 0, count: 400)) == .invalid(.created))
@@ -258,8 +258,8 @@ import Testing
         #expect(error(plain.encoded(), room: 0) == nil)
     }
 
-    /// Nothing that comes from a disk may stop a worker: bytes are changed, cut, repeated and swapped at random, each
-    /// result in a block of exactly its size. What is taken is a push that is stored and read again as it is.
+    /// Nothing read from a disk may stop a worker. Bytes are changed, cut, repeated and swapped at random, each
+    /// result in a block of exactly its size. An accepted push is stored and read again unchanged.
     @Test func damagedBytesNeverTrap() throws {
         var random = SplitMix64(seed: 11)
         var errors: Set<StoredPushError> = []
@@ -273,7 +273,7 @@ import Testing
                 case 1: bytes.insert(UInt8(truncatingIfNeeded: random.next()), at: min(index, bytes.count))
                 case 2: bytes += bytes.prefix(index)
                 case 3: if index < bytes.count { bytes.remove(at: index) }
-                // The head, where a byte decides much.
+                // The header, where a byte decides much.
                 case 4, 5:
                     let place = index % StoredPush.Place.end
                     if place < bytes.count { bytes[place] ^= 1 << UInt8.random(in: 0..<8, using: &random) }
@@ -293,11 +293,11 @@ import Testing
             .truncated, .trailing(1), .invalid(.flags), .invalid(.pushType), .invalid(.deviceToken),
             .invalid(.priority), .invalid(.delivery), .invalid(.created),
         ] {
-            #expect(errors.contains(error), "the damage is too gentle for \(error)")
+            #expect(errors.contains(error), "no damage produced \(error)")
         }
     }
 
-    @Test func noiseNeverTraps() {
+    @Test func randomBytesNeverTrap() {
         var random = SplitMix64(seed: 12)
         for _ in 0..<5_000 {
             let count = Int.random(in: 0...120, using: &random)

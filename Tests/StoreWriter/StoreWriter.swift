@@ -4,13 +4,13 @@ import RetryStore
 import SluiceModel
 import Synchronization
 
-/// A process that has a store open, for tests that kill it, fill its disk, or want the same directory.
+/// A process that has a store open, for tests that kill it, fill its disk, or open the same directory.
 ///
-///   sluice-store-writer hold DIRECTORY   opens the store, says `open`, and keeps it
-///   sluice-store-writer write DIRECTORY  puts items of 600 bytes, ten to a batch, and says `synced N` when the first N
-///                                        are on the disk; `failed CASE` when the store fails
+///   sluice-store-writer hold DIRECTORY   opens the store, prints `open`, and keeps it
+///   sluice-store-writer write DIRECTORY  puts items of 600 bytes, ten to a batch, and prints `synced N` when the
+///                                        first N are on the disk; `failed CASE` when the store fails
 ///
-/// It ends with its standard input, without closing the store.
+/// The process ends with its standard input, without closing the store.
 @main
 struct StoreWriter {
     static func main() {
@@ -22,20 +22,20 @@ struct StoreWriter {
         settings.blockCacheBytes = 1 << 20
         do throws(RetryStoreError) {
             let store = try RetryStore(settings)
-            say("open")
+            printLine("open")
             if mode == "write" { write(to: store) }
             while true { pause() }
         } catch {
-            say("failed \(error)")
+            printLine("failed \(error)")
             exit(1)
         }
     }
 
     private static func write(to store: RetryStore) {
         let partition = wait { done in store.open(partition: 0) { done($0) } }
-        guard case .success(let partition) = partition else { return say("failed \(partition)") }
+        guard case .success(let partition) = partition else { return printLine("failed \(partition)") }
         let value = [UInt8](repeating: 7, count: 600)
-        store.observeFailures { if let error = $0 { say("failed \(error)") } }
+        store.observeFailures { if let error = $0 { printLine("failed \(error)") } }
         var next: Int64 = 0
         while true {
             let first = next
@@ -47,10 +47,10 @@ struct StoreWriter {
             let written = BlockingAnswer<RetryStoreError?>()
             store.submit(batch) { written.set($0.error) }
             if let error = written.wait() ?? wait({ done in store.sync { done($0) } }) {
-                return say("failed \(error)")
+                return printLine("failed \(error)")
             }
             next += 10
-            say("synced \(next)")
+            printLine("synced \(next)")
         }
     }
 
@@ -65,7 +65,7 @@ struct StoreWriter {
             }, nil)
     }
 
-    private static func say(_ line: String) {
+    private static func printLine(_ line: String) {
         let text = line + "\n"
         _ = text.withCString { Glibc.write(1, $0, strlen($0)) }
     }
