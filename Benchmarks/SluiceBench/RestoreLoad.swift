@@ -106,9 +106,9 @@ private final class RestoreWatch: LogHandler, Sendable {
 
     func log(event: LogEvent) {
         state.withLock { seen in
-            if "\(event.message)".hasPrefix("partitions come") {
+            if "\(event.message)".hasPrefix("restore of assigned partitions started") {
                 seen.begin = seen.begin ?? Moment()
-            } else if "\(event.message)" == "restored" {
+            } else if "\(event.message)" == "partition restored" {
                 seen.end = Moment()
                 seen.restored += 1
             }

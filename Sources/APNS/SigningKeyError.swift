@@ -41,7 +41,7 @@ public struct SigningKeyError: Error, Sendable, Equatable, CustomStringConvertib
         case .notPEM: "\(place): is not PEM text; expected a line -----BEGIN PRIVATE KEY-----"
         case .noPrivateKey(let found): "\(place): contains a \(found), not a private key"
         case .encrypted:
-            "\(place): is encrypted; Apple's .p8 files are not, store it decrypted (openssl pkcs8 -in … -out …)"
+            "\(place): is encrypted; decrypt the key as in Apple's .p8 files (openssl pkcs8 -in … -out …)"
         case .malformed(let reason): "\(place): is damaged: \(reason)"
         case .notEllipticCurve(let found):
             "\(place): is a key of type \(found); ES256 needs an EC key on P-256"

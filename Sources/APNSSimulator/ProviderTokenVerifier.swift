@@ -32,7 +32,7 @@ struct ProviderTokenVerifier: ~Copyable {
                 for key in keys {
                     guard Self.isIdentifier(key.keyID), Self.isIdentifier(key.teamID) else {
                         throw SimulatorError(
-                            "key “\(key.keyID)” of team “\(key.teamID)”: both identifiers have ten letters or digits"
+                            "key “\(key.keyID)” of team “\(key.teamID)”: each identifier must have ten letters or digits"
                         )
                     }
                     handles.append(try Self.load(key))
@@ -100,7 +100,7 @@ struct ProviderTokenVerifier: ~Copyable {
         }
         guard EVP_PKEY_get_bits(handle) == 256, EVP_PKEY_get_base_id(handle) == EVP_PKEY_EC else {
             EVP_PKEY_free(handle)
-            throw SimulatorError("key “\(key.keyID)”: a P-256 key is needed")
+            throw SimulatorError("key “\(key.keyID)”: the key must be an EC key on P-256")
         }
         return handle
     }

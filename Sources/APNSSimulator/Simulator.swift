@@ -23,7 +23,7 @@ public final class Simulator: Sendable {
     ///   used.
     public init(options: SimulatorOptions) throws {
         guard (1...64).contains(options.threads) else {
-            throw SimulatorError("threads: 1 to 64 are possible, not \(options.threads)")
+            throw SimulatorError("threads: must be between 1 and 64, not \(options.threads)")
         }
         guard options.maximumStreams > 0, options.streamsBeforeToken > 0 else {
             throw SimulatorError("the stream limits must be greater than 0")
@@ -31,7 +31,7 @@ public final class Simulator: Sendable {
         try SimulatorOptions.checkShares(options.faults)
         let reasons = options.faults.map(\.reason) + options.deviceRules.map(\.reason)
         for reason in reasons where reason.status < 400 {
-            throw SimulatorError("“\(reason)” is no reason that a push can be answered with")
+            throw SimulatorError("“\(reason)” is not a reason for the answer to a push")
         }
         self.options = options
         let certificates = try SimulatorCertificates(

@@ -171,7 +171,7 @@ extension SimulatorOptions {
         for item in text.split(separator: ",") {
             let parts = item.split(separator: "=", maxSplits: 1)
             guard parts.count == 2, let share = Double(parts[1]), (0...1).contains(share) else {
-                throw SimulatorError("fault “\(item)”: REASON=SHARE is expected, with a share from 0 to 1")
+                throw SimulatorError("fault “\(item)”: expected REASON=SHARE, with a share from 0 to 1")
             }
             faults.append(Fault(reason: try reason(String(parts[0])), share: share))
         }
@@ -185,7 +185,7 @@ extension SimulatorOptions {
         for item in text.split(separator: ",") {
             let parts = item.split(separator: "=", maxSplits: 1)
             guard parts.count == 2, parts[0].utf8.allSatisfy({ hexDigit($0) }) else {
-                throw SimulatorError("device rule “\(item)”: HEXPREFIX=REASON is expected")
+                throw SimulatorError("device rule “\(item)”: expected HEXPREFIX=REASON")
             }
             rules.append(DeviceRule(prefix: parts[0].lowercased(), reason: try reason(String(parts[1]))))
         }
@@ -194,14 +194,16 @@ extension SimulatorOptions {
 
     static func checkShares(_ faults: [Fault]) throws(SimulatorError) {
         let sum = faults.reduce(0) { $0 + $1.share }
-        guard sum <= 1 else { throw SimulatorError("the shares of the faults sum up to \(sum), more than 1") }
+        guard sum <= 1 else {
+            throw SimulatorError("the shares of the faults add up to \(sum), but at most 1 is possible")
+        }
     }
 
     private static func reason(_ name: String) throws(SimulatorError) -> Reason {
         var name = name
         let reason = name.withUTF8 { Reason.parse(name: UnsafeRawBufferPointer($0)) }
         guard reason != .absent, reason != .unknown else {
-            throw SimulatorError("“\(name)” is no reason of APNs; for example InternalServerError is")
+            throw SimulatorError("“\(name)” is not a reason of APNs, such as InternalServerError")
         }
         return reason
     }

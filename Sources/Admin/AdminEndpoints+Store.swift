@@ -20,7 +20,7 @@ extension AdminEndpoints {
         }
         guard isSummarizing.compareExchange(expected: false, desired: true, ordering: .relaxed).exchanged
         else {
-            var response = AdminResponse.error(429, "another summary is under way; one at a time")
+            var response = AdminResponse.error(429, "another summary is in progress; retry when it has ended")
             response.fields = [("Retry-After", "5")]
             return response
         }
@@ -97,7 +97,7 @@ extension AdminEndpoints {
     private static func failure(_ error: any Error) -> AdminResponse {
         switch error {
         case is CancellationError: .error(503, "cancelled")
-        case RetryStoreError.closed: .error(503, "the worker ends")
+        case RetryStoreError.closed: .error(503, "the worker is ending, and its store is closed")
         default: .error(503, "\(error)")
         }
     }

@@ -111,11 +111,13 @@ extension AdminServer {
             if let end = AdminRequest.headEnd(bytes), end <= AdminRequest.longestHead {
                 return AdminRequest(head: bytes[..<end]).map { .success($0) }
                     ?? .failure(
-                        Refusal(response: .error(400, "this is no HTTP/1.1 request that is understood here")))
+                        Refusal(response: .error(400, "the request is not a valid HTTP/1.1 request")))
             }
         }
         return .failure(
-            Refusal(response: .error(431, "a request has \(AdminRequest.longestHead) bytes at most")))
+            Refusal(
+                response: .error(431, "a request's header must not exceed \(AdminRequest.longestHead) bytes"))
+        )
     }
 
     /// Returns the answer to a request that is meant for another host (RFC 9110, 15.5.20); nil for other requests.
@@ -132,8 +134,8 @@ extension AdminServer {
         refusedHosts.add()
         return .error(
             421,
-            "the request is for host `\(request.host ?? "")`, which is no name of this worker that it knows of: "
-                + "add the name to `admin.allowed-hosts`, or `*` for any")
+            "the request is for host `\(request.host ?? "")`, which is not a known name of this worker: "
+                + "add the name to `admin.allowed-hosts`, or `*` for any host")
     }
 
     private static func answer(_ request: AdminRequest, _ routes: [String: Handler]) async -> AdminResponse {

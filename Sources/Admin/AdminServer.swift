@@ -104,15 +104,15 @@ public actor AdminServer {
         case EADDRINUSE:
             AdminError(
                 description:
-                    "\(what): another process has this port. Set another one (port 0: one that is free), or `off`"
+                    "\(what): another process has this port. Set another port (0: any free port), or `off`"
             )
         case EADDRNOTAVAIL:
             AdminError(
                 description:
-                    "\(what): this machine has no such address. Set one of its own, 0.0.0.0 for all, or `off`"
+                    "\(what): this machine has no such address. Set an address of this machine, 0.0.0.0 for all addresses, or `off`"
             )
         case EACCES:
-            AdminError(description: "\(what): no permission for this port. Set one from 1024 on, or `off`")
+            AdminError(description: "\(what): no permission for this port. Set a port from 1024 on, or `off`")
         default: AdminError(description: "\(what): \(message)")
         }
     }

@@ -13,7 +13,7 @@ struct Liveness {
         }
         reasons = observation.missing(of: loops)
         if let stop = observation.stop {
-            reasons.append("the stop takes longer than \(stop.limit.components.seconds) s")
+            reasons.append("the worker's stop takes longer than \(stop.limit.components.seconds) s")
         }
     }
 
@@ -41,22 +41,24 @@ struct Readiness {
         case .draining: reasons.append(Self.stopping)
         }
         guard let intake else { return }
-        if let failure = intake.failure { reasons.append("the worker has failed: \(failure)") }
+        if let failure = intake.failure { reasons.append("the worker failed: \(failure)") }
         if !intake.isAssigned, intake.arriving == nil {
             reasons.append("the group has not assigned partitions yet")
         }
         if let arriving = intake.arriving { reasons.append(Self.describe(intake, arriving)) }
         if intake.isStoreFailing {
             reasons.append(
-                "the store can't be written or read, as the log says; nothing is read until it works again")
+                "the store can't be written or read; the log has the error, and no jobs are read until the store works again"
+            )
         }
         if intake.isMembershipInDoubt {
             reasons.append(
-                "the process was stopped for long; nothing is sent until the group confirms its partitions")
+                "the process was stopped for long, or its Kafka thread was held up; nothing is sent until the group confirms its partitions"
+            )
         }
     }
 
-    private static let stopping = "the worker stops: it takes no new jobs"
+    private static let stopping = "the worker is stopping; it takes no new jobs"
 
     private static func describe(_ intake: IntakeObservation, _ arriving: Int) -> String {
         if !intake.restoring.isEmpty {
@@ -79,7 +81,8 @@ struct Readiness {
     }
 
     static let starting = AdminResponse.json(
-        503, ["ready": false, "reasons": ["the worker starts: it opens its store and looks for Kafka"]])
+        503,
+        ["ready": false, "reasons": ["the worker is starting; it opens its store and connects to Kafka"]])
 }
 
 /// Progress of restoring.

@@ -21,13 +21,14 @@ enum WorkerMetrics {
         let totals = observation.totals
         metrics.gauge("ready", "1 when /readyz answers 200.", ready ? 1 : 0)
         metrics.counter(
-            "admin_refused_hosts", "Requests to this endpoint that were meant for another host.",
+            "admin_refused_hosts",
+            "Requests to this endpoint that were refused because they named another host.",
             refusedHosts)
         add(intake, to: &metrics)
         add(totals, to: &metrics)
         metrics.counter(
             "broken_invariants",
-            "Looks that found a worker in a state that can't be: 0, or something is wrong. See the log.",
+            "Checks that found a broken invariant. Above 0 the worker has a bug: see the log.",
             totals.brokenInvariants + intake.counters.brokenInvariants)
         if let store { add(store, totals, intake, to: &metrics) }
         if intake.changelog != nil {
@@ -36,7 +37,7 @@ enum WorkerMetrics {
                 intake.opening.count + intake.restoring.count)
             metrics.counter("restore_records", "Records restored from the changelog.", intake.restoredRecords)
             metrics.gauge(
-                "restore_records_remaining", "Records of the changelog still to be restored.",
+                "restore_records_remaining", "Records of the changelog that remain to be restored.",
                 intake.remainingRecords)
         }
         if let transactions = intake.transactions {
@@ -47,7 +48,9 @@ enum WorkerMetrics {
     }
 
     private static func add(_ intake: IntakeObservation, to metrics: inout MetricsText) {
-        metrics.gauge("partitions_assigned", "Partitions of the jobs topic.", intake.partitions.count)
+        metrics.gauge(
+            "partitions_assigned", "Partitions of the jobs topic that are assigned to this worker.",
+            intake.partitions.count)
         metrics.gauge(
             "partitions_paused", "Assigned partitions that are not being read.",
             intake.partitions.count { !$0.pauseReasons.isEmpty })
@@ -57,27 +60,30 @@ enum WorkerMetrics {
             oldest / .seconds(1))
         let counters = intake.counters
         metrics.counter(
-            "worker_restarts", "Workers of this process that failed, so that another one has started.",
+            "worker_restarts", "Restarts of the worker within this process after a failure.",
             counters.restarts)
-        metrics.counter("jobs", "Records taken from the jobs topic.", counters.records)
+        metrics.counter("jobs", "Records read from the jobs topic.", counters.records)
         metrics.counter(
-            "jobs_finished", "Records whose outcome or dead letter is in Kafka.", counters.finished)
+            "jobs_finished", "Records whose outcome or dead letter Kafka has acknowledged.", counters.finished
+        )
         metrics.counter(
             "jobs_already_completed", "Records that were finished before a restart.",
             counters.alreadyCompleted)
-        metrics.gauge("jobs_outstanding", "Jobs taken that have no outcome yet.", intake.outstanding)
+        metrics.gauge(
+            "jobs_outstanding", "Jobs read from Kafka that have no outcome yet.", intake.outstanding)
         metrics.gauge("bytes_in_flight", "Bytes of records that the worker holds.", intake.bytesInFlight)
         metrics.counter(
             "outcomes_repeated", "Outcomes that had to be produced again.", counters.undelivered)
-        metrics.counter("commits", "Commits of offsets, or transactions committed.", counters.commits)
         metrics.counter(
-            "commit_errors", "Commits that failed, or transactions aborted.", counters.commitErrors)
+            "commits", "Commits of offsets, or transactions that were committed.", counters.commits)
+        metrics.counter(
+            "commit_errors", "Commits that failed, or transactions that were aborted.", counters.commitErrors)
         metrics.counter("rebalances", "Assignments and revocations of the group.", counters.rebalances)
         metrics.counter("limit_pauses", "Pauses at the limit of jobs or bytes in flight.", counters.pauses)
         metrics.counter(
-            "partition_pauses", "Pauses of one partition alone, whose jobs were held for long.",
+            "partition_pauses", "Pauses of a single partition because its jobs were held for long.",
             counters.partitionPauses)
-        metrics.counter("kafka_errors", "Errors of the consumer.", counters.kafkaErrors)
+        metrics.counter("kafka_errors", "Errors that the Kafka consumer reported.", counters.kafkaErrors)
     }
 
     private static func add(_ totals: ShardCounters, to metrics: inout MetricsText) {
@@ -91,34 +97,38 @@ enum WorkerMetrics {
             })
         let ended = Reason.allCases.filter { totals.goAways[Int($0.rawValue)] > 0 }
         metrics.counter(
-            "apns_goaways", "Connections that APNs ended, by its reason: other is none of the table.",
+            "apns_goaways",
+            "Connections that APNs ended, by APNs' reason; `other` stands for unknown reasons.",
             by: "reason", ended.map { (GoAwayReason.label($0), totals.goAways[Int($0.rawValue)]) })
         metrics.gauge(
-            "apns_last_goaway_seconds", "When APNs last ended a connection for a reason, since 1970.",
+            "apns_last_goaway_seconds",
+            "Time at which APNs last ended a connection for a reason, in seconds since the epoch.",
             by: "reason",
             ended.map { (GoAwayReason.label($0), Int(totals.lastGoAways[Int($0.rawValue)] / 1000)) })
         metrics.counter(
             "outcomes", "Outcomes, by kind.", by: "kind",
             OutcomeKind.allCases.map { ("\($0.name)", totals.count(of: $0)) })
-        metrics.counter("dead_letters", "Records that were no valid jobs.", totals.deadLetters)
+        metrics.counter("dead_letters", "Records that were not valid jobs.", totals.deadLetters)
         metrics.counter(
-            "jobs_abandoned", "Jobs given back unfinished with their partition.", totals.abandoned)
+            "jobs_abandoned",
+            "Jobs that were unfinished when their partition was revoked or the worker stopped.",
+            totals.abandoned)
         metrics.counter(
             "topic_stops",
-            "Topics stopped because APNs refused credential or topic, or most of their tokens.",
+            "Topics stopped because APNs refused the credential, the topic or most device tokens.",
             totals.stops)
         metrics.counter(
             "topic_stops_for_tokens",
-            "Topics stopped because APNs took most of their device tokens for wrong: check environment and topic.",
+            "Topics stopped because APNs refused most of their device tokens: check environment and topic.",
             totals.tokenStops)
         metrics.counter(
-            "apns_unknown_reasons", "Answers with a reason that this version doesn't know, by its text.",
+            "apns_unknown_reasons", "Answers with an unknown reason, by its text.",
             by: "reason", totals.unknownReasons.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
         metrics.counter(
-            "apns_circuits_opened", "Times that a pool stopped sending, as APNs failed.",
+            "apns_circuits_opened", "Times that a pool's circuit opened because APNs failed.",
             totals.circuitsOpened)
         metrics.counter(
-            "apns_stream_errors", "Requests that APNs reset or refused, or answered against the protocol.",
+            "apns_stream_errors", "Requests that APNs reset or refused, or answered in breach of HTTP/2.",
             totals.streamErrors)
         metrics.counter(
             "apns_connections_stuck",
@@ -129,7 +139,7 @@ enum WorkerMetrics {
             ItemState.allCases.filter(\.isLive).map { ("\($0)", totals.count(in: $0)) })
         metrics.gauge("apns_connections", "Open connections to APNs.", totals.openConnections)
         metrics.gauge(
-            "jobs_unaccounted", "Pushes of which nothing is known any more: 0, or something is wrong.",
+            "jobs_unaccounted", "Pushes that the worker has lost track of. Above 0 the worker has a bug.",
             totals.unaccounted)
     }
 
@@ -139,39 +149,43 @@ enum WorkerMetrics {
     ) {
         metrics.counter("store_puts", "Items written to the store.", totals.store.puts)
         metrics.counter("store_removals", "Items removed from the store.", totals.store.removals)
-        metrics.counter("store_loads", "Looks into the store for a device's items.", totals.store.loads)
-        metrics.counter("store_loaded_items", "Items that those looks found.", totals.store.loaded)
+        metrics.counter("store_loads", "Lookups of a device's items in the store.", totals.store.loads)
+        metrics.counter("store_loaded_items", "Items that lookups found.", totals.store.loaded)
         metrics.counter(
-            "store_forgotten_devices", "Presences of devices that have expired, and were removed.",
+            "store_forgotten_devices", "Devices whose expired presence was removed.",
             totals.store.forgotten)
         metrics.counter("store_damaged_items", "Items that could not be read.", totals.store.damaged)
         metrics.counter(
             "store_unsendable_items",
-            "Items that exceed a limit of this version, and ended as undeliverable.",
+            "Items that exceeded a limit of this version and ended as undeliverable.",
             totals.store.unsendable)
         metrics.counter("store_failures", "Times that the store failed.", intake.counters.storeFailures)
         metrics.gauge(
-            "store_failing", "1 when nothing is read, as the store failed.", intake.isStoreFailing ? 1 : 0)
+            "store_failing", "1 when reading is stopped because the store failed.",
+            intake.isStoreFailing ? 1 : 0)
         metrics.gauge(
             "store_items", "Items in the store, estimated.", by: "partition",
             store.estimatedItemsByPartition.sorted { $0.key < $1.key }.map { ("\($0.key)", $0.value) })
         metrics.gauge(
-            "store_copies", "Partitions in the store that were given up, or are being restored.",
+            "store_copies", "Partitions in the store that were revoked or are being restored.",
             store.copies.count)
         metrics.gauge(
             "store_resident_items", "Items in memory that came from the store.", totals.residentItems)
         metrics.gauge(
-            "store_devices", "Devices that may have items in the store alone.", totals.evictedDevices)
+            "store_devices", "Devices that may have items in the store but not in memory.",
+            totals.evictedDevices)
         metrics.gauge(
             "store_devices_awaiting_turn",
-            "Devices that are online, and whose items wait in the store for room in memory.",
+            "Online devices whose items wait in the store for room in memory.",
             totals.devicesAwaitingTurn)
-        metrics.gauge("store_disk_bytes", "Bytes on disk, without the log.", store.diskBytes)
-        metrics.gauge("store_memtable_bytes", "Bytes not written out yet.", store.memtableBytes)
-        metrics.gauge("store_cache_bytes", "Bytes of blocks in memory.", store.cacheBytes)
-        metrics.gauge("store_queued_bytes", "Bytes submitted and not written yet.", store.queuedBytes)
+        metrics.gauge("store_disk_bytes", "Bytes on disk, without the write-ahead log.", store.diskBytes)
         metrics.gauge(
-            "store_pending_compaction_bytes", "Bytes that compactions have to rewrite.",
+            "store_memtable_bytes", "Bytes in memtables that are not flushed yet.", store.memtableBytes)
+        metrics.gauge("store_cache_bytes", "Bytes in the block cache.", store.cacheBytes)
+        metrics.gauge(
+            "store_queued_bytes", "Bytes that are submitted but not written yet.", store.queuedBytes)
+        metrics.gauge(
+            "store_pending_compaction_bytes", "Bytes that compactions have yet to rewrite.",
             store.pendingCompactionBytes)
         metrics.gauge(
             "store_write_stopped", "1 when writes wait for compactions.", store.isWriteStopped ? 1 : 0)

@@ -59,7 +59,7 @@ extension Configuration {
         let defaults = Admin()
         let text = section.text(
             "listen", kind: "address:port|off", default: defaults.listen.map { "\($0)" },
-            help: "where the admin endpoint is: probes, metrics, the store; port 0: one that is free"
+            help: "address of the admin endpoint: probes, metrics, the store; port 0: any free port"
         ) { text in
             text == "off" || ListenAddress(text) != nil
                 ? nil : "`\(text)` is not \(ListenAddress.grammar)"
@@ -67,7 +67,7 @@ extension Configuration {
         let allowedHosts = section.texts(
             "allowed-hosts", kind: "list of text", required: false, commaSeparated: true,
             help:
-                "hosts that requests may name besides the worker's own; `*.example.com`: all names below; `*`: any",
+                "hosts that requests may name besides the worker's own; `*.example.com`: all subdomains; `*`: any host",
             check: checkHost)
         return Admin(listen: text.flatMap { ListenAddress($0) }, allowedHosts: allowedHosts)
     }

@@ -11,23 +11,25 @@ extension Configuration {
         let type = section.choice(
             "type", of: CredentialType.self, default: nil, required: true,
             help: "a signing key (.p8) or a client certificate")
-        let keyFileHelp = "the .p8 file; of a certificate: its private key, PEM"
+        let keyFileHelp = "file of the signing key (.p8); for a certificate: its private key (PEM)"
         let kind: Credential.Kind
         switch type {
         case .token:
             let keyFile = section.text(
                 "key-file", kind: "file", required: true, help: keyFileHelp, check: files.check)
             let keyID = section.text(
-                "key-id", required: true, help: "of a token: the key's identifier, 10 letters and digits",
+                "key-id", required: true,
+                help: "for a signing key: the key's identifier, 10 letters and digits",
                 check: checkIdentifier)
             let teamID = section.text(
-                "team-id", required: true, help: "of a token: the developer team, 10 letters and digits",
+                "team-id", required: true,
+                help: "for a signing key: the team's identifier, 10 letters and digits",
                 check: checkIdentifier)
             kind = .token(keyFile: files.resolve(keyFile ?? ""), keyID: keyID ?? "", teamID: teamID ?? "")
         case .certificate:
             let certificateFile = section.text(
                 "certificate-file", kind: "file", required: true,
-                help: "of a certificate: the PEM file, with intermediates if there are any",
+                help: "for a certificate: its file (PEM), with intermediates if any",
                 check: files.check)
             let keyFile = section.text(
                 "key-file", kind: "file", required: true, help: keyFileHelp, check: files.check)
@@ -43,7 +45,7 @@ extension Configuration {
         )
         let maxConnections = section.integer(
             "max-connections", 1...1_000,
-            help: "connections that this pool has at most; default: apns.max-connections")
+            help: "highest number of connections of this pool; default: apns.max-connections")
         if let maxConnections, maxConnections < connections ?? poolConnections {
             let least = connections.map { "`connections`, \($0)" } ?? "apns.connections, \(poolConnections)"
             section.problem("max-connections", "must not be less than \(least)")
@@ -73,7 +75,7 @@ extension Configuration {
             })
         let topics = section.texts(
             "topics", kind: "list of text", required: true,
-            help: "bundle identifiers; topics with APNs' suffixes (.voip, …) belong to the app as well",
+            help: "bundle identifiers; topics with APNs' suffixes (.voip, …) are included",
             check: checkBundleIdentifier)
         var credential: String?
         if section.isMap("credential") {
@@ -99,31 +101,35 @@ extension Configuration {
         let burst = section.integer(
             "burst", 1...1_000_000,
             help:
-                "pushes that may go at once after a pause, one for each shard at least; default: a tenth of a second's worth"
+                "pushes sent at once after a pause, at least one for each shard; default: a tenth of rate-per-second"
         )
-        if burst != nil, rate == nil { section.problem("burst", "is of use only with `rate-per-second`") }
+        if burst != nil, rate == nil { section.problem("burst", "has an effect only with `rate-per-second`") }
         return App(
             name: name ?? "", topics: topics, credential: credential ?? "",
             weight: section.integer(
                 "weight", 1...1_000, default: 1,
-                help: "share of the pushes while other apps of the same credential wait too")!,
+                help: "relative share of the pushes while other apps of the same credential wait")!,
             ratePerSecond: rate, burst: burst,
             maxInFlight: section.integer(
                 "max-in-flight", 1...1_000_000,
-                help: "pushes of each worker in flight to APNs, at least delivery.shards; default: no limit"),
+                help:
+                    "highest number of pushes in flight to APNs for each worker, at least delivery.shards; default: no limit"
+            ),
             coalesceWindow: section.duration(
                 "coalesce-window", .zero...Duration.seconds(3600), default: .zero,
-                help: "how long a push with a collapse identifier waits for a successor before it is sent"),
+                help: "delay of each push with a collapse identifier, so that a newer push can replace it"),
             missingCollapseIdentifier: section.choice(
                 "missing-collapse-id", default: .none,
                 help:
-                    "`apns-id`: a push without collapse identifier gets its apns-id as one, so that a repeat replaces it on the device"
+                    "`apns-id`: a push without collapse identifier uses its apns-id instead, so that a repeat replaces it on the device"
             ))
     }
 
     /// Checks the rules that concern several apps.
     func checkApps(_ root: SectionReader) {
-        if apps.count > 65_535 { root.problem("apps", "has \(apps.count) apps; 65,535 are the most") }
+        if apps.count > 65_535 {
+            root.problem("apps", "has \(apps.count) apps, but at most 65,535 are possible")
+        }
         var names: Set<String> = []
         var ownerOfTopic: [String: String] = [:]
         var userOfCertificate: [String: String] = [:]
@@ -148,8 +154,8 @@ extension Configuration {
             {
                 root.problem(
                     "apps",
-                    "`\(other)` and `\(app.name)` share the certificate `\(app.credential)`, but a certificate is "
-                        + "for one app; a token credential can be shared")
+                    "`\(other)` and `\(app.name)` share the certificate `\(app.credential)`, but a certificate belongs to one app; "
+                        + "use a token credential, which can be shared")
             }
         }
     }

@@ -52,7 +52,7 @@ extension Configuration {
             collector.problems.append(
                 ConfigurationProblem(
                     key: "", location: .environment(variable: variable),
-                    message: "names no setting\(hint); a name is SLUICE_<SECTION>__<SETTING>"))
+                    message: "names no setting\(hint); a name has the form SLUICE_<SECTION>__<SETTING>"))
         }
         guard collector.problems.isEmpty else {
             throw ConfigurationError(problems: inOrder(collector.problems))

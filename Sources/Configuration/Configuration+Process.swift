@@ -14,7 +14,7 @@ extension Configuration {
             dumpable: section.choice(
                 "dumpable", default: Process().dumpable,
                 help:
-                    "`on`: core dumps are written and debuggers of the same user may attach; `off`: neither, as memory has keys"
+                    "`on`: allow core dumps and debuggers of the same user; `off`: forbid both, because memory holds keys"
             ))
     }
 
@@ -41,6 +41,6 @@ extension Configuration {
         guard mode & 0o077 != 0 else { return nil }
         let text = String(mode & 0o7777, radix: 8)
         return
-            "\(setting): others than its owner have rights to \(path) (mode 0\(text)): run `chmod 600 \(path)`, or set a secret's `defaultMode: 0400`"
+            "\(setting): users other than the owner have rights to \(path) (mode 0\(text)): run `chmod 600 \(path)`, or set `defaultMode: 0400` of a Kubernetes secret"
     }
 }

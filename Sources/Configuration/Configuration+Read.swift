@@ -35,14 +35,14 @@ extension Configuration {
     private static func readKafka(_ section: SectionReader) -> Kafka {
         let bootstrapServers = section.texts(
             "bootstrap-servers", kind: "comma-separated host:port", required: true, commaSeparated: true,
-            help: "brokers to ask for the cluster's layout", check: checkServer)
+            help: "brokers to connect to first; they name the others", check: checkServer)
         let groupID = section.text(
             "group-id", default: "sluice",
-            help: "consumer group, the same for all workers of an installation")
+            help: "consumer group, the same for all workers that share the jobs topic")
         let instanceID = section.text(
             "instance-id",
             help:
-                "this worker's own name in the group, the same after a restart; default: the variable `POD_NAME`, if it is set",
+                "name of this worker in the group, unique and stable across restarts; default: the variable `POD_NAME`, if it is set",
             check: { $0.isEmpty || $0.utf8.count > 249 ? "has 1 to 249 bytes" : nil })
         let defaults = Kafka.Topics()
         let topics = section.section("topics") { section in
@@ -54,10 +54,10 @@ extension Configuration {
                     check: checkTopicName)!,
                 deadLetters: section.text(
                     "dead-letters", default: defaults.deadLetters,
-                    help: "topic of the records that are no valid jobs", check: checkTopicName)!,
+                    help: "topic of the records that are not valid jobs", check: checkTopicName)!,
                 changelog: section.text(
                     "changelog", default: defaults.changelog,
-                    help: "compacted topic of what the stores have; with store.changelog",
+                    help: "compacted topic of the stores' changes; only with store.changelog",
                     check: checkTopicName)!)
         }
         if Set([topics.jobs, topics.outcomes, topics.deadLetters, topics.changelog]).count < 4 {
@@ -71,7 +71,7 @@ extension Configuration {
                 partitions: section.integer(
                     "partitions", 1...10_000, default: defaults.partitions,
                     help:
-                        "partitions of a topic that the worker creates; without this section it creates none"
+                        "partitions of a topic that the worker creates; without this section the worker creates no topics"
                 )!,
                 replicationFactor: section.integer(
                     "replication-factor", 1...15, default: defaults.replicationFactor,
@@ -100,7 +100,8 @@ extension Configuration {
             "host", default: nil, required: environment == .custom,
             help: "name or address of the server; only with environment `custom`")
         if environment != .custom, section.contains("host") {
-            section.problem("host", "is only for environment `custom`; now it is `\(environment.rawValue)`")
+            section.problem(
+                "host", "is only for environment `custom`, but the environment is `\(environment.rawValue)`")
         }
         let port = section.integer(
             "port", 1...65_535, default: defaults.port,
@@ -114,7 +115,7 @@ extension Configuration {
             help: "connections that each credential's pool keeps open")!
         let maxConnections = section.integer(
             "max-connections", 1...1_000, default: max(defaults.maxConnections, connections),
-            help: "connections that a pool grows to under load")!
+            help: "highest number of connections of a pool under load")!
         if maxConnections < connections {
             section.problem("max-connections", "must not be less than apns.connections, \(connections)")
         }
@@ -123,25 +124,27 @@ extension Configuration {
             connections: connections, maxConnections: maxConnections,
             growthInterval: section.duration(
                 "growth-interval", .zero...minutes(10), default: defaults.growthInterval,
-                help: "between two connections that a pool grows by; APNs takes many at once for an attack"),
+                help:
+                    "shortest time between two new connections of a growing pool; APNs treats many at once as an attack"
+            ),
             idleTimeout: section.duration(
                 "idle-timeout", .seconds(1)...minutes(24 * 60), default: defaults.idleTimeout,
-                help: "connections beyond `connections` close after so long without need"),
+                help: "time without need after which connections beyond `connections` close"),
             maxConnectionAge: section.duration(
                 "max-connection-age", .zero...minutes(30 * 24 * 60), default: defaults.maxConnectionAge,
-                help: "a connection is replaced at this age; 0: never"),
+                help: "age at which a connection is replaced; 0: never"),
             connectTimeout: section.duration(
                 "connect-timeout", .milliseconds(10)...minutes(5), default: defaults.connectTimeout,
-                help: "for TCP, TLS and the server's first frame together"),
+                help: "longest time for TCP, TLS and the server's first frame together"),
             requestTimeout: section.duration(
                 "request-timeout", .milliseconds(10)...minutes(10), default: defaults.requestTimeout,
-                help: "from sending a push to its answer"),
+                help: "longest time from sending a push to its answer"),
             progressTimeout: section.duration(
                 "progress-timeout", .milliseconds(100)...minutes(10), default: defaults.progressTimeout,
-                help: "a connection that takes no push for so long, while pushes wait, is replaced"),
+                help: "time after which a connection that accepts no push while pushes wait is replaced"),
             pingInterval: section.duration(
                 "ping-interval", .milliseconds(10)...minutes(24 * 60), default: defaults.pingInterval,
-                help: "an idle connection is checked this often"),
+                help: "time after which an idle connection is checked with a PING"),
             tlsMinimum: section.choice(
                 "tls-minimum", default: defaults.tlsMinimum, help: "oldest TLS version to accept"),
             proxy: readProxy(section, files: files))
@@ -158,13 +161,15 @@ extension Configuration {
     ) -> APNS.Proxy {
         let host = section.text(
             "host", required: isThere, help: "HTTP proxy to reach APNs through; default: none")
-        let port = section.integer("port", 1...65_535, default: 3128, help: "of the proxy")!
-        let user = section.text("user", help: "for basic authentication at the proxy")
+        let port = section.integer("port", 1...65_535, default: 3128, help: "port of the proxy")!
+        let user = section.text("user", help: "user for basic authentication at the proxy")
         let passwordFile = section.text(
-            "password-file", kind: "file", help: "its first line is the password", check: files.check)
+            "password-file", kind: "file", help: "file with the user's password in its first line",
+            check: files.check)
         if (user == nil) != (passwordFile == nil) {
             section.problem(
-                user == nil ? "user" : "password-file", "`user` and `password-file` belong together")
+                user == nil ? "user" : "password-file",
+                "`user` and `password-file` belong together; set both or neither")
         }
         return APNS.Proxy(
             host: host ?? "", port: port, user: user, passwordFile: passwordFile.map(files.resolve))
@@ -178,30 +183,30 @@ extension Configuration {
                 directory: section.text(
                     "directory", kind: "directory", required: isThere,
                     help:
-                        "on a disk of its own or not, this worker's alone; without this section what waits for long waits in memory"
+                        "directory of the store, used by this worker alone; without this section pushes that wait for long stay in memory"
                 ).map(files.resolve) ?? "",
                 after: section.duration(
                     "after", .seconds(1)...minutes(60), default: defaults.after,
-                    help: "what has to wait longer goes to the store"),
+                    help: "wait beyond which a push is kept in the store instead of memory"),
                 cacheBytes: section.size(
                     "cache", 1 << 20...1 << 40, default: defaults.cacheBytes,
-                    help: "memory for what is read from the store"),
+                    help: "memory for blocks read from the store"),
                 writeBufferBytes: section.size(
                     "write-buffer", 8 << 20...1 << 40, default: defaults.writeBufferBytes,
-                    help: "memory for what the store has not written out yet"),
+                    help: "memory for changes that the store has not flushed yet"),
                 changelog: section.choice(
                     "changelog", default: defaults.changelog,
                     help:
-                        "`on`: other workers can take over what this one holds, from a compacted topic; `off`: the store is all there is"
+                        "`on`: copy changes to a compacted topic, from which other workers restore them; `off`: keep them in this store alone"
                 ),
                 transactions: section.choice(
                     "transactions", default: defaults.transactions,
                     help:
-                        "`on`: changes, outcomes and offsets are committed together, so that who reads committed records sees each outcome once; only with `changelog`"
+                        "`on`: commit changes, outcomes and offsets together, so that readers of committed records see each outcome once; only with `changelog`"
                 ),
                 transactionInterval: section.duration(
                     "transaction-interval", .milliseconds(10)...minutes(1),
-                    default: defaults.transactionInterval, help: "how often"))
+                    default: defaults.transactionInterval, help: "time between two commits of transactions"))
         }
         return isThere ? store : nil
     }
@@ -211,14 +216,14 @@ extension Configuration {
         return Delivery(
             maxInFlight: section.integer(
                 "max-in-flight", 1...10_000_000, default: defaults.maxInFlight,
-                help: "unfinished jobs in a worker; at the limit it stops reading")!,
+                help: "highest number of unfinished jobs in a worker; at the limit the worker stops reading")!,
             maxInFlightBytes: section.size(
                 "max-in-flight-bytes", 1 << 16...1 << 40, default: defaults.maxInFlightBytes,
-                help: "likewise in bytes of records"),
+                help: "highest number of bytes of unfinished jobs' records in a worker"),
             partitionShare: section.number(
                 "partition-share", 0.05...1, default: defaults.partitionShare,
                 help:
-                    "one partition's part of these limits when its jobs are held for long and others have work"
+                    "share of these limits at which one partition with long-held jobs is paused while others have work"
             )!,
             shards: section.integer(
                 "shards", 1...256, default: defaults.shards,
@@ -227,31 +232,32 @@ extension Configuration {
             retry: section.section("retry") { readRetry($0) },
             maxPendingPerDevice: section.integer(
                 "max-pending-per-device", 1...1024, default: defaults.maxPendingPerDevice,
-                help: "unfinished pushes of one device; one more is undeliverable")!,
+                help: "highest number of unfinished pushes of one device; further pushes are undeliverable")!,
             maxInFlightPerDevice: section.integer(
                 "max-in-flight-per-device", 1...1024, default: defaults.maxInFlightPerDevice,
-                help: "pushes of one device in flight to APNs; more of them wait")!,
+                help: "highest number of pushes of one device in flight to APNs; further pushes wait")!,
             knownDevices: section.integer(
                 "known-devices", 1...100_000_000, default: defaults.knownDevices,
                 help:
-                    "devices whose presence a worker remembers; the one heard of longest ago is forgotten first"
+                    "number of devices whose presence a worker remembers; the least recently reported is forgotten first"
             )!,
             returnRate: section.integer(
                 "return-rate", 1...1_000_000, default: defaults.returnRate,
-                help: "held pushes per second that a worker sends to devices that are back")!,
+                help: "held pushes per second that a worker sends to devices that are online again")!,
             maxExpiration: section.duration(
                 "max-expiration", .seconds(1)...minutes(30 * 24 * 60), default: defaults.maxExpiration,
-                help: "a job's longer expiration is shortened to this"),
+                help: "longest time until a push expires; a later expiration is shortened to it"),
             defaultTTL: section.duration(
                 "default-ttl", .seconds(1)...minutes(30 * 24 * 60), default: defaults.defaultTTL,
                 help:
-                    "how long a push without an expiration is tried; held and confirmed ones: max-expiration"),
+                    "time until a push without an expiration expires; held and confirmed pushes: max-expiration"
+            ),
             drainDeadline: section.duration(
                 "drain-deadline", .zero...minutes(60), default: defaults.drainDeadline,
-                help: "time at SIGTERM for what is in flight; keep it below the supervisor's"),
+                help: "time for jobs in flight after SIGTERM; keep it below the supervisor's own deadline"),
             commitInterval: section.duration(
                 "commit-interval", .milliseconds(10)...minutes(5), default: defaults.commitInterval,
-                help: "how often offsets are committed"))
+                help: "time between two commits of offsets"))
     }
 
     private static func readRetry(_ section: SectionReader) -> Delivery.Retry {
@@ -265,13 +271,14 @@ extension Configuration {
                 help: "longest wait between attempts"),
             multiplier: section.number(
                 "multiplier", 1...100, default: defaults.multiplier,
-                help: "each wait is this many times the one before")!,
+                help: "factor from each wait to the next")!,
             maxAttempts: section.integer(
                 "max-attempts", 1...1_000, default: defaults.maxAttempts,
-                help: "attempts in all; then the job is undeliverable; default: until it expires"),
+                help: "attempts after which a push is undeliverable; default: attempts until the push expires"
+            ),
             retryAfterLimit: section.duration(
                 "retry-after-limit", .zero...minutes(60), default: defaults.retryAfterLimit,
-                help: "a longer `Retry-After` of APNs is shortened to this"))
+                help: "longest `Retry-After` of APNs that is obeyed; a longer one is shortened to it"))
         if retry.initial > retry.maximum {
             section.problem("initial", "must not be longer than delivery.retry.maximum")
         }
@@ -281,7 +288,7 @@ extension Configuration {
     private static func readLog(_ section: SectionReader) -> Log {
         let defaults = Log()
         return Log(
-            level: section.choice("level", default: defaults.level, help: "least level to log"),
+            level: section.choice("level", default: defaults.level, help: "lowest level to log"),
             format: section.choice(
                 "format", default: defaults.format, help: "`json`: one object on each line"))
     }
@@ -290,7 +297,7 @@ extension Configuration {
         Metrics(
             statsInterval: section.duration(
                 "stats-interval", .zero...minutes(60), default: Metrics().statsInterval,
-                help: "how often the worker logs its counters; 0: never"))
+                help: "time between two log lines with the worker's counters; 0: never"))
     }
 
     private static func minutes(_ minutes: Int) -> Duration { .seconds(minutes * 60) }

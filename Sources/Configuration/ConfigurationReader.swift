@@ -373,7 +373,7 @@ final class SectionReader {
             } else {
                 let hint = Suggestion.hint(for: entry.key, among: known)
                 let place = path.isEmpty ? "" : " in `\(path)`"
-                let list = hint.isEmpty ? "; known are: \(known.joined(separator: ", "))" : ""
+                let list = hint.isEmpty ? "; known settings are: \(known.joined(separator: ", "))" : ""
                 message = "there is no such setting\(place)\(hint)\(list)"
             }
             collector.problems.append(

@@ -54,7 +54,8 @@ struct ConfigurationValue: Equatable {
             problems = [
                 ConfigurationProblem(
                     key: "", location: .file(name: name, line: 0, column: 0),
-                    message: "has more than \(mostValues) values: do aliases repeat what has aliases itself?")
+                    message: "has more than \(mostValues) values; check for aliases that repeat other aliases"
+                )
             ]
         }
         if !problems.isEmpty { throw ConfigurationError(problems: problems) }
@@ -123,7 +124,7 @@ struct ConfigurationValue: Equatable {
         case .scanner(let context, let text, let mark, _),
             .parser(let context, let text, let mark, _),
             .composer(let context, let text, let mark, _):
-            let prefix = context.map { "\($0.text), which begins in line \($0.mark.line): " } ?? ""
+            let prefix = context.map { "\($0.text), which begins at line \($0.mark.line): " } ?? ""
             return problem("is not valid YAML: \(prefix)\(text)", mark)
         case .reader(let text, _, _, _):
             return problem("is not valid YAML: \(text)", nil)

@@ -19,7 +19,7 @@ extension RetryStore {
         except kept: Set<Int32>, at now: Int64, longestAbsence: Int64, atMost count: Int,
         completion: @escaping @Sendable (Result<DroppedCopies, RetryStoreError>) -> Void
     ) {
-        precondition(isChangelogBacked, "there is no other copy of what the store has")
+        precondition(isChangelogBacked, "a store without changelog can't drop copies")
         run(on: storeLoop, completion) { [self] () throws(RetryStoreError) in
             let meta = try metaFamily()
             var copies: [LocalCopy] = []

@@ -205,7 +205,7 @@ extension ColumnFamily {
         guard let entry = DueKeyBytes(iterator.key)?.entry else {
             throw .corrupt(
                 directory: database.directory,
-                text: "a key of column family \(name) has a length that can't be")
+                text: "a key of column family \(name) has an invalid length")
         }
         return entry
     }

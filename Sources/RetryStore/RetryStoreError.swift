@@ -34,25 +34,25 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
     public var description: String {
         switch self {
         case .noSpace(let directory):
-            "the store in \(directory) has no room left on its disk: make room; writing goes on by itself"
+            "the store in \(directory) has no room left on its disk: make room; writing resumes by itself"
         case .readOnly(let directory):
-            "the store in \(directory) can't be written: give this process the right to write there, on a file system "
-                + "that isn't mounted read-only"
+            "the store in \(directory) can't be written: give this process the right to write to the directory, on a file "
+                + "system that isn't mounted read-only"
         case .locked(let directory):
-            "the store in \(directory) is in use by another process: each worker needs a directory of its own"
+            "the store in \(directory) is in use by another process: give each worker its own store.directory"
         case .notADirectory(let directory):
-            "\(directory) is to be the store's directory, but it is something else: name a directory"
+            "\(directory) is not a directory: set store.directory to a directory"
         case .missing(let directory):
-            "there is no store in \(directory): name the directory that a worker's configuration gives"
+            "there is no store in \(directory): name the directory that store.directory in the worker's configuration names"
         case .corrupt(let directory, let text):
             "the store in \(directory) is damaged: \(text). Keep a copy of the directory, check the disk, and restore the "
-                + "directory or begin with an empty one"
+                + "directory or begin with an empty directory"
         case .format(let directory, let found):
             "the store in \(directory) has format \(found), and this version of Sluice reads \(StoreMeta.version) only: "
-                + "run the version that made it, or begin with an empty directory"
+                + "run the version that created the store, or begin with an empty directory"
         case .wrongTopic(let directory, let found, let expected):
-            "the store in \(directory) keeps pushes of topic \"\(found)\", and this worker reads \"\(expected)\": give each "
-                + "topic a directory of its own"
+            "the store in \(directory) keeps pushes of topic \"\(found)\", and this worker reads \"\(expected)\": give the "
+                + "worker another store.directory, one for each topic"
         case .io(let directory, let text):
             "the store in \(directory): \(text)"
         case .closed:

@@ -120,12 +120,13 @@ struct AdminEndpointTests {
     }
 
     @Test func notReadyWhileStopping() throws {
-        #expect(try notReady { $0.phase = .draining }.reasons == ["the worker stops: it takes no new jobs"])
+        #expect(
+            try notReady { $0.phase = .draining }.reasons == ["the worker is stopping; it takes no new jobs"])
         let failed = try notReady {
             $0.phase = .draining
             $0.failure = "the producer is fenced"
         }
-        #expect(failed.reasons.last == "the worker has failed: the producer is fenced")
+        #expect(failed.reasons.last == "the worker failed: the producer is fenced")
         #expect(try notReady { $0.phase = .ended }.reasons == ["the worker has stopped"])
     }
 
@@ -154,7 +155,7 @@ struct AdminEndpointTests {
     @Test func aliveInAStopThatIsInTime() throws {
         let stand = try Stand(patience: .milliseconds(50))
         stand.stop.withLock { $0 = WorkerStop(elapsed: .seconds(39), limit: .seconds(40)) }
-        let stopping = ["the worker stops: it takes no new jobs"]
+        let stopping = ["the worker is stopping; it takes no new jobs"]
         #expect(try stand.get("/livez").status == 200)
         #expect(try stand.get("/livez").json["stopping"] as? Bool == true)
         #expect(try stand.get("/readyz").reasons == stopping)
@@ -178,7 +179,7 @@ struct AdminEndpointTests {
     @Test func notAliveInAStopThatTakesTooLong() throws {
         let stand = try Stand(patience: .milliseconds(50))
         stand.stop.withLock { $0 = WorkerStop(elapsed: .seconds(41), limit: .seconds(40)) }
-        let reason = "the stop takes longer than 40 s"
+        let reason = "the worker's stop takes longer than 40 s"
         #expect(try stand.get("/livez").status == 503)
         #expect(try stand.get("/livez").reasons == [reason])
         stand.intake.withLock { $0 = nil }

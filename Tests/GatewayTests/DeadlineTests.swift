@@ -115,7 +115,7 @@ import Testing
         }
         first.requestStop()
         try eventually("the deadline", timeout: .seconds(60)) {
-            log.messages.count(containing: "the drain deadline has come") == 1
+            log.messages.count(containing: "the drain deadline has passed") == 1
         }
         try brokers("resume")
         _ = first.waitUntilStopped()

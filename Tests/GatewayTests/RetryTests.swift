@@ -216,7 +216,7 @@ import Testing
         let outcomes = try bed.waitForOutcomes(2)
         #expect(outcomes.allSatisfy { $0.reason == "ExpiredProviderToken" && $0.attempts == 2 })
         #expect(bed.simulator.summary.rejected[.expiredProviderToken] == 4)
-        #expect(log.messages.count(containing: "compare this machine's clock") == 1)
+        #expect(log.messages.count(containing: "check this machine's clock") == 1)
         #expect(bed.stop(worker).failure == nil)
         bed.simulator.stop()
     }

@@ -136,7 +136,7 @@ struct UnsendableTests {
         let log = LogRecorder()
         let second = try worker(bed, "store", changelog: .off, log: log)
         try check(bed, second, log, outcomes: 1)
-        #expect(log.messages.count(containing: "can't be read; it stays there") > 0)
+        #expect(log.messages.count(containing: "can't be read; it stays in the store") > 0)
         let left = try open(bed, "store", isChangelogBacked: false)
         defer { left.close() }
         #expect(try entries(left).map(\.key.offset) == [-7])

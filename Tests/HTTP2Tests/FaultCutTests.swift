@@ -136,7 +136,9 @@ import Testing
         try eventually("50 ends") { bed.ended == 50 }
         over.set()
         bed.expectExactlyOnce(50, unknown: 10)
-        #expect(bed.happened.contains { $0.contains("unresponsive: nothing came for") }, "\(bed.happened)")
+        #expect(
+            bed.happened.contains { $0.contains("unresponsive: nothing was received for") }, "\(bed.happened)"
+        )
         #expect(server.record.now.opened == 2)
         #expect(bed.client.read { $0.refusals } == 0)
         bed.stop()

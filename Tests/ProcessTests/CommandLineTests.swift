@@ -93,14 +93,14 @@ struct CommandLineTests {
         #expect(result.standardError.contains("payload: must be a JSON object [json-object]"))
         let both = try sluice("produce", "--kind", "cancel", "--device-token", deviceToken)
         #expect(both.exit == .status(65))
-        #expect(both.standardError.contains("a cancel names what to withdraw"))
+        #expect(both.standardError.contains("a cancel must name the pushes to withdraw"))
         for (options, message) in [
             (["--kind", "device"], "--event is missing"),
-            (["--event", "online"], "--event goes only with --kind device"),
-            (["--kind", "cancel", "--ttl", "1"], "--ttl goes only with --kind push"),
+            (["--event", "online"], "--event is only for --kind device"),
+            (["--kind", "cancel", "--ttl", "1"], "--ttl is only for --kind push"),
             (
                 ["--kind", "device", "--event", "online", "--topic", "a"],
-                "--topic does not go with --kind device"
+                "--topic is not for --kind device"
             ),
         ] {
             let wrong = try ChildProcess.run(

@@ -58,7 +58,7 @@ struct DemoAuditTests {
         #expect(!report.isRight)
         #expect(
             report.lines.contains {
-                $0.contains("✗ every job has exactly one outcome") && $0.contains("1 have none")
+                $0.contains("✗ every job has exactly one outcome") && $0.contains("1 have no outcome")
             })
     }
 

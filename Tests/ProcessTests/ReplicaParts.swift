@@ -23,7 +23,7 @@ final class Replica {
     /// Partitions that it had when it started over.
     var givenUp: Set<Int32> = []
     /// How often it has started over.
-    var restarts: Int { lines.count { $0.message == "the worker starts over" } }
+    var restarts: Int { lines.count { $0.message == "the worker restarts" } }
     private(set) var lines: [Line] = []
 
     struct Line {
@@ -66,7 +66,7 @@ final class Replica {
                 // The group has gone on without it, on a machine that stalls for instance.
                 givenUp.formUnion(line.partitions)
                 owned.subtract(line.partitions)
-            case "the worker stops at once":
+            case "the worker stops at once because of a failure":
                 givenUp.formUnion(owned)
                 owned = []
             default: break

@@ -71,7 +71,7 @@ struct ReplicaTests {
         try bed.kill("one")
         try bed.removeStore("one")
         try bed.waitForShares()
-        let restored = bed.replicas["two"]!.lines.filter { $0.message == "restored" }
+        let restored = bed.replicas["two"]!.lines.filter { $0.message == "partition restored" }
             .compactMap { $0.fields["partition"].flatMap { Int32($0) } }
         #expect(lost.isSubset(of: restored), "it is restored before the partition's jobs are taken")
         // What is due in the meantime, by its moment or its expiration.

@@ -31,7 +31,7 @@ struct SecretsTests {
             installation, "store: {directory: store, changelog: off}", ready: "first.ready")
         let status = try String(contentsOfFile: "/proc/\(worker.identifier)/status", encoding: .utf8)
         #expect(status.contains("Umask:\t0077"))
-        #expect(worker.standardError.contains("process dumpable=off"))
+        #expect(worker.standardError.contains("process protection applied dumpable=off"))
         // For this one the caller decides.
         #expect(try mode(directory.file("first.ready")) == 0o644)
         #expect(try mode(directory.file("store")) == 0o700)
@@ -50,7 +50,7 @@ struct SecretsTests {
         let installation = try Installation()
         chmod(installation.directory.file("team.p8"), 0o600)
         let worker = try run(installation, "process: {dumpable: on}", ready: "first.ready")
-        #expect(worker.standardError.contains("process dumpable=on"))
+        #expect(worker.standardError.contains("process protection applied dumpable=on"))
         #expect(!worker.standardError.contains("chmod"))
         #expect(try worker.stop() == .status(0))
     }

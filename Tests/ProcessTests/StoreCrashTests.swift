@@ -27,7 +27,7 @@ struct StoreCrashTests {
             // Now and then before it has its partitions, and else after some steps of work.
             if load.random.chance(10) {
                 _ = try bed.launch()
-                try bed.worker!.waitForOutput("store open")
+                try bed.worker!.waitForOutput("store opened")
                 try bed.produce(load.next(5, bed))
                 ways["starting", default: 0] += 1
             } else {

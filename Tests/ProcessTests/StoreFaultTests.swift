@@ -154,7 +154,7 @@ struct StoreFaultTests {
     }
 
     private static func reports(_ bed: StoreBed) -> Int {
-        bed.worker!.standardError.split(separator: "\n").count { $0.contains("info    worker ") }
+        bed.worker!.standardError.split(separator: "\n").count { $0.contains("info    worker statistics ") }
     }
 
     /// Writes a file until the disk has only so much left.

@@ -158,7 +158,7 @@ struct WorkerTests {
         try first.waits(for: "pushes are in flight") { !installation.pushes().isEmpty }
         first.signal(SIGTERM)
         #expect(try first.wait() == .status(75))
-        #expect(first.standardError.contains("will be done again"))
+        #expect(first.standardError.contains("will be processed again"))
     }
 
     @Test("a second signal ends a worker at once")
@@ -169,7 +169,7 @@ struct WorkerTests {
         try installation.produce([Installation.job(&random, number: 0)])
         try worker.waits(for: "a push is in flight") { !installation.pushes().isEmpty }
         worker.signal(SIGTERM)
-        try worker.waitForOutput("draining")
+        try worker.waitForOutput("the worker is draining")
         worker.signal(SIGTERM)
         #expect(try worker.wait() == .status(128 + SIGTERM))
     }
@@ -183,7 +183,7 @@ struct WorkerTests {
             to: "json.yaml")
         let worker = try ChildProcess(Executables.sluice, ["run", "-c", path, "--stop-with-input"])
         try worker.waitForOutput(#""message":"partitions assigned""#)
-        try worker.waitForOutput(#""message":"worker","#)
+        try worker.waitForOutput(#""message":"worker statistics","#)
         #expect(try worker.stop() == .status(0))
         let lines = worker.standardError.split(separator: "\n")
         #expect(lines.count > 3)
@@ -229,7 +229,8 @@ struct WorkerTests {
         let installation = try Installation()
         let worker = try installation.startWorker()
         let log = worker.standardError
-        let match = try #require(log.firstMatch(of: /admin endpoint address=http:\/\/(127\.0\.0\.1:[0-9]+)/))
+        let match = try #require(
+            log.firstMatch(of: /admin endpoint listens address=http:\/\/(127\.0\.0\.1:[0-9]+)/))
         let text = installation.configuration().replacing("127.0.0.1:0", with: match.1)
         let path = try installation.directory.write(text, to: "taken.yaml")
         let result = try sluice("run", "-c", path)

@@ -15,10 +15,11 @@ extension CommitMetadata {
         public var description: String {
             switch self {
             case .foreign: "the commit metadata was written by another program"
-            case .unknownVersion: "the commit metadata has a version that this release does not know"
+            case .unknownVersion: "the commit metadata has a version that is unknown to this release"
             case .malformed: "the commit metadata is malformed"
             case .corrupted: "the commit metadata has a wrong checksum"
-            case .otherOffset: "the commit metadata belongs to another offset (was the offset reset by hand?)"
+            case .otherOffset:
+                "the commit metadata belongs to another offset; check whether the group's offsets were reset"
             }
         }
     }

@@ -48,7 +48,7 @@ public struct KafkaFault: Error, Sendable, Equatable, CustomStringConvertible {
     /// Records of a transaction weren't acknowledged in time.
     public static let reportsMissing = KafkaFault("records of the transaction are not acknowledged")
     /// The producer takes no record of the open transaction.
-    public static let transactionRefused = KafkaFault("the transaction takes no records")
+    public static let transactionRefused = KafkaFault("the transaction accepts no records")
     /// Changes of the store wait for room in the producer, and never get it.
     public static let changesLeft = KafkaFault("changes of the store were not produced")
 }

@@ -15,7 +15,7 @@ extension WorkerMachine {
     public func checkInvariants() -> String? {
         guard gate.load.jobs >= 0, gate.orphans.jobs >= 0 else { return "fewer than no jobs are taken" }
         guard gate.orphans.jobs == orphanedJobs else {
-            return "\(orphanedJobs) jobs of partitions that went away, \(gate.orphans.jobs) counted"
+            return "\(orphanedJobs) jobs of revoked partitions, \(gate.orphans.jobs) counted"
         }
         var jobs = 0
         for index in partitions.indices {

@@ -127,7 +127,7 @@ extension WorkerMachine {
     @discardableResult
     mutating func beginPartition(_ state: PartitionLifecycle) -> Int? {
         guard let index = partitions.insert(state) else {
-            fail(.other("more than 65,000 partitions are assigned to this worker"), nil)
+            fail(.other("more than 65,000 partitions are assigned to this worker; start more workers"), nil)
             return nil
         }
         gate.add(index)

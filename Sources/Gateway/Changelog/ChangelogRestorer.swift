@@ -216,7 +216,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         source.chunk = nil
         if chunk.unknown > 0 {
             logger.warning(
-                "records of the changelog that aren't the store's are left out",
+                "changelog records that are not the store's are skipped",
                 metadata: ["partition": "\(source.handle.number)", "records": "\(chunk.unknown)"])
         }
         underWay.add(1, ordering: .relaxed)
@@ -225,7 +225,9 @@ final class ChangelogRestorer: @unchecked Sendable {
             restored.add(chunk.count, ordering: .relaxed)
             chunk.begin(nil)
             loop.execute { [self] in recycle(chunk) }
-            if let error { return news(.failed("restoring from the changelog \"\(topic)\": \(error)", nil)) }
+            if let error {
+                return news(.failed("restoring from the changelog \"\(topic)\" failed: \(error)", nil))
+            }
             then()
         }
     }
@@ -245,7 +247,7 @@ final class ChangelogRestorer: @unchecked Sendable {
                 loop.execute { [self] in submitWaiting(handle) }
             }
             logger.info(
-                "waiting for a transaction to end in the changelog",
+                "restore waits until an open transaction in the changelog ends",
                 metadata: ["partition": "\(progress.topicPartition.partition)"])
         case .outOfRange(let progress, _):
             forget(progress.topicPartition.partition)
@@ -286,7 +288,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         guard loop.now >= told + .seconds(5) else { return }
         told = loop.now
         logger.info(
-            "restoring from the changelog",
+            "restore from the changelog is in progress",
             metadata: [
                 "partitions": "\(restoring.count)", "restored": "\(restored.load(ordering: .relaxed))",
                 "remaining": "\(remaining.load(ordering: .relaxed))",

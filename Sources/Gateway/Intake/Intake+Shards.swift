@@ -22,7 +22,7 @@ extension Intake {
         guard let handle = handle(of: partition) else {
             // The partition's records wait, because the shards are never told that it begins.
             return logger.critical(
-                "a partition begins without its part of the store: report it, and restart the worker",
+                "a partition begins without its part of the store; report this as a bug, and restart the worker",
                 metadata: ["partition": "\(partition)"])
         }
         let offset = CommittedOffset(committed)

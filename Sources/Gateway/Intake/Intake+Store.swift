@@ -65,7 +65,7 @@ extension Intake {
         case .restored(let handle, let position):
             guard let attempt = restoreEnded(handle.number, handle) else { return }
             logger.info(
-                "restored", metadata: ["partition": "\(handle.number)", "position": "\(position)"])
+                "partition restored", metadata: ["partition": "\(handle.number)", "position": "\(position)"])
             apply { machine, now in machine.restored(attempt, position: position, at: now) }
         case .outOfRange(let partition):
             guard let attempt = restoreEnded(partition) else { return }
@@ -76,7 +76,7 @@ extension Intake {
         case .troubled(let error, let place):
             apply { machine, _ in machine.kafkaFailed() }
             logger.warning(
-                "restoring from the changelog; tried again",
+                "restore from the changelog failed; retrying",
                 metadata: ["at": "\(place)", "error": "\(error)"])
         case .failed(let text, let error):
             apply { machine, _ in machine.kafkaFailed() }
@@ -109,7 +109,7 @@ extension Intake {
         guard error.isTransient else { return }
         loop.execute { [self] in
             logger.error(
-                "the store can't be looked through; nothing is sent until it can",
+                "the store can't be scanned; nothing is sent until a scan succeeds",
                 metadata: ["error": "\(error)"])
             apply { machine, _ in machine.scanFailed(slot: slot) }
         }
@@ -185,7 +185,7 @@ extension Intake {
                         fail(.other("\(error)"))
                     } else {
                         logger.error(
-                            "the store can't be synced; offsets are not committed until it can",
+                            "the store can't be synced; offsets are not committed until a sync succeeds",
                             metadata: ["error": "\(error)"])
                     }
                 }
@@ -201,7 +201,7 @@ extension Intake {
         store.checkpoint(handle, position: position) { [logger] result in
             guard case .failure(let error) = result else { return }
             logger.warning(
-                "the local copy can't be kept; it is restored from the changelog next time",
+                "the local copy can't be kept; the partition will be restored from the beginning of the changelog",
                 metadata: ["partition": "\(partition)", "error": "\(error)"])
         }
     }
@@ -227,7 +227,7 @@ extension Intake {
                     }
                 case .failure(let error):
                     logger.warning(
-                        "old local copies can't be dropped; they are tried again",
+                        "old local copies can't be dropped; retrying",
                         metadata: ["error": "\(error)"])
                 }
                 let areMore = (try? result.get())?.areMore

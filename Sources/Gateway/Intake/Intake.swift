@@ -284,7 +284,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     private func produceAgain(_ report: borrowing DeliveryReport, _ error: KafkaError, _ omitsValue: Bool) {
         logger.error(
-            "an outcome did not reach Kafka; it is produced again",
+            "a record did not reach Kafka; it is produced again",
             metadata: ["topic": "\(report.topic)", "error": "\(error)"])
         var headers = report.headers
         if omitsValue { headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8))) }
@@ -353,17 +353,20 @@ final class Intake: TimerHandler, @unchecked Sendable {
             if error.isFatal {
                 machine.fail(error.isInstanceTaken ? .instanceTaken : .consumer, KafkaFault(error), at: time)
             } else {
-                logger.warning("Kafka", metadata: ["error": "\(error)"])
+                logger.warning("Kafka consumer reported an error", metadata: ["error": "\(error)"])
             }
             machine.kafkaFailed()
         case .partitionError(let partition, let error):
             machine.kafkaFailed()
-            logger.error("Kafka", metadata: ["partition": "\(partition)", "error": "\(error)"])
+            logger.error(
+                "Kafka consumer reported an error of a partition",
+                metadata: ["partition": "\(partition)", "error": "\(error)"])
         case .log(let line):
             logger.log(
                 level: line.level <= 3
                     ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
-                "librdkafka", metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
+                "librdkafka consumer wrote a log line",
+                metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
         case .endOfPartition, .statistics: break
         }
         act()
@@ -398,7 +401,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             fetchCommitted(numbers, ticket, patience, wantsLogEnds)
         case .assign(let begins): assign(begins)
         case .unassign(let numbers):
-            attempt("give partitions back") { () throws(KafkaError) in
+            attempt("unassign") { () throws(KafkaError) in
                 try consumer.unassign(topicPartitions(numbers))
             }
         case .commit(let set, let ticket): commit(set, ticket)
@@ -430,7 +433,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .ended(let end):
             questions.stop()
             logger.info(
-                "stopped",
+                "the worker's intake stopped",
                 metadata: [
                     "finished": "\(machine.counters.finished)", "unfinished": "\(machine.outstanding)",
                     "clean": "\(end.isClean)",
@@ -455,7 +458,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             try body()
         } catch {
             machine.kafkaFailed()
-            logger.error("Kafka", metadata: ["call": "\(what)", "error": "\(error)"])
+            logger.error("a Kafka call failed", metadata: ["call": "\(what)", "error": "\(error)"])
         }
     }
 
@@ -520,7 +523,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         stopNote.note(at: .read())
         if !consumer.close(timeoutMilliseconds: timeoutMilliseconds) {
             logger.warning(
-                "the group could not be left in time; it notices by the session timeout",
+                "the worker could not leave the group in time; the group removes it after the session timeout",
                 metadata: [
                     "session-timeout-milliseconds": "\(settings.sessionTimeout.wholeNanoseconds / 1_000_000)"
                 ])
@@ -553,7 +556,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         copyPositions[copy.handle.number] = copy.position?.offset
         guard let position = copy.position else { return }
         logger.info(
-            "restoring from the local copy on",
+            "restore continues from the local copy",
             metadata: ["partition": "\(copy.handle.number)", "position": "\(position.offset)"])
     }
 

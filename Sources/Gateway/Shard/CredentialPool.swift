@@ -52,7 +52,7 @@ final class CredentialPool {
             if !tokenFailureLogged {
                 tokenFailureLogged = true
                 logger.error(
-                    "no provider token: nothing is sent with this credential",
+                    "provider token can't be signed; without a token nothing is sent with this credential",
                     metadata: ["credential": "\(name)", "error": "\(error)"])
             }
         }
@@ -67,7 +67,7 @@ final class CredentialPool {
         if let last = lastClockWarning, now.nanoseconds(since: last) <= 60_000_000_000 { return }
         lastClockWarning = now
         logger.error(
-            "APNs says that a young provider token has expired: compare this machine's clock with the true time",
+            "APNs reports a new provider token as expired; check this machine's clock",
             metadata: ["credential": "\(name)", "renewed-in-seconds": "\(seconds)"])
     }
 

@@ -56,7 +56,8 @@ extension Shard {
                 warn(of: context.verdict, slot, fault)
             case .recovered(let topic):
                 logger.notice(
-                    "APNs takes pushes for the topic again", metadata: ["topic": "\(routes.name(of: topic))"])
+                    "APNs accepts pushes for the topic again",
+                    metadata: ["topic": "\(routes.name(of: topic))"])
             case .suspended(let topic): report(.topicSuspended(hash(of: topic)))
             case .resumed(let topic): report(.topicResumed(hash(of: topic)))
             case .probeWanted(let topic): report(.probeWanted(hash(of: topic)))
@@ -177,7 +178,7 @@ extension Shard {
         case .refusal:
             metadata["action"] = "\(verdict.reason.action)"
             logger.error(
-                "APNs refuses the credential or topic: the topic's pushes wait; one of them tries now and then",
+                "APNs refuses the credential or topic; the topic's pushes wait, except for single probes",
                 metadata: metadata)
         case .tokens:
             // A few good tokens among many wrong ones make the topic resume and stop again.
@@ -186,7 +187,7 @@ extension Shard {
             metadata["action"] =
                 "check apns.environment, the topic and the credential against the app that registered the tokens"
             logger.critical(
-                "APNs takes most device tokens of the topic for wrong: its pushes wait; one of them tries now and then",
+                "APNs refuses most device tokens of the topic; its pushes wait, except for single probes",
                 metadata: metadata)
         }
     }

@@ -98,7 +98,7 @@ extension Shard {
             guard
                 case .control(let control)? = try? decoder.decode(
                     jobRecord(of: incoming.record), nowMilliseconds: wallMilliseconds)
-            else { preconditionFailure("a token change is no job any more") }
+            else { preconditionFailure("the record of a token change can't be decoded again") }
             finish(
                 control, incoming, .applied, count,
                 OutcomeSource(record: incoming.record, partitionSlot: incoming.partitionSlot))

@@ -23,11 +23,13 @@ extension Shard {
             guard isUnavailable != machine.isUnavailable(pool.index) else { continue }
             if isUnavailable {
                 logger.warning(
-                    "no connection for a while: the credential's pushes wait in the store",
+                    "the credential has had no connection for a while; its pushes wait in the store",
                     metadata: ["credential": "\(pool.name)"])
                 machine.suspend(pool: pool.index, at: now)
             } else {
-                logger.notice("the credential's pushes go on", metadata: ["credential": "\(pool.name)"])
+                logger.notice(
+                    "the credential has a connection again; its pushes resume",
+                    metadata: ["credential": "\(pool.name)"])
                 machine.resume(pool: pool.index, at: now)
             }
             act()

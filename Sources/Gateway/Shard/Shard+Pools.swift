@@ -14,7 +14,7 @@ extension Shard {
         switch event {
         case .opened(let connection, let address, let tls, let nanoseconds):
             logger.info(
-                "connection open",
+                "connection opened",
                 metadata: [
                     "credential": "\(name)", "connection": "\(connection)", "address": "\(address)",
                     "tls": "\(tls)",
@@ -38,10 +38,12 @@ extension Shard {
         case .goAway(let connection, let code, let debugData):
             connectionEnds(connection, code, GoAwayReason(debugData), pool)
         case .resolveFailed(let error):
-            logger.error("cannot find APNs", metadata: ["credential": "\(name)", "error": "\(error)"])
+            logger.error(
+                "the host name of APNs can't be resolved",
+                metadata: ["credential": "\(name)", "error": "\(error)"])
         case .resolver(.silent(let host, let reason, let known)):
             logger.error(
-                "the resolver does not answer: addresses that are known are tried, until it does again",
+                "the resolver does not answer; known addresses are tried until it answers again",
                 metadata: [
                     "credential": "\(name)", "host": "\(host)", "error": "\(reason)", "known": "\(known)",
                     "action": "check the name servers of this host (/etc/resolv.conf)",
@@ -52,7 +54,7 @@ extension Shard {
         case .changed(let change): log(change, of: name, pool)
         case .stopped(let reason):
             logger.critical(
-                "APNs refuses this credential: nothing is sent with it; opened again in 5 minutes",
+                "APNs refuses this credential; nothing is sent with it, and its pool opens again in 5 minutes",
                 metadata: ["credential": "\(name)", "reason": "\(reason)"])
         }
     }
@@ -115,25 +117,26 @@ extension Shard {
                 "the pool shrinks", metadata: ["credential": "\(name)", "connections": "\(count)"])
         case .reserved(let connection):
             logger.info(
-                "a connection is not needed and goes into reserve",
+                "a connection moves into the reserve because it is not needed",
                 metadata: ["credential": "\(name)", "connection": "\(connection)"])
         case .recalled(let connection):
             logger.info(
-                "a connection is needed again",
+                "a connection returns from the reserve because it is needed again",
                 metadata: ["credential": "\(name)", "connection": "\(connection)"])
         case .rotates(let connection, let cause):
             logger.info(
                 "a connection is replaced",
                 metadata: ["credential": "\(name)", "connection": "\(connection)", "cause": "\(cause)"])
         case .circuit(.closed):
-            logger.notice("APNs works again: the circuit is closed", metadata: ["credential": "\(name)"])
+            logger.notice(
+                "the circuit is closed because APNs works again", metadata: ["credential": "\(name)"])
         case .circuit(.halfOpen(let fault)):
             logger.info(
-                "one request will show whether APNs works again",
+                "the circuit is half open; a single request probes APNs",
                 metadata: ["credential": "\(name)", "fault": "\(fault)"])
         case .circuit(.open(let until, let fault)):
             logger.error(
-                "APNs does not work: the circuit is open and nothing is sent; what waits is kept",
+                "the circuit is open because APNs does not work; nothing is sent, and waiting pushes are kept",
                 metadata: [
                     "credential": "\(name)", "fault": "\(fault)",
                     "next-try-in-milliseconds":

@@ -47,7 +47,9 @@ extension Shard {
         case .headersTooLarge:
             // No valid job's headers are that long. The connection's header table is out of step now. The job ends,
             // because it would fare no better on another connection.
-            logger.critical("a request's headers did not fit", metadata: ["credential": "\(pool.name)"])
+            logger.critical(
+                "request headers are too long; the push is undeliverable, and its connection closes",
+                metadata: ["credential": "\(pool.name)"])
             pool.connections.withdraw(slot, from: connection)
             machine.giveUp(slot, .undeliverable, .notSupported, at: now)
             act()
@@ -104,7 +106,7 @@ extension Shard {
         counters.reasons[Int(verdict.reason.rawValue)] += 1
         if verdict.reason == .unknown, counters.note(unknownReason: verdict.reasonText) {
             logger.warning(
-                "APNs answers with a reason that this version doesn't know; the status decides",
+                "APNs answered with an unknown reason; the status decides",
                 metadata: [
                     "status": "\(verdict.status)", "reason": "\(verdict.reasonText)",
                     "class": "\(verdict.class.name)",

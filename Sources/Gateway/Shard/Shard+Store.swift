@@ -291,7 +291,7 @@ extension Shard {
         } catch {
             storage.count(.damaged)
             logger.critical(
-                "an item of the store can't be read; it stays there",
+                "an item of the store can't be read; it stays in the store",
                 metadata: metadata(of: item, load, storage, error))
             return
         }
@@ -300,8 +300,8 @@ extension Shard {
             storage.count(.unsendable)
             logger.error(
                 """
-                an item of the store exceeds a limit of this version, which can't send it: it ends as undeliverable. Run the \
-                version that wrote it, or see why its producer needs that
+                an item of the store exceeds a limit of this version and ends as undeliverable; run the version that wrote \
+                the item, or check why its producer exceeds the limit
                 """, metadata: metadata(of: item, load, storage, part.rawValue))
             return refuse(stored, .notSendable, item, place, load)
         }

@@ -220,7 +220,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         guard loop.now >= nextInvariantLine else { return }
         nextInvariantLine = loop.now + .seconds(60)
         logger.error(
-            "the worker is in a state that can't be: report it, and restart the worker when it suits",
+            "an invariant of the worker is broken; report this as a bug, and restart the worker when convenient",
             metadata: ["shard": "\(plan.index)", "state": "\(problem)"])
     }
 

@@ -126,7 +126,7 @@ final class ShardProducer: TimerHandler {
 
     func deadLetter(_ record: JobRecord, error: JobError, source: OutcomeSource) {
         logger.debug(
-            "not a job, dead-lettered",
+            "a record is not a valid job; it becomes a dead letter",
             metadata: [
                 "partition": "\(record.partition)", "offset": "\(record.offset)", "field": "\(error.field)",
                 "rule": "\(error.rule.rawValue)",
@@ -192,7 +192,7 @@ final class ShardProducer: TimerHandler {
             case .resumed: resume()
             case .refused(let number):
                 logger.warning(
-                    "the producer takes no record of the open transaction",
+                    "the producer refuses a record of the open transaction",
                     metadata: ["transaction": "\(number)"])
                 report(.refused(number: number))
             case .droppedChange(let handle):
@@ -207,7 +207,7 @@ final class ShardProducer: TimerHandler {
 
     private func produce(_ handle: UInt32, omitsValue: Bool) -> ProduceAnswer {
         guard let entry = kept[handle], let topic = topic(entry.kind) else {
-            preconditionFailure("the bytes of record \(handle), which waits, are gone")
+            preconditionFailure("the bytes of waiting record \(handle) are gone")
         }
         let (key, value, row) = kept.parts(of: entry)
         guard entry.kind == .deadLetter else {

@@ -26,7 +26,9 @@ struct CredentialPoolPlanner {
         let sources = ProviderTokenSources()
         for (number, app) in configuration.apps.enumerated() {
             guard let credential = configuration.credential(of: app) else {
-                throw .credential("apps.\(app.name).credential: there is no credential “\(app.credential)”")
+                throw .credential(
+                    "apps.\(app.name).credential: there is no credential “\(app.credential)”; add it to credentials"
+                )
             }
             let index: UInt16
             if let known = indexByCredential[credential.name] {
@@ -114,7 +116,10 @@ struct CredentialPoolPlanner {
                 throw .credential(
                     "apns.proxy.password-file: cannot read \(file); check that it exists and is readable")
             }
-            guard password != nil else { throw .credential("apns.proxy.password-file: \(file) is empty") }
+            guard password != nil else {
+                throw .credential(
+                    "apns.proxy.password-file: \(file) is empty; write the password into its first line")
+            }
         }
         return ProxyConfiguration(
             host: proxy.host, port: UInt16(proxy.port), user: proxy.user, password: password)

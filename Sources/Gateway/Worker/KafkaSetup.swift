@@ -49,7 +49,7 @@ struct KafkaSetup {
             if changelog { lacksChangelog = try client.partitionCount(of: topics.changelog) == nil }
             if let create = configuration.createTopics, !missing.isEmpty || lacksChangelog {
                 logger.notice(
-                    "creating topics",
+                    "creating missing topics",
                     metadata: [
                         "topics":
                             "\((missing + (lacksChangelog ? [topics.changelog] : [])).joined(separator: " "))"
@@ -75,7 +75,7 @@ struct KafkaSetup {
         guard missing.isEmpty else {
             throw .kafka(
                 "Kafka at \(configuration.bootstrapServers) has no topic \(missing.joined(separator: ", ")): "
-                    + "create it, or let the worker do so with kafka.create-topics")
+                    + "create it, or let the worker create it with kafka.create-topics")
         }
     }
 
@@ -85,10 +85,10 @@ struct KafkaSetup {
     private static let requirements = [
         TopicRequirement(
             "cleanup.policy", .list(["compact"]),
-            reason: "with deletion, held pushes would be forgotten; without compaction it grows for ever"),
+            reason: "deletion would lose held pushes, and without compaction the topic grows without bound"),
         TopicRequirement(
             "delete.retention.ms", .atLeast(3_600_000),
-            reason: "a worker that was away for longer would bring back what has ended"),
+            reason: "a worker that was away for longer would restore pushes that have ended"),
     ]
 
     private func makeChangelog(
@@ -114,7 +114,7 @@ struct KafkaSetup {
         do throws(KafkaError) {
             try extendChangelog(try KafkaAdmin(properties: admin), logger)
         } catch {
-            logger.error("the changelog can't be extended", metadata: ["error": "\(error)"])
+            logger.error("partitions can't be added to the changelog", metadata: ["error": "\(error)"])
         }
     }
 
@@ -129,11 +129,11 @@ struct KafkaSetup {
         ]
         guard configuration.createTopics != nil else {
             return logger.error(
-                "the changelog has fewer partitions than the jobs topic, and nothing of the others is sent: add partitions to the changelog, or let the worker do so with kafka.create-topics",
+                "the changelog has fewer partitions than the jobs topic, so jobs of the other partitions wait; add partitions to the changelog, or let the worker add them with kafka.create-topics",
                 metadata: places)
         }
         try client.createPartitions(of: topics.changelog, total: jobs)
-        logger.notice("the changelog was extended", metadata: places)
+        logger.notice("partitions were added to the changelog", metadata: places)
     }
 
     private func changelogProblem(_ client: KafkaAdmin, _ logger: Logger) throws(KafkaError) -> String? {
@@ -141,7 +141,7 @@ struct KafkaSetup {
         do throws(KafkaError) {
             try extendChangelog(client, logger)
         } catch {
-            logger.error("the changelog can't be extended", metadata: ["error": "\(error)"])
+            logger.error("partitions can't be added to the changelog", metadata: ["error": "\(error)"])
         }
         let counts = try client.coPartitioning(of: [topics.jobs, topics.changelog])
         // Growth of the jobs topic affects the new partitions only.
@@ -151,7 +151,7 @@ struct KafkaSetup {
             found = try client.configurations(of: [topics.changelog])[0]
         } catch {
             logger.warning(
-                "the changelog's configuration can't be checked: it has to be compacted",
+                "the changelog's configuration can't be checked; make sure that cleanup.policy is compact",
                 metadata: ["topic": "\(topics.changelog)", "error": "\(error)"])
             return nil
         }

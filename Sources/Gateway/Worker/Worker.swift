@@ -235,9 +235,13 @@ public final class Worker: Sendable {
         settings.isChangelogBacked = store.hasChangelog
         do throws(RetryStoreError) {
             let opened = try RetryStore(settings)
-            for exposure in opened.exposures { logger.warning("\(exposure)") }
+            for exposure in opened.exposures {
+                logger.warning(
+                    "users other than the owner have rights to a secret or the store",
+                    metadata: ["problem": "\(exposure)"])
+            }
             logger.info(
-                "store open",
+                "store opened",
                 metadata: [
                     "directory": "\(store.directory)",
                     "partitions": "\(opened.partitions.map { "\($0.number)" }.joined(separator: ","))",
@@ -293,7 +297,7 @@ public final class Worker: Sendable {
     /// Returns the totals, which are taken before the loops end.
     private func finalSnapshot() -> WorkerSnapshot {
         guard let totals = lastSnapshot.snapshot.withLock({ $0 }) else {
-            preconditionFailure("the loops of a worker end after its totals are taken")
+            preconditionFailure("a worker's loops ended before its totals were taken")
         }
         return totals
     }
@@ -304,15 +308,15 @@ public final class Worker: Sendable {
         switch event {
         case .error(let error):
             if error.isFatal {
-                fail("the producer has failed: \(error)", error)
+                fail("the Kafka producer failed: \(error)", error)
             } else {
-                logger.warning("Kafka producer", metadata: ["error": "\(error)"])
+                logger.warning("Kafka producer reported an error", metadata: ["error": "\(error)"])
             }
         case .log(let line):
             logger.log(
                 level: line.level <= 3
                     ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
-                "librdkafka producer",
+                "librdkafka producer wrote a log line",
                 metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
         case .statistics: break
         }

@@ -78,7 +78,7 @@ public final class WorkerSupervisor: Sendable {
             guard KafkaConsumer.keptClients < Self.mostKeptClients else {
                 last.failure = WorkerFailure(
                     reason:
-                        "\(failure.reason); \(Self.mostKeptClients) clients of Kafka could not be closed, so the process has to start anew",
+                        "\(failure.reason); \(Self.mostKeptClients) Kafka clients could not be closed; restart the process",
                     startsOver: false)
                 return last
             }
@@ -86,7 +86,7 @@ public final class WorkerSupervisor: Sendable {
             restarts += 1
             let milliseconds = Self.pause.wait(attempt: failures, using: &generator)
             logger.error(
-                "the worker starts over",
+                "the worker restarts",
                 metadata: [
                     "reason": "\(failure.reason)", "in-milliseconds": "\(milliseconds)",
                     "times": "\(restarts)",

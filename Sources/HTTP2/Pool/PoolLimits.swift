@@ -69,7 +69,7 @@ public enum PoolCircuit: Sendable, Equatable, CustomStringConvertible {
 
 /// Why a circuit opened.
 public enum PoolFault: String, Sendable, Equatable, CustomStringConvertible {
-    case unreachable = "no connection comes about that answers"
+    case unreachable = "no connection to the server can be opened"
     case serverErrors = "the server answers with errors"
     case noProgress = "the server leaves no stream or window for requests"
 
@@ -98,7 +98,7 @@ public enum PoolGrowthCause: String, Sendable, Equatable, CustomStringConvertibl
 
 public enum PoolRotationCause: String, Sendable, Equatable, CustomStringConvertible {
     case age = "its age"
-    case streamIDs = "its stream ids come to an end"
+    case streamIDs = "its stream ids are nearly used up"
     case doubt = "a server error"
     case noProgress = "the server leaves it no stream or window for requests"
     public var description: String { rawValue }

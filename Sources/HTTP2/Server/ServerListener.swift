@@ -162,9 +162,9 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
             let code = errno
             let hint =
                 switch code {
-                case EADDRINUSE: "another process uses the port; choose another one, or 0"
-                case EACCES: "ports below 1024 need privileges"
-                case EADDRNOTAVAIL: "the address is not one of this machine"
+                case EADDRINUSE: "another process uses the port; choose another port, or 0"
+                case EACCES: "ports below 1024 need privileges; choose a port from 1024 on"
+                case EADDRNOTAVAIL: "this machine does not have the address; choose one of its addresses"
                 default: "see \(call)(2)"
                 }
             return ServerError(endpoint: endpoint, reason: String(cString: strerror(code)), hint: hint)

@@ -170,7 +170,7 @@ public final class KafkaAdmin {
         var answer: UnsafePointer<rd_kafka_metadata>?
         let code = rd_kafka_metadata(client, topic == nil ? 1 : 0, handle, &answer, timeoutMilliseconds)
         guard code == RD_KAFKA_RESP_ERR_NO_ERROR, let answer else {
-            throw KafkaError(code, "ask the brokers for metadata")
+            throw KafkaError(code, "read the cluster's metadata")
         }
         defer { rd_kafka_metadata_destroy(answer) }
         return ClusterMetadata(answer.pointee)
@@ -253,8 +253,8 @@ public final class KafkaAdmin {
             RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE, what,
             detail:
                 "the brokers name no controller, so this cluster has no topic administration. The "
-                + "embedded cluster of `sluice kafka` has none: name its topics and partitions when you "
-                + "start it. A Kafka cluster that is choosing a controller has one again soon")
+                + "embedded cluster of `sluice kafka` has no topic administration: name its topics and partitions at the "
+                + "start. A Kafka cluster that is electing a controller has topic administration again soon")
     }
 }
 

@@ -100,7 +100,7 @@ public struct CoPartitioning: Sendable, Equatable {
         guard !others.isEmpty else { return nil }
         let list = others.map { "\"\($0.topic)\" has \($0.partitions ?? 0)" }.joined(separator: ", ")
         return "topics must have the same number of partitions: \"\(first.topic)\" has \(wanted), \(list). "
-            + "Partitions can be added to the smaller one only while it is empty, because keys change their partition"
+            + "Add partitions to the smaller topic only while it is empty, because keys change their partition"
     }
 
     /// Whether all topics exist, the first has more partitions than another, and none has more than the first.

@@ -27,7 +27,7 @@ final class ClientConfiguration {
             why: "an offset is committed only when its job has a terminal outcome"),
         Rule(
             names: ["log.queue"], accepted: trueValues,
-            why: "log lines are handed over by poll"),
+            why: "poll passes on the log lines"),
     ]
 
     static let producerRules: [Rule] = [
@@ -36,28 +36,28 @@ final class ClientConfiguration {
             why: "a retry inside the producer must not publish an outcome twice"),
         Rule(
             names: ["acks", "request.required.acks"], accepted: all,
-            why: "an offset is committed only behind outcomes that every in-sync replica has"),
+            why: "an offset is committed only after every in-sync replica has its outcome"),
         Rule(
             names: ["delivery.report.only.error"], accepted: falseValues,
             why: "the delivery report completes a job's offset"),
         Rule(
             names: ["transactional.id"], accepted: [],
-            why: "who makes the producer decides about transactions and their identifier"),
+            why: "the worker sets the transactional identifier"),
         Rule(
             names: ["log.queue"], accepted: trueValues,
-            why: "log lines are handed over with the delivery reports"),
+            why: "poll passes on the log lines with the delivery reports"),
     ]
 
     static let readerRules: [Rule] = [
         Rule(
             names: ["isolation.level"], accepted: ["read_committed"],
-            why: "what was aborted must not be restored"),
+            why: "aborted records must not be restored"),
         Rule(
             names: ["auto.offset.reset", "topic.auto.offset.reset"], accepted: ["error"],
-            why: "a log that has no such offset must not be read from elsewhere unnoticed"),
+            why: "a missing offset must be reported, not skipped"),
         Rule(
             names: ["enable.partition.eof"], accepted: trueValues,
-            why: "the end of a log is known by it"),
+            why: "the reader recognizes the end of a log by this event"),
     ]
 
     /// Returns Sluice's values for properties that the user does not set.
@@ -130,7 +130,8 @@ final class ClientConfiguration {
         for (name, value) in properties.pairs {
             if let rule = rules.first(where: { $0.names.contains(name) }), !rule.accepted.contains(value) {
                 let allowed =
-                    rule.accepted.first.map { "it must stay \"\($0)\"" } ?? "it must not be set"
+                    rule.accepted.first.map { "the value must stay \"\($0)\"" }
+                    ?? "the property must not be set"
                 throw .invalid("kafka property \"\(name)\": \(allowed), because \(rule.why)")
             }
             try set(name, value)
@@ -149,7 +150,7 @@ final class ClientConfiguration {
         }
         let text = Self.text(reason)
         // An invalid value is part of librdkafka's message.
-        let shown = KafkaProperties.isSecret(name) ? "the value is not acceptable" : text
+        let shown = KafkaProperties.isSecret(name) ? "the value is not valid" : text
         throw .invalid("kafka property \"\(name)\": \(shown)")
     }
 

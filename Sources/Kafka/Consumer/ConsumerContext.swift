@@ -104,6 +104,6 @@ func clientError(_ client: OpaquePointer, _ code: Int32, _ reason: UnsafePointer
     var buffer = [CChar](repeating: 0, count: 512)
     let cause = rd_kafka_fatal_error(client, &buffer, buffer.count)
     return KafkaError(
-        code: cause.rawValue, message: "Kafka client failed for good: \(ClientConfiguration.text(buffer))",
+        code: cause.rawValue, message: "Kafka client failed fatally: \(ClientConfiguration.text(buffer))",
         isFatal: true)
 }

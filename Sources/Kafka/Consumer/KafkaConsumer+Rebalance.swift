@@ -23,14 +23,14 @@ extension KafkaConsumer {
         let waiting = context.unread
         for partition in partitions where !waiting.contains(partition.topicPartition) {
             throw .invalid(
-                "assign: \(partition.topicPartition) doesn't wait to be read; these do: "
+                "assign: \(partition.topicPartition) is not waiting to be read; waiting are: "
                     + waiting.sorted().map(\.description).joined(separator: ", "))
         }
         if case .assign = context.pending {
             if let error = context.answer(assign: partitions) { throw error }
         } else {
             // A loss that is not yet reported must not be treated as a mere revocation.
-            guard !isAssignmentLost else { throw .invalid("assign: the group has taken all partitions away") }
+            guard !isAssignmentLost else { throw .invalid("assign: the group has revoked all partitions") }
             try add(partitions)
         }
     }
@@ -124,7 +124,9 @@ extension ConsumerContext {
                 let most = TopicPartition.numbers.upperBound - 1
                 emit(
                     .partitionError(
-                        partition, .invalid("\(partition) is not read: partitions from 0 to \(most) are")))
+                        partition,
+                        .invalid("\(partition) is not read; only partitions from 0 to \(most) are supported"))
+                )
             }
             pending = .assign(Set(partitions))
             if isCooperative(client) { granted.formUnion(partitions) } else { granted = Set(partitions) }
@@ -182,13 +184,13 @@ extension ConsumerContext {
             // librdkafka refuses partitions that it doesn't read.
             let list = PartitionList(partitions.filter(table.contains))
             if let error = rd_kafka_incremental_unassign(client, list.pointer) {
-                return KafkaError(consuming: error, "give partitions back")
+                return KafkaError(consuming: error, "unassign partitions")
             }
             for partition in partitions { table.unassign(partition) }
             granted.subtract(partitions)
         } else {
             let code = rd_kafka_assign(client, nil)
-            if code != RD_KAFKA_RESP_ERR_NO_ERROR { return KafkaError(code, "give partitions back") }
+            if code != RD_KAFKA_RESP_ERR_NO_ERROR { return KafkaError(code, "unassign partitions") }
             table.removeAll()
             granted = []
         }

@@ -225,7 +225,9 @@ private enum LoopbackSocket {
         let bound = withAddress(port) { bind(descriptor, $0, $1) }
         guard bound == 0, Glibc.listen(descriptor, 64) == 0 else {
             let taken = errno == EADDRINUSE
-            let reason = taken ? "the port is taken; choose another one, or stop what uses it" : systemError()
+            let reason =
+                taken
+                ? "the port is in use; choose another port, or stop the process that uses it" : systemError()
             close(descriptor)
             throw .system("cannot listen on 127.0.0.1:\(port): \(reason)")
         }

@@ -48,9 +48,9 @@ public enum TransactionFailure: Error, Sendable, Equatable, CustomStringConverti
 
     public var description: String {
         switch self {
-        case .retriable(let error): "\(error), can be tried again"
-        case .abortable(let error): "\(error), the transaction must be aborted"
-        case .fatal(let error): "\(error), for good"
+        case .retriable(let error): "\(error); the step can be retried"
+        case .abortable(let error): "\(error); the transaction must be aborted"
+        case .fatal(let error): "\(error); the producer can't be used any more"
         case .misuse(let error): "\(error)"
         }
     }

@@ -57,7 +57,7 @@ final class TransactionThread: Sendable {
         guard !other else {
             throw KafkaError(
                 RD_KAFKA_RESP_ERR__CONFLICT, "transaction: \(order.step)",
-                detail: "the step before it has not ended, or its result was not taken")
+                detail: "the previous step has not ended, or its result was not taken")
         }
         sem_post(signal)
     }

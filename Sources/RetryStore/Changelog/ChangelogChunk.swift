@@ -69,7 +69,7 @@ public final class ChangelogChunk: @unchecked Sendable {
     public func append(
         key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, among keys: inout RestoreFilter?
     ) {
-        guard let partition else { preconditionFailure("a chunk is filled for a partition") }
+        guard let partition else { preconditionFailure("a chunk needs a partition") }
         guard let key = key.flatMap({ ChangelogKey($0) }), value.map({ Self.isValue($0, of: key) }) ?? true
         else {
             unknown += 1

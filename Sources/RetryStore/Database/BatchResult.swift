@@ -109,6 +109,6 @@ struct DeviceLoader: ~Copyable {
     private func damage(_ partition: StorePartition, _ what: String) -> RetryStoreError {
         .corrupt(
             directory: partition.items.database.directory,
-            text: "\(what) of column family \(partition.items.name) has a length that can't be")
+            text: "\(what) of column family \(partition.items.name) has an invalid length")
     }
 }

@@ -102,7 +102,7 @@ extension OpenedDatabase {
             try making.write(to: metaFamily)
             meta = making
         } else {
-            throw .corrupt(directory: directory, text: "it doesn't say which format it has")
+            throw .corrupt(directory: directory, text: "its format is not recorded")
         }
 
         var parts: [Int32: [StorePartition.Kind: ColumnFamily]] = [:]

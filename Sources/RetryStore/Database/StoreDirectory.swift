@@ -49,11 +49,13 @@ struct StoreDirectory {
         let names = try names().filter { $0 != "." && $0 != ".." }
         let isOurs = names.contains("CURRENT") || names.allSatisfy { $0 == "lost+found" }
         if status.st_mode & Self.others != 0, !isOurs || chmod(path, 0o700) != 0 {
-            let reason = isOurs ? "it belongs to user \(status.st_uid)" : "it has other things than a store"
+            let reason =
+                isOurs ? "it belongs to user \(status.st_uid)" : "it contains files that are not a store's"
             return [
                 """
-                others have rights in the store's directory \(path) (mode \(Self.text(status.st_mode))), and \(reason): run \
-                `chmod 700 \(path)`, or name a directory of its own below it
+                users other than the owner have rights in the store's directory \(path) \
+                (mode \(Self.text(status.st_mode))), and \(reason): run `chmod 700 \(path)`, or set store.directory to \
+                a subdirectory for the store alone
                 """
             ]
         }
@@ -65,7 +67,7 @@ struct StoreDirectory {
                 status.st_mode & Self.others != 0, chmod(file, 0o600) != 0
             else { return nil }
             return
-                "others have rights to the store's file \(file) (mode \(Self.text(status.st_mode))): run `chmod 600 \(file)`"
+                "users other than the owner have rights to the store's file \(file) (mode \(Self.text(status.st_mode))): run `chmod 600 \(file)`"
         }
     }
 
@@ -82,7 +84,7 @@ struct StoreDirectory {
         }
         // RocksDB would make a new database and delete the files that it doesn't know.
         if hasData {
-            throw .corrupt(directory: path, text: "its file CURRENT is missing, but others are there")
+            throw .corrupt(directory: path, text: "its file CURRENT is missing, but other files are present")
         }
         return .none
     }

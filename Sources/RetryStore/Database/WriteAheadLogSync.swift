@@ -45,7 +45,7 @@ struct WriteAheadLogSync: ~Copyable {
         }
         defer { close(file) }
         var status = stat()
-        guard fstat(file, &status) == 0 else { throw store.error(errno, "look at \(name)") }
+        guard fstat(file, &status) == 0 else { throw store.error(errno, "read the status of \(name)") }
         if let known = synced[name], known == status.st_size { return known }
         guard synchronize(file) == 0 else {
             throw store.error(errno, "sync \(name.isEmpty ? "the directory" : name)")

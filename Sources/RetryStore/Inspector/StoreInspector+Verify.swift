@@ -44,12 +44,13 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
             return "\(place): a due entry at \(due) belongs to an item that is due at \(item)"
         case .push(let error): return "\(place): \(error)"
         case .unsendable(let part):
-            return "\(place): a push's \(part.rawValue) exceeds a limit of this version, which can't send it"
-        case .otherPush: return "\(place): an item's push is that of another record or device"
+            return
+                "\(place): a push's \(part.rawValue) exceeds a limit of this version, so the push can't be sent"
+        case .otherPush: return "\(place): an item holds the push of another record or device"
         case .mark: return "\(place): the mark of a record can't be read"
-        case .shape(let name): return "\(place): an entry of \(name) has a length that can't be"
-        case .deviceState: return "\(place): what is known of a device can't be read"
-        case .incompletePartition: return "\(place): not all of its column families are there"
+        case .shape(let name): return "\(place): an entry of \(name) has an invalid length"
+        case .deviceState: return "\(place): the state of a device can't be read"
+        case .incompletePartition: return "\(place): some of its column families are missing"
         case .unreadable(let text): return "\(place): \(text)"
         }
     }

@@ -31,7 +31,7 @@ struct StoreMeta {
         }
         guard let keys = try value(.hasher, family), keys.count == 16, let topic = try value(.topic, family)
         else {
-            throw .corrupt(directory: directory, text: "it doesn't say what it is for")
+            throw .corrupt(directory: directory, text: "its topic is not recorded")
         }
         return keys.withUnsafeBytes { keys in
             StoreMeta(

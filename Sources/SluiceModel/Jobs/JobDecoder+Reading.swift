@@ -59,10 +59,11 @@ extension JobDecoder {
         while let member = members.next() {
             let name = fields.unescaped(member.name, documentSize: document.count)
             guard let field = JobField(memberName: name) else {
-                throw JobError(field: name.printable(limit: 64), rule: .unknown, message: "no such member")
+                throw JobError(
+                    field: name.printable(limit: 64), rule: .unknown, message: "the member is unknown")
             }
             if fields.present.contains(field) {
-                throw fields.error(field, .doubled, "the member is there more than once")
+                throw fields.error(field, .doubled, "the member occurs more than once")
             }
             switch (field.valueType, member.value[0]) {
             case (.text, UInt8(ascii: "\"")):

@@ -5,7 +5,7 @@ extension JobDecoder {
         _ kind: JobKind, _ fields: borrowing JobFields, _ record: JobRecord, created: Int64
     ) throws(JobError) -> DecodedJob {
         if let field = fields.present.subtracting(kind.allowed).first {
-            throw fields.error(field, .notForKind, "a job of kind \(kind.name) has no such field")
+            throw fields.error(field, .notForKind, "a job of kind \(kind.name) does not have this field")
         }
         if let field = kind.required.subtracting(fields.present).first {
             throw fields.error(field, .required, requirement(field, fields))
@@ -49,7 +49,7 @@ extension JobDecoder {
         let delivery = try fields.delivery()
         let timeout = try fields.integer(.receiptTimeout, in: JobLimits.receiptTimeout, "seconds")
         if timeout != nil, delivery != .confirm {
-            throw fields.error(.receiptTimeout, .onlyWith, "goes only with delivery: confirm")
+            throw fields.error(.receiptTimeout, .onlyWith, "is only for delivery: confirm")
         }
         let apnsID = try fields.apnsID(.apnsID) ?? .derived(record)
         let registered = try fields.instant(.registeredAt)
@@ -68,12 +68,12 @@ extension JobDecoder {
     ) throws(JobError) -> ControlJob {
         let channel = try fields.channelIdentifier()
         if fields[.pushType] != nil, try fields.pushType() != .liveActivity {
-            throw fields.error(.pushType, .choice, "a broadcast is a liveactivity")
+            throw fields.error(.pushType, .choice, "a broadcast must have push type liveactivity")
         }
         let topic = try fields.topic(for: .alert)
         let deliverAt = try fields.instant(.deliverAt)
         guard fields[.expiration] != nil || fields[.ttl] != nil else {
-            throw fields.error(.expiration, .required, "a broadcast names its expiration, or its ttl")
+            throw fields.error(.expiration, .required, "a broadcast must have an expiration or a ttl")
         }
         let expiration = try fields.expirationOrTTL(from: deliverAt ?? created)
         let priority = try fields.anyPriority() ?? .immediate
@@ -93,7 +93,8 @@ extension JobDecoder {
         guard let payload = fields[.payload] else { throw fields.error(.payload, .required, "is missing") }
         guard payload.count <= limit else {
             throw fields.error(
-                .payload, .payloadSize, "has \(payload.count) bytes, this push type allows \(limit)")
+                .payload, .payloadSize,
+                "has \(payload.count) bytes, but this push type allows at most \(limit)")
         }
         if !fields.isStructured { try validateObject(payload, field: "payload") }
         return payload
@@ -106,15 +107,17 @@ extension JobDecoder {
         switch (collapse, apnsID) {
         case (.some, .some):
             throw fields.error(
-                .apnsID, .exclusive, "a cancel names \(fields.name(.collapseIdentifier)) or apns-id, not both"
+                .apnsID, .exclusive,
+                "a cancel must have either \(fields.name(.collapseIdentifier)) or apns-id, not both"
             )
         case (nil, nil):
             throw fields.error(
-                .collapseIdentifier, .required, "a cancel names what to withdraw, by this or by apns-id")
+                .collapseIdentifier, .required,
+                "a cancel must name the pushes to withdraw, by this field or by apns-id")
         case (.some(let collapse), nil):
             guard fields[.topic] != nil else {
                 throw fields.error(
-                    .topic, .requiredWith, "a collapse identifier is only known together with its topic")
+                    .topic, .requiredWith, "a collapse identifier needs its topic")
             }
             return .cancelCollapseIdentifier(collapse)
         case (nil, .some(let apnsID)): return .cancelNotification(apnsID)
@@ -127,10 +130,10 @@ extension JobDecoder {
                 .event, .choice, "must be online, offline, receipt, token-changed or unregistered")
         }
         if event != .receipt, fields[.apnsID] != nil {
-            throw fields.error(.apnsID, .onlyWith, "goes only with event: receipt")
+            throw fields.error(.apnsID, .onlyWith, "is only for event: receipt")
         }
         if event != .tokenChanged, fields[.newDeviceToken] != nil {
-            throw fields.error(.newDeviceToken, .onlyWith, "goes only with event: token-changed")
+            throw fields.error(.newDeviceToken, .onlyWith, "is only for event: token-changed")
         }
         switch event {
         case .online: return .online
@@ -138,12 +141,14 @@ extension JobDecoder {
         case .unregistered: return .unregistered
         case .receipt:
             guard let apnsID = try fields.apnsID(.apnsID) else {
-                throw fields.error(.apnsID, .requiredWith, "a receipt names the notification that arrived")
+                throw fields.error(
+                    .apnsID, .requiredWith, "a receipt must name the notification that arrived")
             }
             return .receipt(apnsID)
         case .tokenChanged:
             guard fields[.newDeviceToken] != nil else {
-                throw fields.error(.newDeviceToken, .requiredWith, "token-changed names the new device token")
+                throw fields.error(
+                    .newDeviceToken, .requiredWith, "token-changed must name the new device token")
             }
             return .tokenChanged(try fields.deviceToken(.newDeviceToken))
         }

@@ -86,18 +86,19 @@ public enum ContentType {
 
 extension JobError {
     static func doubled(_ header: StaticString) -> JobError {
-        JobError(field: header.description, rule: .doubled, message: "the header is there more than once")
+        JobError(field: header.description, rule: .doubled, message: "the header occurs more than once")
     }
 
     static func null(_ header: StaticString) -> JobError {
         JobError(
-            field: header.description, rule: .null, message: "the header has no value; leave it out instead")
+            field: header.description, rule: .null,
+            message: "the header has no value; omit the header instead")
     }
 
     static func unknownHeader(_ name: UnsafeRawBufferPointer) -> JobError {
         JobError(
             field: name.printable(limit: 64), rule: .unknown,
-            message: "no such header; headers of your own begin with x-")
+            message: "the header is unknown; custom headers begin with x-")
     }
 
     /// Describes a fault in a payload or document.

@@ -5,15 +5,15 @@ extension JobFields {
         let text = self[field] ?? .empty
         switch DeviceToken.violation(text) {
         case nil: return text
-        case .hex: throw error(field, .hex, "a device token has hexadecimal digits only")
+        case .hex: throw error(field, .hex, "a device token must consist of hexadecimal digits")
         case .evenLength:
             throw error(
-                field, .evenLength, "a device token has an even number of digits, this has \(text.count)")
+                field, .evenLength, "a device token must have an even number of digits, not \(text.count)")
         default:
             throw error(
                 field, .length,
-                "a device token has \(DeviceToken.minimumLength) to \(DeviceToken.maximumLength) digits, "
-                    + "this has \(text.count)")
+                "a device token must have \(DeviceToken.minimumLength) to \(DeviceToken.maximumLength) digits, "
+                    + "not \(text.count)")
         }
     }
 
@@ -25,7 +25,7 @@ extension JobFields {
                 "has \(text.count) characters, 1 to \(JobLimits.maximumChannelIdentifierLength) are allowed")
         }
         for byte in text where !isBase64(byte) {
-            throw error(.channelIdentifier, .charset, "a channel identifier is base64 text")
+            throw error(.channelIdentifier, .charset, "a channel identifier must be base64 text")
         }
         return text
     }
@@ -48,7 +48,7 @@ extension JobFields {
         guard Topic.isWellFormed(topic) else {
             throw error(
                 .topic, .charset,
-                "is a bundle identifier: letters, digits and hyphens in parts joined by periods")
+                "must be a bundle identifier: letters, digits and hyphens in parts joined by periods")
         }
         return topic
     }
@@ -61,7 +61,7 @@ extension JobFields {
 
     private func topicRequirement(_ type: PushType) -> String {
         if type == .mdm { return "push type mdm needs a topic that begins with \(type.topicPrefix)" }
-        if type.topicSuffix.utf8CodeUnitCount == 0 { return "has the ending of another push type" }
+        if type.topicSuffix.utf8CodeUnitCount == 0 { return "has the suffix of another push type" }
         return "push type \(type.headerValue) needs a bundle identifier followed by \(type.topicSuffix)"
     }
 

@@ -76,7 +76,7 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         case .noCredential: "no credential is configured for this topic"
         case .deviceLimit: "too many pushes are pending for this device"
         case .deviceUnregistered: "the device token is no longer registered"
-        case .notSendable: "what the store has of the push exceeds a limit of this version of Sluice"
+        case .notSendable: "the stored push exceeds a limit of this version of Sluice"
         }
     }
 }

@@ -17,8 +17,8 @@ extension Reason {
     /// that a single job can't stop an app's pool.
     var entry: Entry {
         switch self {
-        case .absent: Entry("", 0, .later, "no reason was given: judge by the status")
-        case .unknown: Entry("Unknown", 0, .later, "not a documented reason: judge by the status")
+        case .absent: Entry("", 0, .later, "no reason was given; the status decides")
+        case .unknown: Entry("Unknown", 0, .later, "the reason is not documented; the status decides")
 
         case .badCollapseId: Entry("BadCollapseId", 400, .job, "shorten the collapse identifier to 64 bytes")
         case .badDeviceToken:
@@ -46,11 +46,11 @@ extension Reason {
         case .badCertificateEnvironment:
             Entry(
                 "BadCertificateEnvironment", 403, .configuration,
-                "use the certificate in the environment it was made for")
+                "use the certificate in the environment for which it was issued")
         case .expiredProviderToken:
             Entry(
                 "ExpiredProviderToken", 403, .authentication,
-                "make a new provider token and a new connection; if it comes again, check the clock")
+                "use a new provider token and a new connection; if the reason repeats, check the clock")
         case .forbidden: Entry("Forbidden", 403, .configuration, "check what the credential is allowed to do")
         case .invalidProviderToken:
             Entry(
@@ -62,13 +62,15 @@ extension Reason {
         case .badEnvironmentKeyIdInToken:
             Entry(
                 "BadEnvironmentKeyIdInToken", 403, .configuration,
-                "use the key in the environment it was made for")
+                "use the key in the environment for which it was issued")
 
         case .badPath: Entry("BadPath", 404, .job, "report it: the request path was wrong")
         case .methodNotAllowed: Entry("MethodNotAllowed", 405, .job, "report it: the request was not a POST")
         case .expiredToken: Entry("ExpiredToken", 410, .token, "retire the token")
         case .unregistered:
-            Entry("Unregistered", 410, .token, "retire the token, unless it was registered again since")
+            Entry(
+                "Unregistered", 410, .token,
+                "retire the token, unless the device has registered it again since")
         case .payloadTooLarge: Entry("PayloadTooLarge", 413, .job, "shorten the payload")
         case .tooManyProviderTokenUpdates:
             Entry(

@@ -170,10 +170,10 @@ public enum StoredPushError: Error, Hashable, Sendable, CustomStringConvertible 
         switch self {
         case .version(let version):
             "a stored push has format \(version), and this version of Sluice reads \(StoredPush.version) only: "
-                + "run the version that wrote it"
-        case .truncated: "a stored push is cut off"
-        case .trailing(let count): "a stored push is followed by \(count) bytes that don't belong to it"
-        case .invalid(let part): "a stored push is damaged: its \(part.rawValue) has a value that can't be"
+                + "run the version that wrote the push"
+        case .truncated: "a stored push is truncated"
+        case .trailing(let count): "a stored push is followed by \(count) unexpected bytes"
+        case .invalid(let part): "a stored push is damaged: its \(part.rawValue) has an invalid value"
         case .tokenText(let needed): "the text of the device token needs room for \(needed) bytes"
         }
     }

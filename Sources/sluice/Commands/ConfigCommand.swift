@@ -12,14 +12,14 @@ struct ConfigCommand: ParsableCommand {
     struct Check: ParsableCommand {
         static let configuration = CommandConfiguration(
             abstract:
-                "Check a configuration file together with the environment, without connecting anywhere.",
+                "Check a configuration file together with the environment, without any connection.",
             discussion: """
-                Reports every mistake at once, each with its place and its key, and exits with status 78 if there \
-                is any. Keys and certificates that the configuration names are loaded. SLUICE_ variables of the environment are \
-                applied as `sluice run` would apply them.
+                Reports all mistakes at once, each with its place and its key, and exits with status 78 if there are \
+                any. Loads the keys and certificates that the configuration names. Applies SLUICE_ variables of the \
+                environment as `sluice run` does.
                 """)
 
-        @Argument(help: "A YAML or JSON file. Without one, everything comes from the environment.")
+        @Argument(help: "A YAML or JSON file. Without a file, all settings come from the environment.")
         var file: String?
 
         func run() throws {
@@ -60,9 +60,10 @@ struct ConfigCommand: ParsableCommand {
 
     struct Reference: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List all settings with type, default and the variable that overrides each.")
+            abstract: "List all settings, each with its type, its default and the variable that overrides it."
+        )
 
-        @Flag(help: "As a Markdown table.")
+        @Flag(help: "Print a Markdown table.")
         var markdown = false
 
         func run() throws {

@@ -6,7 +6,7 @@ import SluiceModel
 
 struct InspectCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "inspect", abstract: "Look into what a worker keeps.",
+        commandName: "inspect", abstract: "Inspect the data that a worker keeps.",
         subcommands: [InspectStoreCommand.self])
 }
 
@@ -14,27 +14,28 @@ struct InspectCommand: ParsableCommand {
 struct InspectStoreCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "store",
-        abstract: "Say what a worker's store has: counts, one device's items, whether all of it is sound.",
+        abstract: "Inspect a worker's store: counts, one device's items, integrity.",
         discussion: """
-            Reads the directory and changes nothing. Beside a worker that is running it sees what that has written out so \
-            far. Copies of the changelog that a worker has left are counted, and named with their age. Device tokens are shown by their first characters, payloads not at all.
+            Reads the directory and changes nothing. While a worker is running, the report covers only the data that the \
+            worker has flushed. Partitions that the worker has given up are included, and listed with their age as \
+            copies of the changelog. Payloads and complete device tokens are never shown.
             """)
 
-    @Argument(help: "store.directory of the worker's configuration.")
+    @Argument(help: "The store's directory: store.directory in the worker's configuration.")
     var directory: String
 
-    @Option(help: ArgumentHelp("Show the items of this device, and what is known of it.", valueName: "token"))
+    @Option(help: ArgumentHelp("Show this device's items and its presence.", valueName: "token"))
     var device: String?
 
-    @Flag(help: "Read and check all of it. Exit status 1 when something is damaged.")
+    @Flag(help: "Read and check the whole store. Exit status 1 if anything is damaged.")
     var verify = false
 
-    @Flag(help: "One JSON document.")
+    @Flag(help: "Print one JSON document.")
     var json = false
 
     func validate() throws {
         if verify, device != nil {
-            throw ValidationError("--verify is for all of the store, not for one device")
+            throw ValidationError("--verify checks the whole store; omit --device")
         }
         if let device, !StoredDevice.isToken(device) {
             throw ValidationError("--device: a device token has hexadecimal digits only")
@@ -97,7 +98,9 @@ struct InspectStoreCommand: ParsableCommand {
             Terminal.output(title)
             for (name, count) in counts { Terminal.output("  \(name.padded(to: 28)) \(count)") }
         }
-        if summary.unreadable > 0 { Terminal.output("unreadable  \(summary.unreadable): try --verify") }
+        if summary.unreadable > 0 {
+            Terminal.output("unreadable  \(summary.unreadable): find them with --verify")
+        }
     }
 
     // MARK: One device
@@ -109,7 +112,7 @@ struct InspectStoreCommand: ParsableCommand {
             Terminal.output(JSONText.of(device.document))
             return
         }
-        if device.isEmpty { Terminal.output("nothing is stored of this device") }
+        if device.isEmpty { Terminal.output("nothing is stored for this device") }
         for state in device.states {
             let learned = state["learned"].map { ", last report \($0)" } ?? ""
             Terminal.output("\(state["presence"]!)\(learned), partition \(state["partition"]!)")

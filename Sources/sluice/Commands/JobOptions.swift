@@ -11,7 +11,7 @@ struct JobOptions: ParsableArguments {
         case structured
     }
 
-    @Option(help: "How the job is encoded: payload and headers, or one JSON document.")
+    @Option(help: "Encoding of the job: payload and headers, or one JSON document.")
     var mode = Mode.binary
 
     enum Kind: String, ExpressibleByArgument, CaseIterable {
@@ -20,11 +20,11 @@ struct JobOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "push; cancel: withdraw what waits under --collapse-id and --topic, or --apns-id; device: tell an --event."
+            "push; cancel: withdraw waiting pushes by --collapse-id and --topic, or by --apns-id; device: report an --event."
         ))
     var kind = Kind.push
 
-    @Option(help: ArgumentHelp("The device, and the record's key.", valueName: "hex"))
+    @Option(help: ArgumentHelp("Device token, which is also the record's key.", valueName: "hex"))
     var deviceToken: String?
 
     @Option(help: ArgumentHelp("apns-topic: the app's bundle identifier, with a suffix for some push types."))
@@ -35,22 +35,23 @@ struct JobOptions: ParsableArguments {
     var pushType = "alert"
 
     @Option(
-        help: ArgumentHelp("The notification: a JSON object; @path reads it from a file.", valueName: "json"))
+        help: ArgumentHelp("The notification, a JSON object; @path reads it from a file.", valueName: "json"))
     var payload: String?
 
-    @Option(help: ArgumentHelp("Instead of a payload: the text of a simple alert.", valueName: "text"))
+    @Option(help: ArgumentHelp("Text of a simple alert, instead of a payload.", valueName: "text"))
     var alert: String?
 
     @Option(help: ArgumentHelp("apns-priority: 10, 5 or 1.", valueName: "number"))
     var priority: Int?
 
     @Option(
-        help: ArgumentHelp("apns-expiration in UNIX seconds; 0: deliver now or never.", valueName: "seconds"))
+        help: ArgumentHelp("apns-expiration in UNIX seconds; 0: one attempt only.", valueName: "seconds"))
     var expiration: Int64?
 
     @Option(
         help: ArgumentHelp(
-            "Instead of an expiration: seconds from --deliver-at, or from now.", valueName: "seconds")
+            "Seconds from --deliver-at or from now until the push expires, instead of an expiration.",
+            valueName: "seconds")
     )
     var ttl: Int64?
 
@@ -60,24 +61,28 @@ struct JobOptions: ParsableArguments {
     @Option(help: ArgumentHelp("apns-id; without it the worker derives one.", valueName: "uuid"))
     var apnsId: String?
 
-    @Option(help: ArgumentHelp("Not before this instant, in milliseconds since the epoch.", valueName: "ms"))
+    @Option(
+        help: ArgumentHelp(
+            "Earliest time to send the push, in milliseconds since the epoch.", valueName: "ms"))
     var deliverAt: Int64?
 
     @Option(
         help: ArgumentHelp(
-            "When it counts as done: accept, hold-while-offline or confirm.", valueName: "mode"))
+            "When the push counts as delivered: accept, hold-while-offline or confirm.", valueName: "mode"))
     var delivery: String?
 
-    @Option(help: ArgumentHelp("Whether the device may see it twice: allow or avoid.", valueName: "policy"))
+    @Option(
+        help: ArgumentHelp(
+            "Whether the push may reach the device twice: allow or avoid.", valueName: "policy"))
     var duplicates: String?
 
     @Option(
-        help: ArgumentHelp("With --delivery confirm: how long a receipt may take.", valueName: "seconds"))
+        help: ArgumentHelp("With --delivery confirm: longest wait for the receipt.", valueName: "seconds"))
     var receiptTimeout: Int64?
 
     @Option(
         help: ArgumentHelp(
-            "When the app registered the token, in milliseconds since the epoch.", valueName: "ms"))
+            "Time at which the app registered the token, in milliseconds since the epoch.", valueName: "ms"))
     var registeredAt: Int64?
 
     @Option(
@@ -91,7 +96,8 @@ struct JobOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "With --event: when it happened, in milliseconds since the epoch; default: now.", valueName: "ms")
+            "With --event: time of the event, in milliseconds since the epoch; default: now.", valueName: "ms"
+        )
     )
     var occurredAt: Int64?
 
@@ -130,12 +136,12 @@ struct JobOptions: ParsableArguments {
             ("--event", event != nil), ("--new-device-token", newDeviceToken != nil),
             ("--occurred-at", occurredAt != nil),
         ]
-        if kind != .push, let name = first(ofPushes) { return "\(name) goes only with --kind push" }
-        if kind != .device, let name = first(ofDevices) { return "\(name) goes only with --kind device" }
+        if kind != .push, let name = first(ofPushes) { return "\(name) is only for --kind push" }
+        if kind != .device, let name = first(ofDevices) { return "\(name) is only for --kind device" }
         if kind == .device,
             let name = first([("--topic", topic != nil), ("--collapse-id", collapseId != nil)])
         {
-            return "\(name) does not go with --kind device"
+            return "\(name) is not for --kind device"
         }
         return nil
     }

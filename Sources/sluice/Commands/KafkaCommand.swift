@@ -6,41 +6,40 @@ struct KafkaCommand: ParsableCommand {
         commandName: "kafka",
         abstract: "Run an embedded Kafka cluster for development and tests.",
         discussion: """
-            librdkafka's mock cluster in a process of its own. Any Kafka client on this machine can use it: sluice, \
-            kcat, your service. It listens on 127.0.0.1 only, keeps everything in memory, and loses all of it when it \
-            stops.
+            Runs librdkafka's mock cluster in a process of its own. Any Kafka client on this machine can use it: \
+            sluice, kcat, your service. It listens on 127.0.0.1 only and keeps all data in memory, so the data is lost \
+            when it stops.
 
             LIMITS
               - A partition keeps about 5 MB. The oldest records are dropped beyond
                 that, read or not. For larger loads give topics more partitions and
                 pace the producer (sluice produce --rate).
               - There is no topic administration: name the topics here. A topic that
-                isn't named comes into being with 4 partitions when somebody produces
-                to it.
-              - A fetch that finds nothing answers after fetch.wait.max.ms (default
-                500 ms) even if a record arrives meanwhile; set it low (10) in
-                consumers where latency matters.
+                isn't named is created with 4 partitions when a client produces to it.
+              - A fetch that finds no record waits for fetch.wait.max.ms (default
+                500 ms) even if a record arrives meanwhile. Set fetch.wait.max.ms low
+                (10) in consumers where latency matters.
               - The first member of a group waits 3 seconds for others.
               - No replication, TLS, SASL, access control, compaction or retention by
-                time. Never for production.
+                time. Not for production.
             """)
 
     @Option(
         help: ArgumentHelp(
-            "A topic and its number of partitions. Repeat for more. Without it, sluice's own: sluice.jobs:4, "
+            "A topic and its number of partitions. Repeat for more topics. Default: Sluice's own topics, sluice.jobs:4, "
                 + "sluice.outcomes:4, sluice.dead-letters:1.",
             valueName: "name:partitions"))
     var topic: [EmbeddedTopic] = []
 
-    @Option(help: "How many brokers, 1 to 16.")
+    @Option(help: "Number of brokers, 1 to 16.")
     var brokers = 1
 
-    @Option(help: "Port of 127.0.0.1 to be found under. 0: the system chooses.")
+    @Option(help: "Port to listen on at 127.0.0.1. 0: any free port.")
     var port: UInt16 = 9092
 
     @Option(
         help: ArgumentHelp(
-            "Write the bootstrap servers to this file once the cluster is ready; it is removed at the end.",
+            "Write the bootstrap servers to this file once the cluster is ready. The file is removed at the end.",
             valueName: "path"))
     var readyFile: String?
 
@@ -50,7 +49,7 @@ struct KafkaCommand: ParsableCommand {
         guard (1...16).contains(brokers) else { throw ValidationError("--brokers: 1 to 16, not \(brokers)") }
         let names = topic.map(\.name)
         if let twice = names.first(where: { name in names.filter { $0 == name }.count > 1 }) {
-            throw ValidationError("--topic: \(twice) is given twice")
+            throw ValidationError("--topic: \(twice) is given twice; name each topic once")
         }
     }
 

@@ -5,13 +5,13 @@ import Kafka
 struct KafkaOptions: ParsableArguments {
     @Option(
         name: [.customShort("b"), .long],
-        help: ArgumentHelp("Brokers to ask for the cluster's layout.", valueName: "host:port,…"))
+        help: ArgumentHelp("Brokers to connect to first; they name the others.", valueName: "host:port,…"))
     var bootstrapServers = "127.0.0.1:9092"
 
     @Option(
         name: [.customShort("X"), .long],
         help: ArgumentHelp(
-            "A librdkafka property, such as security.protocol=SASL_SSL. Repeat for more.",
+            "A librdkafka property, such as security.protocol=SASL_SSL. Repeat for more properties.",
             valueName: "name=value"))
     var property: [String] = []
 
@@ -54,7 +54,8 @@ struct KafkaCluster {
         } catch {
             let failure = CommandFailure(kafka: error)
             if failure.status == .configuration { throw failure }
-            throw CommandFailure(.unavailable, "can't ask \(bootstrapServers) for topic \(topic): \(error)")
+            throw CommandFailure(
+                .unavailable, "can't look up topic \(topic) at \(bootstrapServers): \(error)")
         }
         guard let count else {
             throw CommandFailure(

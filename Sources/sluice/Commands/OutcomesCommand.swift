@@ -6,12 +6,12 @@ import SluiceModel
 struct OutcomesCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "outcomes",
-        abstract: "Show outcomes as they come, or dead letters.",
+        abstract: "Show outcomes or dead letters as they arrive.",
         discussion: """
-            One line for each: when, what became of it, APNs' answer, the app's topic, the push type, the device (the \
-            first characters of its token), attempts, and the time from the job's creation to its outcome.
+            Each line has the time, the outcome with APNs' answer, the app's topic, the push type, the first characters \
+            of the device token, the attempts, the time from the job's creation to its outcome, and the job's record.
 
-            Reads without a consumer group: workers and other readers are not disturbed.
+            Reads without a consumer group, so that workers and other readers are not disturbed.
             """)
 
     @OptionGroup var kafka: KafkaOptions
@@ -22,19 +22,19 @@ struct OutcomesCommand: ParsableCommand {
             valueName: "name"))
     var from: String?
 
-    @Flag(help: "Show dead letters: the records that are no valid jobs, and why.")
+    @Flag(help: "Show dead letters: the records that are not valid jobs, with the reason.")
     var deadLetters = false
 
-    @Flag(help: "Begin with the oldest one, not with the next.")
+    @Flag(help: "Begin with the oldest record instead of the next.")
     var fromBeginning = false
 
-    @Flag(help: "Stop when everything that is there has been shown.")
+    @Flag(help: "Stop when all present records have been shown.")
     var untilEnd = false
 
-    @Option(name: [.short, .long], help: ArgumentHelp("Stop after so many.", valueName: "n"))
+    @Option(name: [.short, .long], help: ArgumentHelp("Stop after this many records.", valueName: "n"))
     var count: Int?
 
-    @Flag(help: "One JSON document on each line.")
+    @Flag(help: "Print one JSON document on each line.")
     var json = false
 
     func validate() throws {
@@ -67,7 +67,7 @@ struct OutcomesCommand: ParsableCommand {
         let bytes = record.value.map { Array($0) } ?? []
         if json { return String(decoding: bytes, as: UTF8.self) }
         guard let outcome = OutcomeSummary(json: bytes) else {
-            return "partition \(record.partition), offset \(record.offset): is not an outcome"
+            return "partition \(record.partition), offset \(record.offset): the record is not an outcome"
         }
         return outcome.line
     }

@@ -6,25 +6,25 @@ import SluiceModel
 struct ProduceCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "produce",
-        abstract: "Produce notification jobs: one from options, or a file of JSON lines.",
+        abstract: "Produce notification jobs: one job from options, or a file of JSON lines.",
         discussion: """
             One job:
               sluice produce --device-token $TOKEN --topic com.example.news --alert "Hello"
               sluice produce --device-token $TOKEN --kind device --event offline
               sluice produce --device-token $TOKEN --kind cancel --topic com.example.news --collapse-id x
 
-            Many, each line a job in structured mode, `-` for standard input:
+            A file with a job in structured mode on each line; `-` is standard input:
               sluice produce --file jobs.jsonl --rate 5000
               {"kind":"push","device-token":"…","topic":"com.example.news",
                "push-type":"alert","payload":{"aps":{"alert":"Hi"}}}   (on one line)
 
-            Jobs are checked by the worker's own rules before they are produced; --no-check produces them \
-            nevertheless, to see their dead letters.
+            Jobs are checked by the worker's rules before they are produced. --no-check produces invalid jobs too, for \
+            example to see their dead letters.
 
             EXIT STATUS
               0   every record was acknowledged by Kafka
               1   a record was not acknowledged (the summary says how many)
-              65  a job is not valid; lines that are not were left out
+              65  a job is not valid; invalid lines were left out
               69  Kafka or the topic can't be reached
               78  a property given with -X is wrong
             """)
@@ -37,23 +37,23 @@ struct ProduceCommand: ParsableCommand {
     @Option(
         name: [.short, .long],
         help: ArgumentHelp(
-            "Jobs in structured mode, one on each line; `-`: standard input.", valueName: "path"))
+            "File of jobs in structured mode, one on each line; `-`: standard input.", valueName: "path"))
     var file: String?
 
-    @Option(help: ArgumentHelp("At most so many jobs per second.", valueName: "jobs/s"))
+    @Option(help: ArgumentHelp("Highest number of jobs per second.", valueName: "jobs/s"))
     var rate: Double?
 
     @Flag(inversion: .prefixedNo, help: "Check jobs before they are produced.")
     var check = true
 
-    @Option(help: ArgumentHelp("How long to wait for acknowledgements at the end.", valueName: "seconds"))
+    @Option(help: ArgumentHelp("Longest wait for acknowledgements at the end.", valueName: "seconds"))
     var timeout: Int = 30
 
     @OptionGroup(title: "One job") var job: JobOptions
 
     func validate() throws {
         if file != nil, job.isGiven {
-            throw ValidationError("--file and the options of one job exclude each other")
+            throw ValidationError("--file and the options of one job exclude each other; omit one of them")
         }
         if file == nil { try job.validateComplete() }
         if let rate, rate <= 0 { throw ValidationError("--rate must be greater than 0") }
@@ -90,7 +90,8 @@ struct ProduceCommand: ParsableCommand {
     /// - Returns: the number of lines that are no valid jobs.
     private func produceFile(_ producer: RecordProducer, partitions: Int, stop: StopSignals) throws -> Int {
         guard let file, let lines = LineReader(path: file) else {
-            throw CommandFailure(.dataError, "can't read \(file ?? "")")
+            throw CommandFailure(
+                .dataError, "can't read \(file ?? ""); check that the file exists and is readable")
         }
         let check = JobCheck()
         var progress = Progress()

@@ -12,42 +12,42 @@ import Synchronization
 struct RunCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "run",
-        abstract: "Run a worker: take jobs from Kafka, push them, produce their outcomes.",
+        abstract: "Run a worker: read jobs from Kafka, push them, produce their outcomes.",
         discussion: """
             Any number of workers with the same kafka.group-id share the partitions of the jobs topic.
 
-            SIGTERM or SIGINT stops it cleanly: it takes no more jobs, what is in flight has delivery.drain-deadline to \
-            finish, outcomes are flushed, offsets committed, and the group is left. A second signal ends it at once; \
-            what was in flight is then done again by another worker.
+            SIGTERM or SIGINT stops the worker cleanly. It takes no more jobs and waits up to delivery.drain-deadline for \
+            jobs in flight. Then it flushes outcomes, commits offsets and leaves the group. A second signal ends it at \
+            once, and another worker processes the jobs in flight again.
 
-            When Kafka has locked the worker out, as a broker was away for long, say, it starts over in the same process: \
-            with new clients of Kafka and what is committed.
+            When Kafka has fenced the worker, for example because a broker was away for long, the worker restarts in \
+            the same process: with new Kafka clients, from the committed offsets.
 
             Logs go to standard error (log.level, log.format), never with device tokens, provider tokens or payloads.
 
-            The admin endpoint (admin.listen) answers /livez, /readyz, /metrics and /store over HTTP, from before Kafka is \
-            looked for until the worker has ended.
+            The admin endpoint (admin.listen) answers /livez, /readyz, /metrics and /store over HTTP, from before the \
+            worker connects to Kafka until the worker has ended.
 
             EXIT STATUS
               0   stopped on request, nothing left in flight
-              69  Kafka can't be reached at the start, lacks a topic, or refuses something that a fresh start doesn't \
-            mend; or admin.listen is taken
-              70  the system refused something
-              75  stopped on request, and the drain deadline came first
-              78  the configuration is wrong, or a key or certificate it names is
+              69  Kafka can't be reached at the start, lacks a topic, or refuses a request for good; or the port of \
+            admin.listen is in use
+              70  a system call failed
+              75  stopped on request, with jobs in flight at the drain deadline
+              78  the configuration, or a key or certificate that it names, is wrong
             """)
 
     @Option(
         name: [.short, .long],
         help: ArgumentHelp(
-            "Configuration file, YAML or JSON; SLUICE_ variables override it. Without it everything comes from the "
+            "Configuration file, YAML or JSON; SLUICE_ variables override it. Without a file all settings come from the "
                 + "environment.",
             valueName: "path"))
     var config: String?
 
     @Option(
         help: ArgumentHelp(
-            "Write `ready` to this file once the worker has partitions; it is removed at the end.",
+            "Write `ready` to this file once the worker has partitions. The file is removed at the end.",
             valueName: "path"))
     var readyFile: String?
 
@@ -93,7 +93,7 @@ struct RunCommand: ParsableCommand {
         if result.totals.outstanding > 0 {
             throw CommandFailure(
                 .unfinished,
-                "the drain deadline came with \(result.totals.outstanding) jobs in flight; they will be done again"
+                "the drain deadline passed with \(result.totals.outstanding) jobs in flight; they will be processed again"
             )
         }
     }
@@ -104,12 +104,17 @@ private func protectSecrets(_ configuration: Configuration, _ logger: Logger) {
     let mayBeDumped = configuration.process.dumpable == .on
     if !ProcessMemory.setDumpable(mayBeDumped) || ProcessMemory.isDumpable != mayBeDumped {
         logger.warning(
-            "the system refuses process.dumpable",
+            "the system refused to apply process.dumpable",
             metadata: ["setting": "\(configuration.process.dumpable.rawValue)"])
     }
-    for exposure in configuration.exposedFiles() { logger.warning("\(exposure)") }
+    for exposure in configuration.exposedFiles() {
+        logger.warning(
+            "users other than the owner have rights to a secret or the store",
+            metadata: ["problem": "\(exposure)"])
+    }
     logger.info(
-        "process", metadata: ["dumpable": "\(ProcessMemory.isDumpable ? "on" : "off")", "umask": "077"])
+        "process protection applied",
+        metadata: ["dumpable": "\(ProcessMemory.isDumpable ? "on" : "off")", "umask": "077"])
 }
 
 /// Starts the admin endpoint if it is configured. The endpoint answers from now on.
@@ -123,7 +128,7 @@ private func startAdmin(
     do throws(AdminError) {
         let server = try AdminServer(address, hosts: hosts, refusedHosts: refusedHosts)
         server.start(endpoints.routes)
-        logger.info("admin endpoint", metadata: ["address": "http://\(server.address)"])
+        logger.info("admin endpoint listens", metadata: ["address": "http://\(server.address)"])
         return server
     } catch {
         throw CommandFailure(.unavailable, "\(error)")
@@ -193,7 +198,7 @@ final class WorkerReporter: Sendable {
                 }
                 if reports {
                     nextReport += interval
-                    logger.info("worker", metadata: WorkerReporter.metadata(snapshot, partitions))
+                    logger.info("worker statistics", metadata: WorkerReporter.metadata(snapshot, partitions))
                     for partition in partitions { partition.log(to: logger) }
                     for pool in pools { pool.log(to: logger) }
                 }

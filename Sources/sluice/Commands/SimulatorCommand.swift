@@ -19,11 +19,10 @@ struct SimulatorCommand: ParsableCommand {
                 -H 'apns-topic: com.example.news' -H 'apns-push-type: alert' \\
                 -d '{"aps":{"alert":"Hi"}}' https://localhost:8443/3/device/…
 
-            It forgets every push: devices, their state and what they would show come later. It prints what it has \
-            counted when it stops.
+            It forgets every push and models no devices. It prints its counts when it stops.
             """)
 
-    @Option(help: "Port to listen on. 0: the system chooses.")
+    @Option(help: "Port to listen on. 0: any free port.")
     var port: UInt16 = 8443
 
     @Option(help: ArgumentHelp("IP address to listen on.", valueName: "address"))
@@ -31,31 +30,33 @@ struct SimulatorCommand: ParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "Where ca.pem, server.pem and their keys are written. An authority that is there is used again. Without it "
-                + "they stay in memory.",
+            "Directory for ca.pem, server.pem and their keys. An authority in the directory is used again. Without it "
+                + "the keys and certificates stay in memory.",
             valueName: "path"))
     var directory: String?
 
     @Option(
         help: ArgumentHelp(
-            "Write host:port to this file once it listens; it is removed at the end.", valueName: "path"))
+            "Write host:port to this file once the simulator listens. The file is removed at the end.",
+            valueName: "path"))
     var readyFile: String?
 
     @Option(
-        help: ArgumentHelp("Write the counts to this file, as JSON, when it stops.", valueName: "path"))
+        help: ArgumentHelp(
+            "Write the counts to this file, as JSON, when the simulator stops.", valueName: "path"))
     var summaryFile: String?
 
     @Flag(
         help:
-            "Answer 200 as cheaply as possible and look at nothing: for measuring clients. --latency and --streams hold, other ways to answer do not."
+            "Answer 200 as cheaply as possible without any check, to measure clients. --latency and --streams apply, other ways to answer do not."
     )
     var null = false
 
-    @Option(help: "Threads; connections are spread over them.")
+    @Option(help: "Number of threads; connections are spread over them.")
     var threads = 1
 
-    @OptionGroup(title: "Who may push") var access: AccessOptions
-    @OptionGroup(title: "How it answers") var answers: AnswerOptions
+    @OptionGroup(title: "Access") var access: AccessOptions
+    @OptionGroup(title: "Answers") var answers: AnswerOptions
     @OptionGroup(title: "Connections") var connections: ConnectionOptions
     @OptionGroup var lifetime: LifetimeOptions
 
@@ -102,18 +103,18 @@ struct SimulatorCommand: ParsableCommand {
     struct AccessOptions: ParsableArguments {
         @Option(
             help: ArgumentHelp(
-                "A provider key that is known. Repeat for more. Without any, every well-formed provider token is accepted "
+                "A known provider key. Repeat for more keys. Without a key, every well-formed provider token is accepted "
                     + "and no signature is checked.",
                 valueName: "key-id:team-id:path.p8"))
         var key: [SimulatorKeyArgument] = []
 
         @Option(
             help: ArgumentHelp(
-                "A bundle identifier that exists. Repeat for more. Without any, every one does.",
+                "A bundle identifier that exists. Repeat for more. Without this option, all bundle identifiers exist.",
                 valueName: "bundle-id"))
         var app: [String] = []
 
-        @Flag(help: "Be the development environment (sandbox): keys of production only are refused.")
+        @Flag(help: "Act as the development environment (sandbox), which refuses keys of production only.")
         var sandbox = false
 
         @Flag(inversion: .prefixedNo, help: "Accept push certificates of the simulator's authority.")
@@ -128,15 +129,17 @@ struct SimulatorCommand: ParsableCommand {
     }
 
     struct AnswerOptions: ParsableArguments {
-        @Option(help: ArgumentHelp("Answer this long after the request.", valueName: "ms"))
+        @Option(help: ArgumentHelp("Delay of each answer.", valueName: "ms"))
         var latency = 0.0
 
-        @Option(help: ArgumentHelp("And up to so much later, evenly distributed.", valueName: "ms"))
+        @Option(
+            help: ArgumentHelp(
+                "Random further delay of each answer, up to this, evenly distributed.", valueName: "ms"))
         var jitter = 0.0
 
         @Option(
             help: ArgumentHelp(
-                "Answer this share of good pushes with an error, e.g. InternalServerError=0.01,TooManyRequests=0.005.",
+                "Answer this share of good pushes with an error, for example InternalServerError=0.01,TooManyRequests=0.005.",
                 valueName: "reason=share,…"))
         var errors: String?
 
@@ -147,16 +150,18 @@ struct SimulatorCommand: ParsableCommand {
 
         @Option(
             help: ArgumentHelp(
-                "Answer device tokens that begin so with a reason, e.g. dead=Unregistered,bad0=BadDeviceToken.",
+                "Answer pushes to device tokens with this prefix with a reason, for example dead=Unregistered,bad0=BadDeviceToken.",
                 valueName: "hex=reason,…"))
         var devices: String?
 
         @Option(
             help: ArgumentHelp(
-                "Pushes that a device may get in a second before TooManyRequests.", valueName: "n"))
+                "Pushes for one device within a second; further ones are answered with TooManyRequests.",
+                valueName: "n"))
         var perDevice: Int?
 
-        @Option(help: ArgumentHelp("Never answer this share of the requests, 0 to 1.", valueName: "share"))
+        @Option(
+            help: ArgumentHelp("Share of the requests that are never answered, 0 to 1.", valueName: "share"))
         var unanswered = 0.0
 
         @Option(help: "Seed of the random choices.")
@@ -201,14 +206,16 @@ struct SimulatorCommand: ParsableCommand {
         @Option(help: ArgumentHelp("Concurrent streams of a connection.", valueName: "n"))
         var streams: UInt32?
 
-        @Option(help: ArgumentHelp("Streams until the first provider token was accepted.", valueName: "n"))
+        @Option(
+            help: ArgumentHelp(
+                "Concurrent streams until the first provider token is accepted.", valueName: "n"))
         var streamsBeforeToken: UInt32?
 
-        @Option(help: ArgumentHelp("Connections at a time.", valueName: "n"))
+        @Option(help: ArgumentHelp("Concurrent connections.", valueName: "n"))
         var maximumConnections: Int?
 
         @Option(
-            help: ArgumentHelp("End each connection (GOAWAY) with so many requests.", valueName: "n"))
+            help: ArgumentHelp("End each connection (GOAWAY) after this many requests.", valueName: "n"))
         var requestsPerConnection: Int?
 
         func validate() throws {

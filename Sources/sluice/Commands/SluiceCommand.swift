@@ -27,21 +27,21 @@ struct SluiceCommand: ParsableCommand {
         abstract: "A push gateway between Kafka and the Apple Push Notification service.",
         discussion: """
             Services produce notification jobs to a Kafka topic; workers (`sluice run`) push them to APNs and \
-            produce one outcome for each. `sluice kafka` and `sluice simulator` stand in for a cluster and for \
-            APNs on a developer's machine; `sluice demo` shows all of it at work.
+            produce one outcome for each. `sluice kafka` and `sluice simulator` replace a cluster and APNs \
+            on a developer's machine; `sluice demo` runs all of them together.
 
             EXIT STATUS
               0    done, or stopped on request with everything finished
-              1    it ran and failed: records not acknowledged, counts that don't add up, a damaged store
+              1    the command ran and failed: records not acknowledged, counts that don't match, a damaged store
               64   the command line is wrong
               65   the input is wrong: a file of jobs that isn't JSON lines
-              69   something that is needed can't be reached: Kafka, a topic, a port
-              70   an error inside of sluice
-              75   stopped before everything was finished (the rest is redelivered)
+              69   a needed resource can't be reached: Kafka, a topic, a port
+              70   an internal error
+              75   stopped before all jobs were finished (the rest is redelivered)
               78   the configuration is wrong
               130, 143  stopped at once by a second SIGINT or SIGTERM
 
-            SIGINT (Ctrl-C) and SIGTERM ask a command to finish what it is doing; a second one stops it at once.
+            SIGINT (Ctrl-C) and SIGTERM ask a command to finish its work; a second signal stops it at once.
             """,
         version: version,
         subcommands: subcommands

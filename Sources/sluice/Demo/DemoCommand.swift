@@ -5,48 +5,49 @@ struct DemoCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "demo",
         abstract:
-            "Show everything at work: Kafka, a worker and APNs on this machine, and a load through them.",
+            "Run Kafka, a worker and an APNs simulator on this machine, with a load through them.",
         discussion: """
             Starts an embedded Kafka cluster, an APNs simulator and a worker as separate processes, on free ports of \
             127.0.0.1, and produces jobs as four apps would: alerts, background updates, Live Activities and calls, in \
             both encodings, with collapse identifiers and three priorities. Some devices are gone, some answers ask \
             for another attempt, and some jobs are malformed.
 
-            Then it compares: every job must have exactly one outcome, or a dead letter if it is malformed.
+            Then it checks that every job has exactly one outcome, or a dead letter if the job is malformed.
 
             EXIT STATUS
-              0   the counts add up
-              1   they don't, or something failed; logs are kept, and it says where
+              0   the counts match
+              1   the counts don't match, or a process failed; the demo prints where the logs are kept
             """)
 
-    @Option(help: ArgumentHelp("How many jobs.", valueName: "n"))
+    @Option(help: ArgumentHelp("Number of jobs.", valueName: "n"))
     var jobs = 60_000
 
-    @Option(help: ArgumentHelp("How many devices they are for.", valueName: "n"))
+    @Option(help: ArgumentHelp("Number of devices that the jobs are for.", valueName: "n"))
     var devices = 10_000
 
     @Option(
         help: ArgumentHelp(
-            "At most so many jobs are under way at a time; the producer waits for outcomes.", valueName: "n"))
+            "Highest number of jobs under way; the producer waits for outcomes.", valueName: "n"))
     var window = 4_000
 
     @Option(
         help: ArgumentHelp(
-            "At most so many jobs per second. Default: as fast as they are done.", valueName: "jobs/s"))
+            "Highest number of jobs per second. Default: as fast as outcomes arrive.", valueName: "jobs/s"))
     var rate: Double?
 
     @Option(
-        help: ArgumentHelp("The simulator answers after this long, and up to twice as long.", valueName: "ms")
+        help: ArgumentHelp(
+            "Delay of the simulator's answers, which is at least this and up to twice this.", valueName: "ms")
     )
     var latency = 10.0
 
-    @Option(help: "Threads of the worker that push.")
+    @Option(help: "Shards of the worker: threads that push.")
     var shards = 1
 
-    @Option(help: "Seed of the load: the same one gives the same jobs.")
+    @Option(help: "Seed of the load; the same seed gives the same jobs.")
     var seed: UInt64 = 1
 
-    @Flag(help: "Keep the directory with configuration and logs, and say where it is.")
+    @Flag(help: "Keep the directory with configuration and logs, and print its path.")
     var keep = false
 
     func validate() throws {
@@ -70,7 +71,7 @@ struct DemoCommand: ParsableCommand {
                 files.isKept = true
                 Terminal.output("")
                 Terminal.output("configuration and logs are kept in \(files.directory)")
-                throw CommandFailure(.failure, "the demo's counts don't add up")
+                throw CommandFailure(.failure, "the demo's counts don't match")
             }
             if keep { Terminal.output("configuration and logs are kept in \(files.directory)") }
         } catch let failure as CommandFailure {

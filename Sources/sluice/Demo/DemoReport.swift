@@ -19,12 +19,14 @@ struct DemoReport {
     private var checks: [(holds: Bool, text: String)] {
         let verdict = audit.verdict()
         var wrong: [String] = []
-        if verdict.missing > 0 { wrong.append("\(verdict.missing) have none") }
-        if verdict.doubled > 0 { wrong.append("\(verdict.doubled) have several") }
-        if verdict.wrongKind > 0 { wrong.append("\(verdict.wrongKind) have one of the wrong kind") }
-        if verdict.unknown > 0 { wrong.append("\(verdict.unknown) are for jobs that nobody produced") }
-        if audit.unreadable > 0 { wrong.append("\(audit.unreadable) are unreadable") }
-        if recordsLost > 0 { wrong.append("\(recordsLost) were dropped by the embedded cluster") }
+        if verdict.missing > 0 { wrong.append("\(verdict.missing) have no outcome") }
+        if verdict.doubled > 0 { wrong.append("\(verdict.doubled) have several outcomes") }
+        if verdict.wrongKind > 0 { wrong.append("\(verdict.wrongKind) have an outcome of the wrong kind") }
+        if verdict.unknown > 0 {
+            wrong.append("\(verdict.unknown) outcomes are of jobs that were not produced")
+        }
+        if audit.unreadable > 0 { wrong.append("\(audit.unreadable) outcomes are unreadable") }
+        if recordsLost > 0 { wrong.append("\(recordsLost) records were dropped by the embedded cluster") }
         let isComplete = verdict.right == jobs && wrong.isEmpty
         var checks = [
             (
@@ -44,17 +46,17 @@ struct DemoReport {
             checks.append(
                 (
                     Int(simulator.accepted) == audit.accepted,
-                    "the simulator accepted \(Numbers.grouped(Int(simulator.accepted))) pushes, and as many outcomes say "
-                        + "accepted: \(Numbers.grouped(audit.accepted))"
+                    "the simulator accepted \(Numbers.grouped(Int(simulator.accepted))) pushes, and the number of outcomes "
+                        + "`accepted` is \(Numbers.grouped(audit.accepted))"
                 ))
         } else {
-            checks.append((false, "the simulator left no summary"))
+            checks.append((false, "the simulator wrote no summary"))
         }
         checks.append(
             (
                 badEndings.isEmpty,
                 badEndings.isEmpty
-                    ? "Kafka, simulator and worker have ended in order" : badEndings.joined(separator: ", ")
+                    ? "Kafka, simulator and worker have ended cleanly" : badEndings.joined(separator: ", ")
             ))
         return checks
     }
@@ -67,7 +69,7 @@ struct DemoReport {
         table.rightAligned = [1]
         table.add("jobs", Numbers.grouped(jobs), "in \(Numbers.milliseconds(duration / .milliseconds(1)))")
         table.add("outcomes", Numbers.grouped(audit.outcomes), "")
-        table.add("dead letters", Numbers.grouped(audit.deadLetters), "malformed jobs, with what is wrong")
+        table.add("dead letters", Numbers.grouped(audit.deadLetters), "malformed jobs, with the reason")
         table.add(
             "pushes", Numbers.grouped(pushes),
             "\(Numbers.rate(pushes, over: duration)); \(Numbers.grouped(audit.retried)) jobs needed more than one"

@@ -5,7 +5,7 @@ import Logging
 extension PartitionReport {
     /// Logs a line on a partition: on info level when it is paused, else on debug level.
     func log(to logger: Logger) {
-        logger.log(level: pauseReasons.isEmpty ? .debug : .info, "partition", metadata: metadata)
+        logger.log(level: pauseReasons.isEmpty ? .debug : .info, "partition statistics", metadata: metadata)
     }
 
     private var metadata: Logger.Metadata {

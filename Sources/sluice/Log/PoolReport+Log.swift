@@ -6,10 +6,10 @@ import SluiceModel
 extension PoolReport {
     /// Logs a line on the pool, and on debug level a line on each of its connections.
     func log(to logger: Logger) {
-        logger.info("pool", metadata: metadata)
+        logger.info("pool statistics", metadata: metadata)
         guard logger.logLevel <= .debug else { return }
         for connection in pool.connections {
-            logger.debug("connection", metadata: metadata(of: connection))
+            logger.debug("connection statistics", metadata: metadata(of: connection))
         }
     }
 

@@ -105,8 +105,8 @@ final class StopSignals: Sendable {
 struct LifetimeOptions: ParsableArguments {
     @Flag(
         help: """
-            Stop when standard input ends. A supervisor that holds the other end of a pipe can so be sure that \
-            nothing is left behind, even if it crashes.
+            Stop when standard input ends. A supervisor that holds the other end of a pipe leaves no process behind, \
+            even if the supervisor crashes.
             """)
     var stopWithInput = false
 }

@@ -78,20 +78,21 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .connectFailed(let error): "\(error)"
-        case .connectTimeout(let phase): "no connection within the connect timeout: it waited for \(phase)"
+        case .connectTimeout(let phase):
+            "no connection within the connect timeout; it was waiting for \(phase)"
         case .proxy(let error): "\(error)"
         case .tls(let error): "\(error)"
         case .http2(let error): "\(error)"
         case .closedByServer(clean: true): "closed by the server"
         case .closedByServer(clean: false): "cut by the server without close_notify"
         case .unresponsive(.silent(let nanoseconds)):
-            "unresponsive: nothing came for \(nanoseconds / 1_000_000) ms, not even the answer to a PING"
+            "unresponsive: nothing was received for \(nanoseconds / 1_000_000) ms, not even the answer to a PING"
         case .unresponsive(.requestsUnanswered(let count)):
             "unresponsive: \(count) requests in a row had no answer in time"
         case .drained: "drained"
         case .closed: "closed"
         case .permitEnded:
-            "closed with requests that were not sent, as this process was stopped for too long to be sure of them"
+            "closed with unsent requests because the process was stopped for too long"
         }
     }
 }

@@ -84,7 +84,7 @@ public final class AddressResolver: Sendable {
             }
             box.release()
             let error = ResolverError(
-                host: start.name.host, reason: "no thread: \(String(cString: strerror(created)))",
+                host: start.name.host, reason: "cannot start a thread: \(String(cString: strerror(created)))",
                 isTemporary: true)
             guard let next = finish(start, .failure(error)) else { return }
             start = next
@@ -138,6 +138,6 @@ public final class AddressResolver: Sendable {
             next = info.pointee.ai_next
         }
         return addresses.isEmpty
-            ? .failure(ResolverError(host: host, reason: "no address")) : .success(addresses)
+            ? .failure(ResolverError(host: host, reason: "the name has no address")) : .success(addresses)
     }
 }

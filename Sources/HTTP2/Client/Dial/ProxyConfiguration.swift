@@ -60,7 +60,7 @@ public struct ProxyError: Error, Sendable, Equatable, CustomStringConvertible {
         case .authenticationRequired:
             return what + "authentication required (407); check the proxy's user and password"
         case .refused(let status) where status == 502 || status == 503 || status == 504:
-            return what + "status \(status): the proxy does not reach the target"
+            return what + "status \(status): the proxy can't reach the target; check the proxy's network"
         case .refused(let status):
             return what + "status \(status): refused; check that the proxy allows CONNECT to this port"
         case .notHTTP: return what + "the answer is not HTTP; check the proxy's host and port"
@@ -71,7 +71,7 @@ public struct ProxyError: Error, Sendable, Equatable, CustomStringConvertible {
         case .lost(let error): return what + "\(error)"
         case .configuration:
             return what
-                + "no valid request; the host must be a name or an address, the proxy's user without a colon"
+                + "the request is not valid; the host must be a name or an address, and the proxy's user must not contain a colon"
         }
     }
 }

@@ -74,7 +74,7 @@ extension ClientSession {
             case SettingName.maxConcurrentStreams: peerMaximumStreams = value
             case SettingName.enablePush:
                 guard value == 0 else {
-                    return HTTP2ConnectionError(.protocolError, "a server with ENABLE_PUSH")
+                    return HTTP2ConnectionError(.protocolError, "ENABLE_PUSH in the server's SETTINGS")
                 }
             case SettingName.initialWindowSize:
                 guard value <= 0x7fff_ffff else {

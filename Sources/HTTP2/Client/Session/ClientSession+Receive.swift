@@ -125,7 +125,7 @@ extension ClientSession {
         _ header: FrameHeader, _ payload: UnsafeRawBufferPointer
     ) throws(HTTP2ConnectionError) {
         guard let pending = pendingBlock, pending.stream == header.stream else {
-            throw HTTP2ConnectionError(.protocolError, "CONTINUATION of no header block")
+            throw HTTP2ConnectionError(.protocolError, "CONTINUATION without a header block")
         }
         try countControlFrame()
         guard pendingBlockBytes.count + payload.count <= Self.maximumHeaderBlock else {
