@@ -8,32 +8,32 @@ ARGS ?=
 .PHONY: help build demo test bench bench-connection bench-core bench-store fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos format lint clean dependencies test-dependencies toolchain
 
 help:
-	@echo 'make demo     builds, starts embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
+	@echo 'make demo     builds, starts an embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
 	@echo 'make test     builds and runs all tests'
 	@echo 'make build    release build: .build/release/sluice'
 	@echo 'make bench    measurements of Benchmarks/README.md'
 	@echo 'make bench-connection  the connection layer: each figure with its bound, a quarter of an hour'
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
 	@echo 'make bench-store  the retry store with ten million pushes: each figure with its bound; the longest of all'
-	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds something or is stopped'
+	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds a fault or is stopped'
 	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2;'
 	@echo '               SHRINK=1 looks for the smallest run that breaks the same promise'
 	@echo 'make simulate-mutations  deliberate mistakes in the core, each of which the simulation must catch'
-	@echo 'make simulate-mechanical  a sample of mechanical mistakes in the core, and which of them nothing notices'
-	@echo 'make chaos    workers on real brokers under faults, with an auditor: FAULTS=60 SECONDS=900 SEED=… (see CONTRIBUTING)'
+	@echo 'make simulate-mechanical  a sample of mechanical mistakes in the core, and those that nothing notices'
+	@echo 'make chaos    workers on real brokers under faults, with an auditor: FAULTS=60 SECONDS=900 SEED=… (see Tests/README.md)'
 	@echo 'make format   formats the sources in place'
 	@echo 'make lint     checks the format'
 	@echo 'make clean    removes the build directory'
-	@echo "ARGS='...' is handed to what the target runs."
+	@echo "ARGS='...' is passed to the target's program."
 
-# The demo and the tests use no network beyond loopback; only dependencies and packages are fetched.
+# Demo and tests use no network beyond loopback. Only dependencies and packages are fetched.
 demo: build
 	@.build/release/sluice demo $(ARGS)
 
 build: toolchain dependencies
 	@$(SWIFT) build -c release --product sluice
 
-# Tests that run whole workers block the threads that the others' timing rests on, so they run by themselves.
+# Tests of whole workers run by themselves, because they block threads that the others' timing depends on.
 WHOLE_WORKERS = ^(GatewayTests|ProcessTests)
 
 test: toolchain test-dependencies
@@ -61,8 +61,8 @@ bench-store: toolchain
 	@$(SWIFT) build -c release
 	@Benchmarks/store $(ARGS)
 
-# What it finds that is new goes to .build/fuzz/corpus, inputs that fail to .build/fuzz/failures.
-# ARGS are libFuzzer's: `make fuzz ARGS='-runs=1000000'`. `make fuzz-merge` takes what is new into the kept corpus.
+# New inputs are written to .build/fuzz/corpus, failed inputs to .build/fuzz/failures.
+# ARGS are libFuzzer's: `make fuzz ARGS='-runs=1000000'`. `make fuzz-merge` adds new inputs to the kept corpus.
 FUZZ_CORPUS = Tests/Fuzz/Corpus/frames
 FUZZ_ENVIRONMENT = SWIFT_BACKTRACE=enable=no ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=8
 FUZZ = $(FUZZ_ENVIRONMENT) .build/fuzz/release/sluice-fuzz-frames
@@ -77,7 +77,7 @@ fuzz-merge: fuzz-build
 	@$(FUZZ) -merge=1 .build/fuzz/merged $(FUZZ_CORPUS) .build/fuzz/corpus .build/fuzz/seeds
 	@rm -rf $(FUZZ_CORPUS) && mv .build/fuzz/merged $(FUZZ_CORPUS)
 
-# `fuzzer` must come last, or `address` takes the coverage away; SwiftPM's --sanitize orders as it likes.
+# `fuzzer` must be last, because `address` would remove the coverage. SwiftPM's --sanitize has an order of its own.
 fuzz-build: toolchain dependencies
 	@SLUICE_FUZZ=1 $(SWIFT) build -c release --scratch-path .build/fuzz --product sluice-fuzz-frames \
 		--sanitize address --sanitize fuzzer -Xswiftc -sanitize=fuzzer
@@ -88,9 +88,9 @@ EVENTS ?= 10000
 FIRST ?= 1
 JOBS ?= 2
 
-# Nothing: the run that is found is printed as it is.
+# Empty: the failed run is printed unchanged.
 SHRINK ?=
-# A broken promise prints its seed, the steps before it, and the command that runs it again. Fleets fail as well when a state
+# A broken promise prints its seed, the steps before it, and the command that replays it. Fleets also fail when a state
 # or a transition of a machine is never entered.
 simulate: toolchain test-dependencies
 	@$(SWIFT) build -c release --product sluice-simulate
@@ -104,7 +104,7 @@ simulate: toolchain test-dependencies
 simulate-mutations: toolchain test-dependencies
 	@Tests/Simulation/mutations.py --swift $(SWIFT) --jobs $(JOBS) $(ARGS)
 
-# Survivors are for a reader to judge: the exit status is 0 with them too.
+# The exit status is 0 with survivors too, because a reader judges them.
 simulate-mechanical: toolchain test-dependencies
 	@Tests/Simulation/mechanical.py --swift $(SWIFT) --jobs $(JOBS) $(ARGS)
 

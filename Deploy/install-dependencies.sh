@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs the C libraries that Sluice links against, with apt, when they are missing.
 #
-#   Deploy/install-dependencies.sh          what a build needs
-#   Deploy/install-dependencies.sh --test   also what the test suite uses
-#   Deploy/install-dependencies.sh --check  installs nothing; exit status 1 when something is missing
+#   Deploy/install-dependencies.sh          packages of a build
+#   Deploy/install-dependencies.sh --test   also packages of the tests
+#   Deploy/install-dependencies.sh --check  installs nothing; exit status 1 when a package is missing
 #
-# Does nothing, and needs no network and no root, when everything is there.
+# Needs no network and no root, and changes nothing, when all packages are installed.
 set -euo pipefail
 
 build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdjson-dev pkg-config make)
@@ -42,11 +42,11 @@ explain_elsewhere() {
     if $with_tests; then
         echo "$test_help" >&2
     fi
-    echo "On Debian 12 or later and Ubuntu 24.04 or later this script does it: ${wanted[*]}" >&2
+    echo "This script installs them on Debian 12, Ubuntu 24.04 and later: ${wanted[*]}" >&2
     exit 1
 }
 
-# Where dpkg doesn't know the packages, what counts is that the libraries can be found.
+# Without dpkg, libraries that pkg-config finds are enough.
 libraries_found() {
     command -v pkg-config >/dev/null 2>&1 \
         && pkg-config --exists 'libnghttp2 >= 1.50' 'openssl >= 3.0' 'rdkafka >= 2.0' 'rocksdb >= 7.7' 'simdjson >= 3.0'
@@ -88,16 +88,16 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 echo "install-dependencies: installing ${missing[*]}" >&2
-# No question may be asked: CI has no terminal.
+# Asks no question, because CI has no terminal.
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y
     -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold)
 install_missing() {
     "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >&2
 }
 
-# nginx, h2o and nghttp2-proxy bring services that Debian would start, now and at every boot; the tests only
-# want the programs. A policy-rc.d that answers 101 keeps a service from being started by its package.
-# A service that is there already is someone's own and stays as it is.
+# Debian would start the services of nginx, h2o and nghttp2-proxy, now and at every boot. The tests need the programs
+# only. A policy-rc.d that answers 101 keeps a package from starting its service. Existing services stay unchanged,
+# because they belong to the machine's owner.
 services=()
 add_service() {
     if [ ! -e "/lib/systemd/system/$1.service" ]; then services+=("$1.service"); fi
@@ -124,7 +124,7 @@ clean_up() {
     fi
 }
 trap clean_up EXIT
-# The package lists may be absent (a fresh container) or stale: try, refresh, try again.
+# Retries after a refresh, because package lists may be absent (a fresh container) or stale.
 if ! install_missing; then
     "${apt[@]}" update </dev/null >&2
     if ! install_missing; then

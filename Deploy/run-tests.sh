@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests; when they fail, repeats at the end what failed, as that may be thousands of lines above.
+# Runs tests. After a failure, repeats the failed tests at the end, because they may be thousands of lines above.
 #
 #   Deploy/run-tests.sh NAME COMMAND [ARGUMENT…]
 #
@@ -22,10 +22,10 @@ if [ "$status" -eq 0 ]; then
     exit 0
 fi
 
-# Each issue with what follows it up to the next mark of the runner, at most 12 lines of it, and what a crash reports.
-# The issues' first lines are repeated at the end, because a reader may see the end of the output only.
+# Prints each issue up to the next mark of the runner, at most 12 lines, and the reports of crashes. The issues' first
+# lines are repeated at the end, because a reader may see the end of the output only.
 echo
-echo "What failed (all of the output: $output):"
+echo "Failures (whole output: $output):"
 awk -v most=60 -v each=12 '
     / recorded an issue / { names[issues++] = substr($0, 1, 300); shown = each; show(); next }
     /Fatal error: / || /Program crashed: / { names[issues++] = substr($0, 1, 300); shown = 0; show(); next }
@@ -33,13 +33,13 @@ awk -v most=60 -v each=12 '
     shown > 0 { show() }
     function show() { lines += 1; shown -= 1; if (lines <= most) print substr($0, 1, 600) }
     END {
-        if (issues == 0) print "nothing recorded an issue"
-        if (lines > most) print "… and " lines - most " lines more"
+        if (issues == 0) print "no test recorded an issue"
+        if (lines > most) print "… and " lines - most " more lines"
         print "Issues: " issues + 0
         for (i = 0; i < issues && i < 10; i++) print names[i]
     }
 ' "$output"
-# The runner's last lines: its sum, if it came to that.
+# Prints the runner's last lines: its summary, if the run got that far.
 awk '
     / Test run with / { count = 0 }
     { last[count++ % 5] = $0 }

@@ -1,4 +1,4 @@
-/// A setting as the reference prints it: `sluice config reference`, the table in the README.
+/// A setting as the reference prints it: `sluice config reference`, the table in `Deploy/configuration.md`.
 public struct ConfigurationSetting: Sendable, Equatable {
     /// Path with `[]` for an element of a list and `<name>` for a freely chosen key: `apps[].name`.
     public var key: String

@@ -100,7 +100,7 @@ import Testing
 
     /// Frames other than requests are written without a permit.
     @Test func connectionWithoutRequestsStaysOpenWithoutAPermit() throws {
-        let (loop, log, listener) = try server()
+        let (loop, _, listener) = try server()
         defer {
             loop.stop()
             loop.join()
